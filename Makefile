@@ -1,0 +1,47 @@
+# Everything runs in .venv, made on first use with the versions of constraints.txt. Another Python: make test PYTHON=python3.12
+# pip's own settings hold: where a CPU build of torch is found, for example (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL).
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: help demo test lint
+
+help:
+	@echo "make demo   make .venv, install, and watch the default model complete and infill code"
+	@echo "make test   run every test that this machine can run"
+	@echo "make lint   check style, format and types"
+
+demo: .venv/.core
+	$(BIN)/daguerre demo
+
+# One thread: the tests' tensors are small, and threads that wait for a busy core make them many times slower.
+test: export OMP_NUM_THREADS ?= 1
+test: export HF_HUB_OFFLINE := 1
+test: .venv/.dev
+	@mark=$$($(BIN)/python -c 'import torch; print("" if torch.cuda.is_available() else "not gpu")') && \
+	$(BIN)/python -m pytest -q -m "$$mark"
+
+lint: .venv/.dev
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	echo "Daguerre needs Python 3.11, 3.12 or 3.13, and $(PYTHON) is not: run make again with PYTHON=python3.12, say" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+# hatchling first: with --no-build-isolation the build, too, uses the pinned versions.
+.venv/.core: .venv/.made pyproject.toml constraints.txt
+	@echo "Installing into .venv (some minutes the first time)"
+	$(PIP) hatchling
+	$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml constraints.txt
+	@echo "Installing into .venv (some minutes the first time)"
+	$(PIP) hatchling
+	$(PIP) --no-build-isolation --editable ".[dev]"
+	@touch .venv/.core $@
