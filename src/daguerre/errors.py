@@ -1,0 +1,62 @@
+"""One tree of errors. Every message says what to do.
+
+    DaguerreError                 anything a user can cause; exit status 2, HTTP 400 unless said otherwise
+    ├── InputError                a value that the caller gave: an option, a text, a length
+    │   └── UnsupportedError      something this model's context or training cannot honor
+    ├── DataError                 a corpus, shard or file of examples
+    ├── CheckpointError           a checkpoint that is truncated, altered, or of another shape
+    ├── TrainingError             a run that cannot go on: NaN loss, full disk
+    └── MissingExtra              an optional dependency; the message has the command that installs it
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DaguerreError(Exception):
+    """Base of all errors a user can cause. `http_status` is what a server answers with."""
+
+    http_status = 400
+
+
+class InputError(DaguerreError):
+    """A value given by the caller is wrong."""
+
+
+class UnsupportedError(InputError):
+    """The request is sound, but this model's context or training cannot honor it."""
+
+
+class DataError(DaguerreError):
+    """A corpus, shard or file of examples cannot be used."""
+
+
+class CheckpointError(DaguerreError):
+    """A checkpoint is missing, truncated, altered, or of another shape."""
+
+    http_status = 500
+
+
+class TrainingError(DaguerreError):
+    """A training run cannot go on; what was saved stays as it was."""
+
+    http_status = 500
+
+
+class MissingExtra(DaguerreError):
+    """An optional dependency is not installed."""
+
+    http_status = 500
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed: run `pip install 'daguerre[{extra}]'`")
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
+    """An InputError for a name that is not in a table, with the nearest one that is."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name), names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}"
+    return InputError(f"unknown {kind} {name!r}: {hint}")

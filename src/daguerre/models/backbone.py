@@ -1,0 +1,148 @@
+"""The backbone: pre-RMSNorm, rotary positions, QK-norm, grouped queries, SwiGLU, tied embeddings.
+
+Letters: B requests, R rows, A asked rows, D width, N heads, H head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from daguerre.models.attention import Block, attend, prepare
+from daguerre.models.cache import Cache
+from daguerre.models.config import ModelConfig
+from daguerre.models.layout import Layout
+
+
+def rotary_tables(position_BR: Tensor, head_width: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (B, 1, R, H/2) of position times theta^(-2i/H) (RoFormer, eq. 15), made in float32."""
+    exponent = torch.arange(0, head_width, 2, device=position_BR.device, dtype=torch.float32) / head_width
+    angle = position_BR[:, None, :, None].float() * theta**-exponent
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the two halves of each head, x (B, N, R, H), by its row's angles."""
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+class RMSNorm(nn.Module):
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.eps)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        head = config.head_width
+        self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
+        self.qkv = nn.Linear(config.width, sum(self.heads) * head, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+        self.q_norm = RMSNorm(head, config.norm_eps)
+        self.k_norm = RMSNorm(head, config.norm_eps)
+
+    def forward(
+        self,
+        x: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        blocks: list[Block],
+        backend: str,
+        num_settled: int,
+        cache: Cache | None,
+        layer: int,
+    ) -> Tensor:
+        batch, rows, width = x.shape
+        qkv = self.qkv(x).view(batch, rows, sum(self.heads), -1)
+        q, k, v = qkv.split(self.heads, dim=2)
+        q = rotate(self.q_norm(q).transpose(1, 2), *rotary)
+        k = rotate(self.k_norm(k).transpose(1, 2), *rotary)
+        v = v.transpose(1, 2)
+        if cache is not None:
+            past_k, past_v = cache.read(layer)
+            cache.append(layer, k[:, :, :num_settled], v[:, :, :num_settled])
+            k, v = torch.cat([past_k, k], dim=2), torch.cat([past_v, v], dim=2)
+        y = attend(q, k, v, blocks, backend)
+        return self.out(y.transpose(1, 2).reshape(batch, rows, width))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(config.width, 2 * config.mlp_width, bias=False)
+        self.down = nn.Linear(config.mlp_width, config.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class Layer(nn.Module):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.attention_norm = RMSNorm(config.width, config.norm_eps)
+        self.attention = Attention(config)
+        self.mlp_norm = RMSNorm(config.width, config.norm_eps)
+        self.mlp = MLP(config)
+
+    def forward(self, x: Tensor, *args, **kwargs) -> Tensor:  # type: ignore[no-untyped-def]
+        x = x + self.attention(self.attention_norm(x), *args, **kwargs)
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Backbone(nn.Module):
+    """Tokens and a layout to hidden states; the vocabulary projection is a separate call, on asked rows only."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.final_norm = RMSNorm(config.width, config.norm_eps)
+        self.register_buffer("never", torch.tensor(config.unpredictable_ids), persistent=False)
+
+    def forward(self, tokens_BR: Tensor, layout: Layout, cache: Cache | None = None, backend: str = "sdpa") -> Tensor:
+        """Hidden states (B, R, D). With a cache, reads its rows as keys and stores this forward's settled rows."""
+        x = self.embedding(tokens_BR)
+        compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
+        x = x.to(compute)
+        rotary = rotary_tables(layout.rows.position, self.config.head_width, self.config.rope_theta, compute)
+        blocks = prepare(layout.blocks(None if cache is None else cache.rows), compute, backend)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, rotary, blocks, backend, layout.num_settled, cache, index)
+        if cache is not None and layout.num_settled:
+            cache.commit(layout.rows[: layout.num_settled])
+        return self.final_norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""
+        out = F.linear(hidden, self.embedding.weight.to(hidden.dtype)).float()
+        return out.index_fill(-1, self.never, float("-inf"))  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def initialize(self, seed: int, *, zero_outputs: bool = True, scale: float = 1.0) -> Backbone:
+        """Seeded normal weights of variance 1/fan-in; outputs of the residual branches start at zero for training.
+
+        Tests pass zero_outputs=False and a scale that makes the mean top probability about one half.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        for name, weight in self.named_parameters():
+            if weight.dim() < 2:
+                weight.fill_(1.0)
+            elif name == "embedding.weight":
+                weight.normal_(0, scale * self.config.width**-0.5, generator=generator)
+            elif zero_outputs and name.endswith(("out.weight", "down.weight")):
+                weight.zero_()
+            else:
+                weight.normal_(0, weight.shape[1] ** -0.5, generator=generator)
+        return self
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(p.numel() for p in self.parameters())

@@ -1,0 +1,137 @@
+"""Who may attend to whom.
+
+A forward computes rows. Each row has a rotary position and a few labels, and one rule over labels (`allowed`)
+says which keys a query sees; a dense mask is built from it only where a backend needs one. Keys that come
+from a cache carry the same labels, so cached and uncached forwards share the rule.
+
+Letters: B requests, R rows of this forward, C rows already cached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daguerre.models.config import Context
+
+SETTLED = -1
+PADDING = -2
+NO_HORIZON = 1 << 30
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labels of rows, int64 (B, R) each.
+
+    position  place on the canvas, for the rotary embedding
+    span      SETTLED, PADDING (seen by none), or the number of the open span; rows of one span see each other
+    document  rows of different documents never see each other
+    segment   settled rows see only their own segment; open rows see every segment of their document
+    horizon   an open row sees settled rows at positions below this (its span's seed position); NO_HORIZON: all
+    gap       the open span, if any, from which this settled row is hidden (it holds that span's answer), else -1
+    """
+
+    position: Tensor
+    span: Tensor
+    document: Tensor
+    segment: Tensor
+    horizon: Tensor
+    gap: Tensor
+
+    @classmethod
+    def make(cls, position: Tensor, span: Tensor | int = SETTLED, **labels: Tensor | int) -> Rows:
+        """Rows at `position` (B, R); every other label is a tensor of that shape or one number for all."""
+        values: dict[str, Any] = {"document": 0, "segment": 0, "horizon": NO_HORIZON, "gap": -1, "span": span, **labels}
+        full = {
+            name: value if isinstance(value, Tensor) else torch.full_like(position, value)
+            for name, value in values.items()
+        }
+        return cls(position=position, **full)
+
+    @property
+    def num_rows(self) -> int:
+        return self.position.shape[1]
+
+    def __getitem__(self, index: slice) -> Rows:
+        return replace(self, **{f.name: getattr(self, f.name)[:, index] for f in fields(self)})
+
+    def to(self, device: torch.device | str) -> Rows:
+        return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+
+    @staticmethod
+    def cat(parts: list[Rows]) -> Rows:
+        return Rows(**{f.name: torch.cat([getattr(p, f.name) for p in parts], dim=1) for f in fields(Rows)})
+
+
+def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None = None) -> Tensor:
+    """The attention rule as a boolean (B, Rq, Rk) mask: True where the query sees the key.
+
+    Settled sees settled: same document and segment, and earlier (`causal`), in an earlier or the same block
+    (`block`), or anywhere (`full`). Open sees open: same span. Open sees settled: same document, before its
+    horizon, and not hidden from its span. Settled never sees open.
+    """
+
+    def pair(name: str) -> tuple[Tensor, Tensor]:
+        return getattr(queries, name)[:, :, None], getattr(keys, name)[:, None, :]
+
+    q_span, k_span = pair("span")
+    q_pos, k_pos = pair("position")
+    q_seg, k_seg = pair("segment")
+    q_doc, k_doc = pair("document")
+    if context == "causal":
+        earlier = k_pos <= q_pos
+    elif context == "block":
+        assert block_size is not None
+        earlier = k_pos // block_size <= q_pos // block_size
+    else:
+        earlier = torch.ones_like(k_pos <= q_pos)
+    q_settled, k_settled = q_span == SETTLED, k_span == SETTLED
+    settled_sees = q_settled & k_settled & (q_seg == k_seg) & earlier
+    open_sees_settled = (q_span >= 0) & k_settled & (k_pos < queries.horizon[:, :, None])
+    open_sees_settled &= keys.gap[:, None, :] != q_span
+    same_span = (q_span != SETTLED) & (q_span == k_span)  # padding sees padding: a row of no keys has no softmax
+    return (settled_sees | open_sees_settled | same_span) & (q_doc == k_doc)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The rows of one forward. Settled rows come first: they never look at the open rows behind them.
+
+    `num_settled` is the same for every request of the batch. `plain` says that the settled rows are one causal
+    run each (one document, one segment, positions in order, nothing cached): backends may then skip the mask.
+    """
+
+    rows: Rows
+    num_settled: int
+    context: Context = "causal"
+    block_size: int | None = None
+    plain: bool = False
+
+    @classmethod
+    def causal(cls, num_rows: int, *, start: int = 0, batch: int = 1, device: torch.device | str = "cpu") -> Layout:
+        """Settled rows at positions start .. start+num_rows-1: an autoregressive forward."""
+        position = torch.arange(start, start + num_rows, device=device).expand(batch, -1)
+        return cls(Rows.make(position), num_settled=num_rows, plain=start == 0)
+
+    def blocks(self, cached: Rows | None) -> list[tuple[slice, int, Tensor | None]]:
+        """(query rows, number of keys, mask): the products that attention has to make.
+
+        Keys are the cached rows followed by this forward's rows, cut to the given number. A mask is boolean
+        (B, 1, rows, keys); None stands for the plain causal triangle.
+        """
+        past = 0 if cached is None else cached.num_rows
+        keys = self.rows if cached is None else Rows.cat([cached, self.rows])
+        out: list[tuple[slice, int, Tensor | None]] = []
+        for start, stop in ((0, self.num_settled), (self.num_settled, self.rows.num_rows)):
+            if stop == start:
+                continue
+            num_keys = past + stop
+            if self.plain and start == 0 and past == 0 and self.context == "causal":
+                out.append((slice(start, stop), num_keys, None))
+                continue
+            seen = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)
+            out.append((slice(start, stop), num_keys, seen[:, None]))
+        return out

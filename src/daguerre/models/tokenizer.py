@@ -1,0 +1,153 @@
+"""Byte-level BPE: text to token ids and back, without loss.
+
+The sixteen special tokens have the ids 0 to 15 in every vocabulary of ours. They live in the BPE vocabulary alone, never among the
+library's "added tokens", so text such as "<mask>" is ordinary characters: no text can produce a special id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from daguerre.errors import DataError, InputError, unknown
+
+NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
+NUM_SPECIALS = 16
+SPECIALS = NAMED_SPECIALS + tuple(f"<spare_{i}>" for i in range(NUM_SPECIALS - len(NAMED_SPECIALS)))
+DEFAULTS = {"2k": "tokenizer-2k.json", "8k": "tokenizer-8k.json"}
+
+
+@lru_cache(maxsize=1)
+def byte_of_character() -> dict[str, int]:
+    """The byte that each of the 256 characters of the byte-level alphabet (GPT-2's) stands for."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+class Tokenizer:
+    """An immutable byte-level BPE vocabulary; safe to share between threads.
+
+    `content` is the text of a `tokenizer.json` of the `tokenizers` library. DataError when it is not one of ours.
+    """
+
+    pad_id, bos_id, eos_id, mask_id, null_id = range(len(NAMED_SPECIALS))
+    special_ids = frozenset(range(NUM_SPECIALS))
+
+    def __init__(self, content: str) -> None:
+        try:
+            self._json: dict[str, Any] = json.loads(content)
+            self._inner = tokenizers.Tokenizer.from_str(content)
+        except Exception as error:  # the library raises bare Exception
+            raise DataError(f"not a tokenizer.json: {error}; give one that `daguerre data` or this package wrote") from error
+        self._check()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        """Read a `tokenizer.json`. DataError when it is missing or not one of ours."""
+        try:
+            return cls(Path(path).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"cannot read the tokenizer {os.fspath(path)!r}: {error}; check the path") from error
+
+    @classmethod
+    def default(cls, name: str = "2k") -> Tokenizer:
+        """A vocabulary shipped with the package: "2k" (2048 tokens) or "8k" (8192)."""
+        if name not in DEFAULTS:
+            raise unknown("tokenizer", name, DEFAULTS)
+        return cls((resources.files("daguerre") / "assets" / DEFAULTS[name]).read_text(encoding="utf-8"))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`, never a special one. InputError for a lone surrogate."""
+        _check_unicode(text)
+        return self._inner.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` for many texts, on all cores."""
+        for text in texts:
+            _check_unicode(text)
+        return [encoding.ids for encoding in self._inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The exact bytes that `ids` stand for; special tokens stand for none. InputError for an id outside the vocabulary."""
+        return b"".join(map(self.token_bytes, ids))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of `ids`. Bytes that are not valid UTF-8, such as half a character, become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        """Bytes of one token, b"" for a special one. InputError for an id outside the vocabulary."""
+        if not 0 <= token < self.vocab_size:
+            raise InputError(f"token id {token} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
+        return self._bytes[token]
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Number of ids, special ones included."""
+        return self._inner.get_vocab_size(with_added_tokens=True)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the vocabulary's canonical JSON: equal for equal contents, whatever the file's white space or key order."""
+        canonical = json.dumps(self._json, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a `tokenizer.json`: beside, synced, then renamed."""
+        target = Path(path)
+        beside = target.with_name(target.name + ".tmp")
+        with beside.open("w", encoding="utf-8") as file:
+            json.dump(self._json, file, ensure_ascii=False, indent=0)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(target)
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        alphabet = byte_of_character()
+        table = [b""] * self.vocab_size
+        for token, index in self._inner.get_vocab(with_added_tokens=True).items():
+            if index not in self.special_ids:
+                table[index] = bytes(alphabet[character] for character in token)
+        return table
+
+    def _check(self) -> None:
+        vocabulary = self._inner.get_vocab(with_added_tokens=True)
+        if any(vocabulary.get(token) != index for index, token in enumerate(SPECIALS)) or self._json.get("added_tokens"):
+            raise DataError("this tokenizer.json is not Daguerre's: ids 0 to 15 must be its special tokens, and none be 'added'")
+        if not byte_of_character().keys() <= vocabulary.keys():
+            raise DataError("this tokenizer.json is not byte-level: some of the 256 bytes have no token")
+        if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+            raise DataError("this tokenizer.json is damaged: its ids are not 0, 1, 2, ...; copy it again")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokenizer) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[str]]:
+        return Tokenizer, (json.dumps(self._json, ensure_ascii=False),)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer(vocab_size={self.vocab_size}, sha256={self.sha256[:12]!r})"
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the text has a lone surrogate ({text[error.start]!r}) at character {error.start}, which UTF-8 cannot hold: "
+            "decode the input with errors='replace', or remove that character"
+        ) from error

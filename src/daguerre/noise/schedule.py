@@ -1,0 +1,77 @@
+"""Noise schedules: alpha(t), the share of tokens that survive to time t, and its derivative. t=0 is clean, t=1 is all noise."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from daguerre.errors import InputError, unknown
+
+
+class Schedule(ABC):
+    """alpha falls monotonically from alpha(0)=1 to alpha(1)=0 (within `floor` of it, if the schedule says so)."""
+
+    @abstractmethod
+    def alpha(self, t: Tensor) -> Tensor:
+        """Survival probability at times t in [0, 1], same shape."""
+
+    @abstractmethod
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        """d alpha / dt, never positive."""
+
+    def weight(self, t: Tensor) -> Tensor:
+        """The absorbing NELBO weight -alpha'/(1-alpha) of a masked token's cross-entropy (MDLM, eq. 10)."""
+        return -self.alpha_prime(t) / (1 - self.alpha(t))
+
+
+@dataclass(frozen=True)
+class Linear(Schedule):
+    """alpha = 1 - t: the masked share is the time itself, and the weight is 1/t (MDLM's log-linear sigma, LLaDA)."""
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return 1 - t
+
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        return -torch.ones_like(t)
+
+
+@dataclass(frozen=True)
+class Cosine(Schedule):
+    """alpha = 1 - cos(pi/2 (1 - t)) (MaskGIT; MD4, table 1): few masks late."""
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return 1 - torch.cos(math.pi / 2 * (1 - t))
+
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        return -math.pi / 2 * torch.sin(math.pi / 2 * (1 - t))
+
+
+@dataclass(frozen=True)
+class Polynomial(Schedule):
+    """alpha = 1 - t^power (MD4, table 1); power 1 is Linear."""
+
+    power: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.power > 0:
+            raise InputError(f"a polynomial schedule needs a positive power, not {self.power}")
+
+    def alpha(self, t: Tensor) -> Tensor:
+        return 1 - t**self.power
+
+    def alpha_prime(self, t: Tensor) -> Tensor:
+        return -self.power * t ** (self.power - 1)
+
+
+SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}
+
+
+def make_schedule(name: str, **options: float) -> Schedule:
+    """The schedule of that name from the table."""
+    if name not in SCHEDULES:
+        raise unknown("schedule", name, SCHEDULES)
+    return SCHEDULES[name](**options)
