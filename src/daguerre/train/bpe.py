@@ -1,0 +1,67 @@
+"""Train a byte-level BPE vocabulary on Python source.
+
+The pre-tokenizer decides what may become one token:
+
+* a line break with the blank lines before it and the indentation after it ("\\n\\n    "), so that one token opens a line;
+* a word with at most a space or an underscore before it (" self", "_name"), never other punctuation: a gap or a prompt may then end
+  at "(", "." or ":" as training text does;
+* one digit; a run of punctuation, with the space before it; a run of spaces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from daguerre.errors import InputError
+from daguerre.models.tokenizer import NUM_SPECIALS, SPECIALS, Tokenizer
+
+PATTERN = r"\n[ \t\n]*|[ _]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
+SAMPLE_BYTES = 50_000_000
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int, *, pattern: str = PATTERN, progress: bool = False) -> Tokenizer:
+    """A vocabulary of exactly `vocab_size` ids (the specials and all 256 bytes included).
+
+    InputError when `vocab_size` is too small, or the texts have too few pairs to fill it.
+    """
+    smallest = NUM_SPECIALS + 256
+    if not smallest <= vocab_size <= 65536:
+        raise InputError(f"vocab_size must be from {smallest} to 65536, not {vocab_size}")
+    inner = tokenizers.Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(tokenizers.Regex(pattern), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    inner.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=progress,
+    )
+    inner.train_from_iterator(texts, trainer)
+    if inner.get_vocab_size() != vocab_size:
+        raise InputError(f"the texts gave only {inner.get_vocab_size()} of {vocab_size} tokens: give more text")
+    return Tokenizer(_without_added_tokens(inner.to_str()))
+
+
+def sample_texts(texts: Sequence[str], num_bytes: int) -> list[str]:
+    """A deterministic sample of about `num_bytes` (UTF-8), in the order of the texts' hashes."""
+    chosen, total = [], 0
+    for text in sorted(texts, key=lambda text: hashlib.sha256(text.encode("utf-8")).digest()):
+        if total >= num_bytes:
+            break
+        chosen.append(text)
+        total += len(text.encode("utf-8"))
+    return chosen
+
+
+def _without_added_tokens(content: str) -> str:
+    """The same JSON with the special tokens in the vocabulary only, so that text never matches them."""
+    parsed = json.loads(content)
+    parsed["added_tokens"] = []
+    return json.dumps(parsed, ensure_ascii=False)

@@ -1,0 +1,86 @@
+"""From packages to chosen documents: harvest each package (in processes, kept on disk), then select."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from daguerre.errors import DataError
+from daguerre.train.corpus.document import Document, Harvest
+from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
+from daguerre.train.corpus.parallel import run_parallel
+from daguerre.train.corpus.selection import select
+from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, own_folder
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Documents chosen for a corpus, by split, and what was left out: files by reason, packages with the reason."""
+
+    splits: dict[str, list[Document]]
+    dropped: dict[str, int]
+    skipped: list[Skipped]
+    seen_files: int
+    seen_bytes: int
+
+
+def gather(
+    found: Sequence[Package | Skipped],
+    work: Path,
+    *,
+    workers: int | None,
+    near_duplicates: float | None,
+    max_share: float,
+    progress: bool,
+) -> Gathered:
+    """Choose documents from packages. DataError, with the counts, when none is left."""
+    packages = [package for package in found if isinstance(package, Package)]
+    skipped = [package for package in found if isinstance(package, Skipped)]
+    harvests = harvest_all(packages, work / "packages", workers=workers, progress=progress)
+    selection = select(harvests, heldout_splits(), threshold=near_duplicates, max_share=max_share)
+    dropped = selection.dropped
+    for each in harvests.values():
+        dropped.update(each.dropped)
+    gathered = Gathered(
+        splits=selection.splits,
+        dropped=dict(dropped.most_common()),
+        skipped=skipped,
+        seen_files=sum(len(package.files) for package in packages),
+        seen_bytes=sum(each.seen_bytes for each in harvests.values()),
+    )
+    if not any(gathered.splits.values()):
+        raise DataError(_nothing_left(gathered.seen_files, gathered.dropped, skipped))
+    return gathered
+
+
+def harvest_all(packages: Sequence[Package], cache: Path, *, workers: int | None, progress: bool) -> dict[str, Harvest]:
+    """{package name: what it gave}; packages already in `cache` are not read again."""
+    cache.mkdir(parents=True, exist_ok=True)
+    paths = {package.name: harvest_path(package, cache) for package in packages}
+    done = {name: Harvest.load(path) for name, path in paths.items()}
+    todo = sorted((p for p in packages if done[p.name] is None), key=lambda package: -len(package.files))
+    run_parallel(partial(harvest_to, cache), todo, workers=workers, label="read packages", progress=progress)
+    made = {package.name: done[package.name] or Harvest.load(paths[package.name]) for package in packages}
+    return {name: each for name, each in made.items() if each is not None}
+
+
+def gather_folder(folder: Path) -> list[Document]:
+    """Files of the user's own folder that pass the filters, each text once. DataError when the folder is missing or none is left."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: give a folder of Python files")
+    package = own_folder(folder)
+    harvested = harvest(package, signatures=False)
+    unique = {document.sha256: document for document in harvested.documents}
+    if not unique:
+        raise DataError(_nothing_left(len(package.files), harvested.dropped, []))
+    return list(unique.values())
+
+
+def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped]) -> str:
+    reasons = [f"{count} {reason}" for reason, count in Counter(dropped).most_common()]
+    packages = Counter(package.reason.split(":")[0] for package in skipped)
+    reasons += [f"{count} packages skipped ({reason})" for reason, count in packages.most_common(3)]
+    return f"no file left: {', '.join([f'{seen} seen', *reasons])}; pass --source with a folder of Python files"

@@ -1,0 +1,71 @@
+"""Read a package's files and keep the good ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path, PurePosixPath
+
+from daguerre.train.corpus import filters
+from daguerre.train.corpus.dedup import signature
+from daguerre.train.corpus.document import Document, Harvest
+from daguerre.train.corpus.sources import Package
+
+VERSION = 1  # of the rules; raise it when filters or signatures change, so that cached results are not used
+
+
+def harvest(package: Package, *, signatures: bool = True) -> Harvest:
+    """The kept files of a package. A file that cannot be read or decoded is counted and skipped, never fatal."""
+    documents, dropped, seen_bytes = [], Counter[str](), 0
+    for file in package.files:
+        content, reason = _read(package.root / file, PurePosixPath(file))
+        seen_bytes += len(content)
+        text, reason = _text(content) if reason is None else ("", reason)
+        if reason is not None:
+            dropped[reason] += 1
+            continue
+        encoded = text.encode("utf-8")
+        digest = hashlib.sha256(encoded).hexdigest()
+        documents.append(Document(package.name, package.version, package.license, file, digest, len(encoded), text))
+    made = [signature(document.text) for document in documents] if signatures else []
+    return Harvest(documents, made, dict(dropped), seen_bytes)
+
+
+def harvest_to(cache: Path, package: Package) -> None:
+    """`harvest`, kept in the folder `cache`."""
+    harvest(package).save(harvest_path(package, cache))
+
+
+def harvest_path(package: Package, cache: Path) -> Path:
+    """The file of a package's harvest; its name changes with the package's files, their sizes and times, and the rules."""
+    return cache / f"{package.name}-{_fingerprint(package)}.npz"
+
+
+def _read(path: Path, relative: PurePosixPath) -> tuple[bytes, str | None]:
+    if reason := filters.refuse_path(relative):
+        return b"", reason
+    try:
+        if path.stat().st_size > filters.MAX_BYTES:
+            return b"", "too large"
+        return path.read_bytes(), None
+    except OSError:
+        return b"", "unreadable"
+
+
+def _text(content: bytes) -> tuple[str, str | None]:
+    try:
+        text = filters.decode(content)
+    except (SyntaxError, UnicodeError, LookupError, ValueError):
+        return "", "does not decode"
+    return text, filters.refuse_text(text)
+
+
+def _fingerprint(package: Package) -> str:
+    digest = hashlib.sha256(f"{VERSION} {package.version} {package.license}".encode())
+    for file in package.files:
+        try:
+            status = (package.root / file).stat()
+            digest.update(f"\n{file} {status.st_size} {status.st_mtime_ns}".encode("utf-8", "surrogateescape"))
+        except OSError:
+            digest.update(f"\n{file} unreadable".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:20]

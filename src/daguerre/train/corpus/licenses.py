@@ -1,0 +1,170 @@
+"""Which license a distribution declares, and whether it is permissive.
+
+The first that says something decides: `License-Expression` (SPDX), the `License` field, the classifiers. A license that is unknown, or
+contradicts a copyleft classifier, counts as not permissive: when in doubt, the package is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from email.message import Message
+from typing import NamedTuple
+
+PERMISSIVE = frozenset(
+    "0BSD AFL-3.0 Apache-2.0 Artistic-2.0 BlueOak-1.0.0 BSD-1-Clause BSD-2-Clause BSD-2-Clause-Patent BSD-3-Clause "
+    "BSD-3-Clause-Clear BSD-4-Clause BSL-1.0 CC0-1.0 CNRI-Python HPND ISC MIT MIT-0 MIT-CMU NCSA PostgreSQL PSF-2.0 "
+    "Python-2.0 Python-2.0.1 Unicode-3.0 Unicode-DFS-2016 Unlicense UPL-1.0 W3C WTFPL X11 Zlib ZPL-2.0 ZPL-2.1".split()
+)
+_CANONICAL = {name.lower(): name for name in PERMISSIVE}
+
+# Names as people write them, without "license", "the", "v", "version" and punctuation; see `_plain`.
+_SLOPPY = {
+    "mit": "MIT", "expat": "MIT", "mit expat": "MIT", "mit 0": "MIT-0", "mit cmu": "MIT-CMU", "hpnd": "HPND",
+    "bsd": "BSD-3-Clause", "new bsd": "BSD-3-Clause", "modified bsd": "BSD-3-Clause", "revised bsd": "BSD-3-Clause",
+    "3 clause bsd": "BSD-3-Clause", "bsd 3 clause": "BSD-3-Clause", "bsd 3": "BSD-3-Clause", "bsd 3 clause new": "BSD-3-Clause",
+    "bsd style": "BSD-3-Clause", "bsd like": "BSD-3-Clause", "bsd 3 clause new or revised": "BSD-3-Clause",
+    "2 clause bsd": "BSD-2-Clause", "bsd 2 clause": "BSD-2-Clause", "bsd 2": "BSD-2-Clause", "simplified bsd": "BSD-2-Clause",
+    "bsd 2 clause simplified": "BSD-2-Clause", "freebsd": "BSD-2-Clause",
+    "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache 2 0": "Apache-2.0", "apache2": "Apache-2.0", "apache2 0": "Apache-2.0",
+    "apache software": "Apache-2.0", "apache software 2 0": "Apache-2.0", "asl 2": "Apache-2.0", "asl 2 0": "Apache-2.0",
+    "isc": "ISC", "iscl": "ISC", "isc iscl": "ISC", "zlib": "Zlib", "zlib libpng": "Zlib", "boost software 1 0": "BSL-1.0",
+    "psf": "PSF-2.0", "psf 2 0": "PSF-2.0", "psfl": "PSF-2.0", "python software foundation": "PSF-2.0", "python": "PSF-2.0",
+    "unlicense": "Unlicense", "un": "Unlicense", "0bsd": "0BSD", "cc0": "CC0-1.0", "cc0 1 0": "CC0-1.0", "cc0 1 0 universal": "CC0-1.0",
+    "zpl": "ZPL-2.1", "zpl 2 1": "ZPL-2.1", "zope public": "ZPL-2.1", "postgresql": "PostgreSQL",
+    "historical permission notice and disclaimer hpnd": "HPND", "university of illinois ncsa open source": "NCSA",
+}  # fmt: skip
+
+_COPYLEFT = re.compile(
+    r"\b([al]?gpl|[al]?gplv?\d[\w.+-]*|gnu|mpl|mpl[- ]?\d[\d.]*|eupl|cecill|sspl|epl|epl-\d[\d.]*|cddl|osl|busl)\b|general public|mozilla|"
+    r"copyleft|business source|proprietary|non-?commercial|cc-by-(nc|sa|nd)|commons clause|elastic license|eclipse public",
+    re.I,
+)
+_TEXTS = (
+    ("Apache-2.0", re.compile(r"apache license,?\s+version 2\.0", re.I)),
+    ("BSD-3-Clause", re.compile(r"redistribution and use in source and binary forms", re.I)),
+    ("ISC", re.compile(r"permission to use, copy, modify, and(/or)? distribute this software", re.I)),
+    ("MIT", re.compile(r"permission is hereby granted, free of charge", re.I)),
+)
+
+
+class Verdict(NamedTuple):
+    """`license` is the permissive license, or None with the `reason` for which the package is left out."""
+
+    license: str | None
+    reason: str
+
+
+def judge(metadata: Message) -> Verdict:
+    """The verdict on one distribution's metadata (METADATA or PKG-INFO)."""
+    expression = (metadata.get("License-Expression") or "").strip()
+    if expression:
+        return _judge_expression(expression)
+    classifiers = [c.rsplit("::", 1)[-1].strip() for c in metadata.get_all("Classifier", []) if c.startswith("License ::")]
+    classifiers = [name for name in classifiers if name != "OSI Approved"]
+    copyleft = next((name for name in classifiers if _COPYLEFT.search(name)), None)
+    if copyleft:
+        return Verdict(None, f"classifier: {copyleft}")
+    field = (metadata.get("License") or "").strip()
+    if field and field.upper() not in ("UNKNOWN", "NONE", "DUAL LICENSE"):
+        verdict = _judge_field(field)
+        if verdict.license or _COPYLEFT.search(field):
+            return verdict
+    return _judge_classifiers(classifiers, field)
+
+
+def permissive_name(name: str) -> str | None:
+    """The SPDX id of a permissive license written properly or sloppily ("BSD 3-Clause", "Apache 2.0"), else None."""
+    return _CANONICAL.get(name.strip().lower()) or _SLOPPY.get(_plain(name))
+
+
+def evaluate(expression: str) -> str | None:
+    """The license chosen from an SPDX expression, or None if it cannot be satisfied by permissive licenses alone.
+
+    `A OR B` needs one of them (the permissive side is kept), `A AND B` both, `A WITH exception` needs A. ValueError when it does not parse.
+    """
+    tokens = re.findall(r"[()]|[^\s()]+", expression)
+    chosen, rest = _parse_or(tokens)
+    if rest:
+        raise ValueError(f"unexpected {rest[0]!r}")
+    return chosen
+
+
+def _parse_or(tokens: list[str]) -> tuple[str | None, list[str]]:
+    chosen, tokens = _parse_and(tokens)
+    while tokens and tokens[0].upper() == "OR":
+        other, tokens = _parse_and(tokens[1:])
+        chosen = chosen or other
+    return chosen, tokens
+
+
+def _parse_and(tokens: list[str]) -> tuple[str | None, list[str]]:
+    chosen, tokens = _parse_atom(tokens)
+    while tokens and tokens[0].upper() == "AND":
+        other, tokens = _parse_atom(tokens[1:])
+        chosen = f"{chosen} AND {other}" if chosen and other else None
+    return chosen, tokens
+
+
+def _parse_atom(tokens: list[str]) -> tuple[str | None, list[str]]:
+    if not tokens or tokens[0].upper() in ("AND", "OR", "WITH", ")"):
+        raise ValueError("a license name is missing")
+    head, tokens = tokens[0], tokens[1:]
+    if head == "(":
+        chosen, tokens = _parse_or(tokens)
+        if not tokens or tokens[0] != ")":
+            raise ValueError("a parenthesis is not closed")
+        return chosen, tokens[1:]
+    chosen = _CANONICAL.get(head.lower().removesuffix("+"))
+    if tokens and tokens[0].upper() == "WITH":
+        if len(tokens) < 2:
+            raise ValueError("the exception after WITH is missing")
+        return chosen and f"{chosen} WITH {tokens[1]}", tokens[2:]
+    return chosen, tokens
+
+
+def _judge_expression(expression: str) -> Verdict:
+    try:
+        chosen = evaluate(expression)
+    except ValueError:
+        chosen = permissive_name(expression)
+    return Verdict(chosen, "" if chosen else f"not permissive: {expression[:80]}")
+
+
+def _judge_field(field: str) -> Verdict:
+    if len(field) > 200 or "\n" in field:
+        return _judge_text(field)
+    if name := permissive_name(field):
+        return Verdict(name, "")
+    try:
+        chosen = evaluate(field)
+    except ValueError:
+        chosen = None
+    if chosen is None:
+        parts = [permissive_name(part) for part in re.split(r"\s+(?:and|or)\s+|[,;/&]", field, flags=re.I) if part.strip()]
+        chosen = " AND ".join(part for part in parts if part) if parts and all(parts) else None
+    return Verdict(chosen, "" if chosen else f"not known to be permissive: {' '.join(field.split())[:80]}")
+
+
+def _judge_text(text: str) -> Verdict:
+    if _COPYLEFT.search(text):
+        return Verdict(None, "the License field is a long text that mentions a copyleft license")
+    for name, pattern in _TEXTS:
+        if pattern.search(text):
+            return Verdict(name, "")
+    return Verdict(None, "the License field is a long text of no known license")
+
+
+def _judge_classifiers(classifiers: Iterable[str], field: str) -> Verdict:
+    names = list(dict.fromkeys(classifiers))
+    known = [permissive_name(name) for name in names]
+    if known and all(known):
+        return Verdict(" AND ".join(dict.fromkeys(name for name in known if name)), "")
+    said = names[known.index(None)] if known else " ".join(field.split())[:80]
+    return Verdict(None, f"not known to be permissive: {said}" if said else "no license declared")
+
+
+def _plain(name: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", " ", name.lower().replace("unlicense", "un")).split()
+    words = [re.sub(r"^v(?=\d)", "", word) for word in words]
+    return " ".join(word for word in words if word not in ("license", "licence", "licensed", "the", "version", "v", "under"))

@@ -1,0 +1,61 @@
+"""Run a function over many items, in processes or here, with a progress bar."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from daguerre.errors import DataError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_parallel(
+    function: Callable[[Item], Result], items: Sequence[Item], *, workers: int | None, label: str, progress: bool
+) -> list[Result]:
+    """`[function(item) for item in items]`, in `workers` processes (None: one a core; 1: in this process).
+
+    `function` and the items must be picklable. DataError when a process is killed.
+    """
+    count = min(len(items), workers if workers is not None else len(os.sched_getaffinity(0)))
+    results: dict[int, Result] = {}
+    with _bar(progress) as bar:
+        task = bar.add_task(label, total=len(items))
+        for index, result in _here(function, items) if count <= 1 else _in_processes(function, items, count):
+            results[index] = result
+            bar.advance(task)
+    return [results[index] for index in range(len(items))]
+
+
+def _here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+    for index, item in enumerate(items):
+        yield index, function(item)
+
+
+def _in_processes(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[tuple[int, Result]]:
+    # Spawned, not forked: a fork copies the locks of this process's threads (torch, tokenizers) and may hang on them.
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures: dict[Future[Result], int] = {pool.submit(function, item): index for index, item in enumerate(items)}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool as error:
+        raise DataError(
+            "a worker process was killed (out of memory?): run again with fewer workers; finished work is kept. "
+            "From a script, call this under `if __name__ == '__main__':`"
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _bar(enabled: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), disable=not enabled)

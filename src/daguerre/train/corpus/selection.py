@@ -1,0 +1,104 @@
+"""Choose among kept documents: no duplicates, nothing near a held-out file, no package too large."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from daguerre.train.corpus.dedup import NearIndex, Signature
+from daguerre.train.corpus.document import Document, Harvest
+
+HELD_OUT_FIRST = ("test", "val", "train")
+
+
+@dataclass
+class Selection:
+    """Documents by split, and how many were dropped by reason."""
+
+    splits: dict[str, list[Document]] = field(default_factory=lambda: {"train": [], "val": [], "test": []})
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+class Deduplicator:
+    """Remembers documents and says why a new one is a duplicate. Held-out documents must come first."""
+
+    def __init__(self, threshold: float | None) -> None:
+        self._exact: dict[str, str] = {}
+        self._near = NearIndex(threshold) if threshold is not None else None
+        self._splits: list[str] = []
+
+    def refuse(self, document: Document, signature: Signature, split: str) -> str | None:
+        """Why the document is dropped, or None, and then it is remembered."""
+        earlier = self._exact.get(document.sha256)
+        if earlier is not None:
+            return "duplicate of a held-out file" if split == "train" and earlier != "train" else "exact duplicate"
+        found = self._near.find(signature) if self._near else None
+        if found is not None:
+            leaks = split == "train" and self._splits[found] != "train"
+            return "near duplicate of a held-out file" if leaks else "near duplicate"
+        self._exact[document.sha256] = split
+        if self._near:
+            self._near.add(signature)
+            self._splits.append(split)
+        return None
+
+
+def select(
+    harvests: Mapping[str, Harvest], split_of: Mapping[str, str], *, threshold: float | None, max_share: float
+) -> Selection:
+    """Pick from {package: harvest}. `split_of` maps held-out packages to their split; the others are for training.
+
+    `threshold` is the Jaccard similarity above which files are near duplicates; None keeps them. `max_share`: see `cap_packages`.
+    """
+    selection, deduplicator = Selection(), Deduplicator(threshold)
+    order = sorted(harvests, key=lambda name: (HELD_OUT_FIRST.index(split_of.get(name, "train")), name))
+    for name in order:
+        split = split_of.get(name, "train")
+        for document, signature in zip(harvests[name].documents, harvests[name].signatures, strict=True):
+            reason = deduplicator.refuse(document, signature, split)
+            if reason is None:
+                selection.splits[split].append(document)
+            else:
+                selection.dropped[reason] += 1
+    capped = cap_packages(selection.splits["train"], max_share)
+    if removed := len(selection.splits["train"]) - len(capped):
+        selection.dropped["over its package's share"] = removed
+    selection.splits["train"] = capped
+    for documents in selection.splits.values():
+        documents.sort(key=lambda document: document.sha256)  # mixes the packages, the same way each time
+    return selection
+
+
+def cap_packages(documents: Iterable[Document], max_share: float) -> list[Document]:
+    """Drop files of packages that hold more than `max_share` of all bytes, choosing by hash.
+
+    The share is raised to 2 / packages when there are few of them; the user's own code is never cut.
+    """
+    by_package: dict[str, list[Document]] = {}
+    for document in documents:
+        by_package.setdefault(document.package, []).append(document)
+    sizes = {name: sum(d.num_bytes for d in group) for name, group in by_package.items()}
+    limit = _share_limit(list(sizes.values()), max_share)
+    kept: list[Document] = []
+    for name, group in by_package.items():
+        kept += group if group[0].license == "user-provided" or sizes[name] <= limit else _until(group, limit)
+    return kept
+
+
+def _share_limit(sizes: list[int], max_share: float) -> float:
+    """The largest L with L <= share * sum(min(size, L)), found by iterating downwards."""
+    share = max(max_share, 2 / max(1, len(sizes)))
+    limit = float(sum(sizes))
+    for _ in range(100):
+        limit = share * sum(min(size, limit) for size in sizes)
+    return limit
+
+
+def _until(group: list[Document], limit: float) -> list[Document]:
+    kept, total = [], 0
+    for document in sorted(group, key=lambda document: document.sha256):
+        if total + document.num_bytes <= limit:
+            kept.append(document)
+            total += document.num_bytes
+    return kept

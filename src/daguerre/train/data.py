@@ -1,0 +1,179 @@
+"""From shards to batches: windows of text, cut at tokens or at characters, masked as a mixture of objectives.
+
+Every micro-batch is a function of (seed, index, length) alone, so a resumed run sees exactly what it would have seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from daguerre.errors import DataError, InputError
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.objectives import Batch, Ints, Objective, Source, collate, make_example
+from daguerre.train.shards import Shard
+
+GOLDEN = 0.6180339887498949
+MAX_GAP = 48
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a shard. Each begins with <bos> and lies within one document; short documents give short windows."""
+
+    shard: Shard
+    bos_id: int
+
+    def draw(self, length: int, rng: np.random.Generator) -> Ints:
+        """A window of at most `length` tokens around a uniformly drawn token, int64."""
+        at = int(rng.integers(self.shard.num_tokens))
+        document = int(np.searchsorted(self.shard.starts, at, side="right")) - 1
+        start, end = int(self.shard.starts[document]), int(self.shard.starts[document + 1])
+        first = max(start + 1, min(at, end - (length - 1)))
+        body = np.asarray(self.shard.tokens[first : min(end, first + length - 1)], dtype=np.int64)
+        return np.concatenate([[self.bos_id], body])
+
+
+class Cutter:
+    """Chooses where spans begin and gaps lie: half of them at token bounds, half at characters.
+
+    A cut at a character encodes what is before and behind it apart, as it is when a user's cursor stands there.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+
+    def source(self, window: Ints, layout: str, rng: np.random.Generator) -> Source:
+        """The window as a Source for that layout; never longer than the window."""
+        by_character = rng.random() < 0.5
+        text = self._text(window) if by_character else None
+        if layout == "infill":
+            return self._infill(window, text, rng)
+        if text is None or layout in ("canvas", "next_token") or len(text) < 8:
+            return self._plain(window)
+        num_cuts = 1 if layout == "suffix" else 6
+        cuts = np.unique(rng.integers(1, len(text), size=num_cuts))
+        tokens, bounds = self._encode(text, [int(c) for c in cuts], window)
+        starts = tuple(b for b in bounds if 1 <= b < len(tokens) - 1)
+        return self._plain(tokens, starts=starts)
+
+    def _plain(self, tokens: Ints, **cuts: tuple) -> Source:  # type: ignore[type-arg]
+        return Source(tokens, self.tokenizer.mask_id, self.tokenizer.null_id, **cuts)
+
+    def _text(self, window: Ints) -> str | None:
+        """The window's text, or None where it holds half a character."""
+        raw = self.tokenizer.decode_bytes(window.tolist())
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+
+    def _encode(self, text: str, cuts: list[int], window: Ints) -> tuple[Ints, list[int]]:
+        """Tokens of the pieces between cuts, cut to the window's length, and the offset at which each later piece begins."""
+        bounds = [0, *cuts, len(text)]
+        pieces = [self.tokenizer.encode(text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
+        if window[-1] == self.tokenizer.eos_id:
+            pieces[-1].append(self.tokenizer.eos_id)
+        offsets = np.cumsum([1] + [len(p) for p in pieces])
+        tokens = np.concatenate([[window[0]], *[np.asarray(p, dtype=np.int64) for p in pieces]])[: len(window)]
+        return tokens.astype(np.int64), [int(o) for o in offsets[1:-1]]
+
+    def _infill(self, window: Ints, text: str | None, rng: np.random.Generator) -> Source:
+        if text is None or len(text) < 16:
+            return self._plain(window, gaps=self._token_gaps(len(window), rng))
+        pairs = line_gaps(text, rng) if rng.random() < 0.6 else character_gaps(text, rng)
+        if not pairs:
+            return self._plain(window, gaps=self._token_gaps(len(window), rng))
+        tokens, bounds = self._encode(text, [c for pair in pairs for c in pair], window)
+        gaps = [(bounds[i], bounds[i + 1]) for i in range(0, len(bounds), 2)]
+        kept = tuple((a, b) for a, b in gaps if b < len(tokens) and b - a <= MAX_GAP)
+        return self._plain(tokens, gaps=kept or self._token_gaps(len(tokens), rng))
+
+    def _token_gaps(self, length: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
+        """One to three gaps of log-uniform length, apart by at least two tokens."""
+        longest = max(1, min(MAX_GAP, (length - 2) // 4))
+        gaps: list[tuple[int, int]] = []
+        for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
+            size = int(np.exp(rng.uniform(0, np.log(longest + 1))))
+            start = int(rng.integers(1, max(2, length - size)))
+            if all(start >= b + 2 or start + size <= a - 2 for a, b in gaps):
+                gaps.append((start, min(start + size, length - 1)))
+        return tuple(sorted(g for g in gaps if g[1] > g[0])) or ((1, 2),)
+
+
+def line_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """One gap of one to three whole lines, without the last line break; a third of them begin inside the first line."""
+    ends = [i for i, c in enumerate(text) if c == "\n"]
+    if len(ends) < 2:
+        return []
+    first = int(rng.integers(len(ends) - 1))
+    last = min(len(ends) - 1, first + int(rng.choice([1, 1, 1, 1, 1, 2, 2, 3])))
+    start, end = ends[first] + 1, ends[last]
+    if rng.random() < 1 / 3 and end > start + 1:
+        start = int(rng.integers(start, end))
+    return [(start, end)] if end > start else []
+
+
+def character_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """One to three gaps of log-uniform length between 2 and 96 characters, in order and apart."""
+    gaps: list[tuple[int, int]] = []
+    for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
+        size = int(np.exp(rng.uniform(np.log(2), np.log(min(96, len(text) // 3) + 1))))
+        start = int(rng.integers(1, len(text) - size))
+        if all(start >= b + 4 or start + size <= a - 4 for a, b in gaps):
+            gaps.append((start, start + size))
+    return sorted(gaps)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Objectives and their shares of the sequences. Shares are made to add up to one."""
+
+    objectives: Mapping[str, Objective]
+    shares: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if set(self.objectives) != set(self.shares):
+            raise InputError("every objective of the mixture needs a share, and every share an objective")
+        if not self.shares or min(self.shares.values()) < 0 or sum(self.shares.values()) <= 0:
+            raise InputError("the shares of a mixture must be positive")
+
+    def pick(self, index: int) -> Objective:
+        """The objective of micro-batch `index`: a low-discrepancy sequence, so shares hold over short runs too."""
+        place = (index * GOLDEN) % 1.0 * sum(self.shares.values())
+        for name, share in self.shares.items():
+            if place < share:
+                return self.objectives[name]
+            place -= share
+        return self.objectives[name]
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """Micro-batch number `index` of a run: `sequences` windows of `length` tokens under one objective of the mixture.
+
+    `open_rows` bounds the noisy rows of a sequence as a share of its length (a canvas needs all of them).
+    """
+
+    windows: Windows
+    cutter: Cutter
+    mixture: Mixture
+    seed: int
+
+    def make(self, index: int, sequences: int, length: int) -> Batch:
+        if self.windows.shard.num_tokens < 2:
+            raise DataError("the corpus has no token: make it again with `daguerre data python`")
+        rng = np.random.default_rng([self.seed, index])
+        objective = self.mixture.pick(index)
+        budget = length if objective.layout in ("canvas", "suffix") else min(length, max(256, length // 2))
+        offset = rng.random()
+        examples = []
+        for b in range(sequences):
+            window = self.windows.draw(length, rng)
+            while len(window) < 8:
+                window = np.concatenate([window, self.windows.draw(length, rng)[1:]])[:length]
+            source = self.cutter.source(window, objective.layout, rng)
+            examples.append(make_example(source, objective, (offset + b / sequences) % 1.0, rng, budget))
+        return collate(examples, objective, self.cutter.tokenizer.pad_id)

@@ -1,0 +1,57 @@
+"""Micro-batches in order, made in this process or ahead of time in others; the contents are the same either way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from types import TracebackType
+
+from daguerre.train.data import MicroBatches
+from daguerre.train.objectives import Batch
+from daguerre.train.recipe import Stage
+
+AHEAD = 4
+_maker: MicroBatches | None = None
+
+
+def _start(maker: MicroBatches) -> None:
+    global _maker
+    _maker = maker
+
+
+def _make(index: int, sequences: int, length: int) -> Batch:
+    assert _maker is not None
+    return _maker.make(index, sequences, length)
+
+
+class Feed:
+    """With `loaders` > 0, that many processes keep AHEAD micro-batches each in the making."""
+
+    def __init__(self, maker: MicroBatches, loaders: int) -> None:
+        self.maker, self.loaders = maker, loaders
+        self.pool: ProcessPoolExecutor | None = None
+        self.pending: dict[tuple[int, int, int], Future[Batch]] = {}
+
+    def take(self, index: int, stage: Stage) -> Iterator[Batch]:
+        """Micro-batches index, index + 1, ... of one step."""
+        for number in range(index, index + stage.micro_batches):
+            if self.pool is None:
+                yield self.maker.make(number, stage.sequences, stage.length)
+                continue
+            for ahead in range(number, number + AHEAD * self.loaders):
+                key = (ahead, stage.sequences, stage.length)
+                if key not in self.pending:
+                    self.pending[key] = self.pool.submit(_make, *key)
+            key = (number, stage.sequences, stage.length)
+            batch = self.pending.pop(key).result()
+            self.pending = {k: f for k, f in self.pending.items() if k[0] > number and k[1:] == key[1:]}
+            yield batch
+
+    def __enter__(self) -> Feed:
+        if self.loaders > 0:
+            self.pool = ProcessPoolExecutor(self.loaders, initializer=_start, initargs=(self.maker,))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)

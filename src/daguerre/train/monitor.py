@@ -1,0 +1,90 @@
+"""What a run watches: held-out loss by noise level, and how well one-shot drafts match the model's own greedy text.
+
+Letters: B prompts, P prompt tokens, S drafted tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.models.backbone import Backbone
+from daguerre.models.cache import Cache
+from daguerre.models.layout import Layout, Rows
+from daguerre.train.objectives import NUM_LEVELS, Batch, batch_loss
+
+
+@dataclass(frozen=True)
+class Held:
+    """Held-out figures: clean loss in bits per byte, mean masked loss by level in bits per token, draft match by position."""
+
+    clean_bpb: float
+    masked_by_level: tuple[float, ...]
+    draft_match: tuple[float, ...]
+    accepted: float
+
+
+@torch.no_grad()
+def greedy_text(model: Backbone, prompts_BP: Tensor, num: int, cache: Cache) -> Tensor:
+    """Greedy continuation (B, num), one cached row a step. The cache ends with the P-1 rows before the last prompt token."""
+    batch, length = prompts_BP.shape
+    device = prompts_BP.device
+    model(prompts_BP[:, :-1], Layout.causal(length - 1, batch=batch, device=device), cache)
+    row, out = prompts_BP[:, -1:], []
+    for step in range(num):
+        hidden = model(row, Layout.causal(1, start=length - 1 + step, batch=batch, device=device), cache)
+        row = model.logits(hidden).argmax(-1)
+        out.append(row)
+    cache.truncate(length - 1)
+    return torch.cat(out, dim=1)
+
+
+@torch.no_grad()
+def one_shot_draft(model: Backbone, seed_B1: Tensor, start: int, num: int, cache: Cache) -> Tensor:
+    """The argmax (B, num) of `num` open positions from `start` on, all masked, in one forward on the cached prompt."""
+    masks = torch.full((len(seed_B1), num - 1), model.config.mask_id, device=seed_B1.device)
+    position = torch.arange(start - 1, start - 1 + num, device=seed_B1.device).expand(len(seed_B1), -1)
+    layout = Layout(Rows.make(position, span=0, horizon=start - 1), num_settled=0)
+    return model.logits(model(torch.cat([seed_B1, masks], dim=1), layout, cache)).argmax(-1)
+
+
+def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.ndarray, float]:
+    """(share of prompts whose draft equals the greedy text, by position (num,); tokens accepted a cycle).
+
+    A cycle accepts the longest matching start of the draft and one bonus token, which the verifying forward gives.
+    """
+    batch, length = prompts_BP.shape
+    cache = Cache(
+        model.config, length + num, batch=batch, dtype=model.embedding.weight.dtype, device=prompts_BP.device
+    )
+    greedy = greedy_text(model, prompts_BP, num, cache)
+    draft = one_shot_draft(model, prompts_BP[:, -1:], length, num, cache)
+    same = (draft == greedy).cpu().numpy()
+    accepted = np.cumprod(same, axis=1).sum(1)
+    return same.mean(0), float(np.minimum(accepted + 1, num).mean())
+
+
+@torch.no_grad()
+def held_out(
+    model: Backbone, batches: Sequence[Batch], prompts_BP: Tensor, bytes_per_token: float, backend: str
+) -> Held:
+    """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights)."""
+    clean = np.zeros(2)
+    sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
+    for batch in batches:
+        report = batch_loss(model, batch, backend)
+        clean += (report.clean_sum, report.clean_count)
+        sums += report.level_sum
+        counts += report.level_count
+    match, accepted = draft_match(model, prompts_BP)
+    by_level = sums / np.maximum(counts, 1) / np.log(2)
+    return Held(
+        clean_bpb=float(clean[0] / clean[1] / np.log(2) / bytes_per_token),
+        masked_by_level=tuple(by_level.tolist()),
+        draft_match=tuple(match.tolist()),
+        accepted=accepted,
+    )

@@ -1,0 +1,381 @@
+"""Training objectives in one form:  loss = sum_i w_i [masked_i] CE_i / norm.
+
+An objective has five parts, each named in a recipe: how the noise level t is drawn, the weight w, the layout
+(which spans are open and what they see), the shift, and the normalizer. One forward carries a clean stream,
+with next-token loss on every token, and behind it noisy rows that see the clean stream as decoding would.
+
+An `Example` is one sequence as numpy arrays; `collate` stacks examples into the tensors of one forward.
+Letters: T clean rows, R rows in all, B examples, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.errors import InputError, unknown
+from daguerre.models.backbone import Backbone
+from daguerre.models.layout import NO_HORIZON, PADDING, SETTLED, Layout, Rows
+
+Ints = np.ndarray
+IGNORE = -1
+NUM_LEVELS = 8
+
+
+def times_full(u: float) -> float:
+    """t = 1: every open token is masked (a one-shot draft)."""
+    return 1.0
+
+
+def times_uniform(u: float) -> float:
+    """t uniform on (0, 1]; `u` is a stratified uniform number, so t is stratified over the batch."""
+    return max(u, 1e-6)
+
+
+def times_clipped(u: float) -> float:
+    """t uniform on [0.3, 0.8]: the clipped schedule of BD3-LM for blocks of 16 (lower gradient variance, no bound)."""
+    return 0.3 + 0.5 * u
+
+
+def weight_one(t: float) -> float:
+    """Plain cross-entropy: best at small budgets (Sahoo et al. 2026)."""
+    return 1.0
+
+
+def weight_elbo(t: float) -> float:
+    """1/t: the negative ELBO of the linear schedule."""
+    return 1.0 / t
+
+
+def weight_clipped(t: float) -> float:
+    """min(1/t, 5)."""
+    return min(1.0 / t, 5.0)
+
+
+TIMES = {"full": times_full, "uniform": times_uniform, "clipped": times_clipped}
+WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
+NORMALIZERS = ("tokens", "masked")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """The five parts. `layout` is a key of LAYOUTS; `clean` weighs the next-token loss of the clean stream.
+
+    `normalizer`: "tokens" divides by the number of clean tokens of the batch, a constant; "masked" by the sum of the
+    weights, so that a batch with few masks counts as much as one with many.
+    """
+
+    layout: str
+    times: str = "uniform"
+    weight: str = "one"
+    shift: bool = True
+    normalizer: str = "tokens"
+    clean: float = 1.0
+
+    def __post_init__(self) -> None:
+        for kind, name, table in (
+            ("layout", self.layout, LAYOUTS),
+            ("times", self.times, TIMES),
+            ("weight", self.weight, WEIGHTS),
+            ("normalizer", self.normalizer, NORMALIZERS),
+        ):
+            if name not in table:
+                raise unknown(kind, name, table)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One training text, already cut: token pieces laid end to end, and the special tokens an example needs.
+
+    Even boundaries need no care: `starts` are the token offsets at which a span may begin by preference (cuts made
+    at characters); `gaps` are token ranges [start, end) to infill.
+    """
+
+    tokens: Ints
+    mask_id: int
+    null_id: int | None = None
+    starts: tuple[int, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class Example:
+    """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` (float32).
+
+    `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, or IGNORE on clean rows.
+    """
+
+    num_settled: int
+    tokens: Ints
+    position: Ints
+    span: Ints
+    segment: Ints
+    horizon: Ints
+    gap: Ints
+    target: Ints
+    weight: np.ndarray
+    level: Ints
+
+
+@dataclass
+class _Writer:
+    """Collects rows; `finish` makes the Example."""
+
+    parts: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    num_rows: int = 0
+
+    def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | int) -> None:
+        num = len(tokens)
+        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": -1, "level": IGNORE}
+        row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
+        for name, value in {**defaults, **labels}.items():
+            row[name] = np.full(num, value) if np.isscalar(value) else value
+        for name, value in row.items():
+            self.parts.setdefault(name, []).append(np.asarray(value))
+        self.num_rows += num
+
+    def finish(self, num_settled: int) -> Example:
+        joined = {
+            name: np.concatenate(values).astype(np.float32 if name == "weight" else np.int64)
+            for name, values in self.parts.items()
+        }
+        return Example(num_settled=num_settled, **joined)
+
+
+def _clean_stream(writer: _Writer, tokens: Ints, objective: Objective, **labels: Ints) -> int:
+    """Settled rows with the next token as target (none for the last); returns their number."""
+    target = np.append(tokens[1:], IGNORE)
+    position = labels.pop("position", np.arange(len(tokens)))
+    writer.add(tokens, position, target, np.full(len(tokens), objective.clean), **labels)
+    return len(tokens)
+
+
+def _mask_exactly(num: int, t: float, rng: np.random.Generator) -> np.ndarray:
+    """A boolean mask of ceil(t * num) positions, at least one, drawn without replacement (exact-k estimator)."""
+    masked = np.zeros(num, dtype=bool)
+    masked[rng.permutation(num)[: max(1, int(np.ceil(t * num)))]] = True
+    return masked
+
+
+def _open_span(
+    writer: _Writer,
+    before: int,
+    answer: Ints,
+    start: int,
+    t: float,
+    source: Source,
+    objective: Objective,
+    rng: np.random.Generator,
+    *,
+    span: int,
+    horizon: int | None = None,
+) -> None:
+    """Noisy rows for the open positions [start, start + len(answer)); `before` is the settled token at start - 1.
+
+    Shifted: rows start-1 .. end-2, the first (the seed) holding `before`, each predicting its successor. Otherwise rows
+    start .. end-1, each predicting itself. A run of nulls weighs as much as one token.
+    """
+    num = len(answer)
+    masked = _mask_exactly(num, t, rng)
+    share = masked.sum() / num
+    noisy = np.where(masked, source.mask_id, answer)
+    first = start - 1 if objective.shift else start
+    inputs = np.concatenate([[before], noisy[:-1]]) if objective.shift else noisy
+    weight = np.full(num, WEIGHTS[objective.weight](share))
+    nulls = masked & (answer == source.null_id) if source.null_id is not None else np.zeros(num, dtype=bool)
+    if nulls.any():
+        weight[nulls] /= nulls.sum()
+    writer.add(
+        inputs,
+        first + np.arange(num),
+        np.where(masked, answer, IGNORE),
+        np.where(masked, weight, 0.0),
+        span=span,
+        horizon=first if horizon is None else horizon,
+        level=np.where(masked, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), IGNORE),
+    )
+
+
+def _levels(objective: Objective, u: float, num: int) -> list[float]:
+    """`num` noise levels, stratified over the spans of a sequence by a common offset u."""
+    return [TIMES[objective.times]((u + i / num) % 1.0) for i in range(num)]
+
+
+def _independent(
+    source: Source, objective: Objective, u: float, rng: np.random.Generator, lengths: Ints, budget: int
+) -> Example:
+    """Many spans at random offsets of one clean stream; each sees the stream before it, and nothing after."""
+    writer = _Writer()
+    tokens = source.tokens
+    settled = _clean_stream(writer, tokens, objective)
+    draws = rng.choice(lengths, size=budget // int(lengths.min()))
+    kept = draws[np.cumsum(draws) <= budget]
+    levels = _levels(objective, u, max(1, len(kept)))
+    for index, length in enumerate(kept):
+        length = min(int(length), len(tokens) - 1)
+        start = int(rng.integers(1, len(tokens) - length + 1))
+        if source.starts and rng.random() < 0.5:
+            start = min(int(rng.choice(source.starts)), len(tokens) - length)
+        answer = tokens[start : start + length]
+        _open_span(writer, tokens[start - 1], answer, start, levels[index], source, objective, rng, span=index)
+    return writer.finish(settled)
+
+
+def drafts(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """One-shot drafting: whole spans of 2 to 16 tokens, nothing after them."""
+    return _independent(source, objective, u, rng, np.arange(2, 17), budget)
+
+
+def blocks(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Block denoising: spans of 4 to 64 tokens at any offset."""
+    return _independent(source, objective, u, rng, np.array([4, 8, 8, 16, 16, 16, 16, 32, 32, 64]), budget)
+
+
+def canvas(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Global masks: the whole text is one span; its first row is the beginning of text."""
+    return _suffix_from(1, source, objective, u, rng, budget)
+
+
+def suffix(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Everything from a random offset on is one span; what is before it is settled."""
+    start = int(rng.choice(source.starts)) if source.starts else int(rng.integers(1, len(source.tokens)))
+    return _suffix_from(start, source, objective, u, rng, budget)
+
+
+def _suffix_from(
+    start: int, source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int
+) -> Example:
+    writer = _Writer()
+    tokens = source.tokens
+    settled = _clean_stream(writer, tokens, objective)
+    answer = tokens[start : start + budget]
+    t = TIMES[objective.times](u)
+    _open_span(writer, tokens[start - 1], answer, start, t, source, objective, rng, span=0)
+    return writer.finish(settled)
+
+
+MAX_SLACK = 16
+
+
+def infill(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Gaps seen by no fixed segment: each segment is computed causally, blind to the others, at its true positions.
+
+    A segment runs from the end of the gap before it to the end of its own gap: the gap's answer is part of the clean
+    stream for the next-token loss and hidden from the open rows, as is the seed before it. After its answer a gap holds
+    0 to MAX_SLACK nulls, which move what follows to the right. All gaps are one active span.
+    """
+    if source.null_id is None:
+        raise InputError("infilling with slack needs a null token: use a tokenizer that has <null>")
+    tokens, gaps = source.tokens, source.gaps
+    if not gaps:
+        raise InputError("an infilling example needs at least one gap")
+    num = len(tokens)
+    position, segment, hidden = np.arange(num), np.zeros(num, dtype=np.int64), np.full(num, -1)
+    pending = []
+    for start, end in gaps:
+        slack = int(rng.integers(0, MAX_SLACK + 1))
+        at = int(position[start - 1]) + 1
+        hidden[start - 1 if objective.shift else start : end] = 0
+        position[end:] += slack
+        segment[end:] += 1
+        pending.append((tokens[start - 1], np.append(tokens[start:end], [source.null_id] * slack).astype(np.int64), at))
+    writer = _Writer()
+    settled = _clean_stream(writer, tokens, objective, position=position, segment=segment, gap=hidden)
+    t = TIMES[objective.times](u)
+    for before, answer, at in pending:
+        if len(answer) and writer.num_rows - settled + len(answer) <= budget:
+            _open_span(writer, before, answer, at, t, source, objective, rng, span=0, horizon=NO_HORIZON)
+    return writer.finish(settled)
+
+
+def next_token(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """The clean stream alone: an autoregressive objective."""
+    writer = _Writer()
+    return writer.finish(_clean_stream(writer, source.tokens, objective))
+
+
+LAYOUTS = {
+    "next_token": next_token,
+    "drafts": drafts,
+    "blocks": blocks,
+    "canvas": canvas,
+    "suffix": suffix,
+    "infill": infill,
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm."""
+
+    tokens: Tensor
+    layout: Layout
+    target: Tensor
+    weight: Tensor
+    level: Tensor
+    norm: float
+
+    def to(self, device: torch.device | str) -> Batch:
+        layout = Layout(**{**self.layout.__dict__, "rows": self.layout.rows.to(device)})
+        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level")}
+        return Batch(layout=layout, norm=self.norm, **moved)
+
+
+def make_example(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """One example of the objective's layout with at most `budget` open rows; u in [0, 1) places its noise level."""
+    return LAYOUTS[objective.layout](source, objective, u, rng, budget)
+
+
+def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
+    """Stack examples: clean rows padded on the right to a common number, then open rows padded likewise."""
+    settled = max(e.num_settled for e in examples)
+    opened = max(len(e.tokens) - e.num_settled for e in examples)
+    names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": -1}
+    names |= {"target": IGNORE, "weight": 0, "level": IGNORE}
+    out = {}
+    for name, fill in names.items():
+        dtype = np.float32 if name == "weight" else np.int64
+        stacked = np.full((len(examples), settled + opened), fill, dtype=dtype)
+        for row, example in zip(stacked, examples, strict=True):
+            values, num = getattr(example, name), example.num_settled
+            row[:num] = values[:num]
+            row[settled : settled + len(values) - num] = values[num:]
+        out[name] = torch.from_numpy(stacked)
+    rows = Rows(
+        document=torch.zeros_like(out["span"]),
+        **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
+    )
+    layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
+    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(len(examples) * settled)
+    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0))
+
+
+@dataclass(frozen=True)
+class LossReport:
+    """The loss (scalar, with gradient) and detached sums: clean and masked CE in nats, by level and by count."""
+
+    loss: Tensor
+    clean_sum: float
+    clean_count: int
+    level_sum: np.ndarray
+    level_count: np.ndarray
+
+
+def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:
+    """Forward a batch; cross-entropy in float32 on rows that have a target, and nowhere else."""
+    hidden = model(batch.tokens, batch.layout, backend=backend)
+    asked = batch.target != IGNORE
+    target, level = batch.target[asked], batch.level[asked]
+    logits = model.logits(hidden[asked])
+    ce = F.cross_entropy(logits, target, reduction="none")
+    loss = (batch.weight[asked] * ce).sum() / batch.norm
+    with torch.no_grad():
+        bins = torch.where(level == IGNORE, NUM_LEVELS, level)
+        sums = torch.zeros(NUM_LEVELS + 1, device=ce.device).index_add_(0, bins, ce.detach()).cpu().numpy()
+        counts = torch.bincount(bins, minlength=NUM_LEVELS + 1).cpu().numpy()
+    return LossReport(loss, float(sums[-1]), int(counts[-1]), sums[:-1], counts[:-1])

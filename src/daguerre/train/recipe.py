@@ -1,0 +1,197 @@
+"""A recipe: everything that decides a training run, in one TOML file with no hidden default of its own.
+
+Unknown keys are errors with the nearest name; `--set section.key=value` replaces single values.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from daguerre.errors import InputError, unknown
+from daguerre.models.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.data import Mixture
+from daguerre.train.objectives import Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """Shape of the backbone; widths in units, `max_positions` in tokens."""
+
+    width: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    mlp_width: int
+    max_positions: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """Windows of `length` tokens, `sequences` to a micro-batch, `micro_batches` to a step, until that share of the run."""
+
+    until: float
+    length: int
+    sequences: int
+    micro_batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """Muon on hidden matrices, AdamW on the rest; linear warm-up, stable, linear decay to zero over the last share.
+
+    `warmup` and `decay` are shares of the run; `ema` is the decay of the weight average per step.
+    """
+
+    muon_lr: float = 0.02
+    muon_momentum: float = 0.95
+    adamw_lr: float = 4e-3
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    warmup: float = 0.02
+    decay: float = 0.6
+    ema: float = 0.999
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """One objective of the mixture and its share of the sequences; the rest are the parts of `Objective`."""
+
+    share: float
+    layout: str
+    times: str = "uniform"
+    weight: str = "one"
+    normalizer: str = "tokens"
+    clean: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole run. The budget is `steps`, `minutes`, or whichever ends first; 0 means no such limit."""
+
+    name: str
+    tokenizer: str
+    model: ModelShape | None = None
+    mixture: Mapping[str, Share]
+    stages: Sequence[Stage]
+    optim: Optimization = field(default_factory=Optimization)
+    seed: int = 0
+    steps: int = 0
+    minutes: float = 0.0
+    precision: str = "bf16"
+    backend: str = "matmul"
+    compile: bool = False
+    loaders: int = 0
+    log_steps: int = 10
+    eval_steps: int = 200
+    checkpoint_minutes: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.steps <= 0 and self.minutes <= 0:
+            raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
+        if self.precision not in ("bf16", "float32"):
+            raise unknown("precision", self.precision, ("bf16", "float32"))
+        if not self.stages or [s.until for s in self.stages] != sorted(s.until for s in self.stages):
+            raise InputError("a recipe needs [[stages]] in the order of their `until`")
+        if self.stages[-1].until < 1.0:
+            raise InputError("the last stage must have `until = 1.0`")
+        self.make_mixture()
+
+    def make_mixture(self) -> Mixture:
+        parts = {name: {k: v for k, v in asdict(s).items() if k != "share"} for name, s in self.mixture.items()}
+        return Mixture({n: Objective(**p) for n, p in parts.items()}, {n: s.share for n, s in self.mixture.items()})
+
+    def model_config(self, tokenizer: Tokenizer) -> ModelConfig:
+        if self.model is None:
+            raise InputError(f"recipe {self.name!r} has no [model]: start it from a model with --from")
+        special = {f"{n}_id": getattr(tokenizer, f"{n}_id") for n in ("mask", "eos", "bos", "pad", "null")}
+        return ModelConfig(vocab_size=tokenizer.vocab_size, **special, **asdict(self.model))
+
+    def stage(self, progress: float) -> Stage:
+        return next((s for s in self.stages if progress < s.until), self.stages[-1])
+
+
+def _build(kind: Any, values: Any, where: str) -> Any:
+    """Turn parsed TOML into the dataclass `kind`, strictly; `where` is the dotted place for errors."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if values is None else _build(args[0], values, where)
+    if origin is not None and issubclass(origin, Mapping):
+        return {k: _build(args[1], v, f"{where}{k}.") for k, v in _table(values, where).items()}
+    if origin is not None and issubclass(origin, Sequence):
+        return tuple(_build(args[0], v, f"{where}{i}.") for i, v in enumerate(values))
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        table = _table(values, where)
+        for key in table:
+            if key not in hints:
+                raise InputError(f"recipe: {unknown('key', where + key, [where + f.name for f in fields(kind)])}")
+        try:
+            return kind(**{k: _build(hints[k], v, f"{where}{k}.") for k, v in table.items()})
+        except TypeError as error:
+            raise InputError(f"recipe: {where or 'top level'}: {error}") from None
+    if kind is float and isinstance(values, int) and not isinstance(values, bool):
+        return float(values)
+    if not isinstance(values, kind) or (kind is int and isinstance(values, bool)):
+        raise InputError(f"recipe: {where.rstrip('.')} must be {kind.__name__}, not {values!r}")
+    return values
+
+
+def _table(values: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise InputError(f"recipe: {where.rstrip('.') or 'the file'} must be a table")
+    return values
+
+
+def recipe_path(name: str) -> Path:
+    """A path as given, or a recipe of that name: from the installed package, or from the repository beside it."""
+    given = Path(name)
+    if given.suffix == ".toml" or given.exists():
+        if not given.is_file():
+            raise InputError(f"no recipe at {name}")
+        return given
+    folders = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
+    known = {p.stem: p for folder in folders if folder.is_dir() for p in folder.glob("*.toml")}
+    if name not in known:
+        raise unknown("recipe", name, known)
+    return known[name]
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe and apply `section.key=value` overrides (values in TOML, bare words as text)."""
+    path = recipe_path(name)
+    try:
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"recipe {path.name} is not valid TOML: {error}") from None
+    for item in overrides:
+        _override(values, item)
+    return _build(Recipe, values, "")
+
+
+def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
+    """The recipe that `asdict` wrote into a checkpoint."""
+    return _build(Recipe, values, "")
+
+
+def _override(values: dict[str, Any], item: str) -> None:
+    key, sign, text = item.partition("=")
+    if not sign or not key:
+        raise InputError(f"--set takes key=value, for example --set optim.muon_lr=0.01, not {item!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.split(".")
+    place: Any = values
+    for parent in parents:
+        place = place[int(parent)] if isinstance(place, list) and parent.isdigit() else place.setdefault(parent, {})
+    if isinstance(place, list):
+        raise InputError(f"--set {key}: name the entry by its number, for example stages.0.length")
+    place[last] = value

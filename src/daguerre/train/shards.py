@@ -1,0 +1,202 @@
+"""Token shards: a corpus as memory-mapped uint16 files.
+
+    DIR/meta.json          {"format": 1, "tokenizer_sha256", "vocab_size", "splits": {split: {"tokens", "bytes", "documents"}}}
+    DIR/tokenizer.json     a copy of the tokenizer
+    DIR/SPLIT.bin          uint16, little-endian; each document is `<bos> tokens... <eos>`
+    DIR/SPLIT.starts.npy   int64 [documents + 1]: offset in tokens of each document, then the number of tokens
+    DIR/SPLIT.bytes.npy    int64 [documents]: UTF-8 bytes of each document's text
+
+meta.json is removed first and written last, so a folder with one is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from daguerre.errors import DataError, InputError
+from daguerre.models.tokenizer import Tokenizer
+
+FORMAT = 1
+SPLITS = ("train", "val", "test")
+TOKEN_TYPE = np.dtype("<u2")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One split, read-only. `tokens` is a uint16 memory map; `starts` and `doc_bytes` are as in the module's table."""
+
+    tokens: np.memmap[Any, np.dtype[np.uint16]]
+    starts: np.ndarray[Any, np.dtype[np.int64]]
+    doc_bytes: np.ndarray[Any, np.dtype[np.int64]]
+    tokenizer_sha256: str
+    vocab_size: int
+
+    @classmethod
+    def open(cls, directory: str | os.PathLike[str], split: str = "train", tokenizer_sha256: str | None = None) -> Shard:
+        """Map a split of a corpus. DataError when it is missing, truncated, or made with another tokenizer than expected."""
+        folder = Path(directory)
+        meta = read_meta(folder)
+        if tokenizer_sha256 is not None and meta["tokenizer_sha256"] != tokenizer_sha256:
+            raise DataError(
+                f"{folder} was tokenized with another vocabulary ({meta['tokenizer_sha256'][:12]}) than the model's "
+                f"({tokenizer_sha256[:12]}): make it again with `daguerre data python --out NEW --tokenizer ...`"
+            )
+        if split not in meta["splits"]:
+            raise DataError(f"{folder} has no split {split!r}: it has {', '.join(meta['splits']) or 'none'}")
+        counts = meta["splits"][split]
+        starts = _load_array(folder / f"{split}.starts.npy", counts["documents"] + 1)
+        doc_bytes = _load_array(folder / f"{split}.bytes.npy", counts["documents"])
+        tokens = _map_tokens(folder / f"{split}.bin", counts["tokens"])
+        if starts[-1] != len(tokens):
+            raise _damaged(folder / f"{split}.starts.npy", "its last offset is not the number of tokens")
+        return cls(tokens, starts, doc_bytes, meta["tokenizer_sha256"], meta["vocab_size"])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens in all, `<bos>` and `<eos>` included."""
+        return len(self.tokens)
+
+    @property
+    def num_bytes(self) -> int:
+        """UTF-8 bytes of text in all."""
+        return int(self.doc_bytes.sum())
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.doc_bytes)
+
+    def document(self, index: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+        """Tokens of one document, `<bos>` and `<eos>` included. IndexError outside 0 .. num_documents - 1."""
+        if not 0 <= index < self.num_documents:
+            raise IndexError(f"document {index} of {self.num_documents}")
+        return self.tokens[self.starts[index] : self.starts[index + 1]]
+
+
+def write_shards(out: str | os.PathLike[str], texts: Mapping[str, Iterable[str]], tokenizer: Tokenizer) -> None:
+    """Tokenize `{split: texts}` into a folder. InputError for a split that is not train, val or test."""
+    write_tokens(out, {split: _encode_all(documents, tokenizer) for split, documents in texts.items()}, tokenizer)
+
+
+def write_tokens(
+    out: str | os.PathLike[str],
+    documents: Mapping[str, Iterable[tuple[np.ndarray[Any, Any], int]]],
+    tokenizer: Tokenizer,
+) -> None:
+    """Write `{split: (token ids without specials, UTF-8 bytes) pairs}` into a folder, a document at a time."""
+    if tokenizer.vocab_size > 65536:
+        raise InputError(f"shards hold 16-bit ids: a vocabulary of {tokenizer.vocab_size} does not fit; use at most 65536")
+    if strange := set(documents) - set(SPLITS):
+        raise InputError(f"unknown split {sorted(strange)[0]!r}: use {', '.join(SPLITS)}")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "meta.json").unlink(missing_ok=True)
+    tokenizer.save(folder / "tokenizer.json")
+    splits = {split: _write_split(folder, split, pairs, tokenizer) for split, pairs in documents.items()}
+    meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size, "splits": splits}
+    with atomic_write(folder / "meta.json") as file:
+        file.write((json.dumps(meta, indent=1) + "\n").encode())
+
+
+def shards_from_folder(path: str | os.PathLike[str], out: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
+    """Tokenize a user's own folder of Python files, about one file in ten (by hash) to "val", the rest to "train".
+
+    The files pass the corpus filters; no license is asked for. With two files or more, each split has at least one.
+    DataError when the folder is missing or nothing is left of it.
+    """
+    from daguerre.train.corpus.gather import gather_folder
+
+    kept = sorted(gather_folder(Path(path)), key=lambda document: document.sha256)
+    val = [document for document in kept if int(document.sha256[:8], 16) % 10 == 0] or kept[:1]
+    if len(val) == len(kept):
+        val = kept[:1] if len(kept) > 1 else []
+    chosen = {document.sha256 for document in val}
+    train = [document for document in kept if document.sha256 not in chosen]
+    write_shards(out, {"train": (d.text for d in train), "val": (d.text for d in val)}, tokenizer)
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """meta.json of a corpus. DataError when there is none, or its format is not ours."""
+    try:
+        meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{folder} is not a finished corpus: it has no meta.json; run `daguerre data python --out {folder}`") from error
+    except ValueError as error:
+        raise _damaged(folder / "meta.json", "not JSON") from error
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        raise DataError(f"{folder} has another format than {FORMAT}: make it again with `daguerre data python`")
+    return meta
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears under its name only when whole: written beside, synced, renamed."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with beside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _encode_all(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray[Any, Any], int]]:
+    for text in texts:
+        yield np.array(tokenizer.encode(text), TOKEN_TYPE), len(text.encode("utf-8"))
+
+
+def _write_split(
+    folder: Path, split: str, documents: Iterable[tuple[np.ndarray[Any, Any], int]], tokenizer: Tokenizer
+) -> dict[str, int]:
+    bos, eos = np.array([tokenizer.bos_id], TOKEN_TYPE), np.array([tokenizer.eos_id], TOKEN_TYPE)
+    starts, doc_bytes = [0], []
+    with atomic_write(folder / f"{split}.bin") as file:
+        for ids, num_bytes in documents:
+            file.write(np.concatenate([bos, ids.astype(TOKEN_TYPE), eos]).tobytes())
+            starts.append(starts[-1] + len(ids) + 2)
+            doc_bytes.append(num_bytes)
+    _save_array(folder / f"{split}.starts.npy", starts)
+    _save_array(folder / f"{split}.bytes.npy", doc_bytes)
+    return {"tokens": starts[-1], "bytes": sum(doc_bytes), "documents": len(doc_bytes)}
+
+
+def _save_array(path: Path, values: list[int]) -> None:
+    with atomic_write(path) as file:
+        np.save(file, np.array(values, np.int64))
+
+
+def _load_array(path: Path, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(path, str(error)) from error
+    if array.shape != (length,) or array.dtype != np.int64:
+        raise _damaged(path, f"expected {length} 64-bit integers, found shape {array.shape} of {array.dtype}")
+    return array
+
+
+def _map_tokens(path: Path, length: int) -> np.memmap[Any, np.dtype[np.uint16]]:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise _damaged(path, str(error)) from error
+    if size != length * TOKEN_TYPE.itemsize:
+        raise _damaged(path, f"{size} bytes where {length * TOKEN_TYPE.itemsize} are expected")
+    if length == 0:  # an empty file cannot be mapped
+        return np.empty(0, TOKEN_TYPE)  # type: ignore[return-value]
+    return np.memmap(path, TOKEN_TYPE, mode="r")
+
+
+def _damaged(path: Path, why: str) -> DataError:
+    return DataError(f"{path} is damaged ({why}): delete the folder and make it again with `daguerre data python`")
+
+
