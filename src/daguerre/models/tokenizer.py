@@ -1,7 +1,7 @@
 """Byte-level BPE: text to token ids and back, without loss.
 
-The sixteen special tokens have the ids 0 to 15 in every vocabulary of ours. They live in the BPE vocabulary alone, never among the
-library's "added tokens", so text such as "<mask>" is ordinary characters: no text can produce a special id.
+The sixteen special tokens have the ids 0 to 15 in every vocabulary of ours. They live in the BPE vocabulary alone, not
+among the library's "added tokens", so text such as "<mask>" is ordinary characters: no text can produce a special id.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Tokenizer:
             self._json: dict[str, Any] = json.loads(content)
             self._inner = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises bare Exception
-            raise DataError(f"not a tokenizer.json: {error}; give one that `daguerre data` or this package wrote") from error
+            raise DataError(f"not a tokenizer.json: {error}; give one that daguerre wrote") from error
         self._check()
 
     @classmethod
@@ -77,7 +77,7 @@ class Tokenizer:
         return [encoding.ids for encoding in self._inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The exact bytes that `ids` stand for; special tokens stand for none. InputError for an id outside the vocabulary."""
+        """The exact bytes of `ids`; special tokens stand for none. InputError for an id outside the vocabulary."""
         return b"".join(map(self.token_bytes, ids))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -97,7 +97,7 @@ class Tokenizer:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the vocabulary's canonical JSON: equal for equal contents, whatever the file's white space or key order."""
+        """Hash of the canonical JSON: equal for equal contents, whatever the file's white space or order of keys."""
         canonical = json.dumps(self._json, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
 
@@ -123,8 +123,11 @@ class Tokenizer:
 
     def _check(self) -> None:
         vocabulary = self._inner.get_vocab(with_added_tokens=True)
-        if any(vocabulary.get(token) != index for index, token in enumerate(SPECIALS)) or self._json.get("added_tokens"):
-            raise DataError("this tokenizer.json is not Daguerre's: ids 0 to 15 must be its special tokens, and none be 'added'")
+        specials = [vocabulary.get(token) for token in SPECIALS]
+        if specials != list(range(NUM_SPECIALS)) or self._json.get("added_tokens"):
+            raise DataError(
+                "this tokenizer.json is not Daguerre's: ids 0 to 15 must be its special tokens, none of them 'added'"
+            )
         if not byte_of_character().keys() <= vocabulary.keys():
             raise DataError("this tokenizer.json is not byte-level: some of the 256 bytes have no token")
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
@@ -148,6 +151,6 @@ def _check_unicode(text: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"the text has a lone surrogate ({text[error.start]!r}) at character {error.start}, which UTF-8 cannot hold: "
+            f"the text has a lone surrogate, {text[error.start]!r}, at character {error.start}: UTF-8 cannot hold it; "
             "decode the input with errors='replace', or remove that character"
         ) from error

@@ -2,23 +2,24 @@
 
 The pre-tokenizer decides what may become one token:
 
-* a line break with the blank lines before it and the indentation after it ("\\n\\n    "), so that one token opens a line;
-* a word with at most a space or an underscore before it (" self", "_name"), never other punctuation: a gap or a prompt may then end
-  at "(", "." or ":" as training text does;
+* line breaks with the indentation after them ("\\n\\n    "), so that one token opens a line;
+* a word with at most a space or an underscore before it (" self", "_name"), never other punctuation: a gap or a prompt
+  may then end at "(", "." or ":" as training text does;
 * one digit; a run of punctuation, with the space before it; a run of spaces.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from pathlib import Path
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import NUM_SPECIALS, SPECIALS, Tokenizer
+from daguerre.train.shards import Shard
 
 PATTERN = r"\n[ \t\n]*|[ _]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
 SAMPLE_BYTES = 50_000_000
@@ -49,15 +50,25 @@ def train_bpe(texts: Iterable[str], vocab_size: int, *, pattern: str = PATTERN, 
     return Tokenizer(_without_added_tokens(inner.to_str()))
 
 
-def sample_texts(texts: Sequence[str], num_bytes: int) -> list[str]:
-    """A deterministic sample of about `num_bytes` (UTF-8), in the order of the texts' hashes."""
+def take_bytes(texts: Iterable[str], num_bytes: int) -> list[str]:
+    """The first texts, about `num_bytes` of UTF-8. A corpus mixes its packages already: it is ordered by hash."""
     chosen, total = [], 0
-    for text in sorted(texts, key=lambda text: hashlib.sha256(text.encode("utf-8")).digest()):
+    for text in texts:
         if total >= num_bytes:
             break
         chosen.append(text)
         total += len(text.encode("utf-8"))
     return chosen
+
+
+def train_on_corpus(corpus: Path, vocab_size: int, *, num_bytes: int = SAMPLE_BYTES) -> Tokenizer:
+    """A vocabulary from about `num_bytes` of the training split of a corpus folder; held-out packages are never read.
+
+    The corpus may be tokenized with any vocabulary: encoding is lossless, so its text comes back whole.
+    """
+    shard, old = Shard.open(corpus, "train"), Tokenizer.load(corpus / "tokenizer.json")
+    texts = (old.decode(shard.document(index).tolist()) for index in range(shard.num_documents))
+    return train_bpe(take_bytes(texts, num_bytes), vocab_size)
 
 
 def _without_added_tokens(content: str) -> str:

@@ -1,6 +1,7 @@
 """Token shards: a corpus as memory-mapped uint16 files.
 
-    DIR/meta.json          {"format": 1, "tokenizer_sha256", "vocab_size", "splits": {split: {"tokens", "bytes", "documents"}}}
+    DIR/meta.json          {"format": 1, "tokenizer_sha256", "vocab_size",
+                            "splits": {split: {"tokens", "bytes", "documents"}}}
     DIR/tokenizer.json     a copy of the tokenizer
     DIR/SPLIT.bin          uint16, little-endian; each document is `<bos> tokens... <eos>`
     DIR/SPLIT.starts.npy   int64 [documents + 1]: offset in tokens of each document, then the number of tokens
@@ -40,8 +41,10 @@ class Shard:
     vocab_size: int
 
     @classmethod
-    def open(cls, directory: str | os.PathLike[str], split: str = "train", tokenizer_sha256: str | None = None) -> Shard:
-        """Map a split of a corpus. DataError when it is missing, truncated, or made with another tokenizer than expected."""
+    def open(
+        cls, directory: str | os.PathLike[str], split: str = "train", tokenizer_sha256: str | None = None
+    ) -> Shard:
+        """Map a split of a corpus. DataError when it is missing, truncated, or made with another tokenizer."""
         folder = Path(directory)
         meta = read_meta(folder)
         if tokenizer_sha256 is not None and meta["tokenizer_sha256"] != tokenizer_sha256:
@@ -92,7 +95,9 @@ def write_tokens(
 ) -> None:
     """Write `{split: (token ids without specials, UTF-8 bytes) pairs}` into a folder, a document at a time."""
     if tokenizer.vocab_size > 65536:
-        raise InputError(f"shards hold 16-bit ids: a vocabulary of {tokenizer.vocab_size} does not fit; use at most 65536")
+        raise InputError(
+            f"shards hold 16-bit ids: a vocabulary of {tokenizer.vocab_size} is too large; use at most 65536"
+        )
     if strange := set(documents) - set(SPLITS):
         raise InputError(f"unknown split {sorted(strange)[0]!r}: use {', '.join(SPLITS)}")
     folder = Path(out)
@@ -100,7 +105,9 @@ def write_tokens(
     (folder / "meta.json").unlink(missing_ok=True)
     tokenizer.save(folder / "tokenizer.json")
     splits = {split: _write_split(folder, split, pairs, tokenizer) for split, pairs in documents.items()}
-    meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size, "splits": splits}
+    meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size} | {
+        "splits": splits
+    }
     with atomic_write(folder / "meta.json") as file:
         file.write((json.dumps(meta, indent=1) + "\n").encode())
 
@@ -127,7 +134,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
     try:
         meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"{folder} is not a finished corpus: it has no meta.json; run `daguerre data python --out {folder}`") from error
+        raise DataError(f"{folder} has no meta.json: finish it with `daguerre data python --out {folder}`") from error
     except ValueError as error:
         raise _damaged(folder / "meta.json", "not JSON") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
@@ -176,7 +183,8 @@ def _save_array(path: Path, values: list[int]) -> None:
 
 def _load_array(path: Path, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     try:
-        array = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            array: np.ndarray[Any, np.dtype[np.int64]] = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from error
     if array.shape != (length,) or array.dtype != np.int64:
@@ -198,5 +206,3 @@ def _map_tokens(path: Path, length: int) -> np.memmap[Any, np.dtype[np.uint16]]:
 
 def _damaged(path: Path, why: str) -> DataError:
     return DataError(f"{path} is damaged ({why}): delete the folder and make it again with `daguerre data python`")
-
-

@@ -1,6 +1,7 @@
 """THE MAIN PATH of `daguerre data python`: find packages, keep good files, drop duplicates, split by package, tokenize.
 
-Finished work is kept in OUT/work, a file a package and a file a chunk of tokens, so a rerun after a kill goes on where it stopped.
+Finished work is kept in OUT/work, a file a package and a file a chunk of tokens, so that a rerun after a kill goes on
+where it stopped. The folder may be deleted afterwards.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from daguerre.errors import InputError
+from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.encode import encode_documents
 from daguerre.train.corpus.gather import Gathered, gather
+from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.report import write_manifest, write_report
-from daguerre.train.corpus.sources import find_packages
+from daguerre.train.corpus.sources import Package, Skipped, find_packages
 from daguerre.train.shards import read_meta, write_tokens
 
 MAX_SHARE = 0.08
@@ -24,7 +26,10 @@ MAX_SHARE = 0.08
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a run made. `documents`, `bytes`, `tokens` are by split; `dropped` counts files by reason; `skipped` has packages' reasons."""
+    """What a run made. `documents`, `bytes` (UTF-8) and `tokens` (with `<bos>` and `<eos>`) are by split.
+
+    `dropped` is {reason: files}, `skipped` {package that was left out: reason}.
+    """
 
     out: Path
     packages: int
@@ -53,20 +58,32 @@ def collect_python(
     """Make a corpus of permissively licensed Python in the folder `out`: shards, manifest.jsonl and report.json.
 
     `tokenizer` is "2k", "8k" or the path of a tokenizer.json. `workers` is the number of processes (None: one a core).
-    `near_duplicates` is the similarity from which a file counts as one (None: keep them). `max_share` caps a package's share of the bytes.
-    DataError when nothing is left or a source is not a folder; InputError for a number out of range.
+    `near_duplicates` is the similarity from which a file counts as one (None: keep them). `max_share` caps a package's
+    share of the bytes. DataError when nothing is left, a source is not a folder or `out` cannot be written; InputError
+    for a number out of range; MissingExtra when near duplicates are looked for without datasketch.
     """
     _check(workers, near_duplicates, max_share)
-    started = time.perf_counter()
     vocabulary = Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else Tokenizer.default(tokenizer)
     found = find_packages(sources, stdlib=stdlib, installed=installed)
-    work = out / "work"
-    gathered = gather(
-        found, work, workers=workers, near_duplicates=near_duplicates, max_share=max_share, progress=progress
-    )
-    tokens = encode_documents(gathered.splits, vocabulary, work, workers=workers, progress=progress)
+    try:
+        return _collect(out, found, vocabulary, near_duplicates, max_share, Pool(workers, progress))
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error}; mend it and run again, finished work is kept") from error
+
+
+def _collect(
+    out: Path,
+    found: Sequence[Package | Skipped],
+    tokenizer: Tokenizer,
+    near_duplicates: float | None,
+    max_share: float,
+    pool: Pool,
+) -> Summary:
+    started = time.perf_counter()
+    gathered = gather(found, out / "work", pool=pool, near_duplicates=near_duplicates, max_share=max_share)
+    tokens = encode_documents(gathered.splits, tokenizer, out / "work", pool)
     write_manifest(out, gathered.splits)
-    write_tokens(out, tokens, vocabulary)
+    write_tokens(out, tokens, tokenizer)
     summary = _summarize(out, gathered, time.perf_counter() - started)
     write_report(out, summary)
     return summary
@@ -92,6 +109,8 @@ def _check(workers: int | None, near_duplicates: float | None, max_share: float)
     if workers is not None and workers < 1:
         raise InputError(f"workers must be 1 or more, not {workers}; leave it out for one a core")
     if near_duplicates is not None and not 0 < near_duplicates <= 1:
-        raise InputError(f"near_duplicates is a similarity above 0 and at most 1, not {near_duplicates}; None keeps near duplicates")
+        raise InputError(
+            f"near_duplicates is a similarity above 0 and at most 1, not {near_duplicates}; None keeps near duplicates"
+        )
     if not 0 < max_share <= 1:
         raise InputError(f"max_share is a share above 0 and at most 1, not {max_share}")

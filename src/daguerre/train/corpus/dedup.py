@@ -1,4 +1,4 @@
-"""Near duplicates: files whose sets of five-word shingles have a Jaccard similarity of about THRESHOLD or more (MinHash, LSH)."""
+"""Near duplicates by MinHash: files whose sets of five-word shingles have a Jaccard similarity of THRESHOLD or more."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ def signature(text: str) -> Signature:
     return np.asarray(minhash.hashvalues, np.uint32)
 
 
+def similarities(signatures: Signature, signature: Signature) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Estimated Jaccard similarities [n] of `signatures` [n, NUM_PERM] with one, with an error of about 0.05."""
+    return np.count_nonzero(signatures == signature, axis=1) / NUM_PERM
+
+
 class NearIndex:
-    """Documents seen so far, found again by similarity."""
+    """Documents seen so far, found again by similarity: six in ten of those at 0.8, nineteen in twenty at 0.9."""
 
     def __init__(self, threshold: float = THRESHOLD) -> None:
         self._threshold = threshold
@@ -38,7 +43,10 @@ class NearIndex:
     def find(self, signature: Signature) -> int | None:
         """The index of an earlier document that is a near duplicate, or None."""
         candidates = sorted(self._lsh.query(self._minhash(signature)))
-        return next((c for c in candidates if np.mean(self._signatures[c] == signature) >= self._threshold), None)
+        if not candidates:
+            return None
+        near = similarities(np.stack([self._signatures[c] for c in candidates]), signature) >= self._threshold
+        return candidates[int(near.argmax())] if near.any() else None
 
     def add(self, signature: Signature) -> int:
         """Remember a document; its index is how many came before it."""

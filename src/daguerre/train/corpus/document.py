@@ -27,12 +27,14 @@ class Document:
     def manifest_line(self, split: str) -> str:
         """The document's line in manifest.jsonl."""
         keys = ("package", "version", "license", "file", "sha256")
-        return json.dumps({key: getattr(self, key) for key in keys} | {"bytes": self.num_bytes, "split": split}, ensure_ascii=False)
+        return json.dumps(
+            {key: getattr(self, key) for key in keys} | {"bytes": self.num_bytes, "split": split}, ensure_ascii=False
+        )
 
 
 @dataclass(frozen=True)
 class Harvest:
-    """What one package gave: kept documents, their MinHash signatures [documents, NUM_PERM], and {reason: dropped files}."""
+    """What one package gave: kept documents, their MinHash signatures (NUM_PERM each), and {reason: dropped files}."""
 
     documents: list[Document]
     signatures: list[Signature]
@@ -41,7 +43,11 @@ class Harvest:
 
     def save(self, path: Path) -> None:
         """Write to one .npz file, whole or not at all."""
-        record = {"documents": [asdict(d) for d in self.documents], "dropped": self.dropped, "seen_bytes": self.seen_bytes}
+        record = {
+            "documents": [asdict(d) for d in self.documents],
+            "dropped": self.dropped,
+            "seen_bytes": self.seen_bytes,
+        }
         content = np.frombuffer(json.dumps(record).encode("utf-8"), np.uint8)
         stacked = np.array(self.signatures, np.uint32).reshape(-1, NUM_PERM)
         with atomic_write(path) as file:
@@ -51,7 +57,7 @@ class Harvest:
     def load(cls, path: Path) -> Harvest | None:
         """What `save` wrote; None when the file is missing or damaged, so that it is made again."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 record = json.loads(arrays["record"].tobytes())
                 signatures = list(arrays["signatures"])
             documents = [Document(**fields) for fields in record["documents"]]

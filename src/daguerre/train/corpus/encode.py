@@ -12,7 +12,7 @@ import numpy as np
 
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.document import Document
-from daguerre.train.corpus.parallel import run_parallel
+from daguerre.train.corpus.parallel import Pool
 from daguerre.train.shards import TOKEN_TYPE, atomic_write
 
 CHUNK_BYTES = 4_000_000
@@ -30,9 +30,9 @@ class Chunk:
 
 
 def encode_documents(
-    splits: Mapping[str, Sequence[Document]], tokenizer: Tokenizer, work: Path, *, workers: int | None, progress: bool
+    splits: Mapping[str, Sequence[Document]], tokenizer: Tokenizer, work: Path, pool: Pool
 ) -> dict[str, Iterator[tuple[Ids, int]]]:
-    """{split: (ids without specials, UTF-8 bytes) of each document, in order}. All chunks are on disk when this returns."""
+    """{split: (ids without specials, UTF-8 bytes) of each document, in order}. All are on disk when this returns."""
     folder = work / "tokens"
     folder.mkdir(parents=True, exist_ok=True)
     groups = {split: _group(documents) for split, documents in splits.items()}
@@ -43,7 +43,7 @@ def encode_documents(
         for path, group in zip(paths[split], groups[split], strict=True)
         if load_chunk(path) is None
     ]
-    run_parallel(encode_chunk, chunks, workers=workers, label="tokenize", progress=progress)
+    pool.map(encode_chunk, chunks, "tokenize")
     return {split: _pairs(paths[split], groups[split]) for split in splits}
 
 
@@ -57,7 +57,7 @@ def encode_chunk(chunk: Chunk) -> None:
 def load_chunk(path: Path) -> list[Ids] | None:
     """The ids of each document of a chunk; None when its file is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             ids, lengths = arrays["ids"], arrays["lengths"]
     except Exception:  # whatever is wrong with a cache file, the answer is to make it again
         return None

@@ -19,17 +19,21 @@ MAX_LITERAL_LINES = 0.7  # share of the lines that are one assigned list, dict, 
 MIN_COMPRESSED = 0.06  # zlib's share; below it the file repeats itself
 
 VENDORED = frozenset(
-    "_vendor vendor vendored _vendored _vendoring vendoring third_party thirdparty _third_party third-party 3rdparty extern externals "
-    "external _external _externals node_modules bundled _bundled __pycache__".split()
+    "_vendor vendor vendored _vendored _vendoring vendoring third_party thirdparty _third_party third-party 3rdparty "
+    "extern externals external _external _externals node_modules bundled _bundled __pycache__".split()
 )
-_GENERATED_NAME = re.compile(r"(_pb2(_grpc)?|_pb2_grpc|\.generated|_generated|_autogen|_parsetab|^parsetab|_lextab|^lextab)\.pyi?$")
+_GENERATED_NAME = re.compile(
+    r"(_pb2(_grpc)?|_pb2_grpc|\.generated|_generated|_autogen|_parsetab|^parsetab|_lextab|^lextab)\.pyi?$"
+)
 _GENERATED_LINE = re.compile(
-    r"^\W*((this|the) (file|module|code|script|class) (is|was|has been|were) )?(auto[- ]?(matically )?[- ]?generated\b|"
-    r"(code )?generated (by|from|with|using|automatically)\b|machine[- ]generated)|@generated\b|\bdo not (edit|modify|change)\b|"
+    r"^\W*((this|the) (file|module|code|script|class) (is|was|has been|were) )?"
+    r"(auto[- ]?(matically )?[- ]?generated\b|(code )?generated (by|from|with|using|automatically)\b|"
+    r"machine[- ]generated)|@generated\b|\bdo not (edit|modify|change)\b|"
     r"\b(is|was|has been) (auto[- ]?generated|automatically generated)\b",
     re.I,
 )
 _HEAD_LINES = 25
+_LITERAL = (ast.List, ast.Dict, ast.Tuple, ast.Set, ast.Constant, ast.Call)
 
 
 def refuse_path(path: PurePath) -> str | None:
@@ -44,9 +48,9 @@ def decode(content: bytes) -> str:
 
     Raises SyntaxError or UnicodeDecodeError when the bytes are not in the encoding they declare.
     """
+    content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-    text = content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
-    return text.removeprefix("\ufeff").rstrip() + "\n"
+    return content.decode(encoding).removeprefix("\ufeff").rstrip() + "\n"
 
 
 def refuse_text(text: str) -> str | None:
@@ -90,7 +94,6 @@ def _literal_lines(body: list[ast.stmt]) -> int:
     for node in body:
         if isinstance(node, ast.ClassDef):
             total += _literal_lines(node.body)
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            if isinstance(node.value, ast.List | ast.Dict | ast.Tuple | ast.Set | ast.Constant | ast.Call):
-                total += (node.end_lineno or node.lineno) - node.lineno + 1
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, _LITERAL):
+            total += (node.end_lineno or node.lineno) - node.lineno + 1
     return total

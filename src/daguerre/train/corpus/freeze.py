@@ -1,8 +1,7 @@
-"""Make the frozen held-out sample that is shipped in daguerre/assets/heldout: files of the test packages, chosen by hash.
+"""Make the frozen held-out sample shipped in daguerre/assets/heldout: files of the test packages, chosen by hash.
 
-    python -c "from pathlib import Path; from daguerre.train.corpus.freeze import freeze_sample; freeze_sample(Path('SITE'), Path('OUT'))"
-
-SITE is a folder that `pip install --target SITE --no-deps -r recipes/corpus.txt` filled.
+`freeze_sample(site, out)` with `site` a folder that `pip install --target site --no-deps -r recipes/corpus.txt` filled
+makes it again, byte for byte.
 """
 
 from __future__ import annotations
@@ -11,10 +10,13 @@ import json
 import re
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from daguerre.errors import DataError
+from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.document import Document
 from daguerre.train.corpus.gather import gather
+from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.sources import Package, from_folder, heldout_splits, normalize
 from daguerre.train.shards import atomic_write
 
@@ -30,8 +32,12 @@ def freeze_sample(site: Path, out: Path, *, package_bytes: int = PACKAGE_BYTES) 
     """
     splits = heldout_splits()
     found = [p for p in from_folder(site) if isinstance(p, Package) and splits.get(p.name) == "test"]
-    gathered = gather(found, out / "work", workers=1, near_duplicates=0.75, max_share=1.0, progress=False)
-    chosen = [document for package in found for document in _choose(gathered.splits["test"], package.name, package_bytes)]
+    with TemporaryDirectory() as work:
+        pool = Pool(1, progress=False)
+        gathered = gather(found, Path(work), pool=pool, near_duplicates=THRESHOLD, max_share=1.0)
+    chosen = [
+        document for package in found for document in _choose(gathered.splits["test"], package.name, package_bytes)
+    ]
     with atomic_write(out / "sample.jsonl") as file:
         for document in chosen:
             file.write(_line(document).encode("utf-8") + b"\n")
@@ -60,10 +66,18 @@ def _licenses(site: Path, names: set[str]) -> str:
     for distribution in metadata.distributions(path=[str(site)]):
         name = normalize(distribution.metadata["Name"])
         if name in names:
-            texts = [file for file in distribution.files or [] if ".dist-info/" in str(file) and _LICENSE_FILE.search(str(file))]
+            texts = [
+                file
+                for file in distribution.files or []
+                if ".dist-info/" in str(file) and _LICENSE_FILE.search(str(file))
+            ]
             if not texts:
-                raise DataError(f"{name} {distribution.version} has no license text in its dist-info: leave it out of the sample")
+                raise DataError(
+                    f"{name} {distribution.version} has no license text in its dist-info: leave it out of the sample"
+                )
             body = "\n\n".join(file.read_text(encoding="utf-8").strip() for file in sorted(texts))
             sections[name] = f"{'=' * 80}\n{name} {distribution.version}\n{'=' * 80}\n\n{body}\n"
-    head = "The files in sample.jsonl come from the packages below, unchanged but for line ends, under these licenses.\n\n"
+    head = (
+        "The files in sample.jsonl come from the packages below, unchanged but for line ends, under these licenses.\n\n"
+    )
     return head + "\n".join(sections[name] for name in sorted(sections))

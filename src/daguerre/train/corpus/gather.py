@@ -11,7 +11,7 @@ from pathlib import Path
 from daguerre.errors import DataError
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
-from daguerre.train.corpus.parallel import run_parallel
+from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.selection import select
 from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, own_folder
 
@@ -31,15 +31,14 @@ def gather(
     found: Sequence[Package | Skipped],
     work: Path,
     *,
-    workers: int | None,
+    pool: Pool,
     near_duplicates: float | None,
     max_share: float,
-    progress: bool,
 ) -> Gathered:
     """Choose documents from packages. DataError, with the counts, when none is left."""
     packages = [package for package in found if isinstance(package, Package)]
     skipped = [package for package in found if isinstance(package, Skipped)]
-    harvests = harvest_all(packages, work / "packages", workers=workers, progress=progress)
+    harvests = harvest_all(packages, work / "packages", pool)
     selection = select(harvests, heldout_splits(), threshold=near_duplicates, max_share=max_share)
     dropped = selection.dropped
     for each in harvests.values():
@@ -56,19 +55,19 @@ def gather(
     return gathered
 
 
-def harvest_all(packages: Sequence[Package], cache: Path, *, workers: int | None, progress: bool) -> dict[str, Harvest]:
+def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[str, Harvest]:
     """{package name: what it gave}; packages already in `cache` are not read again."""
     cache.mkdir(parents=True, exist_ok=True)
     paths = {package.name: harvest_path(package, cache) for package in packages}
     done = {name: Harvest.load(path) for name, path in paths.items()}
     todo = sorted((p for p in packages if done[p.name] is None), key=lambda package: -len(package.files))
-    run_parallel(partial(harvest_to, cache), todo, workers=workers, label="read packages", progress=progress)
+    pool.map(partial(harvest_to, cache), todo, "read packages")
     made = {package.name: done[package.name] or Harvest.load(paths[package.name]) for package in packages}
     return {name: each for name, each in made.items() if each is not None}
 
 
 def gather_folder(folder: Path) -> list[Document]:
-    """Files of the user's own folder that pass the filters, each text once. DataError when the folder is missing or none is left."""
+    """Files of the user's own folder that pass the filters, each text once. DataError when there is none."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give a folder of Python files")
     package = own_folder(folder)

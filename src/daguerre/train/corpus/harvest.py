@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
@@ -37,7 +38,7 @@ def harvest_to(cache: Path, package: Package) -> None:
 
 
 def harvest_path(package: Package, cache: Path) -> Path:
-    """The file of a package's harvest; its name changes with the package's files, their sizes and times, and the rules."""
+    """The file of a package's harvest; its name changes with the package's files, their sizes or times, or VERSION."""
     return cache / f"{package.name}-{_fingerprint(package)}.npz"
 
 
@@ -45,10 +46,12 @@ def _read(path: Path, relative: PurePosixPath) -> tuple[bytes, str | None]:
     if reason := filters.refuse_path(relative):
         return b"", reason
     try:
-        if path.stat().st_size > filters.MAX_BYTES:
-            return b"", "too large"
-        return path.read_bytes(), None
-    except OSError:
+        str(relative).encode("utf-8")  # a name that is not Unicode could not be written to the manifest
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return b"", "unreadable"
+        return (path.read_bytes(), None) if status.st_size <= filters.MAX_BYTES else (b"", "too large")
+    except (OSError, UnicodeError):
         return b"", "unreadable"
 
 

@@ -1,7 +1,7 @@
 """Which license a distribution declares, and whether it is permissive.
 
-The first that says something decides: `License-Expression` (SPDX), the `License` field, the classifiers. A license that is unknown, or
-contradicts a copyleft classifier, counts as not permissive: when in doubt, the package is left out.
+The first that says something decides: `License-Expression` (SPDX), the `License` field, the classifiers. A license that
+is unknown, or contradicts a copyleft classifier, counts as not permissive: when in doubt, the package is left out.
 """
 
 from __future__ import annotations
@@ -19,30 +19,42 @@ PERMISSIVE = frozenset(
 _CANONICAL = {name.lower(): name for name in PERMISSIVE}
 
 # Names as people write them, without "license", "the", "v", "version" and punctuation; see `_plain`.
-_SLOPPY = {
-    "mit": "MIT", "expat": "MIT", "mit expat": "MIT", "mit 0": "MIT-0", "mit cmu": "MIT-CMU", "hpnd": "HPND",
-    "bsd": "BSD-3-Clause", "new bsd": "BSD-3-Clause", "modified bsd": "BSD-3-Clause", "revised bsd": "BSD-3-Clause",
-    "3 clause bsd": "BSD-3-Clause", "bsd 3 clause": "BSD-3-Clause", "bsd 3": "BSD-3-Clause", "bsd 3 clause new": "BSD-3-Clause",
-    "bsd style": "BSD-3-Clause", "bsd like": "BSD-3-Clause", "bsd 3 clause new or revised": "BSD-3-Clause",
-    "2 clause bsd": "BSD-2-Clause", "bsd 2 clause": "BSD-2-Clause", "bsd 2": "BSD-2-Clause", "simplified bsd": "BSD-2-Clause",
-    "bsd 2 clause simplified": "BSD-2-Clause", "freebsd": "BSD-2-Clause",
-    "apache": "Apache-2.0", "apache 2": "Apache-2.0", "apache 2 0": "Apache-2.0", "apache2": "Apache-2.0", "apache2 0": "Apache-2.0",
-    "apache software": "Apache-2.0", "apache software 2 0": "Apache-2.0", "asl 2": "Apache-2.0", "asl 2 0": "Apache-2.0",
-    "isc": "ISC", "iscl": "ISC", "isc iscl": "ISC", "zlib": "Zlib", "zlib libpng": "Zlib", "boost software 1 0": "BSL-1.0",
-    "psf": "PSF-2.0", "psf 2 0": "PSF-2.0", "psfl": "PSF-2.0", "python software foundation": "PSF-2.0", "python": "PSF-2.0",
-    "unlicense": "Unlicense", "un": "Unlicense", "0bsd": "0BSD", "cc0": "CC0-1.0", "cc0 1 0": "CC0-1.0", "cc0 1 0 universal": "CC0-1.0",
-    "zpl": "ZPL-2.1", "zpl 2 1": "ZPL-2.1", "zope public": "ZPL-2.1", "postgresql": "PostgreSQL",
-    "historical permission notice and disclaimer hpnd": "HPND", "university of illinois ncsa open source": "NCSA",
-}  # fmt: skip
+_SLOPPY_NAMES = {
+    "MIT": "mit; expat; mit expat",
+    "MIT-0": "mit 0",
+    "MIT-CMU": "mit cmu",
+    "HPND": "hpnd; historical permission notice and disclaimer hpnd",
+    "BSD-3-Clause": "bsd; new bsd; modified bsd; revised bsd; 3 clause bsd; bsd 3 clause; bsd 3; bsd style; bsd like; "
+    "bsd 3 clause new; bsd 3 clause new or revised",
+    "BSD-2-Clause": "2 clause bsd; bsd 2 clause; bsd 2; simplified bsd; bsd 2 clause simplified; freebsd",
+    "Apache-2.0": "apache; apache 2; apache 2 0; apache2; apache2 0; asl 2; asl 2 0; apache software; "
+    "apache software 2 0",
+    "ISC": "isc; iscl; isc iscl",
+    "Zlib": "zlib; zlib libpng",
+    "BSL-1.0": "boost software 1 0",
+    "PSF-2.0": "psf; psf 2 0; psfl; python software foundation; python",
+    "Unlicense": "unlicense; un",
+    "0BSD": "0bsd",
+    "CC0-1.0": "cc0; cc0 1 0; cc0 1 0 universal",
+    "ZPL-2.1": "zpl; zpl 2 1; zope public",
+    "PostgreSQL": "postgresql",
+    "NCSA": "university of illinois ncsa open source",
+}
+_SLOPPY = {sloppy: name for name, names in _SLOPPY_NAMES.items() for sloppy in names.split("; ")}
 
 _COPYLEFT = re.compile(
-    r"\b([al]?gpl|[al]?gplv?\d[\w.+-]*|gnu|mpl|mpl[- ]?\d[\d.]*|eupl|cecill|sspl|epl|epl-\d[\d.]*|cddl|osl|busl)\b|general public|mozilla|"
-    r"copyleft|business source|proprietary|non-?commercial|cc-by-(nc|sa|nd)|commons clause|elastic license|eclipse public",
+    r"\b([al]?gpl|[al]?gplv?\d[\w.+-]*|gnu|mpl|mpl[- ]?\d[\d.]*|eupl|cecill|sspl|epl|epl-\d[\d.]*|cddl|osl|busl)\b|"
+    r"general public|mozilla|copyleft|business source|proprietary|non-?commercial|cc-by-(nc|sa|nd)|commons clause|"
+    r"elastic license|eclipse public",
     re.I,
 )
 _TEXTS = (
     ("Apache-2.0", re.compile(r"apache license,?\s+version 2\.0", re.I)),
-    ("BSD-3-Clause", re.compile(r"redistribution and use in source and binary forms", re.I)),
+    (
+        "BSD-3-Clause",
+        re.compile(r"redistribution and use in source and binary forms.*neither the names?\b", re.I | re.S),
+    ),
+    ("BSD-2-Clause", re.compile(r"redistribution and use in source and binary forms", re.I)),
     ("ISC", re.compile(r"permission to use, copy, modify, and(/or)? distribute this software", re.I)),
     ("MIT", re.compile(r"permission is hereby granted, free of charge", re.I)),
 )
@@ -60,8 +72,8 @@ def judge(metadata: Message) -> Verdict:
     expression = (metadata.get("License-Expression") or "").strip()
     if expression:
         return _judge_expression(expression)
-    classifiers = [c.rsplit("::", 1)[-1].strip() for c in metadata.get_all("Classifier", []) if c.startswith("License ::")]
-    classifiers = [name for name in classifiers if name != "OSI Approved"]
+    lines = [line for line in metadata.get_all("Classifier", []) if line.startswith("License ::")]
+    classifiers = [name for line in lines if (name := line.rsplit("::", 1)[-1].strip()) != "OSI Approved"]
     copyleft = next((name for name in classifiers if _COPYLEFT.search(name)), None)
     if copyleft:
         return Verdict(None, f"classifier: {copyleft}")
@@ -81,7 +93,8 @@ def permissive_name(name: str) -> str | None:
 def evaluate(expression: str) -> str | None:
     """The license chosen from an SPDX expression, or None if it cannot be satisfied by permissive licenses alone.
 
-    `A OR B` needs one of them (the permissive side is kept), `A AND B` both, `A WITH exception` needs A. ValueError when it does not parse.
+    `A OR B` needs one of them (the permissive side is kept), `A AND B` both, `A WITH exception` needs A.
+    ValueError when it does not parse.
     """
     tokens = re.findall(r"[()]|[^\s()]+", expression)
     chosen, rest = _parse_or(tokens)
@@ -141,8 +154,9 @@ def _judge_field(field: str) -> Verdict:
     except ValueError:
         chosen = None
     if chosen is None:
-        parts = [permissive_name(part) for part in re.split(r"\s+(?:and|or)\s+|[,;/&]", field, flags=re.I) if part.strip()]
-        chosen = " AND ".join(part for part in parts if part) if parts and all(parts) else None
+        parts = [part for part in re.split(r"\s+(?:and|or)\s+|[,;/&]", field, flags=re.I) if part.strip()]
+        names = [name for part in parts if (name := permissive_name(part))]
+        chosen = " AND ".join(names) if names and len(names) == len(parts) else None
     return Verdict(chosen, "" if chosen else f"not known to be permissive: {' '.join(field.split())[:80]}")
 
 
@@ -167,4 +181,5 @@ def _judge_classifiers(classifiers: Iterable[str], field: str) -> Verdict:
 def _plain(name: str) -> str:
     words = re.sub(r"[^a-z0-9]+", " ", name.lower().replace("unlicense", "un")).split()
     words = [re.sub(r"^v(?=\d)", "", word) for word in words]
-    return " ".join(word for word in words if word not in ("license", "licence", "licensed", "the", "version", "v", "under"))
+    noise = ("license", "licence", "licensed", "the", "version", "v", "under")
+    return " ".join(word for word in words if word not in noise)

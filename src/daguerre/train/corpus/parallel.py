@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.console import Console
@@ -18,21 +19,30 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def run_parallel(
-    function: Callable[[Item], Result], items: Sequence[Item], *, workers: int | None, label: str, progress: bool
-) -> list[Result]:
-    """`[function(item) for item in items]`, in `workers` processes (None: one a core; 1: in this process).
+@dataclass(frozen=True)
+class Pool:
+    """`workers` processes (None: one a core; 1: in this process), with a progress bar on stderr or without."""
 
-    `function` and the items must be picklable. DataError when a process is killed.
-    """
-    count = min(len(items), workers if workers is not None else len(os.sched_getaffinity(0)))
-    results: dict[int, Result] = {}
-    with _bar(progress) as bar:
-        task = bar.add_task(label, total=len(items))
-        for index, result in _here(function, items) if count <= 1 else _in_processes(function, items, count):
-            results[index] = result
-            bar.advance(task)
-    return [results[index] for index in range(len(items))]
+    workers: int | None = None
+    progress: bool = True
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item], label: str) -> list[Result]:
+        """`[function(item) for item in items]`; both must be picklable. DataError when a process is killed."""
+        if not items:
+            return []
+        count = min(len(items), self.workers or _num_cores())
+        results: dict[int, Result] = {}
+        with _bar(self.progress) as bar:
+            task = bar.add_task(label, total=len(items))
+            for index, result in _here(function, items) if count == 1 else _in_processes(function, items, count):
+                results[index] = result
+                bar.advance(task)
+        return [results[index] for index in range(len(items))]
+
+
+def _num_cores() -> int:
+    """Cores this process may use; macOS cannot say, so there it is the machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
@@ -40,7 +50,9 @@ def _here(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator
         yield index, function(item)
 
 
-def _in_processes(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[tuple[int, Result]]:
+def _in_processes(
+    function: Callable[[Item], Result], items: Sequence[Item], workers: int
+) -> Iterator[tuple[int, Result]]:
     # Spawned, not forked: a fork copies the locks of this process's threads (torch, tokenizers) and may hang on them.
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from daguerre.train.corpus.dedup import NearIndex, Signature
+import numpy as np
+
+from daguerre.train.corpus.dedup import NearIndex, Signature, similarities
 from daguerre.train.corpus.document import Document, Harvest
 
 HELD_OUT_FIRST = ("test", "val", "train")
@@ -21,27 +24,43 @@ class Selection:
 
 
 class Deduplicator:
-    """Remembers documents and says why a new one is a duplicate. Held-out documents must come first."""
+    """Remembers documents and says why a new one is a duplicate. Held-out documents must come first.
+
+    A training file is compared with every held-out file, so that none slips through; with other training files only by
+    the index, which finds most near duplicates.
+    """
 
     def __init__(self, threshold: float | None) -> None:
+        self._threshold = threshold
         self._exact: dict[str, str] = {}
-        self._near = NearIndex(threshold) if threshold is not None else None
-        self._splits: list[str] = []
+        self._index = NearIndex(threshold) if threshold is not None else None
+        self._held_out: list[Signature] = []
 
     def refuse(self, document: Document, signature: Signature, split: str) -> str | None:
         """Why the document is dropped, or None, and then it is remembered."""
         earlier = self._exact.get(document.sha256)
         if earlier is not None:
             return "duplicate of a held-out file" if split == "train" and earlier != "train" else "exact duplicate"
-        found = self._near.find(signature) if self._near else None
-        if found is not None:
-            leaks = split == "train" and self._splits[found] != "train"
-            return "near duplicate of a held-out file" if leaks else "near duplicate"
+        if self._index is not None:
+            if split == "train" and self._is_near_held_out(signature):
+                return "near duplicate of a held-out file"
+            if self._index.find(signature) is not None:
+                return "near duplicate"
+            self._index.add(signature)
         self._exact[document.sha256] = split
-        if self._near:
-            self._near.add(signature)
-            self._splits.append(split)
+        if split != "train":
+            self._held_out.append(signature)
         return None
+
+    def _is_near_held_out(self, signature: Signature) -> bool:
+        if self._threshold is None or not self._held_out:
+            return False
+        return bool(similarities(self._held_out_matrix, signature).max() >= self._threshold)
+
+    @cached_property
+    def _held_out_matrix(self) -> Signature:
+        """[held-out files, NUM_PERM]; first used when the last of them was added."""
+        return np.stack(self._held_out)
 
 
 def select(
@@ -49,7 +68,8 @@ def select(
 ) -> Selection:
     """Pick from {package: harvest}. `split_of` maps held-out packages to their split; the others are for training.
 
-    `threshold` is the Jaccard similarity above which files are near duplicates; None keeps them. `max_share`: see `cap_packages`.
+    `threshold` is the Jaccard similarity from which files are near duplicates; None keeps them.
+    `max_share`: see `cap_packages`.
     """
     selection, deduplicator = Selection(), Deduplicator(threshold)
     order = sorted(harvests, key=lambda name: (HELD_OUT_FIRST.index(split_of.get(name, "train")), name))

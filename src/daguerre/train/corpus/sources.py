@@ -16,7 +16,10 @@ from daguerre.errors import DataError
 from daguerre.train.corpus import licenses
 
 # Left out of the standard library: its own tests (deliberately broken code, big tables) and installed packages.
-_NOT_STDLIB = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib-dynload", "__phello__"}
+_NOT_STDLIB = frozenset(
+    ("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib-dynload", "__phello__")
+)
+_NOT_OWN = frozenset(("site-packages", "__pycache__"))
 
 
 @dataclass(frozen=True)
@@ -68,11 +71,12 @@ def from_folder(folder: Path) -> list[Package | Skipped]:
 
 def own_folder(folder: Path) -> Package:
     """The user's own code: no license is asked for. The package is named after the folder."""
-    return Package(folder.resolve().name or "folder", "", "user-provided", folder, tuple(_walk(folder, {"site-packages", "__pycache__"})))
+    name = folder.resolve().name or "folder"
+    return Package(name, "", "user-provided", folder, tuple(_walk(folder, _NOT_OWN)))
 
 
 def standard_library() -> Package:
-    """The running interpreter's standard library, without its tests; `idlelib` and `turtledemo` stay: they are ordinary programs."""
+    """The running interpreter's standard library, without its tests; `idlelib` and `turtledemo` are kept."""
     root = Path(sysconfig.get_path("stdlib"))
     return Package("python-stdlib", platform.python_version(), "PSF-2.0", root, tuple(_walk(root, _NOT_STDLIB)))
 
@@ -117,7 +121,7 @@ def _python_files(names: Iterable[str]) -> Iterator[str]:
             yield name
 
 
-def _walk(root: Path, excluded: set[str]) -> Iterator[str]:
+def _walk(root: Path, excluded: frozenset[str]) -> Iterator[str]:
     """Python files below `root`, sorted, without the excluded and hidden folders; symbolic links are not followed."""
     for folder, subfolders, names in os.walk(root):
         subfolders[:] = sorted(name for name in subfolders if name not in excluded and not name.startswith("."))
