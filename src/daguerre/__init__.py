@@ -1,0 +1,71 @@
+"""Daguerre trains and runs diffusion language models, on a laptop CPU or a GPU.
+
+The public names are imported on first use: `import daguerre` alone loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daguerre.canvas import Canvas, Decision
+    from daguerre.errors import DaguerreError
+    from daguerre.model import Model, load
+    from daguerre.models.tokenizer import Tokenizer
+    from daguerre.result import Result, StreamEvent
+    from daguerre.sampling.decode import Decode
+    from daguerre.trace import Trace
+
+    __version__: str
+
+_HOMES = {
+    "Canvas": "daguerre.canvas",
+    "DaguerreError": "daguerre.errors",
+    "Decision": "daguerre.canvas",
+    "Decode": "daguerre.sampling.decode",
+    "Model": "daguerre.model",
+    "Result": "daguerre.result",
+    "StreamEvent": "daguerre.result",
+    "Tokenizer": "daguerre.models.tokenizer",
+    "Trace": "daguerre.trace",
+    "load": "daguerre.model",
+}
+
+__all__ = [
+    "Canvas",
+    "DaguerreError",
+    "Decision",
+    "Decode",
+    "Model",
+    "Result",
+    "StreamEvent",
+    "Tokenizer",
+    "Trace",
+    "__version__",
+    "load",
+]
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("daguerre")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+unknown"
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'daguerre' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -26,7 +26,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block], backend: str = 
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 
-def prepare(blocks: list[Block], dtype: torch.dtype, backend: str) -> list[Block]:
+def prepare(blocks: list[Block], dtype: torch.dtype, backend: str, device: torch.device) -> list[Block]:
     """Turn boolean masks into what the backend adds to its scores, once for all layers."""
     if backend != "matmul":
         return blocks
@@ -34,7 +34,7 @@ def prepare(blocks: list[Block], dtype: torch.dtype, backend: str) -> list[Block
     for rows, num_keys, mask in blocks:
         if mask is None:
             num = rows.stop - rows.start
-            mask = torch.ones(1, 1, num, num_keys, dtype=torch.bool).tril()
+            mask = torch.ones(1, 1, num, num_keys, dtype=torch.bool, device=device).tril()
         bias = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
         out.append((rows, num_keys, bias))
     return out
@@ -64,7 +64,7 @@ class _MatmulAttention(torch.autograd.Function):
         scores = torch.matmul(q, k.transpose(-1, -2)).mul_(q.shape[-1] ** -0.5)
         batch, kv_heads, rows, num_keys = scores.shape
         scores.view(batch, kv_heads, groups, rows // groups, num_keys).add_(bias[:, :, None])
-        probs = torch.softmax(scores, dim=-1)
+        probs = torch.softmax(scores, dim=-1, dtype=scores.dtype)  # named, or autocast makes it float32
         ctx.save_for_backward(q, k, v, probs)
         return torch.matmul(probs, v)
 

@@ -113,7 +113,7 @@ class Backbone(nn.Module):
         compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x = x.to(compute)
         rotary = rotary_tables(layout.rows.position, self.config.head_width, self.config.rope_theta, compute)
-        blocks = prepare(layout.blocks(None if cache is None else cache.rows), compute, backend)
+        blocks = prepare(layout.blocks(None if cache is None else cache.rows), compute, backend, x.device)
         for index, layer in enumerate(self.layers):
             x = layer(x, rotary, blocks, backend, layout.num_settled, cache, index)
         if cache is not None and layout.num_settled:

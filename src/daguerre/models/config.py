@@ -48,8 +48,11 @@ class ModelConfig:
             raise CheckpointError("a model with block context needs `block_size` in its config.json")
         if self.width % self.num_heads or self.num_heads % self.num_kv_heads:
             raise CheckpointError(
-                f"width {self.width} must divide by {self.num_heads} heads, and those by {self.num_kv_heads} key-value heads"
+                f"width {self.width} must divide by {self.num_heads} heads, and those by {self.num_kv_heads} for keys"
             )
+
+        if self.head_width % 2:
+            raise CheckpointError(f"heads of width {self.head_width} cannot be rotated: make it even")
 
     @property
     def head_width(self) -> int:

@@ -87,7 +87,9 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
         assert config.block_size is not None
         first = start // config.block_size * config.block_size
         if end > first + config.block_size:
-            raise InputError(f"the span {canvas.span} crosses a block of {config.block_size}: ask for one block at a time")
+            raise InputError(
+                f"the span {canvas.span} crosses a block of {config.block_size}: ask for one block at a time"
+            )
         return RowPlan(np.arange(first), np.zeros(first, dtype=np.int64), np.arange(first, end), offset)
     if not canvas.continues:
         return _between_segments(canvas, offset)
@@ -188,7 +190,7 @@ class BackboneSession:
         span = np.where(np.arange(len(position)) < num_new, SETTLED, 0)
         place, spans, segments = (torch.from_numpy(x)[None].to(self.device) for x in (position, span, segment))
         config = self.backbone.config
-        plain = past == 0 and not plan.segment.any() and config.context == "causal"
+        plain = past == 0 and num_new > 0 and not plan.segment.any() and config.context == "causal"
         rows = Rows.make(place, spans, segment=segments)
         return Layout(rows, num_new, context=config.context, block_size=config.block_size, plain=plain)
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from dataclasses import asdict
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,13 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
-from daguerre.errors import CheckpointError, DataError
+from daguerre.errors import CheckpointError, DataError, UnsupportedError
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 
 DEFAULT_MODEL = "default"
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-
-
-def model_folder(name: str | os.PathLike[str]) -> Path:
-    """The folder that a model's name stands for: "default" is the model shipped with the package, else it is a path."""
-    return Path(__file__).parents[1] / "assets" / DEFAULT_MODEL if name == DEFAULT_MODEL else Path(name)
 
 
 def save_model(
@@ -90,6 +86,27 @@ def load_model(
     backbone.load_state_dict(floats, assign=True)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
     return backbone.eval().requires_grad_(False), tokenizer
+
+
+def model_folder(name: str | os.PathLike[str] = DEFAULT_MODEL) -> Path:
+    """Where a model is: "default" is the one in the package, all else a folder.
+
+    CheckpointError when the package has none; UnsupportedError for a name on a model hub.
+    """
+    if name == DEFAULT_MODEL:
+        path = Path(str(resources.files("daguerre") / "assets" / DEFAULT_MODEL))
+        if not (path / CONFIG).is_file():
+            raise CheckpointError(
+                "the default model is not in this installation: install the daguerre wheel, or train a model and load "
+                "its folder"
+            )
+        return path
+    path = Path(name)
+    if not path.exists() and isinstance(name, str) and name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        raise UnsupportedError(
+            f"{name!r} is no folder here, and models of a hub cannot be loaded yet: give a folder in Daguerre's layout"
+        )
+    return path
 
 
 def read_extra(folder: str | os.PathLike[str]) -> dict[str, Any]:
@@ -153,7 +170,9 @@ def _read_config(source: Path, weights_sha256: str) -> tuple[ModelConfig, dict[s
     if "weights_sha256" not in values:
         raise CheckpointError(f"{path} has no weights_sha256: save the model again with `save_model`")
     if values["weights_sha256"] != weights_sha256:
-        raise CheckpointError(f"{source / WEIGHTS} is truncated or altered: its hash is not the one in {CONFIG}; copy it again")
+        raise CheckpointError(
+            f"{source / WEIGHTS} is truncated or altered: its hash is not the one in {CONFIG}; copy it again"
+        )
     own = {"weights_sha256", "tokenizer_sha256", "extra"}
     try:
         config = ModelConfig.from_dict({k: v for k, v in values.items() if k not in own}, str(path))
@@ -185,7 +204,11 @@ def _check_tensors(backbone: Backbone, tensors: dict[str, Tensor], path: Path) -
     expected = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
     if missing or extra:
-        what = f"lacks {len(missing)} tensors, first {missing[0]!r}" if missing else f"has an unexpected tensor {extra[0]!r}"
+        what = (
+            f"lacks {len(missing)} tensors, first {missing[0]!r}"
+            if missing
+            else f"has an unexpected tensor {extra[0]!r}"
+        )
         raise CheckpointError(f"{path} {what}: its config.json is of another model; copy the folder again")
     for name, shape in expected.items():
         if tuple(tensors[name].shape) != shape:

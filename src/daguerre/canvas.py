@@ -1,0 +1,185 @@
+"""The canvas and the decisions that fill it: both are replaced, never edited in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from daguerre.errors import InputError
+
+Run = tuple[int, int]
+Ints = np.ndarray
+
+
+def _frozen(values: Ints | Sequence[int], dtype: type) -> np.ndarray:
+    array: np.ndarray = np.array(values, dtype=dtype)
+    array.setflags(write=False)
+    return array
+
+
+def _no_positions() -> Ints:
+    return _frozen([], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What one step of a policy commits, and which earlier commits it takes back.
+
+    positions      int64 (k,), open, ascending
+    tokens         int64 (k,), what they become
+    probabilities  float64 (k,), of each token under the model at temperature 1
+    confidence     float64 (k,), what the policy ranked by
+    reopen         int64 (r,), positions committed earlier that become open again
+    """
+
+    positions: Ints
+    tokens: Ints
+    probabilities: np.ndarray
+    confidence: np.ndarray
+    reopen: Ints = field(default_factory=_no_positions)
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("positions", np.int64), ("tokens", np.int64), ("reopen", np.int64)):
+            object.__setattr__(self, name, _frozen(getattr(self, name), dtype))
+        for name in ("probabilities", "confidence"):
+            object.__setattr__(self, name, _frozen(getattr(self, name), np.float64))
+        lengths = {len(getattr(self, n)) for n in ("positions", "tokens", "probabilities", "confidence")}
+        if len(lengths) != 1 or np.any(np.diff(self.positions) <= 0):
+            raise InputError("a decision needs ascending positions, and one token and probability for each")
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def extended(self, positions: Ints, token: int, like: int) -> Decision:
+        """Also commit `token` at `positions`, as sure as the commit at index `like`."""
+        num = len(positions)
+        order = np.argsort(np.concatenate([self.positions, positions]), kind="stable")
+
+        def joined(values: np.ndarray, more: object) -> np.ndarray:
+            return np.concatenate([values, np.full(num, more)])[order]
+
+        return Decision(
+            np.concatenate([self.positions, positions])[order],
+            joined(self.tokens, token),
+            joined(self.probabilities, self.probabilities[like]),
+            joined(self.confidence, self.confidence[like]),
+            self.reopen,
+        )
+
+    def keep(self, kept: np.ndarray) -> Decision:
+        """Only the commits where the boolean `kept` (k,) is True."""
+        return replace(
+            self,
+            positions=self.positions[kept],
+            tokens=self.tokens[kept],
+            probabilities=self.probabilities[kept],
+            confidence=self.confidence[kept],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Canvas:
+    """A row of L positions, some fixed, the rest open. What is open is `open`, never a token's value.
+
+    tokens  int64 (L,); at an open position a placeholder that nothing reads
+    open    bool (L,)
+    gaps    runs [start, end) that were open at the start, ascending and apart; all else is given and never changes
+    span    the run [start, end) whose open positions are asked now; None before the first
+    """
+
+    tokens: Ints
+    open: np.ndarray
+    gaps: tuple[Run, ...]
+    span: Run | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tokens", _frozen(self.tokens, np.int64))
+        object.__setattr__(self, "open", _frozen(self.open, np.bool_))
+        object.__setattr__(self, "gaps", tuple((int(a), int(b)) for a, b in self.gaps))
+        if self.tokens.shape != self.open.shape or self.tokens.ndim != 1:
+            raise InputError("a canvas needs one token and one open flag for each position")
+        edges = [0, *(edge for gap in self.gaps for edge in gap), len(self)]
+        if any(a > b for a, b in pairwise(edges)) or any(a >= b for a, b in self.gaps):
+            raise InputError(f"gaps must be ascending runs inside the canvas, not {self.gaps}")
+        if np.any(self.open & ~self.in_gap):
+            raise InputError("an open position must lie in a gap")
+
+    @classmethod
+    def lay_out(cls, segments: Sequence[Sequence[int]], lengths: Sequence[int], placeholder: int) -> Canvas:
+        """Fixed segments with gaps of `lengths` between them: segment, gap, segment, gap, ... (one more or as many)."""
+        tokens: list[int] = []
+        gaps: list[Run] = []
+        for index, segment in enumerate(segments):
+            tokens.extend(segment)
+            if index < len(lengths):
+                gaps.append((len(tokens), len(tokens) + lengths[index]))
+                tokens.extend([placeholder] * lengths[index])
+        opened = np.zeros(len(tokens), dtype=bool)
+        for start, end in gaps:
+            opened[start:end] = True
+        return cls(np.array(tokens, dtype=np.int64), opened, tuple(gaps))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def in_gap(self) -> np.ndarray:
+        """Bool (L,): True in the gaps, whether open still or committed."""
+        inside = np.zeros(len(self.tokens), dtype=bool)
+        for start, end in self.gaps:
+            inside[start:end] = True
+        return inside
+
+    @property
+    def segments(self) -> tuple[Run, ...]:
+        """The given runs between the gaps, left to right; an empty one where gaps touch or reach an end."""
+        edges = [0, *(edge for gap in self.gaps for edge in gap), len(self)]
+        return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+    @property
+    def continues(self) -> bool:
+        """True when nothing given stands to the right of a gap: one gap, at the end."""
+        return len(self.gaps) == 1 and self.gaps[0][1] == len(self)
+
+    def asked(self) -> Ints:
+        """Open positions of the active span, ascending, int64."""
+        start, end = self.span or (0, 0)
+        return start + np.flatnonzero(self.open[start:end])
+
+    def at(self, span: Run) -> Canvas:
+        """The same canvas with another active span."""
+        if not 0 <= span[0] < span[1] <= len(self):
+            raise InputError(f"the span {span} is not a run of this canvas of {len(self)} positions")
+        return replace(self, span=span)
+
+    def apply(self, decision: Decision) -> Canvas:
+        """The canvas after `decision`. InputError when it touches what is not open, or reopens what was given."""
+        touched = np.concatenate([decision.positions, decision.reopen])
+        if touched.size and not (touched.min() >= 0 and touched.max() < len(self)):
+            raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
+        if not self.open[decision.positions].all():
+            raise InputError("a decision would overwrite a position that is not open")
+        committed = self.in_gap & ~self.open
+        if not committed[decision.reopen].all():
+            raise InputError("a decision would reopen a position that was not committed")
+        tokens, opened = self.tokens.copy(), self.open.copy()
+        tokens[decision.positions] = decision.tokens
+        opened[decision.positions] = False
+        opened[decision.reopen] = True
+        return replace(self, tokens=tokens, open=opened)
+
+    def gap_of(self, positions: Ints) -> Iterator[tuple[Run, Ints]]:
+        """The gaps that hold any of `positions`, each with the indices of those it holds."""
+        for start, end in self.gaps:
+            held = np.flatnonzero((positions >= start) & (positions < end))
+            if held.size:
+                yield (start, end), held
+
+    def filled(self, gap: Run) -> Ints:
+        """Committed tokens of `gap` from its left edge to its first open position, int64."""
+        start, end = gap
+        still = np.flatnonzero(self.open[start:end])
+        return self.tokens[start : start + int(still[0]) if still.size else end]

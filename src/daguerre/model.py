@@ -1,0 +1,80 @@
+"""Model: the facade that users hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from daguerre import generate as main_path
+from daguerre.errors import InputError, unknown
+from daguerre.generate import MAX_TOKENS
+from daguerre.likelihood import Score, SpanLayout, nll
+from daguerre.models.backbone import Backbone
+from daguerre.models.config import ModelConfig
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.loading import DEFAULT_MODEL, load_model, model_folder
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.plan import Text
+from daguerre.result import Result, StreamEvent
+from daguerre.sampling.decode import Decode
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class Model:
+    """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads."""
+
+    def __init__(self, backbone: Backbone, tokenizer: Tokenizer) -> None:
+        self.backbone, self.tokenizer = backbone, tokenizer
+        self.denoiser = BackboneDenoiser(backbone)
+
+    @property
+    def config(self) -> ModelConfig:
+        """The facts of this model."""
+        return self.backbone.config
+
+    def generate(
+        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
+    ) -> Result:
+        """Continue `prompt`; see `daguerre.generate.generate` for the options."""
+        return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+
+    def infill(
+        self, prefix: Text, suffix: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
+    ) -> Result:
+        """What goes between; see `daguerre.generate.infill` for the options."""
+        return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
+
+    def stream(
+        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
+    ) -> Iterator[StreamEvent]:
+        """`generate` (or `infill`, with suffix=...) as events; see `daguerre.generate.stream`."""
+        return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+
+    def nll(
+        self, text: str, kind: str = "ar", layout: SpanLayout | None = None, samples: int = 128, seed: int = 0
+    ) -> Score:
+        """Negative log-likelihood of `text` in nats, exact ("ar") or a bound ("elbo"); see `daguerre.likelihood`."""
+        return nll(self.backbone, self.tokenizer, text, kind=kind, layout=layout, samples=samples, seed=seed)
+
+    def __repr__(self) -> str:
+        c = self.config
+        return f"Model({self.backbone.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens)"
+
+
+def load(name: str | os.PathLike[str] = DEFAULT_MODEL, device: str = "cpu", dtype: str = "float32") -> Model:
+    """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
+
+    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub.
+    """
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}): try device='cpu'") from None
+    return Model(*load_model(model_folder(name), DTYPES[dtype], place))

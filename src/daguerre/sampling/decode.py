@@ -1,0 +1,168 @@
+"""Decode: the options of one request, frozen and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.models.config import ModelConfig
+from daguerre.models.denoiser import CACHE_MODES, CacheMode
+from daguerre.sampling.logits import Law
+from daguerre.sampling.policies import POLICIES, Policy
+
+Mode = Literal["ar", "block", "full", "speculative"]
+MODES: tuple[Mode, ...] = ("ar", "block", "full")
+DEFAULT_BLOCK = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode:
+    """How to decode. InputError for a value out of range, or two that exclude each other.
+
+    mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span
+    block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
+    policy       a name of `daguerre.sampling.policies.POLICIES`
+    threshold    policy "threshold" only: commit what is at least this probable
+    steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
+    temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
+    min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
+    stop         a string or several; text ends before the first that appears
+    logit_bias   token id -> number added to its logit; minus infinity bans it
+    n            samples; sample i is keyed by (seed, i)
+    seed         of all randomness, 0 to 2^64 - 1
+    cache        auto: exact where the context allows, else none; none: compute everything in every forward
+    schema, regex   not built yet: UnsupportedError
+    """
+
+    mode: Mode = "block"
+    block_size: int | None = None
+    policy: str = "threshold"
+    threshold: float = 0.9
+    steps: int | None = None
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_tokens: int = 0
+    stop: str | Sequence[str] = ()
+    logit_bias: Mapping[int, float] | None = None
+    n: int = 1
+    seed: int = 0
+    cache: CacheMode = "auto"
+    schema: Any = None
+    regex: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("schema", "regex"):
+            if getattr(self, name) is not None:
+                raise UnsupportedError(f"{name} is not supported yet: leave it out")
+        if self.mode == "speculative":
+            raise UnsupportedError('mode "speculative" is not supported yet: "ar" draws the same tokens')
+        for kind, value, known in (
+            ("mode", self.mode, MODES),
+            ("policy", self.policy, POLICIES),
+            ("cache", self.cache, CACHE_MODES),
+        ):
+            if value not in known:
+                raise unknown(kind, value, known)
+        self._check_numbers()
+        self._check_conflicts()
+        self._freeze()
+        _ = self.law, self.rule_of_commit  # both check what they are given
+
+    def _freeze(self) -> None:
+        """Copies of what the caller might change later, of one type each."""
+        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+        if not (isinstance(stop, Sequence) and all(isinstance(text, str) and text for text in stop)):
+            raise InputError("stop must be a string or several, none of them empty")
+        object.__setattr__(self, "stop", tuple(stop))
+        if self.logit_bias is not None:
+            numbers = (int, float)
+            if not isinstance(self.logit_bias, Mapping) or not all(
+                isinstance(token, int) and isinstance(bias, numbers) for token, bias in self.logit_bias.items()
+            ):
+                raise InputError("logit_bias must map token ids, whole numbers, to numbers")
+            object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+
+    def _check_numbers(self) -> None:
+        lows = {"block_size": 1, "steps": 1, "top_k": 1, "min_tokens": 0, "n": 1, "seed": 0}
+        for name, low in lows.items():
+            value = getattr(self, name)
+            if value is None and name in ("block_size", "steps", "top_k"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
+        if self.seed >= 2**64:
+            raise InputError(f"seed must be below 2^64, not {self.seed}")
+        for name in ("threshold", "temperature", "top_p"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise InputError(f"{name} must be a number, not {value!r}")
+
+    def _check_conflicts(self) -> None:
+        reads = POLICIES[self.policy].options
+        defaults = {f.name: f.default for f in fields(self)}
+        for name in ("threshold", "steps"):
+            if name not in reads and getattr(self, name) != defaults[name]:
+                raise InputError(f"{name} has no part in policy {self.policy!r}: leave out one of the two")
+        if self.block_size is not None and self.mode != "block":
+            raise InputError(f"block_size has no part in mode {self.mode!r}: leave out one of the two")
+
+    @classmethod
+    def of(cls, decode: Decode | None = None, **options: Any) -> Decode:
+        """`decode`, or the defaults, with `options` in place of its fields; an unknown one raises with the nearest."""
+        names = {f.name for f in fields(cls)}
+        for name in options:
+            if name not in names:
+                raise unknown("option", name, names)
+        if decode is not None and not isinstance(decode, Decode):
+            raise InputError(f"decode must be a Decode, not {type(decode).__name__}: use Decode(...) or plain options")
+        return cls(**options) if decode is None else replace(decode, **options)
+
+    @cached_property
+    def law(self) -> Law:
+        """How a token is drawn."""
+        return Law(self.temperature, self.top_p, self.top_k, self.logit_bias)
+
+    @cached_property
+    def rule_of_commit(self) -> Policy:
+        """The policy that the name stands for, with the options it reads."""
+        kind = POLICIES[self.policy]
+        return kind(**{name: getattr(self, name) for name in kind.options})
+
+    def check_model(self, config: ModelConfig) -> None:
+        """UnsupportedError, naming it, for what this model's context or training cannot honor."""
+        if self.mode == "ar" and not (config.context == "causal" and config.shift):
+            shift = "with" if config.shift else "without"
+            raise UnsupportedError(
+                f'mode "ar" needs causal context and a shift, and this model has {config.context} context {shift} one: '
+                'use mode "block" or "full"'
+            )
+        if config.context == "block":
+            if self.mode == "full":
+                raise UnsupportedError('mode "full" is beyond a model with block context: use mode "block"')
+            if self.block_size not in (None, config.block_size):
+                raise UnsupportedError(
+                    f"block_size={self.block_size} is not the one this model was trained with: use {config.block_size}"
+                )
+        for token, bias in (self.logit_bias or {}).items():
+            if not 0 <= token < config.vocab_size:
+                raise InputError(f"logit_bias: token {token} is not in the vocabulary of {config.vocab_size}")
+            if token in config.unpredictable_ids and bias > 0:
+                raise InputError(f"logit_bias: token {token} is reserved and never drawn; leave it out")
+
+    def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        """Positions of a span, at most; InputError when there are more `steps` than that."""
+        if self.mode == "ar":
+            size = 1
+        elif self.mode == "full" or (infilling and self.block_size is None):
+            size = max_tokens
+        else:
+            size = self.block_size or config.block_size or DEFAULT_BLOCK
+        if self.steps is not None and self.steps > size:
+            raise InputError(
+                f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
+            )
+        return size

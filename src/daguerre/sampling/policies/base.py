@@ -1,0 +1,60 @@
+"""What a policy is, and the schedule that static ones share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from daguerre.canvas import Decision
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.random import Counter
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a span stands: `step` counts its own steps and `request_step` the request's, both from 0;
+    `num_start` is how many positions were open when the span began.
+    """
+
+    step: int
+    request_step: int
+    num_start: int
+
+
+class Policy(Protocol):
+    """A pure decision. Never calls the model, never loops; given proposals, commits at least one.
+
+    `options` names the fields of `Decode` that it reads; `revises` is True when it may take back a commit.
+    """
+
+    options: ClassVar[tuple[str, ...]]
+    revises: ClassVar[bool]
+
+    def bound(self, num_open: int) -> int:
+        """The most forwards that a span of `num_open` open positions can take."""
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        """Which proposals to commit; `proposals` are never empty."""
+
+
+def commit(proposals: Proposals, chosen: np.ndarray, confidence: np.ndarray | None = None) -> Decision:
+    """A Decision of the proposals where the boolean `chosen` (A,) is True, ranked by `confidence` (A,)."""
+    ranked = proposals.probabilities if confidence is None else confidence
+    return Decision(
+        proposals.positions[chosen], proposals.tokens[chosen], proposals.probabilities[chosen], ranked[chosen]
+    )
+
+
+def static_count(num_start: int, num_steps: int, step: int) -> int:
+    """k_s = floor(N/S) + [s < N mod S] (LLaDA, arXiv 2502.09992); S is cut to N, so that each step commits."""
+    steps = min(num_steps, num_start)
+    return num_start // steps + int(step < num_start % steps)
+
+
+def top(confidence: np.ndarray, count: int) -> np.ndarray:
+    """Boolean (A,): the `count` highest, the leftmost first among equals; at least one."""
+    chosen = np.zeros(len(confidence), dtype=bool)
+    chosen[np.argsort(-confidence, kind="stable")[: max(1, count)]] = True
+    return chosen

@@ -1,0 +1,34 @@
+"""Confidence threshold (Fast-dLLM, arXiv 2505.22618): all proposals of probability tau or more, and the best one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from daguerre.canvas import Decision
+from daguerre.errors import InputError
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.policies.base import Progress, commit, top
+from daguerre.sampling.random import Counter
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Commit {c_i >= threshold} and the proposal of highest c. A threshold of 0 commits a span in one forward."""
+
+    threshold: float = 0.9
+    options: ClassVar[tuple[str, ...]] = ("threshold",)
+    revises: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise InputError(f"threshold must be a probability, from 0 to 1, not {self.threshold}")
+
+    def bound(self, num_open: int) -> int:
+        """One forward for each open position, since each commits at least one."""
+        return num_open
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        """All that are sure enough, and the surest."""
+        c = proposals.probabilities
+        return commit(proposals, (c >= self.threshold) | top(c, 1))

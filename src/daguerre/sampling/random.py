@@ -1,0 +1,41 @@
+"""Random numbers from a counter: a function of what they are for, and of nothing that came before.
+
+Each number is keyed by (seed, sample, purpose, position, step), hashed by SplitMix64 (Steele, Lea and Flood 2014), and
+made uniform on [0, 1) in float64 with 53 bits. There is no state: neighbors, order and threads cannot change it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+TOKEN, ORDER = 1, 2
+"""Purposes: which token a position gets; in which order positions are committed."""
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def _splitmix(x: np.ndarray) -> np.ndarray:
+    """The output function of SplitMix64, on uint64 arrays; sums wrap modulo 2^64."""
+    x = x + _GOLDEN
+    x = (x ^ (x >> np.uint64(30))) * _MIX[0]
+    x = (x ^ (x >> np.uint64(27))) * _MIX[1]
+    return x ^ (x >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Counter:
+    """The random numbers of one sample of one request."""
+
+    seed: int
+    sample: int = 0
+
+    def uniform(self, purpose: int, positions: np.ndarray, step: int) -> np.ndarray:
+        """Uniform numbers on [0, 1), float64 of the shape of `positions`."""
+        keys = [np.array([key], dtype=np.uint64) for key in (self.seed % 2**64, self.sample, purpose, step)]
+        state = np.zeros(1, dtype=np.uint64)
+        for key in (*keys, positions.astype(np.uint64)):
+            state = _splitmix(state ^ _splitmix(key))
+        return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
