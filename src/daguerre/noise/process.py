@@ -32,9 +32,9 @@ class Absorbing:
         return torch.where(uniform < keep, x0_BL, self.mask_id)
 
     def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
-        """q(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V): a mask stays one with probability (1-alpha_s)/(1-alpha_t).
+        """q(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
 
-        `probs` gives no mass to the mask. Tokens that are not masks stay what they are (MDLM, eq. 7).
+        Tokens stay what they are, a mask stays one with probability (1-alpha_s)/(1-alpha_t) (MDLM, eq. 7).
         """
         if not 0 <= s < t <= 1:
             raise InputError(f"the posterior goes from t to an earlier s: 0 <= s < t <= 1, not s={s}, t={t}")

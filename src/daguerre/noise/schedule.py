@@ -1,10 +1,10 @@
-"""Noise schedules: alpha(t), the share of tokens that survive to time t, and its derivative. t=0 is clean, t=1 is all noise."""
+"""Noise schedules: alpha(t), the share of tokens that survive to t, and its derivative. t=0 is clean, t=1 all noise."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from daguerre.errors import InputError, unknown
 
 
 class Schedule(ABC):
-    """alpha falls monotonically from alpha(0)=1 to alpha(1)=0 (within `floor` of it, if the schedule says so)."""
+    """alpha falls monotonically from alpha(0)=1 to alpha(1)=0."""
 
     @abstractmethod
     def alpha(self, t: Tensor) -> Tensor:
@@ -38,6 +38,9 @@ class Linear(Schedule):
     def alpha_prime(self, t: Tensor) -> Tensor:
         return -torch.ones_like(t)
 
+    def weight(self, t: Tensor) -> Tensor:
+        return 1 / t  # 1 - alpha would round to 0 for a small t
+
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
@@ -48,6 +51,9 @@ class Cosine(Schedule):
 
     def alpha_prime(self, t: Tensor) -> Tensor:
         return -math.pi / 2 * torch.sin(math.pi / 2 * (1 - t))
+
+    def weight(self, t: Tensor) -> Tensor:
+        return math.pi / 2 / torch.tan(math.pi / 2 * t)
 
 
 @dataclass(frozen=True)
@@ -66,12 +72,20 @@ class Polynomial(Schedule):
     def alpha_prime(self, t: Tensor) -> Tensor:
         return -self.power * t ** (self.power - 1)
 
+    def weight(self, t: Tensor) -> Tensor:
+        return self.power / t
+
 
 SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}
 
 
 def make_schedule(name: str, **options: float) -> Schedule:
-    """The schedule of that name from the table."""
+    """The schedule of that name from the table. InputError for a name or an option that it does not have."""
     if name not in SCHEDULES:
         raise unknown("schedule", name, SCHEDULES)
-    return SCHEDULES[name](**options)
+    kind = SCHEDULES[name]
+    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    for option in options:
+        if option not in known:
+            raise InputError(f"the {name} schedule has no option {option!r}: it has {', '.join(known) or 'none'}")
+    return kind(**options)

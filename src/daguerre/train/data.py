@@ -17,11 +17,16 @@ from daguerre.train.shards import Shard
 
 GOLDEN = 0.6180339887498949
 MAX_GAP = 48
+TOKENS_PER_CUT = 16
+MIN_WINDOW = 8
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of a shard. Each begins with <bos> and lies within one document; short documents give short windows."""
+    """Windows of a shard. Each begins with <bos> and lies within one document; short documents give short windows.
+
+    A window lies around its token, so both ends of a document are seen as often, half as often as its middle.
+    """
 
     shard: Shard
     bos_id: int
@@ -31,7 +36,7 @@ class Windows:
         at = int(rng.integers(self.shard.num_tokens))
         document = int(np.searchsorted(self.shard.starts, at, side="right")) - 1
         start, end = int(self.shard.starts[document]), int(self.shard.starts[document + 1])
-        first = max(start + 1, min(at, end - (length - 1)))
+        first = max(start + 1, min(at - int(rng.integers(length - 1)), end - (length - 1)))
         body = np.asarray(self.shard.tokens[first : min(end, first + length - 1)], dtype=np.int64)
         return np.concatenate([[self.bos_id], body])
 
@@ -53,7 +58,7 @@ class Cutter:
             return self._infill(window, text, rng)
         if text is None or layout in ("canvas", "next_token") or len(text) < 8:
             return self._plain(window)
-        num_cuts = 1 if layout == "suffix" else 6
+        num_cuts = 1 if layout == "suffix" else max(6, len(window) // TOKENS_PER_CUT)
         cuts = np.unique(rng.integers(1, len(text), size=num_cuts))
         tokens, bounds = self._encode(text, [int(c) for c in cuts], window)
         starts = tuple(b for b in bounds if 1 <= b < len(tokens) - 1)
@@ -71,7 +76,7 @@ class Cutter:
             return None
 
     def _encode(self, text: str, cuts: list[int], window: Ints) -> tuple[Ints, list[int]]:
-        """Tokens of the pieces between cuts, cut to the window's length, and the offset at which each later piece begins."""
+        """Tokens of the pieces between cuts, no more than the window has, and the offset of each later piece."""
         bounds = [0, *cuts, len(text)]
         pieces = [self.tokenizer.encode(text[a:b]) for a, b in zip(bounds, bounds[1:], strict=False)]
         if window[-1] == self.tokenizer.eos_id:
@@ -104,15 +109,21 @@ class Cutter:
 
 
 def line_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """One gap of one to three whole lines, without the last line break; a third of them begin inside the first line."""
+    """One gap of one to three whole lines, up to the last one's line break.
+
+    A third begin inside the first line; a third begin with the line break before it, which is where a healed gap begins.
+    """
     ends = [i for i, c in enumerate(text) if c == "\n"]
     if len(ends) < 2:
         return []
     first = int(rng.integers(len(ends) - 1))
     last = min(len(ends) - 1, first + int(rng.choice([1, 1, 1, 1, 1, 2, 2, 3])))
     start, end = ends[first] + 1, ends[last]
-    if rng.random() < 1 / 3 and end > start + 1:
+    kind = rng.random()
+    if kind < 1 / 3 and end > start + 1:
         start = int(rng.integers(start, end))
+    elif kind < 2 / 3:
+        start -= 1
     return [(start, end)] if end > start else []
 
 
@@ -154,7 +165,7 @@ class Mixture:
 class MicroBatches:
     """Micro-batch number `index` of a run: `sequences` windows of `length` tokens under one objective of the mixture.
 
-    `open_rows` bounds the noisy rows of a sequence as a share of its length (a canvas needs all of them).
+    A sequence has at most half as many noisy rows as clean ones, or 256 (a canvas and a suffix need all of them).
     """
 
     windows: Windows
@@ -172,7 +183,7 @@ class MicroBatches:
         examples = []
         for b in range(sequences):
             window = self.windows.draw(length, rng)
-            while len(window) < 8:
+            while len(window) < MIN_WINDOW:  # a text of a few tokens: another follows it
                 window = np.concatenate([window, self.windows.draw(length, rng)[1:]])[:length]
             source = self.cutter.source(window, objective.layout, rng)
             examples.append(make_example(source, objective, (offset + b / sequences) % 1.0, rng, budget))

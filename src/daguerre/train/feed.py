@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from types import TracebackType
+
+import torch
 
 from daguerre.train.data import MicroBatches
 from daguerre.train.objectives import Batch
@@ -15,13 +19,17 @@ _maker: MicroBatches | None = None
 
 
 def _start(maker: MicroBatches) -> None:
-    global _maker
+    global _maker  # noqa: PLW0603  # a worker process has no other place to keep it
     _maker = maker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run finishes its step
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)  # a forked process must not wait for the threads of its parent
 
 
-def _make(index: int, sequences: int, length: int) -> Batch:
+def _make(index: int, sequences: int, length: int) -> bytes:
+    """A micro-batch by value: tensors in shared memory would each keep a file open."""
     assert _maker is not None
-    return _maker.make(index, sequences, length)
+    return pickle.dumps(_maker.make(index, sequences, length))
 
 
 class Feed:
@@ -30,7 +38,7 @@ class Feed:
     def __init__(self, maker: MicroBatches, loaders: int) -> None:
         self.maker, self.loaders = maker, loaders
         self.pool: ProcessPoolExecutor | None = None
-        self.pending: dict[tuple[int, int, int], Future[Batch]] = {}
+        self.pending: dict[tuple[int, int, int], Future[bytes]] = {}
 
     def take(self, index: int, stage: Stage) -> Iterator[Batch]:
         """Micro-batches index, index + 1, ... of one step."""
@@ -43,7 +51,7 @@ class Feed:
                 if key not in self.pending:
                     self.pending[key] = self.pool.submit(_make, *key)
             key = (number, stage.sequences, stage.length)
-            batch = self.pending.pop(key).result()
+            batch: Batch = pickle.loads(self.pending.pop(key).result())
             self.pending = {k: f for k, f in self.pending.items() if k[0] > number and k[1:] == key[1:]}
             yield batch
 
@@ -52,6 +60,8 @@ class Feed:
             self.pool = ProcessPoolExecutor(self.loaders, initializer=_start, initargs=(self.maker,))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)

@@ -15,12 +15,14 @@ from torch import Tensor
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows
-from daguerre.train.objectives import NUM_LEVELS, Batch, batch_loss
+from daguerre.train.objectives import IGNORE, NUM_LEVELS, Batch, batch_loss
 
 
 @dataclass(frozen=True)
 class Held:
-    """Held-out figures: clean loss in bits per byte, mean masked loss by level in bits per token, draft match by position."""
+    """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
+    token, draft match by position.
+    """
 
     clean_bpb: float
     masked_by_level: tuple[float, ...]
@@ -30,7 +32,7 @@ class Held:
 
 @torch.no_grad()
 def greedy_text(model: Backbone, prompts_BP: Tensor, num: int, cache: Cache) -> Tensor:
-    """Greedy continuation (B, num), one cached row a step. The cache ends with the P-1 rows before the last prompt token."""
+    """Greedy continuation (B, num), one cached row a step. The cache is left with all prompt rows but the last."""
     batch, length = prompts_BP.shape
     device = prompts_BP.device
     model(prompts_BP[:, :-1], Layout.causal(length - 1, batch=batch, device=device), cache)
@@ -58,9 +60,7 @@ def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.
     A cycle accepts the longest matching start of the draft and one bonus token, which the verifying forward gives.
     """
     batch, length = prompts_BP.shape
-    cache = Cache(
-        model.config, length + num, batch=batch, dtype=model.embedding.weight.dtype, device=prompts_BP.device
-    )
+    cache = Cache(model.config, length + num, batch=batch, dtype=model.embedding.weight.dtype, device=prompts_BP.device)
     greedy = greedy_text(model, prompts_BP, num, cache)
     draft = one_shot_draft(model, prompts_BP[:, -1:], length, num, cache)
     same = (draft == greedy).cpu().numpy()
@@ -68,23 +68,33 @@ def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.
     return same.mean(0), float(np.minimum(accepted + 1, num).mean())
 
 
+def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
+    """Mean of each noise level; NaN where nothing was masked at that level."""
+    return [float(total / count) if count else float("nan") for total, count in zip(sums, counts, strict=True)]
+
+
 @torch.no_grad()
 def held_out(
-    model: Backbone, batches: Sequence[Batch], prompts_BP: Tensor, bytes_per_token: float, backend: str
+    model: Backbone, batches: Sequence[Batch], prompts_BP: Tensor, token_bytes_V: Tensor, backend: str
 ) -> Held:
-    """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights)."""
-    clean = np.zeros(2)
+    """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
+
+    `token_bytes_V` holds the UTF-8 bytes of each token. Next-token loss is taken where the text is read as a whole: an
+    infilling batch has segments that are blind to one another.
+    """
+    clean_nats, num_bytes = 0.0, 0
     sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
     for batch in batches:
         report = batch_loss(model, batch, backend)
-        clean += (report.clean_sum, report.clean_count)
+        if batch.layout.plain:
+            clean_nats += report.clean_sum
+            num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum
         counts += report.level_count
     match, accepted = draft_match(model, prompts_BP)
-    by_level = sums / np.maximum(counts, 1) / np.log(2)
     return Held(
-        clean_bpb=float(clean[0] / clean[1] / np.log(2) / bytes_per_token),
-        masked_by_level=tuple(by_level.tolist()),
+        clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
+        masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),
         draft_match=tuple(match.tolist()),
         accepted=accepted,
     )

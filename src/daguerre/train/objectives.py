@@ -66,8 +66,9 @@ NORMALIZERS = ("tokens", "masked")
 class Objective:
     """The five parts. `layout` is a key of LAYOUTS; `clean` weighs the next-token loss of the clean stream.
 
-    `normalizer`: "tokens" divides by the number of clean tokens of the batch, a constant; "masked" by the sum of the
-    weights, so that a batch with few masks counts as much as one with many.
+    `normalizer`: "tokens" divides by the number of clean tokens of the batch, whatever is masked; "masked" by the sum
+    of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
+    itself, so a clean row has nothing to predict and there is no next-token loss.
     """
 
     layout: str
@@ -86,6 +87,8 @@ class Objective:
         ):
             if name not in table:
                 raise unknown(kind, name, table)
+        if self.layout == "next_token" and not self.shift:
+            raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class _Writer:
         defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": -1, "level": IGNORE}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
-            row[name] = np.full(num, value) if np.isscalar(value) else value
+            row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
         for name, value in row.items():
             self.parts.setdefault(name, []).append(np.asarray(value))
         self.num_rows += num
@@ -148,10 +151,10 @@ class _Writer:
 
 
 def _clean_stream(writer: _Writer, tokens: Ints, objective: Objective, **labels: Ints) -> int:
-    """Settled rows with the next token as target (none for the last); returns their number."""
-    target = np.append(tokens[1:], IGNORE)
+    """Settled rows with the next token as target (none for the last, none without shift); returns their number."""
+    target = np.append(tokens[1:], IGNORE) if objective.shift else np.full(len(tokens), IGNORE)
     position = labels.pop("position", np.arange(len(tokens)))
-    writer.add(tokens, position, target, np.full(len(tokens), objective.clean), **labels)
+    writer.add(tokens, position, target, np.where(target == IGNORE, 0.0, objective.clean), **labels)
     return len(tokens)
 
 
@@ -213,14 +216,14 @@ def _independent(
     writer = _Writer()
     tokens = source.tokens
     settled = _clean_stream(writer, tokens, objective)
+    lengths = np.minimum(lengths, min(budget, len(tokens) - 1))
     draws = rng.choice(lengths, size=budget // int(lengths.min()))
     kept = draws[np.cumsum(draws) <= budget]
     levels = _levels(objective, u, max(1, len(kept)))
-    for index, length in enumerate(kept):
-        length = min(int(length), len(tokens) - 1)
+    for index, length in enumerate(kept.tolist()):
         start = int(rng.integers(1, len(tokens) - length + 1))
-        if source.starts and rng.random() < 0.5:
-            start = min(int(rng.choice(source.starts)), len(tokens) - length)
+        if fitting := [s for s in source.starts if s <= len(tokens) - length]:
+            start = fitting[int(rng.integers(len(fitting)))]
         answer = tokens[start : start + length]
         _open_span(writer, tokens[start - 1], answer, start, levels[index], source, objective, rng, span=index)
     return writer.finish(settled)
@@ -351,7 +354,8 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
     )
     layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
-    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(len(examples) * settled)
+    num_clean = sum(e.num_settled for e in examples)
+    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
     return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0))
 
 
@@ -376,6 +380,6 @@ def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossRepo
     loss = (batch.weight[asked] * ce).sum() / batch.norm
     with torch.no_grad():
         bins = torch.where(level == IGNORE, NUM_LEVELS, level)
-        sums = torch.zeros(NUM_LEVELS + 1, device=ce.device).index_add_(0, bins, ce.detach()).cpu().numpy()
+        sums = ce.new_zeros(NUM_LEVELS + 1).index_add_(0, bins, ce.detach()).cpu().numpy()
         counts = torch.bincount(bins, minlength=NUM_LEVELS + 1).cpu().numpy()
     return LossReport(loss, float(sums[-1]), int(counts[-1]), sums[:-1], counts[:-1])

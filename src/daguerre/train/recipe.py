@@ -10,14 +10,22 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError, unknown
+from daguerre.models.attention import BACKENDS
 from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.data import Mixture
+from daguerre.train.data import MIN_WINDOW, Mixture
 from daguerre.train.objectives import Objective
+
+
+def _at_least(least: int, options: Any, *names: str) -> None:
+    for name in names:
+        if not getattr(options, name) >= least:
+            raise InputError(f"recipe: {name} must be at least {least}, not {getattr(options, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +39,22 @@ class ModelShape:
     mlp_width: int
     max_positions: int
 
+    def __post_init__(self) -> None:
+        _at_least(1, self, *(f.name for f in fields(self)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Windows of `length` tokens, `sequences` to a micro-batch, `micro_batches` to a step, until that share of the run."""
+    """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run."""
 
     until: float
     length: int
     sequences: int
     micro_batches: int
+
+    def __post_init__(self) -> None:
+        _at_least(MIN_WINDOW, self, "length")
+        _at_least(1, self, "sequences", "micro_batches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +73,12 @@ class Optimization:
     decay: float = 0.6
     ema: float = 0.999
 
+    def __post_init__(self) -> None:
+        _at_least(0, self, *(f.name for f in fields(self)))
+        for name in ("muon_momentum", "warmup", "decay", "ema"):
+            if getattr(self, name) > 1:
+                raise InputError(f"recipe: optim.{name} is a share of one, not {getattr(self, name)}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
@@ -73,7 +94,11 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole run. The budget is `steps`, `minutes`, or whichever ends first; 0 means no such limit."""
+    """A whole run. The budget is `steps`, `minutes`, or whichever ends first; 0 means no such limit.
+
+    A checkpoint is due after `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out
+    figures after every `eval_steps`, and at the end.
+    """
 
     name: str
     tokenizer: str
@@ -91,13 +116,19 @@ class Recipe:
     log_steps: int = 10
     eval_steps: int = 200
     checkpoint_minutes: float = 5.0
+    checkpoint_steps: int = 0
 
     def __post_init__(self) -> None:
-        if self.steps <= 0 and self.minutes <= 0:
+        _at_least(0, self, "seed", "steps", "minutes", "loaders")
+        _at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
+        _at_least(1, self, "log_steps")
+        if not self.steps and not self.minutes:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
         if self.precision not in ("bf16", "float32"):
             raise unknown("precision", self.precision, ("bf16", "float32"))
-        if not self.stages or [s.until for s in self.stages] != sorted(s.until for s in self.stages):
+        if self.backend not in BACKENDS:
+            raise unknown("attention backend", self.backend, BACKENDS)
+        if not self.stages or any(a.until >= b.until for a, b in pairwise(self.stages)):
             raise InputError("a recipe needs [[stages]] in the order of their `until`")
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
@@ -125,8 +156,10 @@ def _build(kind: Any, values: Any, where: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         return {k: _build(args[1], v, f"{where}{k}.") for k, v in _table(values, where).items()}
     if origin is not None and issubclass(origin, Sequence):
+        if not isinstance(values, list | tuple):
+            raise InputError(f"recipe: {where.rstrip('.')} must be a list, not {values!r}")
         return tuple(_build(args[0], v, f"{where}{i}.") for i, v in enumerate(values))
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         table = _table(values, where)
         for key in table:
@@ -152,10 +185,10 @@ def _table(values: Any, where: str) -> Mapping[str, Any]:
 def recipe_path(name: str) -> Path:
     """A path as given, or a recipe of that name: from the installed package, or from the repository beside it."""
     given = Path(name)
-    if given.suffix == ".toml" or given.exists():
-        if not given.is_file():
-            raise InputError(f"no recipe at {name}")
+    if given.is_file():
         return given
+    if given.suffix == ".toml":
+        raise InputError(f"no recipe at {name}")
     folders = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
     known = {p.stem: p for folder in folders if folder.is_dir() for p in folder.glob("*.toml")}
     if name not in known:
@@ -168,6 +201,8 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     path = recipe_path(name)
     try:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the recipe {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"recipe {path.name} is not valid TOML: {error}") from None
     for item in overrides:
@@ -191,7 +226,14 @@ def _override(values: dict[str, Any], item: str) -> None:
     *parents, last = key.split(".")
     place: Any = values
     for parent in parents:
-        place = place[int(parent)] if isinstance(place, list) and parent.isdigit() else place.setdefault(parent, {})
+        if isinstance(place, list):
+            if not parent.isdecimal() or int(parent) >= len(place):
+                raise InputError(f"--set {key}: name the entry by its number, 0 to {len(place) - 1}")
+            place = place[int(parent)]
+        else:
+            place = place.setdefault(parent, {})
+        if not isinstance(place, dict | list):
+            raise InputError(f"--set {key}: {parent} is a value, not a table")
     if isinstance(place, list):
-        raise InputError(f"--set {key}: name the entry by its number, for example stages.0.length")
+        raise InputError(f"--set {key}: name the entry by its number and its key, for example stages.0.length")
     place[last] = value

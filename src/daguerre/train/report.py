@@ -1,8 +1,9 @@
-"""What a run says while it goes: a live line or table, log.csv and held.csv, TensorBoard events, and a PNG of the curves."""
+"""What a run says while it goes: a live line, log.csv and held.csv, TensorBoard events, and a PNG of the curves."""
 
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from daguerre.errors import MissingExtra
+from daguerre.train.curves import draw_curves
 from daguerre.train.monitor import Held
 from daguerre.train.recipe import Recipe
+from daguerre.train.shards import atomic_write
 
 
 @dataclass(frozen=True)
@@ -33,25 +37,32 @@ class StepReport:
 
 
 class CsvLog:
-    """A CSV that a resumed run continues: rows of steps at or beyond the resumed one are dropped."""
+    """A CSV with one row a step, that a resumed run continues: rows behind the resumed step, and a half-written last
+    one, are dropped.
+    """
 
     def __init__(self, path: Path, resumed_step: int) -> None:
-        self.path = path
-        self.header = ""
-        if path.exists():
-            lines = path.read_text().splitlines()
-            kept = [line for line in lines[1:] if line and int(line.split(",")[0]) <= resumed_step]
-            if lines:
-                self.header = lines[0]
-                path.write_text("\n".join([lines[0], *kept]) + "\n")
+        self.path, self.last_step = path, 0
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        header, *rows = text.split("\n")[:-1] or [""]
+        self.header = header
+        if header:
+            kept = [row for row in rows if int(row.split(",")[0]) <= resumed_step]
+            self.last_step = int(kept[-1].split(",")[0]) if kept else 0
+            with atomic_write(path) as file:
+                file.write("".join(f"{line}\n" for line in (header, *kept)).encode())
 
     def write(self, row: dict[str, Any]) -> None:
-        with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, list(row))
+        """Append a row, whose first value is its step; a step that is there already is not written again."""
+        if row["step"] <= self.last_step:
+            return
+        with self.path.open("w" if not self.header else "a", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
             if not self.header:
                 writer.writeheader()
                 self.header = ",".join(row)
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+        self.last_step = row["step"]
 
 
 class Reporter:
@@ -63,6 +74,7 @@ class Reporter:
         self.held_log = CsvLog(out / "held.csv", resumed_step)
         self.board = _tensorboard(out / "tensorboard", resumed_step)
         self.console = Console(stderr=True, quiet=quiet)
+        self.draws = True
         self.bar: Progress | None = None
         if self.console.is_terminal and not quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -89,7 +101,7 @@ class Reporter:
         self.log.write({**row, **levels})
         if self.board is not None:
             for name, value in {**row, **levels}.items():
-                if name != "step":
+                if name != "step" and not math.isnan(value):
                     self.board.add_scalar(f"train/{name}", value, report.step)
         line = (
             f"step {report.step}  {report.tokens / 1e6:.2f}M tokens  {report.tokens_per_second:,.0f}/s  "
@@ -98,7 +110,7 @@ class Reporter:
         if self.bar is not None:
             self.bar.update(self.task, completed=report.share, description=line)
         elif report.step % self.recipe.log_steps == 0:
-            self.console.print(f"{report.share:5.1%}  {report.minutes:6.1f} min  {line}", highlight=False, soft_wrap=True)
+            self.say(f"{report.share:5.1%}  {report.minutes:6.1f} min  {line}")
 
     def held(self, step: int, held: Held) -> None:
         row: dict[str, Any] = {"step": step, "clean_bpb": held.clean_bpb, "accepted": held.accepted}
@@ -107,7 +119,7 @@ class Reporter:
         self.held_log.write(row)
         if self.board is not None:
             for name, value in row.items():
-                if name != "step":
+                if name != "step" and not math.isnan(value):
                     self.board.add_scalar(f"held/{name}", value, step)
             self.board.flush()
         match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
@@ -118,21 +130,23 @@ class Reporter:
         self._curves()
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def finish(self, finished: bool, held: Held) -> None:
+    def close(self) -> None:
+        """Give the terminal back and write what is buffered; also after an error."""
         if self.bar is not None:
             self.bar.stop()
         if self.board is not None:
             self.board.close()
-        self.say("the budget is spent" if finished else "stopped early; --resume goes on")
 
     def _curves(self) -> None:
-        try:
-            from daguerre.train.curves import draw_curves
-        except ImportError:
+        if not self.draws or not self.log.last_step:
             return
-        draw_curves(self.out)
+        try:
+            draw_curves(self.out)
+        except MissingExtra as error:
+            self.draws = False
+            self.say(f"no curves.png: {error}")
 
 
 def _levels(report: StepReport) -> str:

@@ -49,7 +49,9 @@ def run_training(
     return trainer.run()
 
 
-def _recipe(name: str | None, overrides: Sequence[str], resume: bool, start_from: str | None, out: Path | None) -> Recipe:
+def _recipe(
+    name: str | None, overrides: Sequence[str], resume: bool, start_from: str | None, out: Path | None
+) -> Recipe:
     if name is not None:
         return load_recipe(name, overrides)
     if resume:
@@ -70,7 +72,9 @@ def _corpus(data: Path | None, run: Path, recipe: Recipe, source: str | None, re
     if data is None:
         if (own / "meta.json").is_file():
             return own
-        raise InputError("say what to train on: --data CORPUS (made by `daguerre data python`) or --data FOLDER of source")
+        raise InputError(
+            "say what to train on: --data CORPUS (made by `daguerre data python`) or --data FOLDER of source"
+        )
     if not data.exists():
         raise DataError(f"no such folder: {data}")
     if (data / "meta.json").is_file():

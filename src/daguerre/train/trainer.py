@@ -1,18 +1,18 @@
 """The training loop: one for CPU and CUDA.
 
 A run folder holds recipe.json, checkpoints/, log.csv, curves.png, TensorBoard events, and model/, which `daguerre.load`
-reads. A run with a budget in steps ends with the same weights however often it was killed and resumed (float32, one device).
+reads. A run with a budget in steps ends with the same weights however often it was killed and resumed (float32, one
+device).
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.errors import CheckpointError, InputError, TrainingError
+from daguerre.errors import CheckpointError, InputError, TrainingError, UnsupportedError
 from daguerre.models.backbone import Backbone
+from daguerre.models.config import ModelConfig
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
-from daguerre.train.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from daguerre.train.checkpoint import is_disk_full, list_checkpoints, load_checkpoint, save_checkpoint
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.feed import Feed
-from daguerre.train.monitor import Held, held_out
+from daguerre.train.monitor import Held, held_out, mean_by_level
 from daguerre.train.objectives import NUM_LEVELS, batch_loss
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport
-from daguerre.train.shards import Shard
+from daguerre.train.shards import Shard, atomic_write
 
 VAL_SEED = 1
 VAL_SEQUENCES = 4
@@ -75,9 +76,9 @@ class Trainer:
             raise InputError(f"{out} holds a run already: pass --resume to go on with it, or another --out")
         if resume and not found:
             raise InputError(f"{out} holds no checkpoint to resume: start the run without --resume")
-        self.tokenizer = named_tokenizer(recipe.tokenizer) if start_from is None else None
+        saved = load_checkpoint(found[-1]) if found else None
         torch.manual_seed(recipe.seed)
-        self.model = self._make_model(start_from, data)
+        self.model, self.tokenizer = self._make_model(start_from, data, saved[1] if saved else {})
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
         self.progress = Progress()
@@ -85,53 +86,74 @@ class Trainer:
         self.batches = self._micro_batches(self.shard, recipe.seed)
         self.val_shard = Shard.open(data, "val", self.tokenizer.sha256)
         self.stop_asked = False
+        self._measured_step = -1
         out.mkdir(parents=True, exist_ok=True)
-        if found:
-            self._restore(found)
-        (out / "recipe.json").write_text(json.dumps(asdict(recipe), indent=2) + "\n")
+        if saved is not None:
+            self._restore(found[-1], *saved)
+        with atomic_write(out / "recipe.json") as file:
+            file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
         self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
         self.forward_model: Any = self.model
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
 
-    def _make_model(self, start_from: str | None, data: Path) -> Backbone:
-        if start_from is None:
-            assert self.tokenizer is not None
-            config = self.recipe.model_config(self.tokenizer)
-            model = Backbone(config).initialize(self.recipe.seed, scale=0.25)
-        else:
-            model, self.tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
+    def _make_model(self, start_from: str | None, data: Path, saved: dict[str, Any]) -> tuple[Backbone, Tokenizer]:
+        """A fresh model of the recipe's shape, the one to start from, or, to be filled, the one that was saved."""
+        if start_from is not None:
+            model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
             model.requires_grad_(True).train()
-        longest = max(stage.length for stage in self.recipe.stages)
-        if longest > model.config.max_positions:
-            raise InputError(f"a stage has windows of {longest} tokens, the model's context is {model.config.max_positions}")
-        return model.to(self.device)
+        elif self.recipe.model is None and "model" in saved:
+            model, tokenizer = Backbone(ModelConfig.from_dict(saved["model"])), Tokenizer.load(data / "tokenizer.json")
+        else:
+            tokenizer = named_tokenizer(self.recipe.tokenizer)
+            model = Backbone(self.recipe.model_config(tokenizer)).initialize(self.recipe.seed, scale=0.25)
+        _check_trainable(model.config, self.recipe)
+        return model.to(self.device), tokenizer
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
-        assert self.tokenizer is not None
         windows = Windows(shard, self.tokenizer.bos_id)
         return MicroBatches(windows, Cutter(self.tokenizer), self.recipe.make_mixture(), seed)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
-        """Train to the end of the budget; returns the folder of the exported model."""
-        with self._signals(), Feed(self.batches, self.recipe.loaders) as feed:
-            self._clock, self._saved_at = time.monotonic(), time.monotonic()
-            while not self.stop_asked and (share := self._share_done()) < 1.0:
-                report = self._step(share, feed)
-                self.reporter.step(report)
-                if self.recipe.eval_steps and self.progress.step % self.recipe.eval_steps == 0:
-                    self.reporter.held(self.progress.step, self.evaluate())
-                if time.monotonic() - self._saved_at > 60 * self.recipe.checkpoint_minutes:
-                    self.save()
-        self.save()
-        finished = self._share_done() >= 1.0
-        held = self.evaluate()
-        self.reporter.held(self.progress.step, held)
-        self.reporter.finish(finished, held)
-        return self.export()
+        """Train to the end of the budget; the folder of the exported model. TrainingError when it cannot go on."""
+        try:
+            with self._signals():
+                self._clock, self._saved_at = time.monotonic(), time.monotonic()
+                with Feed(self.batches, self.recipe.loaders) as feed:
+                    while not self.stop_asked and (share := self._share_done()) < 1.0:
+                        self.reporter.step(self._step(share, feed))
+                        self._after_step()
+                self.save()
+                finished = self._share_done() >= 1.0
+                self._measure()
+                self.reporter.say("the budget is spent" if finished else "stopped early; --resume goes on")
+                return self.export()
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            raise TrainingError(
+                f"the disk is full: {self.out} cannot be written, its checkpoints are whole; free room, then --resume"
+            ) from error
+        finally:
+            self.reporter.close()
+
+    def _after_step(self) -> None:
+        """Held-out figures and a checkpoint, when they are due."""
+        recipe, step = self.recipe, self.progress.step
+        if recipe.eval_steps and step % recipe.eval_steps == 0:
+            self._measure()
+        late = time.monotonic() - self._saved_at > 60 * recipe.checkpoint_minutes
+        if late or (recipe.checkpoint_steps and step % recipe.checkpoint_steps == 0):
+            self.save()
+
+    def _measure(self) -> None:
+        """Report held-out figures, once a step."""
+        if self._measured_step != self.progress.step:
+            self._measured_step = self.progress.step
+            self.reporter.held(self.progress.step, self.evaluate())
 
     def _share_done(self) -> float:
         """Share of the budget spent, in [0, 1]: of steps or of minutes, whichever is further along."""
@@ -155,19 +177,21 @@ class Trainer:
                 report = batch_loss(self.forward_model, batch, self.recipe.backend)
             (report.loss / stage.micro_batches).backward()
             totals.add(report, stage)
-        if not math.isfinite(totals.loss):
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
+        if not (math.isfinite(totals.loss) and math.isfinite(norm)):
+            saved = list_checkpoints(self.out / "checkpoints")
             raise TrainingError(
-                f"the loss is {totals.loss} at step {self.progress.step + 1}: lower optim.muon_lr and optim.adamw_lr, then "
-                "--resume from the last checkpoint, which is whole"
+                f"step {self.progress.step + 1} has a loss of {totals.loss} and a gradient of norm {norm}: lower "
+                "optim.muon_lr and optim.adamw_lr, then "
+                + (f"--resume: {saved[-1].name} is whole" if saved else "start again: nothing was saved yet")
             )
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip)
         factor = self.optimizer.step(share)
         self.average.update(self.model)
         self.progress.step += 1
         self.progress.micro += stage.micro_batches
         self.progress.tokens += totals.clean_count
         self._tick()
-        return totals.report(self.progress, float(norm), factor, share, time.monotonic() - began, stage)
+        return totals.report(self.progress, norm, factor, share, time.monotonic() - began, stage)
 
     def _precision(self) -> Any:
         enabled = self.recipe.precision == "bf16"
@@ -190,9 +214,11 @@ class Trainer:
             prompts = np.stack(drawn) if drawn else np.full((1, 2), self.model.config.bos_id)
             self._val = batches, torch.from_numpy(prompts).to(self.device)
         batches, prompts_BP = self._val
+        num_bytes = [len(self.tokenizer.token_bytes(i)) for i in range(self.tokenizer.vocab_size)]
         with self.averaged_weights(), self._precision():
-            per_token = self.val_shard.num_bytes / max(1, self.val_shard.num_tokens - self.val_shard.num_documents)
-            return held_out(self.model, batches, prompts_BP, per_token, self.recipe.backend)
+            return held_out(
+                self.model, batches, prompts_BP, torch.tensor(num_bytes, device=self.device), self.recipe.backend
+            )
 
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
@@ -222,19 +248,20 @@ class Trainer:
             "progress": asdict(self.progress),
             "average_count": self.average.count,
             "recipe": asdict(self.recipe),
+            "model": asdict(self.model.config),
             "tokenizer_sha256": self.tokenizer.sha256,
         }
         save_checkpoint(self.out / "checkpoints", self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
 
-    def _restore(self, found: list[Path]) -> None:
-        tensors, state = load_checkpoint(found[-1])
+    def _restore(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
+        """Go on from a checkpoint. CheckpointError when it is of another tokenizer or model."""
         if state["tokenizer_sha256"] != self.tokenizer.sha256:
-            raise CheckpointError(f"{found[-1]} was trained with another tokenizer than the data has: pass that run's data")
-        if set(tensors["model"]) != {n for n, _ in self.model.named_parameters()}:
-            raise CheckpointError(f"{found[-1]} holds another model than the recipe describes: resume with its own recipe")
+            raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
+        if _shapes(tensors["model"]) != _shapes(dict(self.model.named_parameters())):
+            raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         self._load_weights(tensors["model"])
-        self.average.values = {n: v.to(self.device) for n, v in tensors["average"].items()}
+        self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
         self.average.count = state["average_count"]
         self.optimizer.load_state_dict(tensors["optimizer"])
         self.progress = Progress(**state["progress"])
@@ -242,12 +269,10 @@ class Trainer:
     def export(self) -> Path:
         """Write the averaged weights as a model folder."""
         folder = self.out / "model"
-        averaged = copy.deepcopy(self.model).cpu()
-        with torch.no_grad():
-            for name, parameter in averaged.named_parameters():
-                parameter.copy_(self.average.values[name])
-        save_model(folder, averaged, self.tokenizer, extra={"trained": asdict(self.progress), "recipe": self.recipe.name})
-        return folder
+        averaged = Backbone(self.model.config)
+        averaged.load_state_dict(self.average.values)
+        extra = {"trained": asdict(self.progress), "recipe": self.recipe.name}
+        return save_model(folder, averaged, self.tokenizer, extra=extra)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -257,7 +282,8 @@ class Trainer:
             if self.stop_asked:
                 raise KeyboardInterrupt
             self.stop_asked = True
-            self.reporter.say("stopping after this step; the run can be resumed with --resume")
+            with suppress(RuntimeError):  # the signal came while the same stream was being written
+                self.reporter.say("stopping after this step; the run can be resumed with --resume")
 
         before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
         try:
@@ -265,6 +291,22 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
+    """InputError or UnsupportedError for what the objectives cannot train."""
+    longest = max(stage.length for stage in recipe.stages)
+    if longest > config.max_positions:
+        raise InputError(f"a stage has windows of {longest} tokens, the model's context is {config.max_positions}")
+    if config.context != "causal" or not config.shift:
+        kind = f"{config.context} context" if config.context != "causal" else "rows that predict themselves"
+        raise UnsupportedError(f"a model with {kind} cannot be trained: start from one with causal context and a shift")
+    if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):
+        raise UnsupportedError("the model has no null token, which infilling needs: take infill out of the mixture")
+
+
+def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 class StepTotals:
@@ -292,7 +334,7 @@ class StepTotals:
             length=stage.length,
             loss=self.loss,
             clean=self.clean_sum / max(1, self.clean_count),
-            by_level=tuple((self.level_sum / np.maximum(1, self.level_count)).tolist()),
+            by_level=tuple(mean_by_level(self.level_sum, self.level_count)),
             level_count=tuple(self.level_count.tolist()),
             grad_norm=norm,
             lr_factor=factor,

@@ -1,0 +1,179 @@
+"""Line infilling: one real line is taken out of held-out Python (`lines.py`) and must come back exactly, once stripped.
+
+Each predictor sees the same prefix and suffix, at known length also how many tokens the line has. Beside the exact
+matches stand the similarity of the lines and the share of files that are Python with the prediction in its place.
+
+Two baselines. `copy` repeats the nearest line above that is not blank; since a line that counts occurs nowhere in what
+is shown, it is never exact: it says what similarity and parsing are worth. `ar` is the same model's autoregressive
+mode, which does not see the suffix; it is cut at its first line break, while `infill` has to end by itself. All methods
+see the same examples, so differences are counted in pairs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from daguerre.evals.lines import Example
+from daguerre.evals.statistics import mcnemar, wilson
+from daguerre.model import Model
+
+UNKNOWN_LENGTH = 24
+Length = Literal["known", "unknown"]
+LENGTHS: tuple[Length, ...] = ("known", "unknown")
+
+Predict = Callable[[str, str, int | None], str]
+"""predict(prefix, suffix, tokens of the line or None) -> the text between."""
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one method did at one length; shares of `num` examples, with their 95% intervals (Wilson)."""
+
+    method: str
+    length: Length
+    num: int
+    exact: float
+    exact_interval: tuple[float, float]
+    parses: float
+    parses_interval: tuple[float, float]
+    similarity: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The first method against another on the same examples: how often just one of them was exact.
+
+    `difference` of the shares with its standard error; `p_value` of no difference (McNemar's exact test).
+    """
+
+    method: str
+    against: str
+    length: Length
+    only_first: int
+    only_second: int
+    difference: float
+    difference_stderr: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Infilling:
+    """Outcomes and comparisons; `predictions` are {method: text}, by length, then by example."""
+
+    outcomes: tuple[Outcome, ...]
+    comparisons: tuple[Comparison, ...]
+    predictions: Mapping[Length, Sequence[Mapping[str, str]]] = field(repr=False)
+
+
+def infill_predictor(model: Model, unknown_length: int = UNKNOWN_LENGTH, **options: Any) -> Predict:
+    """`model.infill`; a line of unknown length gets a gap of `unknown_length` tokens, which nulls may end."""
+
+    def predict(prefix: str, suffix: str, length: int | None) -> str:
+        if length is None:
+            return model.infill(prefix, suffix, unknown_length, **options).text
+        return model.infill(prefix, suffix, length, min_tokens=length, **options).text
+
+    return predict
+
+
+def ar_predictor(model: Model, unknown_length: int = UNKNOWN_LENGTH) -> Predict:
+    """The first line that is not blank of what `model.generate` continues the prefix with, in mode "ar"."""
+
+    def predict(prefix: str, suffix: str, length: int | None) -> str:
+        text = model.generate(prefix, length or unknown_length, mode="ar").text
+        return next((line for line in text.split("\n") if line.strip()), "")
+
+    return predict
+
+
+def copy_nearest(prefix: str, suffix: str, length: int | None) -> str:
+    """The nearest line above that is not blank, else the nearest below, indentation and all."""
+    above, below = prefix.split("\n")[::-1], suffix.split("\n")
+    return next((line for line in [*above, *below] if line.strip()), "")
+
+
+def line_infilling(
+    examples: Sequence[Example],
+    predictors: Mapping[str, Predict],
+    count_tokens: Callable[[str], int],
+    *,
+    lengths: Sequence[Length] = LENGTHS,
+    progress: Progress | None = None,
+) -> Infilling:
+    """Run every predictor on every example; the first is compared with each of the others.
+
+    count_tokens  tokens of a line for the model: what a predictor is told at known length
+    progress      called as progress(length, examples done, examples to do)
+    """
+    tell = progress or (lambda what, done, total: None)
+    outcomes: list[Outcome] = []
+    comparisons: list[Comparison] = []
+    predictions: dict[Length, list[dict[str, str]]] = {}
+    for length in lengths:
+        texts: list[dict[str, str]] = []
+        seconds = dict.fromkeys(predictors, 0.0)
+        for index, example in enumerate(examples):
+            tell(f"{length} length", index, len(examples))
+            told = count_tokens(example.line) if length == "known" else None
+            texts.append({})
+            for method, predict in predictors.items():
+                started = time.perf_counter()
+                texts[-1][method] = predict(example.prefix, example.suffix, told)
+                seconds[method] += time.perf_counter() - started
+        tell(f"{length} length", len(examples), len(examples))
+        predictions[length] = texts
+        outcomes += [_outcome(m, length, examples, [t[m] for t in texts], seconds[m]) for m in predictors]
+        first, *others = predictors
+        comparisons += [_compare(first, other, length, examples, texts) for other in others]
+    return Infilling(tuple(outcomes), tuple(comparisons), predictions)
+
+
+def is_exact(example: Example, prediction: str) -> bool:
+    """Whether the prediction is the line, once both are stripped."""
+    return prediction.strip() == example.line.strip()
+
+
+def _outcome(method: str, length: Length, examples: Sequence[Example], texts: Sequence[str], seconds: float) -> Outcome:
+    num = len(examples)
+    pairs = list(zip(examples, texts, strict=True))
+    exact = sum(is_exact(example, text) for example, text in pairs)
+    parses = sum(example.parses_with(text) for example, text in pairs)
+    alike = [difflib.SequenceMatcher(None, e.line.strip(), t.strip(), autojunk=False).ratio() for e, t in pairs]
+    return Outcome(
+        method=method,
+        length=length,
+        num=num,
+        exact=exact / num,
+        exact_interval=wilson(exact, num),
+        parses=parses / num,
+        parses_interval=wilson(parses, num),
+        similarity=sum(alike) / num,
+        seconds=seconds / num,
+    )
+
+
+def _compare(
+    first: str, other: str, length: Length, examples: Sequence[Example], texts: Sequence[Mapping[str, str]]
+) -> Comparison:
+    num = len(examples)
+    right = [(is_exact(e, t[first]), is_exact(e, t[other])) for e, t in zip(examples, texts, strict=True)]
+    only_first, only_second = right.count((True, False)), right.count((False, True))
+    difference = (only_first - only_second) / num
+    variance = (only_first + only_second) / num**2 - difference**2 / num
+    return Comparison(
+        method=first,
+        against=other,
+        length=length,
+        only_first=only_first,
+        only_second=only_second,
+        difference=difference,
+        difference_stderr=max(0.0, variance) ** 0.5,
+        p_value=mcnemar(only_first, only_second),
+    )

@@ -1,0 +1,133 @@
+"""Lines to infill: real lines of held-out Python, taken out of the text around them.
+
+A line counts when it has 8 or more non-space characters, is not an import, a comment, part of a docstring or of another
+string over several lines, or a bare keyword, and does not occur verbatim in the text that is shown around it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import keyword
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from daguerre.errors import DataError
+from daguerre.evals.frozen import Document
+from daguerre.models.tokenizer import Tokenizer
+
+MIN_CHARACTERS = 8
+PREFIX_TOKENS, SUFFIX_TOKENS = 512, 256
+
+
+@dataclass(frozen=True)
+class Example:
+    """Line `number` (from 0) of a document, without its break; what is shown around it, and the file around it."""
+
+    document: Document
+    number: int
+    line: str
+    prefix: str
+    suffix: str
+    before: str = field(repr=False)
+    after: str = field(repr=False)
+
+    def parses_with(self, prediction: str) -> bool:
+        """True when the file with `prediction` in the line's place is Python."""
+        return _parse(self.before + prediction + self.after) is not None
+
+
+def make_examples(
+    documents: Sequence[Document],
+    limit: int,
+    *,
+    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
+    shown: tuple[int, int] = (PREFIX_TOKENS, SUFFIX_TOKENS),
+) -> list[Example]:
+    """At most `limit` lines, as evenly over the documents as they allow, in an order hashed from `seed`.
+
+    Whole lines are `shown` around one, as many as fit that many tokens of `tokenizer` before and after it. None: our 2k
+    vocabulary, whatever the model, so that all are asked the same. DataError when no line counts.
+    """
+    counter = tokenizer or Tokenizer.default("2k")
+    ordered = sorted(documents, key=lambda document: _order(seed, document.sha256))
+    streams = [_examples(document, counter, shown, seed) for document in ordered]
+    out: list[Example] = []
+    while streams and len(out) < limit:
+        found = [(stream, next(stream, None)) for stream in streams[: limit - len(out)]]
+        streams = [s for s, example in found if example is not None] + streams[len(found) :]
+        out += [example for _, example in found if example is not None]
+    if not out:
+        raise DataError(f"no line to infill: give Python files that parse, with lines of {MIN_CHARACTERS} characters")
+    return out
+
+
+def candidate_lines(text: str) -> list[int]:
+    """Numbers, from 0, of the lines that count by themselves; none in a text with carriage returns or not Python."""
+    tree = None if "\r" in text else _parse(text)
+    if tree is None:
+        return []
+    hidden = {number for node in ast.walk(tree) for number in _hidden(node)}
+    return [i for i, line in enumerate(text.split("\n")) if i not in hidden and _counts(line.strip())]
+
+
+def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int) -> Iterator[Example]:
+    """A document's examples in hashed order."""
+    numbers = sorted(candidate_lines(document.text), key=lambda number: _order(seed, document.sha256, number))
+    pieces = _pieces(document.text)
+    for number in numbers:
+        line = pieces[number].rstrip("\n")
+        end = pieces[number][len(line) :]
+        prefix = "".join(reversed(_fitting(pieces[:number][::-1], counter, shown[0])))
+        suffix = end + "".join(_fitting(pieces[number + 1 :], counter, shown[1]))
+        if line.strip() not in prefix and line.strip() not in suffix:
+            before, after = "".join(pieces[:number]), end + "".join(pieces[number + 1 :])
+            yield Example(document, number, line, prefix, suffix, before, after)
+
+
+def _pieces(text: str) -> list[str]:
+    """Lines with their breaks, which are line feeds alone."""
+    lines = text.split("\n")
+    return [line + "\n" for line in lines[:-1]] + lines[-1:]
+
+
+def _fitting(pieces: Sequence[str], counter: Tokenizer, budget: int) -> list[str]:
+    """The first pieces, as many as fit the budget in tokens, each counted by itself."""
+    out: list[str] = []
+    for piece in pieces:
+        budget -= len(counter.encode(piece))
+        if budget < 0:
+            break
+        out.append(piece)
+    return out
+
+
+def _order(seed: int, *what: object) -> str:
+    return hashlib.sha256(repr((seed, *what)).encode()).hexdigest()
+
+
+def _counts(line: str) -> bool:
+    long_enough = len("".join(line.split())) >= MIN_CHARACTERS
+    return long_enough and not line.startswith("#") and not keyword.iskeyword(line.rstrip(":"))
+
+
+def _hidden(node: ast.AST) -> range:
+    """Lines, from 0, of an import, a string that is a statement (a docstring), or any string over several lines."""
+    if not isinstance(node, ast.stmt | ast.expr) or node.end_lineno is None:
+        return range(0)
+    lines = range(node.lineno - 1, node.end_lineno)
+    string = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+    statement = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    hides = isinstance(node, ast.Import | ast.ImportFrom) or statement or (string and len(lines) > 1)
+    return lines if hides else range(0)
+
+
+def _parse(text: str) -> ast.Module | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None

@@ -1,0 +1,60 @@
+"""What a figure was measured with: machine, versions, commit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy
+import tokenizers
+import torch
+
+import daguerre
+
+
+def machine_facts(device: torch.device | str = "cpu") -> dict[str, Any]:
+    """Processor, accelerator and threads, and the versions of what computes."""
+    place = torch.device(device)
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "daguerre": daguerre.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "tokenizers": tokenizers.__version__,
+        "commit": source_commit(),
+    }
+
+
+def source_commit() -> str | None:
+    """The commit of the checkout this package runs from, with "+" for changes on top; None outside of one."""
+    here = Path(__file__).resolve()
+    try:
+        tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)
+        if tracked is None or (commit := _git(here.parent, "rev-parse", "HEAD")) is None:
+            return None
+        return commit + ("+" if _git(here.parent, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,38 @@
+"""Errors and intervals of what the evaluations report."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+Z95 = 1.959963984540054
+
+
+def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> float:
+    """Standard error of sum(above) / sum(below) over samples (W,), with those of one group taken together.
+
+    The linearized variance of a ratio of sums over independent groups: n/(n-1) sum_g (a_g - r b_g)^2 / (sum b)^2. Not
+    a number for one group.
+    """
+    _, number = np.unique(group, return_inverse=True)
+    residual = np.bincount(number, above - above.sum() / below.sum() * below)
+    num = len(residual)
+    return float(np.sqrt(num / (num - 1) * (residual**2).sum()) / below.sum()) if num > 1 else float("nan")
+
+
+def wilson(successes: int, num: int, z: float = Z95) -> tuple[float, float]:
+    """Wilson's score interval of a share, at 95% unless told; (0, 1) for nothing tried."""
+    if num == 0:
+        return 0.0, 1.0
+    share, spread = successes / num, z * z / num
+    center = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * math.sqrt(share * (1 - share) / num + spread / (4 * num))
+    return max(0.0, center - half), min(1.0, center + half)
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Two-sided exact p-value that two methods are equally often right, from the cases where just one was."""
+    num = only_first + only_second
+    tail = sum(math.comb(num, k) for k in range(min(only_first, only_second) + 1)) / 2**num
+    return min(1.0, 2 * tail)

@@ -1,0 +1,167 @@
+"""A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate."""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daguerre.errors import DataError, MissingExtra
+from daguerre.train.objectives import NUM_LEVELS
+from daguerre.train.shards import atomic_write
+
+Columns = dict[str, np.ndarray]
+POINTS = 200
+DRAFT_POSITIONS = (1, 2, 3, 4, 6, 8, 12, 16)
+TRAIN, HELD, GRAY = "#9aa7b8", "#1f4e79", "#5c6670"
+SIZE, DPI = (13.0, 8.0), 110
+
+
+def draw_curves(run: Path) -> Path:
+    """Draw `run`/curves.png anew and return its path.
+
+    DataError when the run has no log yet; MissingExtra without matplotlib.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    log, held = read_columns(run / "log.csv"), read_columns(run / "held.csv")
+    if not log:
+        raise DataError(f"{run} has no log.csv with a step in it: give the folder of a training run")
+    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, 2)
+    for panel, draw in zip(panels.flat, (_next_token, _masked, _drafts, _speed), strict=True):
+        panel.grid(alpha=0.25)
+        panel.set_xlabel("step")
+        panel.set_xlim(0, max(2.0, 1.02 * float(log["step"][-1])))
+        panel.spines[["top", "right"]].set_visible(False)
+        draw(panel, log, held)
+    minutes, tokens = log["minutes"][-1], log["tokens"][-1]
+    figure.suptitle(f"{run.resolve().name}: {tokens / 1e6:,.2f} million tokens in {minutes:,.1f} minutes", fontsize=13)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    with atomic_write(run / "curves.png") as file:
+        file.write(buffer.getvalue())
+    return run / "curves.png"
+
+
+def read_columns(path: Path) -> Columns:
+    """Columns of a CSV of numbers, NaN where there is none; empty when the file or its rows are missing."""
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {name: np.array([_number(row[name]) for row in rows]) for name in rows[0]} if rows else {}
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return float("nan")
+
+
+def smooth(step: np.ndarray, value: np.ndarray, points: int = POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, means) of at most `points` runs of neighboring steps; NaN counts for nothing."""
+    groups = np.array_split(np.arange(len(step)), min(points, len(step)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
+        pairs = [(step[g].mean(), np.nanmean(value[g])) for g in groups]
+    xs, ys = np.array(pairs).T
+    return xs, ys
+
+
+def _next_token(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Next-token loss")
+    panel.set_ylabel("training, nats per token", color=GRAY)
+    panel.plot(*smooth(log["step"], log["clean"]), color=TRAIN, label="training, nats per token")
+    panel.set_ylim(*_range(log["clean"]))
+    if held:
+        right = _second_axis(panel, "held out, bits per byte", HELD)
+        right.plot(held["step"], held["clean_bpb"], "o-", color=HELD, markersize=3)
+        right.set_ylim(*_range(held["clean_bpb"]))
+        right.annotate(
+            f"{held['clean_bpb'][-1]:.3f}",
+            (held["step"][-1], held["clean_bpb"][-1]),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="right",
+            color=HELD,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+        )
+
+
+def _masked(panel: Any, log: Columns, held: Columns) -> None:
+    """Held-out loss by level; training loss, in the same unit, as long as nothing was held out."""
+    panel.set_title("Masked loss by share of masked tokens" + ("" if held else " (training)"))
+    panel.set_ylabel("bits per token")
+    for level in range(NUM_LEVELS):
+        name, color = f"masked_{level}", _ramp(level / (NUM_LEVELS - 1))
+        label = f"{level}/{NUM_LEVELS} to {level + 1}/{NUM_LEVELS}"
+        if held:
+            panel.plot(held["step"], held[name], "o-", markersize=2.5, color=color, label=label)
+        else:
+            steps, nats = smooth(log["step"], log[name], 50)
+            panel.plot(steps, nats / np.log(2), color=color, label=label)
+    _legend(panel, "masked")
+
+
+def _drafts(panel: Any, log: Columns, held: Columns) -> None:
+    accepted = f": {held['accepted'][-1]:.2f} tokens a cycle" if held else ""
+    panel.set_title(f"One-shot drafts that match the model's greedy text{accepted}")
+    panel.set_ylabel("share of prompts")
+    panel.set_ylim(0, 1)
+    if not held:
+        panel.text(0.5, 0.5, "nothing held out yet", transform=panel.transAxes, ha="center", color=GRAY)
+        return
+    shown = [i for i in DRAFT_POSITIONS if f"match_{i}" in held]
+    for rank, position in enumerate(shown):
+        color = _ramp(rank / max(1, len(shown) - 1))
+        panel.plot(held["step"], held[f"match_{position}"], "o-", markersize=2.5, color=color, label=f"{position}")
+    _legend(panel, "position")
+
+
+def _speed(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Throughput and learning rate")
+    panel.set_ylabel("tokens per second", color=GRAY)
+    panel.plot(*smooth(log["step"], log["tokens_per_second"], 100), color=TRAIN)
+    panel.set_ylim(bottom=0)
+    right = _second_axis(panel, "learning rate, share of its peak", HELD)
+    right.plot(log["step"], log["lr_factor"], color=HELD)
+    right.set_ylim(0, 1.05)
+
+
+def _legend(panel: Any, title: str) -> None:
+    """Beside the panel: no corner stays free of lines in every run."""
+    panel.legend(fontsize=8, title=title, title_fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+
+
+def _second_axis(panel: Any, label: str, color: str) -> Any:
+    axis = panel.twinx()
+    axis.spines[["top", "left"]].set_visible(False)
+    axis.set_ylabel(label, color=color)
+    return axis
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    """From under the least value to over nearly all of them, so that the first steps do not flatten the rest."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return 0.0, 1.0
+    low, high = float(known.min()), float(np.quantile(known, 0.97))
+    margin = max(0.08 * (high - low), 0.02)
+    return low - margin, high + margin
+
+
+def _ramp(share: float) -> tuple[float, float, float]:
+    """From orange over purple to dark blue."""
+    ends = np.array([[0.95, 0.56, 0.17], [0.72, 0.25, 0.46], [0.12, 0.18, 0.45]])
+    red, green, blue = (float(np.interp(share, (0.0, 0.5, 1.0), ends[:, i])) for i in range(3))
+    return red, green, blue

@@ -1,0 +1,110 @@
+"""Tiny random models, and a denoiser that says what a test tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from daguerre.canvas import Canvas
+from daguerre.model import Model
+from daguerre.models.backbone import Backbone
+from daguerre.models.config import ModelConfig
+from daguerre.models.denoiser import Counts
+from daguerre.models.tokenizer import Tokenizer
+
+MakeModel = Callable[..., Model]
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "causal": {"context": "causal"},
+    "causal_unshifted": {"context": "causal", "shift": False},
+    "full": {"context": "full"},
+    "full_unshifted": {"context": "full", "shift": False},
+    "block": {"context": "block", "shift": False, "block_size": 8},
+}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.default("2k")
+
+
+def tiny_config(tokenizer: Tokenizer, **facts: Any) -> ModelConfig:
+    values: dict[str, Any] = {
+        "vocab_size": tokenizer.vocab_size,
+        "width": 32,
+        "num_layers": 2,
+        "num_heads": 4,
+        "num_kv_heads": 2,
+        "mlp_width": 64,
+        "max_positions": 256,
+        "pad_id": tokenizer.pad_id,
+        "bos_id": tokenizer.bos_id,
+        "eos_id": tokenizer.eos_id,
+        "mask_id": tokenizer.mask_id,
+        "null_id": tokenizer.null_id,
+    }
+    return ModelConfig(**(values | facts))
+
+
+@pytest.fixture(scope="session")
+def make_model(tokenizer: Tokenizer) -> MakeModel:
+    """A random model whose mean top probability is about one half; branches outweigh the tied input, so tokens vary."""
+
+    def make(seed: int = 0, **facts: Any) -> Model:
+        backbone = Backbone(tiny_config(tokenizer, **facts)).initialize(seed, zero_outputs=False, scale=6.0)
+        with torch.no_grad():
+            for name, weight in backbone.named_parameters():
+                if name.endswith(("out.weight", "down.weight")):
+                    weight.mul_(10.0)
+        return Model(backbone.eval().requires_grad_(False), tokenizer)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def models(make_model: MakeModel) -> dict[str, Model]:
+    """One model for each context, by name."""
+    return {name: make_model(**facts) for name, facts in CONTEXTS.items()}
+
+
+@pytest.fixture(scope="session")
+def causal(models: dict[str, Model]) -> Model:
+    return models["causal"]
+
+
+@dataclass
+class Scripted:
+    """A denoiser whose logits are a test's: `says(canvas, position)` maps token to logit; all others are -20."""
+
+    config: ModelConfig
+    says: Callable[[Canvas, int], dict[int, float]]
+    counts: Counts = field(default_factory=Counts)
+    asked: list[list[int]] = field(default_factory=list)
+
+    def session(self, canvas: Canvas, cache: str = "auto") -> Scripted:
+        self.counts = Counts()
+        return self
+
+    def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
+        self.counts.forwards += 1
+        self.asked.append(asked.tolist())
+        out = np.full((len(asked), self.config.vocab_size), -20.0, dtype=np.float32)
+        for row, position in zip(out, asked.tolist(), strict=True):
+            for token, logit in self.says(canvas, position).items():
+                row[token] = logit
+        return out
+
+
+@pytest.fixture
+def scripted(tokenizer: Tokenizer) -> Callable[..., Scripted]:
+    """Make a scripted denoiser: scripted(says, **facts of the config)."""
+    return lambda says, **facts: Scripted(tiny_config(tokenizer, **facts), says)

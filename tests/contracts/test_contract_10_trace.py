@@ -1,0 +1,71 @@
+"""Contract 10: a trace replays to the same canvas at every step; committed text never changes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daguerre.errors import DataError, InputError
+from daguerre.model import Model
+from daguerre.trace import Trace
+
+CASES: list[dict[str, Any]] = [
+    {"mode": "ar"},
+    {"mode": "block", "block_size": 6, "threshold": 0.5},
+    {"mode": "full", "policy": "random", "steps": 5},
+    {"suffix": "\n    return x\n", "threshold": 0.5},
+    {"suffix": "", "temperature": 1.0},
+]
+
+
+@pytest.mark.parametrize("options", CASES)
+def test_a_trace_replays_to_every_canvas_of_the_run(causal: Model, options: dict[str, Any]) -> None:
+    events = list(causal.stream("x = impo", 20, **options))
+    result = events[-1].result
+    assert result is not None
+    restored = Trace.from_json(result.trace.to_json())
+    seen = [event.step.canvas for event in events if event.step is not None]
+    assert len(seen) > 2
+    for trace in (result.trace, restored):
+        for replayed, canvas in zip(trace.replay(), seen, strict=True):
+            assert np.array_equal(replayed.tokens, canvas.tokens)
+            assert np.array_equal(replayed.open, canvas.open)
+            assert (replayed.span, replayed.gaps) == (canvas.span, canvas.gaps)
+    assert restored.to_json() == result.trace.to_json()
+
+
+@pytest.mark.parametrize("options", CASES)
+@pytest.mark.parametrize("stop", [(), ("o",), ("ol", "e(")])
+def test_committed_text_only_grows_and_begins_the_result(
+    causal: Model, options: dict[str, Any], stop: tuple[str, ...]
+) -> None:
+    for seed in range(3):
+        shared = {"temperature": 1.0} | options
+        events = list(causal.stream("x = impo", 20, stop=stop, seed=seed, **shared))
+        final = events[-1].text
+        committed = [event.committed for event in events]
+        for before, after in zip(committed, [*committed[1:], final], strict=True):
+            assert after.startswith(before)
+        assert committed[-1] == final
+
+
+def test_a_trace_does_not_fit_another_canvas(causal: Model) -> None:
+    result = causal.generate("a", 8)
+    *_, full = result.trace.replay()
+    with pytest.raises(InputError, match="step 0 of the trace does not fit"):
+        list(result.trace.replay(full))
+
+
+def test_a_damaged_trace_is_refused_in_one_line(causal: Model) -> None:
+    good = causal.generate("a", 8).trace.to_json()
+    value = json.loads(good)
+    value["steps"][0]["positions"][0] = 0  # a given position
+    broken = [good[:-5], "[]", "3", "{}", json.dumps(value), json.dumps({**json.loads(good), "version": 9})]
+    del value["steps"][0]["tokens"]
+    for text in [*broken, json.dumps(value)]:
+        with pytest.raises(DataError) as caught:
+            Trace.from_json(text)
+        assert "\n" not in str(caught.value)

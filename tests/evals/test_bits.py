@@ -1,0 +1,139 @@
+"""Bits per byte: windows that cover the text, and figures that agree with scores made one by one."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.evals.bits import bits_per_byte, make_windows, spread
+from daguerre.evals.frozen import Document
+from daguerre.likelihood import score_tokens
+from daguerre.model import Model
+from daguerre.models.tokenizer import Tokenizer
+
+
+def document(text: str, name: str = "a.py") -> Document:
+    return Document("package", "1.0", "MIT", name, hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Document]:
+    """Texts of several lengths, some of more than one window of 256, with characters of several bytes."""
+    rng = np.random.default_rng(0)
+    words = ["def ", "return ", "x = ", "für ", "“”", "\n    ", "self.", "(a, b)", "12", "\t"]
+    return [document("".join(rng.choice(words, size=n)), f"{n}.py") for n in (3, 40, 90, 150, 400, 700)]
+
+
+def test_windows_cover_every_byte_once(tokenizer: Tokenizer, documents: list[Document]) -> None:
+    windows = make_windows(documents, tokenizer, 64)
+
+    for index, each in enumerate(documents):
+        own = [window for window in windows if window.document == index]
+        body = [token for window in own for token in window.tokens[1:].tolist()]
+        assert body[-1] == tokenizer.eos_id
+        assert tokenizer.decode_bytes(body) == each.text.encode()
+        assert sum(window.num_bytes.sum() for window in own) == len(each.text.encode())
+    assert all(window.tokens[0] == tokenizer.bos_id and len(window.tokens) <= 64 for window in windows)
+
+
+def test_the_exact_figure_is_that_of_the_scores_of_the_windows(causal: Model, documents: list[Document]) -> None:
+    windows = make_windows(documents, causal.tokenizer, 256)
+    nats = sum(score_tokens(causal.backbone, window.tokens.tolist()).value for window in windows)
+    num_bytes = sum(len(each.text.encode()) for each in documents)
+
+    (figure,) = bits_per_byte(causal.backbone, causal.tokenizer, documents, layouts=["ar"])
+
+    assert figure.value == pytest.approx(nats / np.log(2) / num_bytes)
+    assert (figure.num_bytes, figure.num_windows, figure.num_scored) == (num_bytes, len(windows), len(windows))
+    assert (figure.exact, figure.stderr, figure.ratio) == (True, 0.0, 1.0)
+    assert figure.text_stderr is not None
+    assert figure.text_stderr > 0
+
+
+def test_a_bound_on_all_windows_needs_no_ratio(causal: Model, documents: list[Document]) -> None:
+    windows = make_windows(documents, causal.tokenizer, 256)
+    scores = [
+        score_tokens(causal.backbone, w.tokens.tolist(), kind="elbo", layout=8, samples=3, seed=(5, i))
+        for i, w in enumerate(windows)
+    ]
+    num_bytes = sum(len(each.text.encode()) for each in documents)
+
+    options = {"bound_windows": None, "samples": 3, "seed": 5}
+    exact, figure = bits_per_byte(causal.backbone, causal.tokenizer, documents, layouts=["ar", 8], **options)
+    (alone,) = bits_per_byte(causal.backbone, causal.tokenizer, documents, layouts=[8], **options)
+
+    assert figure.value == pytest.approx(sum(score.value for score in scores) / np.log(2) / num_bytes)
+    assert figure.stderr == pytest.approx(np.sqrt(sum(s.stderr**2 for s in scores)) / np.log(2) / num_bytes)
+    assert figure.ratio == pytest.approx(figure.value / exact.value)
+    assert alone.value == pytest.approx(figure.value)
+    assert alone.stderr == pytest.approx(figure.stderr)
+    assert alone.ratio is None
+
+
+def test_a_bound_on_some_windows_stands_for_all_of_them(causal: Model, documents: list[Document]) -> None:
+    many = [document(each.text[i:], f"{each.file}{i}") for each in documents[1:4] for i in range(16)]
+    score = {"layouts": ["ar", 4], "samples": 4}
+    everything = bits_per_byte(causal.backbone, causal.tokenizer, many, bound_windows=None, **score)[1]
+
+    some = bits_per_byte(causal.backbone, causal.tokenizer, many, bound_windows=20, seed=1, **score)[1]
+
+    assert some.num_scored == 20
+    assert some.num_windows == everything.num_windows > 40
+    assert abs(some.value - everything.value) < 4 * np.hypot(some.stderr, everything.stderr)
+    assert everything.stderr < some.stderr < 0.1 * some.value
+
+
+def test_figures_are_given_by_place_in_the_context(causal: Model) -> None:
+    texts = [document("x = 1\n" * 20)]
+
+    (figure,) = bits_per_byte(causal.backbone, causal.tokenizer, texts, layouts=["ar"])
+
+    reached = [value is not None for value in figure.by_position]
+    assert len(reached) == 8
+    assert reached[0]
+    assert not reached[-1]
+    assert figure.text_stderr is None
+
+
+@pytest.mark.parametrize("name", ["causal", "full", "full_unshifted", "block"])
+def test_every_context_has_its_default_layouts(name: str, models: dict[str, Model], documents: list[Document]) -> None:
+    figures = bits_per_byte(models[name].backbone, models[name].tokenizer, documents[:2], bound_windows=2)
+
+    expected = {"causal": ["ar", "4", "16", "64", "full"], "block": ["8"]}.get(name, ["full"])
+    assert [figure.layout for figure in figures] == expected
+    assert all(figure.value > 0 for figure in figures)
+
+
+def test_progress_is_told(causal: Model, documents: list[Document]) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    bits_per_byte(
+        causal.backbone,
+        causal.tokenizer,
+        documents[:3],
+        layouts=["ar", "full"],
+        progress=lambda *step: told.append(step),
+    )
+
+    assert told == [(layout, done, 3) for layout in ("ar", "full") for done in range(4)]
+
+
+def test_what_cannot_be_scored_is_refused_before_any_work(models: dict[str, Model], documents: list[Document]) -> None:
+    full, causal = models["full"], models["causal"]
+    with pytest.raises(UnsupportedError, match="no autoregressive likelihood"):
+        bits_per_byte(full.backbone, full.tokenizer, documents, layouts=["full", "ar"])
+    with pytest.raises(InputError, match="layout='half'"):
+        bits_per_byte(causal.backbone, causal.tokenizer, documents, layouts=["half"])
+    with pytest.raises(DataError, match="no text"):
+        bits_per_byte(causal.backbone, causal.tokenizer, [document("")])
+
+
+def test_windows_are_spread_evenly() -> None:
+    assert spread(10, None).tolist() == list(range(10))
+    assert spread(10, 20).tolist() == list(range(10))
+    assert spread(10, 5).tolist() == [1, 3, 5, 7, 9]
+    with pytest.raises(InputError):
+        spread(10, 1)

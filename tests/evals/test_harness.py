@@ -1,0 +1,128 @@
+"""A whole evaluation of a tiny model: the report, its tables, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.evals.documents import read_documents
+from daguerre.evals.frozen import Document
+from daguerre.evals.harness import QUICK, TASKS, Limits, evaluate
+from daguerre.evals.report import markdown, write_json, write_markdown
+from daguerre.model import Model
+from daguerre.models.loading import save_model
+
+LIMITS = Limits(layouts=("ar", 4, "full"), bound_windows=2, lines=2, prompts=2)
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[Document]:
+    texts = ["".join(f"value_{i} = compute_{j}({i}, {j})\n" for i in range(40)) for j in range(3)]
+    return [Document("p", "1", "MIT", f"{len(t)}", hashlib.sha256(t.encode()).hexdigest(), t) for t in texts]
+
+
+@pytest.fixture(scope="module")
+def report(causal: Model, documents: list[Document]) -> dict[str, Any]:
+    return evaluate(causal, documents, limits=LIMITS)
+
+
+def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], causal: Model) -> None:
+    assert set(report) == {"model", "data", "machine", "settings", "seconds", *TASKS}
+    assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full"]
+    assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", "copy", "ar"}
+    assert len(report["infill"]["examples"]) == 2
+    assert len(report["draft"]["match_by_position"]) == 16
+    assert report["model"]["parameters"] == causal.backbone.num_parameters
+    assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
+    assert report["data"]["documents"] == 3
+    assert report["settings"]["seed"] == 0
+    assert report["machine"]["torch"]
+
+
+def test_a_report_is_repeatable(report: dict[str, Any], causal: Model, documents: list[Document]) -> None:
+    again = evaluate(causal, documents, limits=LIMITS)
+
+    assert again["bits"] == report["bits"]
+    assert again["draft"] == report["draft"]
+    assert again["infill"]["examples"] == report["infill"]["examples"]
+
+
+def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_path: Path) -> None:
+    write_json(report, tmp_path / "report.json")
+    write_markdown(report, tmp_path / "report.md")
+
+    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report))
+    text = (tmp_path / "report.md").read_text()
+    assert text == markdown(report)
+    assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
+    assert "## Line infilling" in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
+
+
+def test_a_model_folder_is_named_with_its_weights(causal: Model, documents: list[Document], tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "model", causal.backbone, causal.tokenizer)
+
+    report = evaluate(folder, documents, what=["bits"], limits=Limits(layouts=("ar",)))
+
+    assert report["model"]["name"] == str(folder)
+    assert len(report["model"]["weights_sha256"]) == 64
+    assert "infill" not in report
+    assert "## Drafts" not in markdown(report)
+
+
+@pytest.mark.parametrize(("name", "tasks"), [("full", {"bits", "infill"}), ("block", {"bits"})])
+def test_a_model_is_asked_what_its_context_allows(
+    name: str, tasks: set[str], models: dict[str, Model], documents: list[Document]
+) -> None:
+    report = evaluate(models[name], documents, limits=Limits(bound_windows=2, lines=1))
+
+    assert tasks == set(report) & set(TASKS)
+    assert markdown(report)
+
+
+def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: list[Document]) -> None:
+    with pytest.raises(UnsupportedError, match="draft"):
+        evaluate(models["full"], documents, what=["draft"])
+    with pytest.raises(InputError, match="did you mean 'infill'"):
+        evaluate(models["causal"], documents, what=["infil"])
+    with pytest.raises(DataError, match="no document has"):
+        evaluate(models["causal"], [Document("p", "1", "", "a", "", "x = 1\n")], what=["draft"])
+
+
+def test_progress_names_the_task(causal: Model, documents: list[Document]) -> None:
+    told: set[str] = set()
+
+    evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: told.add(what))
+
+    assert told == {"bits: ar", "bits: 4", "bits: full", "infill: known length", "infill: unknown length", "draft"}
+
+
+def test_a_folder_is_read_as_documents(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "b.py").write_bytes("x = 'é'\r\n".encode())
+    (tmp_path / "a.py").write_text("y = 2\n")
+    (tmp_path / "notes.txt").write_text("not Python")
+
+    first, second = read_documents(tmp_path)
+
+    assert (first.file, second.file) == ("a.py", "inner/b.py")
+    assert second.text == "x = 'é'\r\n"
+    assert second.sha256 == hashlib.sha256(second.text.encode()).hexdigest()
+    assert [each.text for each in read_documents(tmp_path / "notes.txt")] == ["not Python"]
+
+
+def test_what_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="check the path"):
+        read_documents(tmp_path)
+    (tmp_path / "a.py").write_bytes(b"\xff")
+    with pytest.raises(DataError, match=r"a\.py"):
+        read_documents(tmp_path)
+
+
+def test_quick_limits_are_smaller() -> None:
+    assert (QUICK.lines, QUICK.prompts, QUICK.bound_windows) == (16, 16, 8)

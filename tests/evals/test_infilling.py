@@ -1,0 +1,105 @@
+"""Line infilling: who is right, who is told what, and what is counted."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from daguerre.evals.frozen import Document
+from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
+from daguerre.evals.lines import Example, make_examples
+from daguerre.model import Model
+
+SOURCE = """\
+def area(width, height):
+    product = width * height
+    if product < 0:
+        raise ValueError(product)
+    return product
+
+
+def border(width, height):
+    return 2 * (width + height)
+"""
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[Example]:
+    document = Document("p", "1", "MIT", "a.py", hashlib.sha256(SOURCE.encode()).hexdigest(), SOURCE)
+    return make_examples([document], 100)
+
+
+def oracle(examples: list[Example]):
+    """Knows the lines, but not their indentation."""
+    lines = {example.prefix: example.line.strip() for example in examples}
+    return lambda prefix, suffix, length: lines[prefix]
+
+
+def test_the_truth_is_exact_whatever_its_indentation(examples: list[Example]) -> None:
+    result = line_infilling(examples, {"oracle": oracle(examples), "copy": copy_nearest}, len, lengths=["unknown"])
+
+    right, copied = result.outcomes
+    assert (right.exact, right.similarity, right.num) == (1.0, 1.0, len(examples))
+    assert right.exact_interval[0] < 1.0 == right.exact_interval[1]
+    assert right.parses < 1.0
+    assert copied.exact == 0.0
+    assert 0.0 < copied.similarity < 1.0
+    (pair,) = result.comparisons
+    assert (pair.method, pair.against) == ("oracle", "copy")
+    assert (pair.only_first, pair.only_second, pair.difference) == (len(examples), 0, 1.0)
+    assert pair.p_value == pytest.approx(2 * 0.5 ** len(examples))
+
+
+def test_lines_as_they_were_parse_in_place(examples: list[Example]) -> None:
+    truth = {example.prefix: example.line for example in examples}
+    result = line_infilling(examples, {"truth": lambda prefix, suffix, length: truth[prefix]}, len)
+
+    assert [outcome.parses for outcome in result.outcomes] == [1.0, 1.0]
+    assert result.predictions["known"][0] == {"truth": examples[0].line}
+
+
+def test_the_length_is_told_only_when_it_is_known(examples: list[Example]) -> None:
+    told: list[int | None] = []
+
+    def predict(prefix: str, suffix: str, length: int | None) -> str:
+        told.append(length)
+        return ""
+
+    line_infilling(examples, {"any": predict}, len)
+
+    assert told == [len(example.line) for example in examples] + [None] * len(examples)
+
+
+def test_progress_is_told(examples: list[Example]) -> None:
+    steps: list[tuple[str, int, int]] = []
+
+    line_infilling(examples[:2], {"copy": copy_nearest}, len, progress=lambda *step: steps.append(step))
+
+    assert steps == [(f"{length} length", done, 2) for length in ("known", "unknown") for done in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "suffix", "line"),
+    [("a = 1\n    b = 2\n\n", "\nc", "    b = 2"), ("", "\n\n  c = 3\nd", "  c = 3"), ("\n", "\n", "")],
+)
+def test_copying_takes_the_nearest_line_above_that_is_not_blank(prefix: str, suffix: str, line: str) -> None:
+    assert copy_nearest(prefix, suffix, None) == line
+
+
+def test_a_model_fills_the_gap_and_is_told_its_length(causal: Model) -> None:
+    predict = infill_predictor(causal)
+
+    assert predict("def f(", "): pass\n", 3) == causal.infill("def f(", "): pass\n", 3, min_tokens=3).text
+    assert predict("def f(", "): pass\n", None) == causal.infill("def f(", "): pass\n", 24).text
+
+
+def test_the_autoregressive_baseline_gives_one_line_and_never_sees_the_suffix(causal: Model) -> None:
+    predict = ar_predictor(causal)
+    continued = causal.generate("import os\n", 24, mode="ar").text
+
+    line = predict("import os\n", "one", None)
+
+    assert line == predict("import os\n", "another", None)
+    assert "\n" not in line
+    assert line in continued

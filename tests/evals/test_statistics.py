@@ -1,0 +1,39 @@
+"""Intervals and errors against values worked out elsewhere, or by repetition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daguerre.evals.statistics import mcnemar, ratio_stderr, wilson
+
+
+@pytest.mark.parametrize(
+    ("successes", "num", "low", "high"),
+    [(5, 10, 0.2366, 0.7634), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (1, 100, 0.0018, 0.0545), (0, 0, 0.0, 1.0)],
+)
+def test_wilson_gives_the_published_interval(successes: int, num: int, low: float, high: float) -> None:
+    assert wilson(successes, num) == pytest.approx((low, high), abs=1e-4)
+
+
+@pytest.mark.parametrize(("first", "second", "p"), [(0, 0, 1.0), (10, 0, 2 / 1024), (1, 9, 22 / 1024), (3, 3, 1.0)])
+def test_mcnemar_is_the_two_sided_sign_test(first: int, second: int, p: float) -> None:
+    assert mcnemar(first, second) == pytest.approx(p)
+    assert mcnemar(second, first) == pytest.approx(p)
+
+
+def test_the_error_of_a_ratio_is_that_of_repeated_samples() -> None:
+    rng = np.random.default_rng(0)
+    ratios, stated = [], []
+    for _ in range(400):
+        below = rng.uniform(50, 150, size=40)
+        hardness = np.repeat(rng.normal(1, 0.2, size=10), 4)  # four samples to a group
+        above = below * (hardness + rng.normal(0, 0.1, size=40))
+        ratios.append(above.sum() / below.sum())
+        stated.append(ratio_stderr(above, below, np.repeat(np.arange(10), 4)))
+
+    assert np.mean(stated) / np.std(ratios) == pytest.approx(1, abs=0.15)
+
+
+def test_one_group_has_no_error() -> None:
+    assert np.isnan(ratio_stderr(np.ones(3), np.ones(3), np.zeros(3)))

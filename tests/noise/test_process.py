@@ -1,0 +1,102 @@
+"""The absorbing process against Bayes' rule on explicit transition matrices.
+
+Letters: V tokens and the mask, so matrices are (V+1, V+1): row the earlier token, column the later one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from daguerre.errors import InputError
+from daguerre.noise.process import Absorbing
+from daguerre.noise.schedule import Cosine, Linear, Polynomial, Schedule
+
+V, MASK = 5, 5
+SCHEDULES = pytest.mark.parametrize("schedule", [Linear(), Cosine(), Polynomial(2.0)], ids=repr)
+
+
+def alpha(schedule: Schedule, t: float) -> float:
+    return schedule.alpha(torch.tensor(t, dtype=torch.float64)).item()
+
+
+def transition(schedule: Schedule, s: float, t: float) -> np.ndarray:
+    """q(x_t given x_s): a token survives with probability alpha_t / alpha_s, a mask stays one."""
+    survive = alpha(schedule, t) / alpha(schedule, s)
+    matrix = survive * np.eye(V + 1)
+    matrix[:, MASK] += 1 - survive
+    return matrix
+
+
+def bayes_posterior(schedule: Schedule, x_t: int, x_0: int, t: float, s: float) -> np.ndarray:
+    """q(x_s given x_t, x_0) = q(x_t given x_s) q(x_s given x_0) / q(x_t given x_0)."""
+    forward = transition(schedule, s, t)[:, x_t] * transition(schedule, 0.0, s)[x_0]
+    return forward / forward.sum()
+
+
+def test_the_prior_is_all_masks() -> None:
+    assert Absorbing(MASK).prior((2, 3)).tolist() == [[MASK] * 3] * 2
+
+
+@SCHEDULES
+def test_corruption_masks_each_token_with_the_schedule_s_probability(schedule: Schedule) -> None:
+    x0 = torch.arange(V).repeat(4000)[None].expand(3, -1)
+    times = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    xt = Absorbing(MASK, schedule).corrupt(x0, times, torch.Generator().manual_seed(0))
+    share = (xt == MASK).double().mean(1)
+    expected = 1 - schedule.alpha(times)
+    assert torch.allclose(share, expected, atol=4 * 0.5 / x0.shape[1] ** 0.5)
+    assert torch.equal(xt[xt != MASK], x0[xt != MASK])
+
+
+def test_nothing_is_masked_at_zero_everything_at_one_and_draws_repeat() -> None:
+    process, x0 = Absorbing(MASK), torch.randint(V, (2, 50), generator=torch.Generator().manual_seed(1))
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    xt = process.corrupt(x0, ends, torch.Generator().manual_seed(2))
+    assert torch.equal(xt[0], x0[0])
+    assert (xt[1] == MASK).all()
+    half = torch.full((2,), 0.5, dtype=torch.float64)
+    first, again = (process.corrupt(x0, half, torch.Generator().manual_seed(3)) for _ in range(2))
+    assert torch.equal(first, again)
+
+
+@SCHEDULES
+@pytest.mark.parametrize(("t", "s"), [(1.0, 0.0), (1.0, 0.5), (0.7, 0.4), (0.02, 0.01), (0.3, 0.0)])
+def test_the_posterior_of_known_tokens_is_bayes_rule(schedule: Schedule, t: float, s: float) -> None:
+    process = Absorbing(MASK, schedule)
+    for x_0 in range(V):
+        one_hot = torch.zeros(1, 1, V + 1, dtype=torch.float64)
+        one_hot[..., x_0] = 1
+        for x_t in {x_0, MASK} if t < 1 else {MASK}:
+            ours = process.posterior(torch.tensor([[x_t]]), one_hot, t, s)[0, 0].numpy()
+            assert ours == pytest.approx(bayes_posterior(schedule, x_t, x_0, t, s), abs=1e-12)
+
+
+@SCHEDULES
+def test_the_posterior_of_a_prediction_is_the_mean_over_its_tokens(schedule: Schedule) -> None:
+    process = Absorbing(MASK, schedule)
+    probs = np.append(np.random.default_rng(0).dirichlet(np.ones(V)), 0.0)
+    ours = process.posterior(torch.tensor([[MASK]]), torch.from_numpy(probs)[None, None], 0.8, 0.3)[0, 0].numpy()
+    expected = sum(probs[x] * bayes_posterior(schedule, MASK, x, 0.8, 0.3) for x in range(V))
+    assert ours == pytest.approx(expected, abs=1e-12)
+    assert ours.sum() == pytest.approx(1.0)
+
+
+def test_the_posterior_leaves_its_arguments_alone() -> None:
+    probs = torch.full((1, 2, V + 1), 1 / V, dtype=torch.float64)
+    probs[..., MASK] = 0
+    before = probs.clone()
+    Absorbing(MASK).posterior(torch.tensor([[MASK, 1]]), probs, 0.5, 0.2)
+    assert torch.equal(probs, before)
+
+
+@pytest.mark.parametrize(("t", "s"), [(0.5, 0.5), (0.2, 0.4), (1.2, 0.5), (0.5, -0.1)])
+def test_times_in_the_wrong_order_are_an_error(t: float, s: float) -> None:
+    with pytest.raises(InputError, match="earlier s"):
+        Absorbing(MASK).posterior(torch.tensor([[MASK]]), torch.ones(1, 1, V + 1) / V, t, s)
+
+
+def test_the_loss_weight_is_the_schedule_s() -> None:
+    t = torch.tensor([0.25, 0.5])
+    assert Absorbing(MASK).loss_weight(t).tolist() == [4.0, 2.0]

@@ -1,0 +1,111 @@
+"""Temperature, top-k and top-p against plain definitions; the draw against its law."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.sampling.logits import Law, biased, inverse_cdf, propose, softmax, tempered
+from daguerre.sampling.random import ORDER, TOKEN, Counter
+
+
+def random_logits(rows: int, vocabulary: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0, 2, (rows, vocabulary))
+
+
+def naive(logits: np.ndarray, temperature: float, top_k: int | None, top_p: float) -> np.ndarray:
+    """One row, by the book: temperature, then the k best, then the fewest best that reach p."""
+    weights = {t: float(np.exp(x / temperature)) for t, x in enumerate(logits)}
+    best = sorted(weights, key=lambda t: (-weights[t], t))[:top_k]
+    total, kept, reached = sum(weights[t] for t in best), [], 0.0
+    for token in best:
+        kept.append(token)
+        reached += weights[token] / total
+        if reached >= top_p:
+            break
+    out = np.zeros(len(logits))
+    out[kept] = [weights[t] for t in kept]
+    return out / out.sum()
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("top_k", [None, 1, 5, 100])
+@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.3, 1e-9])
+def test_the_tempered_law_is_the_one_by_the_book(temperature: float, top_k: int | None, top_p: float) -> None:
+    logits = random_logits(6, 30)
+    got = tempered(logits, Law(temperature=temperature, top_k=top_k, top_p=top_p))
+    want = np.stack([naive(row, temperature, top_k, top_p) for row in logits])
+    assert np.allclose(got, want, atol=1e-12)
+
+
+def test_nothing_is_changed_in_place() -> None:
+    logits = random_logits(3, 20)
+    before = logits.copy()
+    law = Law(temperature=0.8, top_k=4, top_p=0.7, logit_bias={2: 5.0})
+    propose(np.arange(3), biased(logits, law), law, np.full(3, 0.5))
+    tempered(logits, law)
+    assert np.array_equal(logits, before)
+
+
+def test_a_bias_moves_only_its_token() -> None:
+    logits = random_logits(2, 8).astype(np.float32)
+    out = biased(logits, Law(logit_bias={3: 2.5, 5: float("-inf")}))
+    want = logits.astype(np.float64)
+    want[:, 3] += 2.5
+    want[:, 5] = -np.inf
+    assert np.array_equal(out, want)
+
+
+def test_draws_follow_their_law() -> None:
+    probs = softmax(random_logits(1, 12))
+    num = 40_000
+    u = Counter(seed=4).uniform(TOKEN, np.arange(num), 0)
+    drawn = inverse_cdf(np.repeat(probs, num, axis=0), u)
+    counts = np.bincount(drawn, minlength=12)
+    error = np.sqrt(num * probs[0] * (1 - probs[0]))
+    assert np.all(np.abs(counts - num * probs[0]) < 4.5 * error)
+
+
+def test_the_draw_never_leaves_the_support() -> None:
+    probs = np.array([[0.0, 0.5, 0.0, 0.5, 0.0]])
+    edges = np.array([0.0, np.nextafter(0.5, 0), 0.5, np.nextafter(1.0, 0)])
+    assert inverse_cdf(np.repeat(probs, 4, axis=0), edges).tolist() == [1, 1, 3, 3]
+
+
+def test_temperature_zero_is_the_most_likely_token_whatever_the_random_number() -> None:
+    logits = random_logits(5, 40)
+    for u in (0.0, 0.5, 0.999):
+        proposals = propose(np.arange(5), logits, Law(), np.full(5, u))
+        assert np.array_equal(proposals.tokens, logits.argmax(axis=1))
+        assert np.allclose(proposals.probabilities, softmax(logits).max(axis=1))
+
+
+def test_no_token_left_is_an_error() -> None:
+    with pytest.raises(InputError, match="no token is left"):
+        softmax(np.full((1, 4), -np.inf))
+
+
+def test_numbers_are_uniform_and_independent_across_every_key() -> None:
+    positions = np.arange(2000)
+    streams = [
+        Counter(seed, sample).uniform(purpose, positions, step)
+        for seed in (0, 1, 2**63 + 1)
+        for sample in (0, 1)
+        for purpose in (TOKEN, ORDER)
+        for step in (0, 1, 2)
+    ]
+    table = np.stack(streams)
+    assert table.min() >= 0
+    assert table.max() < 1
+    assert len(np.unique(table)) == table.size
+    assert np.all(np.abs(table.mean(axis=1) - 0.5) < 4 * np.sqrt(1 / 12 / 2000))
+    correlation = np.corrcoef(table) - np.eye(len(table))
+    assert np.abs(correlation).max() < 5 / np.sqrt(2000)
+
+
+def test_a_number_depends_on_its_key_alone() -> None:
+    counter = Counter(seed=9, sample=2)
+    together = counter.uniform(TOKEN, np.arange(50), 3)
+    alone = [counter.uniform(TOKEN, np.array([p]), 3)[0] for p in reversed(range(50))]
+    assert together.tolist() == alone[::-1]

@@ -1,0 +1,98 @@
+"""One suite for the table of policies, and what each of them promises."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from daguerre.canvas import Decision
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.policies import POLICIES, Confidence, Policy, Progress, Random, Threshold
+from daguerre.sampling.policies.base import static_count
+from daguerre.sampling.random import Counter
+
+RNG = Counter(seed=1)
+
+
+def proposals(probabilities: list[float], first: int = 10) -> Proposals:
+    num = len(probabilities)
+    return Proposals(np.arange(first, first + num), np.arange(num) + 100, np.array(probabilities), np.zeros((num, 4)))
+
+
+def run(policy: Policy, probabilities: list[float]) -> list[Decision]:
+    """Decide until everything is committed; later steps see what is left."""
+    left, out = proposals(probabilities), []
+    for step in range(policy.bound(len(probabilities))):
+        if not len(left):
+            break
+        decision = policy.decide(left, Progress(step, step, len(probabilities)), RNG)
+        out.append(decision)
+        left = left.keep(~np.isin(left.positions, decision.positions))
+    assert not len(left)
+    return out
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("num", [1, 2, 7, 16])
+def test_every_policy_commits_at_least_one_and_ends_within_its_bound(name: str, num: int) -> None:
+    chances = np.random.default_rng(num).random(num).tolist()
+    policy = POLICIES[name]()
+    decisions = run(policy, chances)
+    assert all(len(d) >= 1 for d in decisions)
+    committed = np.concatenate([d.positions for d in decisions])
+    assert sorted(committed.tolist()) == list(range(10, 10 + num))
+    for decision in decisions:
+        assert np.array_equal(decision.tokens, decision.positions - 10 + 100)
+        assert np.array_equal(decision.probabilities, np.array(chances)[decision.positions - 10])
+        assert not len(decision.reopen)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_reads_the_options_it_names(name: str) -> None:
+    kind = POLICIES[name]
+    assert set(kind.options) == {field.name for field in dataclasses.fields(kind)}
+
+
+@pytest.mark.parametrize("num_start", [1, 5, 16, 33])
+@pytest.mark.parametrize("num_steps", [1, 3, 16, 50])
+def test_the_static_schedule_spends_all_positions(num_start: int, num_steps: int) -> None:
+    steps = min(num_steps, num_start)
+    counts = [static_count(num_start, num_steps, s) for s in range(steps)]
+    assert sum(counts) == num_start
+    assert min(counts) >= 1
+    assert max(counts) - min(counts) <= 1
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_threshold_commits_the_sure_ones_and_always_the_best() -> None:
+    chances = [0.2, 0.9, 0.89, 0.95]
+    picked = Threshold(0.9).decide(proposals(chances), Progress(0, 0, 4), RNG)
+    assert picked.positions.tolist() == [11, 13]
+    alone = Threshold(0.99).decide(proposals(chances), Progress(0, 0, 4), RNG)
+    assert alone.positions.tolist() == [13]
+    assert len(Threshold(0.0).decide(proposals(chances), Progress(0, 0, 4), RNG)) == 4
+
+
+def test_confidence_commits_the_best_of_each_step() -> None:
+    first, second = run(Confidence(2), [0.2, 0.9, 0.5, 0.95, 0.1])
+    assert first.positions.tolist() == [11, 12, 13]
+    assert second.positions.tolist() == [10, 14]
+
+
+def test_equal_confidence_goes_from_left_to_right() -> None:
+    assert [d.positions.tolist() for d in run(Confidence(4), [0.5] * 4)] == [[10], [11], [12], [13]]
+
+
+def test_random_order_is_keyed_and_not_by_probability() -> None:
+    chances = np.linspace(0.9, 0.1, 16).tolist()
+    orders = []
+    for seed in range(30):
+        decision = Random(4).decide(proposals(chances), Progress(0, 0, 16), Counter(seed))
+        assert len(decision) == 4
+        again = Random(4).decide(proposals(chances), Progress(0, 0, 16), Counter(seed))
+        assert again.positions.tolist() == decision.positions.tolist()
+        orders.append(decision.positions)
+    assert 4 < np.mean(orders) - 10 < 11
+    assert len({tuple(o.tolist()) for o in orders}) > 25

@@ -1,0 +1,316 @@
+"""What importing the package needs, which way its imports point, and what importing does (nothing)."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import importlib.metadata
+import json
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+PACKAGE = "daguerre"
+
+# From the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
+LAYERS = (
+    ("errors", "assets"),
+    ("trace", "canvas"),
+    ("sampling", "noise", "models"),
+    ("plan", "result"),
+    ("generate", "likelihood"),
+    ("model",),
+    ("engine",),
+    ("daguerre",),
+    ("server", "router"),
+)
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+# These import any layer, and one another; no layer imports them.
+BESIDE = ("train", "evals", "concepts", "demo")
+# The command line: it imports anything, the slow parts only inside the functions that need them; nobody imports it.
+TOP = ("cli", "__main__")
+LATE = (*BESIDE, "server", "router")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of the package by another. `scope`: module, function, or typing (under TYPE_CHECKING)."""
+
+    importer: str
+    target: str
+    line: int
+    scope: str
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def part(module: str) -> str:
+    """daguerre.train.corpus.select -> train; daguerre -> daguerre."""
+    return module.split(".")[1] if "." in module else module
+
+
+def find_modules(source: Path) -> dict[str, Path]:
+    names = {}
+    for path in sorted((source / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def find_imports(source: Path) -> list[Import]:
+    modules = find_modules(source)
+    found = []
+    for module, path in modules.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for node, scope in walk(ast.parse(path.read_text(encoding="utf-8")), "module"):
+            for name in named(node, package):
+                target = name if name in modules else name.rpartition(".")[0]
+                if target in modules and target != module:
+                    found.append(Import(module, target, node.lineno, scope))
+    return found
+
+
+def walk(node: ast.AST, scope: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, scope
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from walk(child, "typing")
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from walk(child, "function")
+        else:
+            yield from walk(child, scope)
+
+
+def named(node: ast.Import | ast.ImportFrom, package: str) -> list[str]:
+    """The dotted names that an import statement asks for, each a module or something in one."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        above = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1])
+        base = f"{above}.{base}" if base else above
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def allowed(found: Import) -> bool:
+    importer, target = part(found.importer), part(found.target)
+    if importer == target or importer == "__main__":
+        return True
+    if importer == "cli":
+        return target not in LATE or found.scope == "function"
+    if target in TOP:
+        return False
+    if importer in BESIDE:
+        return True
+    if target in BESIDE:
+        return importer == "server" and found.scope == "function"
+    return RANK[target] <= RANK[importer]
+
+
+def violations(source: Path) -> list[str]:
+    """What is wrong with the imports of the package under `source`: parts without a layer, wrong directions, cycles."""
+    known = {*RANK, *BESIDE, *TOP}
+    strays = sorted({part(module) for module in find_modules(source)} - known)
+    if strays:
+        return [f"{stray} has no layer: give it one here and in ARCHITECTURE.md" for stray in strays]
+    imports = find_imports(source)
+    wrong = [f"{found}, which is not below it" for found in imports if not allowed(found)]
+    at_import = [found for found in imports if found.scope == "module"]
+    modules = cycle((found.importer, found.target) for found in at_import)
+    parts = cycle((part(found.importer), part(found.target)) for found in at_import)
+    return wrong + [f"import cycle: {' -> '.join(names)}" for names in (modules, parts) if names]
+
+
+def cycle(edges: Iterator[tuple[str, str]]) -> list[str]:
+    """A cycle in a graph, or an empty list."""
+    graph: dict[str, set[str]] = {}
+    for importer, target in edges:
+        if importer != target:
+            graph.setdefault(importer, set()).add(target)
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_imports_point_one_way_without_cycles() -> None:
+    assert violations(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"errors.py": "from daguerre.canvas import Canvas"}, "errors:1 imports daguerre.canvas"),
+        ({"model.py": "import daguerre.engine.engine"}, "model:1 imports daguerre.engine.engine"),
+        ({"generate.py": "def f():\n    from daguerre.train import optim"}, "generate:2 imports daguerre.train.optim"),
+        ({"models/rope.py": "from ..generate import denoise"}, "models.rope:1 imports daguerre.generate"),
+        ({"trace.py": "if TYPE_CHECKING:\n    from daguerre import model"}, "trace:2 imports daguerre.model"),
+        ({"sampling/policy.py": "from daguerre import Model"}, "sampling.policy:1 imports daguerre,"),
+        ({"cli.py": "try:\n    from daguerre import server\nexcept ImportError: ..."}, "cli:2 imports daguerre.server"),
+        ({"train/optim.py": "from daguerre.cli import main"}, "train.optim:1 imports daguerre.cli"),
+        ({"canvas.py": "import daguerre.trace", "trace.py": "import daguerre.canvas"}, "import cycle: "),
+        (
+            {"train/optim.py": "import daguerre.evals", "evals/tasks.py": "import daguerre.train"},
+            "import cycle: ",
+        ),
+        ({"misc.py": ""}, "misc has no layer"),
+    ],
+)
+def test_a_planted_violation_is_found(files: dict[str, str], complaint: str, tmp_path: Path) -> None:
+    plant(tmp_path, files)
+
+    assert any(complaint in violation for violation in violations(tmp_path))
+
+
+def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        {
+            "__init__.py": "from daguerre.model import Model",
+            "model.py": "from daguerre import errors, generate",
+            "generate.py": "from .canvas import Canvas\nfrom .sampling import policy\nimport torch",
+            "sampling/policy.py": "from daguerre.noise import Schedule",
+            "train/optim.py": "from daguerre import Model\nfrom daguerre.models import rope\nfrom . import data",
+            "train/data.py": "if TYPE_CHECKING:\n    from daguerre.train import optim",
+            "server/app.py": "def f():\n    import daguerre.evals.tasks",
+            "cli.py": "import daguerre\ndef train():\n    from daguerre.train import optim",
+            "__main__.py": "from daguerre.cli import main",
+        },
+    )
+
+    assert violations(tmp_path) == []
+
+
+def plant(source: Path, files: dict[str, str]) -> None:
+    """A package with every module that the tests above name, empty except for `files`."""
+    parts = ("models", "noise", "sampling", "engine", "server", "evals", "train")
+    modules = ("errors", "canvas", "trace", "generate", "model", "cli", "models/rope", "sampling/policy")
+    modules += ("engine/engine", "server/app", "evals/tasks", "train/optim")
+    names = ("__init__", *modules, *(f"{part}/__init__" for part in parts))
+    for name, text in ({f"{name}.py": "" for name in names} | files).items():
+        path = source / PACKAGE / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def core_requirements() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [Requirement(line) for line in project["dependencies"]]
+
+
+def core_distributions() -> set[str]:
+    """The core dependencies, and all that these need in turn, here."""
+    core: set[str] = set()
+    waiting = core_requirements()
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in core and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            core.add(name)
+            waiting += [Requirement(line) for line in importlib.metadata.requires(name) or []]
+    return core
+
+
+def importable(distributions: set[str]) -> set[str]:
+    """The top-level names that installed distributions bring."""
+    owners = importlib.metadata.packages_distributions()
+    return {top for top, names in owners.items() if distributions & {canonicalize_name(name) for name in names}}
+
+
+def outside_core() -> list[str]:
+    """The top-level names that can be imported here and belong neither to the core nor to this package."""
+    return sorted(set(importlib.metadata.packages_distributions()) - importable(core_distributions() | {PACKAGE}))
+
+
+def in_new_process(script: str, folder: Path) -> str:
+    """The output of a script run in an empty folder; it has `modules`, `core` and `outside`: names to import."""
+    core = importable({canonicalize_name(requirement.name) for requirement in core_requirements()})
+    given = {
+        "source": str(SOURCE),
+        "modules": list(find_modules(SOURCE)),
+        "core": sorted(filter(str.isidentifier, core)),
+        "outside": outside_core(),
+    }
+    head = """
+        import importlib, json, sys
+        globals().update(json.loads(sys.stdin.read()))
+        sys.path.insert(0, source)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(script)],
+        input=json.dumps(given),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(folder.iterdir()) == []
+    return done.stdout + done.stderr
+
+
+def test_every_module_imports_with_the_core_dependencies_alone(tmp_path: Path) -> None:
+    script = """
+        class Bare:  # a finder of modules that finds none from outside the core
+            def __init__(self, finder):
+                self.finder = finder
+            def __getattr__(self, name):
+                return getattr(self.finder, name)
+            def find_spec(self, name, path=None, target=None):
+                return None if name.partition(".")[0] in outside else self.finder.find_spec(name, path, target)
+
+        sys.meta_path[:] = map(Bare, sys.meta_path)
+        for name in outside:
+            sys.modules.pop(name, None)
+        for name in modules:
+            importlib.import_module(name)
+        print(importlib.util.find_spec("pytest"), importlib.util.find_spec("torch") is not None)
+    """
+    assert "pytest" in outside_core()
+    assert in_new_process(script, tmp_path).split() == ["None", "True"]
+
+
+def test_importing_does_nothing_else(tmp_path: Path) -> None:
+    script = """
+        import logging, os, signal, threading, warnings
+
+        for name in core:
+            importlib.import_module(name)
+        import numpy, torch
+
+        def state():
+            return {
+                "environment": dict(os.environ),
+                "threads": (threading.active_count(), torch.get_num_threads()),
+                "torch": (torch.get_default_dtype(), torch.initial_seed(), torch.is_grad_enabled()),
+                "deterministic": torch.are_deterministic_algorithms_enabled(),
+                "random": (torch.get_rng_state().tolist(), str(numpy.random.get_state())),
+                "signals": (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)),
+                "hooks": (sys.excepthook, sys.displayhook, list(sys.meta_path)),
+                "logging": (logging.root.level, list(logging.root.handlers)),
+            }
+
+        warnings.simplefilter("error")
+        before, loaded = state(), set(sys.modules)
+        for name in modules:
+            importlib.import_module(name)
+        after = state()
+        changed = [key for key in before if before[key] != after[key]]
+        assert not changed, changed
+        extra = {name.partition(".")[0] for name in set(sys.modules) - loaded} & set(outside)
+        assert not extra, f"imported although only some functions need them: {sorted(extra)}"
+    """
+    assert in_new_process(script, tmp_path) == ""

@@ -1,0 +1,242 @@
+"""Scores and bounds against enumeration, on models small enough to list every text, order and mask."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.likelihood import Score, collapsed_variance, nll, score_tokens
+from daguerre.models.backbone import Backbone
+from daguerre.models.config import ModelConfig
+from daguerre.models.layout import SETTLED, Layout, Rows
+from daguerre.models.tokenizer import Tokenizer
+
+PAD, BOS, MASK, EOS = range(4)
+NUM_RESERVED = 4
+
+
+def model(num_symbols: int = 5, seed: int = 0, **facts: object) -> Backbone:
+    """A random model that predicts <eos> and `num_symbols` - 1 others, its mean top probability about one half."""
+    values = {
+        "vocab_size": NUM_RESERVED + num_symbols - 1, "width": 32, "num_layers": 2, "num_heads": 2, "num_kv_heads": 1,
+        "mlp_width": 48, "max_positions": 64, "mask_id": MASK, "eos_id": EOS, "bos_id": BOS, "pad_id": PAD,
+        "num_reserved": NUM_RESERVED,
+    }  # fmt: skip
+    config = ModelConfig(**{**values, **facts})
+    return Backbone(config).initialize(seed, zero_outputs=False, scale=1.5).eval().requires_grad_(False)
+
+
+def some_text(length: int, num_symbols: int = 5, seed: int = 0) -> list[int]:
+    """<bos> and `length` - 1 predictable tokens."""
+    rng = np.random.default_rng(seed)
+    return [BOS, *(EOS + rng.integers(num_symbols, size=length - 1)).tolist()]
+
+
+def probabilities(backbone: Backbone, tokens: Sequence[int], span: tuple[int, int], masked: set[int]) -> np.ndarray:
+    """log p of every token of the text at each masked position of the span, (L,): rows laid out by hand, no cache."""
+    config, ids = backbone.config, np.array(tokens)
+    if config.context == "full":
+        first, last, offset = 0, len(ids), int(config.shift)
+    elif config.context == "block":
+        first, last, offset = span[0] // config.block_size * config.block_size, span[1], 0
+    else:
+        offset = int(config.shift)
+        first, last = span[0] - offset, span[1] - offset
+    position = np.concatenate([np.arange(first), np.arange(first, last)])
+    label = np.array([SETTLED] * first + [0] * (last - first))
+    shown = [MASK if i >= first and i in masked else t for i, t in zip(position, ids[position], strict=True)]
+    rows = Rows.make(torch.from_numpy(position)[None], torch.from_numpy(label)[None], horizon=first)
+    layout = Layout(rows, first, context=config.context, block_size=config.block_size)
+    out = np.zeros(len(ids))
+    with torch.inference_mode():
+        logs = backbone.logits(backbone(torch.tensor([shown]), layout))[0].log_softmax(-1)
+    for i in masked:
+        out[i] = float(logs[list(position).index(i - offset), ids[i]])
+    return out
+
+
+def bound_by_enumeration(backbone: Backbone, tokens: Sequence[int], spans: Sequence[tuple[int, int]]) -> float:
+    """The expectation over every order of every span of the sum of -log p."""
+    total = 0.0
+    for span in spans:
+        places = range(*span)
+        orders = list(itertools.permutations(places))
+        known = {
+            masked: probabilities(backbone, tokens, span, set(masked))
+            for size in range(1, len(places) + 1)
+            for masked in map(frozenset, itertools.combinations(places, size))
+        }
+        total -= sum(known[frozenset(o[j:])][o[j]] for o in orders for j in range(len(o))) / len(orders)
+    return total
+
+
+def probability_by_enumeration(backbone: Backbone, tokens: Sequence[int], span: tuple[int, int]) -> float:
+    """p(text) of the sampler that reveals the span in uniformly random order."""
+    orders = list(itertools.permutations(range(*span)))
+    logs = [sum(probabilities(backbone, tokens, span, set(o[j:]))[o[j]] for j in range(len(o))) for o in orders]
+    return float(np.exp(logs).mean())
+
+
+CASES = [
+    pytest.param({}, 2, [(1, 3), (3, 5), (5, 6)], id="causal context, spans of two"),
+    pytest.param({}, 3, [(1, 4), (4, 6)], id="causal context, spans of three"),
+    pytest.param({}, "full", [(1, 6)], id="causal context, whole canvas"),
+    pytest.param({"shift": False}, 3, [(1, 4), (4, 6)], id="causal context without a shift"),
+    pytest.param({"context": "block", "shift": False, "block_size": 3}, 3, [(1, 3), (3, 6)], id="block context"),
+    pytest.param({"context": "full"}, "full", [(1, 6)], id="full context"),
+    pytest.param({"context": "full", "shift": False}, "full", [(1, 6)], id="full context without a shift"),
+]
+
+
+@pytest.mark.parametrize(("facts", "layout", "spans"), CASES)
+def test_the_estimate_agrees_with_the_expectation_over_every_order(facts, layout, spans) -> None:
+    backbone, tokens = model(**facts), some_text(6)
+
+    exact = bound_by_enumeration(backbone, tokens, spans)
+    score = score_tokens(backbone, tokens, kind="elbo", layout=layout, samples=3000, seed=1)
+
+    assert abs(score.value - exact) < 4 * score.stderr + 1e-4
+    assert score.stderr < 0.03 * exact
+    assert score.num_tokens == 5
+
+
+def test_every_mask_of_every_size_averages_to_the_expectation_over_orders() -> None:
+    backbone, tokens, places = model(), some_text(5), range(1, 5)
+    total = 0.0
+    for k in range(1, 5):
+        masks = list(itertools.combinations(places, k))
+        total -= sum(4 / k * probabilities(backbone, tokens, (1, 5), set(m)).sum() for m in masks) / len(masks) / 4
+
+    assert total == pytest.approx(bound_by_enumeration(backbone, tokens, [(1, 5)]), abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_is_above_the_probability_of_sampling_in_random_order(seed: int) -> None:
+    backbone = model(3, seed=seed)
+    texts = [[BOS, *(EOS + np.array(t))] for t in itertools.product(range(3), repeat=3)]
+
+    exact = np.array([-math.log(probability_by_enumeration(backbone, text, (1, 4))) for text in texts])
+    bounds = np.array([bound_by_enumeration(backbone, text, [(1, 4)]) for text in texts])
+
+    assert np.exp(-exact).sum() == pytest.approx(1, abs=1e-5)
+    assert (bounds >= exact - 1e-6).all()
+    assert (bounds - exact).max() > 1e-3
+    assert np.exp(-bounds).sum() <= 1
+    assert score_tokens(backbone, texts[5], kind="elbo", layout="full", samples=2000).value > exact[5] - 1e-6
+
+
+@pytest.mark.parametrize("shift", [True, False])
+def test_spans_of_one_have_the_autoregressive_likelihood(shift: bool) -> None:
+    backbone, tokens = model(shift=shift), some_text(40)
+
+    ar = score_tokens(backbone, tokens, kind="ar")
+    bound = score_tokens(backbone, tokens, kind="elbo", layout=1, samples=2)
+
+    np.testing.assert_allclose(bound.by_token, ar.by_token, atol=1e-5)
+    assert ar.stderr == 0
+    assert bound.stderr < 1e-5
+
+
+def test_the_autoregressive_likelihood_is_the_sum_over_next_tokens() -> None:
+    backbone, tokens = model(), some_text(12)
+    with torch.inference_mode():
+        logs = backbone.logits(backbone(torch.tensor([tokens]), Layout.causal(12)))[0].log_softmax(-1)
+
+    score = score_tokens(backbone, tokens)
+
+    assert score.value == pytest.approx(-sum(float(logs[i, tokens[i + 1]]) for i in range(11)), abs=1e-4)
+    assert score.value == pytest.approx(score.by_token.sum())
+
+
+@pytest.mark.parametrize(("layout", "samples"), [(4, 16), ("full", 32), ("full", 33)])
+def test_the_standard_error_is_that_of_repeated_estimates(layout, samples: int) -> None:
+    backbone, tokens = model(), some_text(25)
+    scores = [score_tokens(backbone, tokens, kind="elbo", layout=layout, samples=samples, seed=s) for s in range(50)]
+
+    spread = np.std([score.value for score in scores], ddof=1)
+    stated = np.sqrt(np.mean([score.stderr**2 for score in scores]))
+
+    assert 1 / 1.5 < stated / spread < 1.5
+
+
+def test_the_collapsed_variance_is_never_too_small_on_average() -> None:
+    rng = np.random.default_rng(0)
+    for num, slope in itertools.product((2, 3, 8, 9), (0.0, 3.0)):
+        means = slope * np.arange(num)[:, None] / num
+        draws = rng.normal(means, 1.0, size=(4000, num, 1))
+        stated = np.mean([collapsed_variance(d) for d in draws])
+        assert stated > 0.95 / num
+        assert slope or stated < 1.05 / num
+
+
+def test_results_do_not_depend_on_how_draws_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone, tokens = model(), some_text(30)
+
+    def score(**options: object) -> Score:
+        return score_tokens(backbone, tokens, kind="elbo", layout=8, samples=7, seed=3, **options)
+
+    together = score()
+    monkeypatch.setattr("daguerre.likelihood.ROWS_AT_ONCE", 60)
+    monkeypatch.setattr("daguerre.likelihood.LOGITS_AT_ONCE", 40)
+    apart = score(backend="matmul")
+
+    np.testing.assert_allclose(together.by_token, apart.by_token, atol=1e-4)
+    assert together.value == score(backend="sdpa").value or together.value == pytest.approx(apart.value, abs=1e-4)
+
+
+def test_the_same_seed_gives_the_same_score_and_another_one_another() -> None:
+    backbone, tokens = model(), some_text(30)
+    one, same, other = (
+        score_tokens(backbone, tokens, kind="elbo", layout="full", samples=4, seed=s) for s in (5, 5, 6)
+    )
+
+    assert one == same
+    assert one != other
+
+
+def test_a_text_is_scored_after_bos() -> None:
+    tokenizer = Tokenizer.default()
+    special = {f"{name}_id": getattr(tokenizer, f"{name}_id") for name in ("mask", "eos", "bos", "pad", "null")}
+    backbone = model(vocab_size=tokenizer.vocab_size, num_reserved=16, **special)
+
+    score = nll(backbone, tokenizer, "x = 1\n")
+
+    assert score == score_tokens(backbone, [tokenizer.bos_id, *tokenizer.encode("x = 1\n")])
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "error", "names"),
+    [
+        ({"context": "full"}, {"kind": "ar"}, UnsupportedError, "full context"),
+        ({"context": "full"}, {"kind": "elbo", "layout": 4}, UnsupportedError, "layout=4"),
+        ({"context": "block", "block_size": 4}, {"kind": "elbo"}, UnsupportedError, "shift"),
+        ({"context": "block", "block_size": 4, "shift": False}, {"kind": "ar"}, UnsupportedError, "block context"),
+        (
+            {"context": "block", "block_size": 4, "shift": False},
+            {"kind": "elbo", "layout": "full"},
+            UnsupportedError,
+            "blocks have 4",
+        ),
+        ({}, {"kind": "ar", "layout": 4}, InputError, "layout=4"),
+        ({}, {"kind": "elbo", "samples": 1}, InputError, "samples=1"),
+        ({}, {"kind": "elbo", "layout": 0}, InputError, "layout=0"),
+        ({}, {"kind": "elbow"}, InputError, "did you mean 'elbo'"),
+    ],
+)
+def test_what_cannot_be_honored_is_an_error_that_names_it(facts, options, error, names) -> None:
+    with pytest.raises(error, match=names):
+        score_tokens(model(**facts), some_text(8), **options)
+
+
+@pytest.mark.parametrize(
+    "tokens", [[], [BOS], [EOS, EOS], [BOS, MASK], [BOS, 99], [BOS, -1], [BOS, *[EOS] * 64]], ids=str
+)
+def test_tokens_that_cannot_be_scored_are_refused(tokens: list[int]) -> None:
+    with pytest.raises(InputError):
+        score_tokens(model(), tokens)

@@ -1,0 +1,45 @@
+"""A corpus of a few files of the standard library and one of many scripts, and sources cut from it."""
+
+from __future__ import annotations
+
+import json.decoder
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.data import Cutter, Windows
+from daguerre.train.objectives import Source
+from daguerre.train.shards import Shard, write_shards
+
+UNICODE = 'name = "naïve Δx — 漢字 🜁"\n\n\ndef größe(π):\n    """Œuvre."""\n    return π * 2\n\n\n' * 6
+MakeSource = Callable[[int, str, int], Source]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    train = [Path(textwrap.__file__).read_text(), UNICODE, "x = 1\n", Path(json.decoder.__file__).read_text()]
+    write_shards(folder, {"train": train, "val": [Path(json.__file__).read_text()]}, tokenizer)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def windows(corpus: Path, tokenizer: Tokenizer) -> Windows:
+    return Windows(Shard.open(corpus, "train", tokenizer.sha256), tokenizer.bos_id)
+
+
+@pytest.fixture(scope="session")
+def make_source(windows: Windows, tokenizer: Tokenizer) -> MakeSource:
+    """make_source(seed, layout, length): a window of the corpus, cut for that layout."""
+
+    def make(seed: int, layout: str, length: int) -> Source:
+        rng = np.random.default_rng(seed)
+        while len(window := windows.draw(length, rng)) < length:
+            pass
+        return Cutter(tokenizer).source(window, layout, rng)
+
+    return make

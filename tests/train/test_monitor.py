@@ -1,0 +1,111 @@
+"""Held-out figures: exact bits per byte, loss by level, and drafts against greedy text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from conftest import tiny_config
+from daguerre.models.backbone import Backbone
+from daguerre.models.cache import Cache
+from daguerre.models.layout import Layout, Rows
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import monitor
+from daguerre.train.monitor import draft_match, greedy_text, held_out, mean_by_level, one_shot_draft
+from daguerre.train.objectives import NUM_LEVELS, Objective, Source, batch_loss, collate, make_example
+
+NUM, PROMPTS, LENGTH = 6, 5, 12
+
+
+@pytest.fixture(scope="module")
+def backbone(tokenizer: Tokenizer) -> Backbone:
+    return Backbone(tiny_config(tokenizer)).initialize(0, zero_outputs=False, scale=4.0).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def prompts(backbone: Backbone) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(16, backbone.config.vocab_size, (PROMPTS, LENGTH), generator=generator)
+
+
+def test_greedy_text_is_that_of_whole_forwards(backbone: Backbone, prompts: Tensor) -> None:
+    cache = Cache(backbone.config, LENGTH + NUM, batch=PROMPTS)
+    ours, text = greedy_text(backbone, prompts, NUM, cache), prompts
+    for _ in range(NUM):
+        hidden = backbone(text, Layout.causal(text.shape[1], batch=PROMPTS))
+        text = torch.cat([text, backbone.logits(hidden[:, -1:]).argmax(-1)], dim=1)
+    assert torch.equal(ours, text[:, LENGTH:])
+    assert cache.length == LENGTH - 1
+
+
+def test_a_draft_is_one_training_span_behind_the_prompt(backbone: Backbone, prompts: Tensor) -> None:
+    """The same rows as a fully masked span of the training layout, settled and open in one forward."""
+    cache = Cache(backbone.config, LENGTH + NUM, batch=PROMPTS)
+    greedy_text(backbone, prompts, NUM, cache)
+    ours = one_shot_draft(backbone, prompts[:, -1:], LENGTH, NUM, cache)
+    settled = Rows.make(torch.arange(LENGTH - 1).expand(PROMPTS, -1))
+    opened = Rows.make(torch.arange(LENGTH - 1, LENGTH - 1 + NUM).expand(PROMPTS, -1), span=0, horizon=LENGTH - 1)
+    masks = torch.full((PROMPTS, NUM - 1), backbone.config.mask_id)
+    layout = Layout(Rows.cat([settled, opened]), num_settled=LENGTH - 1)
+    hidden = backbone(torch.cat([prompts, masks], dim=1), layout)
+    assert torch.equal(ours, backbone.logits(hidden[:, LENGTH - 1 :]).argmax(-1))
+
+
+def test_matches_are_counted_by_position_and_cycles_accept_the_longest_matching_start(
+    backbone: Backbone, prompts: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    greedy = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4]])
+    draft = torch.tensor([[1, 2, 9, 4], [9, 2, 3, 4], [1, 2, 3, 4]])
+    monkeypatch.setattr(monitor, "greedy_text", lambda *rest: greedy)
+    monkeypatch.setattr(monitor, "one_shot_draft", lambda *rest: draft)
+    match, accepted = draft_match(backbone, prompts[:3], num=4)
+    assert match == pytest.approx([2 / 3, 1, 2 / 3, 1])
+    assert accepted == pytest.approx((3 + 1 + 4) / 3)
+
+
+def test_bits_per_byte_are_exact_and_leave_infilling_out(
+    backbone: Backbone, prompts: Tensor, tokenizer: Tokenizer, make_source: Callable[[int, str, int], Source]
+) -> None:
+    num_bytes = torch.tensor([len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)])
+    batches, nats, text = [], 0.0, 0
+    level_sum, level_count = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
+    for layout in ("blocks", "infill", "drafts"):
+        objective = Objective(layout=layout)
+        sources = [make_source(seed, layout, 40) for seed in range(2)]
+        examples = [make_example(source, objective, 0.4, np.random.default_rng(0), 40) for source in sources]
+        batches.append(collate(examples, objective, tokenizer.pad_id))
+        report = batch_loss(backbone, batches[-1])
+        level_sum += report.level_sum
+        level_count += report.level_count
+        if layout == "infill":
+            continue
+        for source in sources:
+            tokens = torch.from_numpy(source.tokens)[None]
+            logp = backbone.logits(backbone(tokens, Layout.causal(tokens.shape[1]))).log_softmax(-1)
+            nats -= float(logp[0, :-1].gather(-1, tokens[0, 1:, None]).sum())
+            text += len(tokenizer.decode_bytes(source.tokens.tolist()))
+    held = held_out(backbone, batches, prompts, num_bytes, "sdpa")
+    assert held.clean_bpb == pytest.approx(nats / math.log(2) / text, rel=1e-5)
+    with np.errstate(invalid="ignore"):
+        bits = level_sum / level_count / math.log(2)
+    assert held.masked_by_level == pytest.approx(bits, rel=1e-5, nan_ok=True)
+    assert len(held.draft_match) == 16
+    assert 1 <= held.accepted <= 16
+
+
+def test_a_level_without_masks_has_no_loss_rather_than_none_at_all() -> None:
+    means = mean_by_level(np.array([6.0, 0.0]), np.array([3, 0]))
+    assert means[0] == 2.0
+    assert math.isnan(means[1])
+
+
+def test_without_a_text_read_as_a_whole_there_are_no_bits_per_byte(
+    backbone: Backbone, prompts: Tensor, tokenizer: Tokenizer
+) -> None:
+    held = held_out(backbone, [], prompts, torch.ones(tokenizer.vocab_size), "sdpa")
+    assert math.isnan(held.clean_bpb)

@@ -1,0 +1,109 @@
+"""The optimizer, its learning-rate factor, and the average of the weights."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from conftest import tiny_config
+from daguerre.models.backbone import Backbone
+from daguerre.models.layout import Layout
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.optim import Average, Optimizer, lr_factor
+from daguerre.train.recipe import Optimization
+
+
+@pytest.fixture
+def model(tokenizer: Tokenizer) -> Backbone:
+    return Backbone(tiny_config(tokenizer)).initialize(0, zero_outputs=False)
+
+
+def learn(model: Backbone, optimizer: Optimizer, num: int, progress: float = 0.3) -> list[float]:
+    tokens = torch.randint(16, 60, (2, 17), generator=torch.Generator().manual_seed(0))
+    losses = []
+    for _ in range(num):
+        logits = model.logits(model(tokens[:, :-1], Layout.causal(16, batch=2)))
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        optimizer.step(progress)
+        losses.append(loss.item())
+    return losses
+
+
+def test_the_factor_rises_stays_and_falls_to_zero() -> None:
+    points = {0.0: 0.0, 0.05: 0.5, 0.1: 1.0, 0.3: 1.0, 0.5: 1.0, 0.75: 0.5, 0.999: 0.002, 1.0: 0.0, 1.1: 0.0}
+    for progress, factor in points.items():
+        assert lr_factor(progress, warmup=0.1, decay=0.5) == pytest.approx(factor)
+
+
+def test_a_factor_without_warmup_or_decay_is_one() -> None:
+    assert [lr_factor(progress, 0.0, 0.0) for progress in (0.0, 0.5, 1.0)] == [1.0, 1.0, 1.0]
+
+
+def test_warmup_and_decay_that_overlap_give_the_lower_of_both() -> None:
+    assert lr_factor(0.3, warmup=0.6, decay=0.9) == pytest.approx(0.5)
+    assert lr_factor(0.7, warmup=0.6, decay=0.9) == pytest.approx(1 / 3)
+
+
+def test_hidden_matrices_go_to_muon_and_everything_else_to_adamw(model: Backbone) -> None:
+    muon, adamw = Optimizer(model, Optimization()).parts
+    ids = [{id(p) for group in part.param_groups for p in group["params"]} for part in (muon, adamw)]
+    hidden = {id(p) for n, p in model.named_parameters() if n.startswith("layers.") and p.ndim == 2}
+    assert len(hidden) == 8
+    assert ids[0] == hidden
+    assert ids[1] == {id(p) for p in model.parameters()} - hidden
+
+
+def test_a_step_uses_the_rates_of_the_options_times_the_factor(model: Backbone) -> None:
+    options = Optimization(muon_lr=0.3, adamw_lr=0.1, warmup=0.5, decay=0.5)
+    optimizer = Optimizer(model, options)
+    assert optimizer.step(0.25) == pytest.approx(0.5)
+    assert [part.param_groups[0]["lr"] for part in optimizer.parts] == pytest.approx([0.15, 0.05])
+
+
+def test_training_learns_and_clears_its_gradients(model: Backbone) -> None:
+    losses = learn(model, Optimizer(model, Optimization()), 25)
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_factor_of_zero_changes_nothing(model: Backbone) -> None:
+    before = copy.deepcopy(model.state_dict())
+    learn(model, Optimizer(model, Optimization()), 1, progress=1.0)
+    assert all(torch.equal(before[n], p) for n, p in model.state_dict().items())
+
+
+def test_a_restored_optimizer_goes_on_bit_for_bit(model: Backbone, tokenizer: Tokenizer) -> None:
+    optimizer = Optimizer(model, Optimization())
+    learn(model, optimizer, 3)
+    other = Backbone(tiny_config(tokenizer))
+    other.load_state_dict(model.state_dict())
+    restored = Optimizer(other, Optimization())
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert learn(model, optimizer, 3) == learn(other, restored, 3)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_the_average_is_a_mean_at_first_and_then_exponential() -> None:
+    line = torch.nn.Linear(1, 1, bias=False)
+    average, expected = Average(line, decay=0.5), line.weight.item()
+    for step in range(1, 40):
+        with torch.no_grad():
+            line.weight.fill_(float(step))
+        average.update(line)
+        decay = min(0.5, step / (step + 10))
+        expected = decay * expected + (1 - decay) * step
+        assert average.values["weight"].item() == pytest.approx(expected, rel=1e-5)
+    assert average.count == 39
+    assert expected == pytest.approx(38.0)
+
+
+def test_the_average_keeps_its_own_copy() -> None:
+    line = torch.nn.Linear(2, 2)
+    average = Average(line, decay=0.9)
+    with torch.no_grad():
+        line.weight.zero_()
+    assert average.values["weight"].abs().sum() > 0
+    assert not average.values["weight"].requires_grad
