@@ -23,10 +23,11 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def package_files() -> dict[str, int]:
-    """Every file of the package, as a wheel names it, with its size."""
+    """Every file of the package, as a wheel names it, with its size; recipes lie beside `src` and go into the package."""
     files = (path for path in (SOURCE / "daguerre").rglob("*") if path.is_file())
     kept = (path for path in files if path.suffix != ".pyc" and not path.name.startswith("."))
-    return {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in kept}
+    recipes = {f"daguerre/recipes/{path.name}": path.stat().st_size for path in (ROOT / "recipes").iterdir()}
+    return {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in kept} | recipes
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -66,6 +67,7 @@ def test_the_wheel_holds_files_of_every_kind_that_the_package_reads(wheel: zipfi
     assert "daguerre/py.typed" in names
     assert any(name.startswith("daguerre/assets/") for name in names)
     assert "daguerre/train/corpus/heldout.txt" in names
+    assert "daguerre/recipes/small.toml" in names
 
 
 def test_the_wheel_has_the_version_license_and_command_of_the_project(wheel: zipfile.ZipFile) -> None:

@@ -88,7 +88,9 @@ def infill(
     prefix: Annotated[str, typer.Argument(help="Text before the gap; `-` reads standard input.")],
     suffix: Annotated[str, typer.Argument(help="Text after the gap.")] = "",
     max_tokens: MaxTokens = 24,
-    min_tokens: Annotated[int, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")] = 0,
+    min_tokens: Annotated[
+        int, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
+    ] = 0,
     model: ModelName = "default",
     mode: Mode = "block",
     policy: PolicyName = "threshold",
@@ -110,24 +112,38 @@ def infill(
 @data_app.command("python")
 def data_python(
     out: Annotated[Path, typer.Option("--out", help="Folder of the corpus.")],
-    source: Annotated[list[Path] | None, typer.Option("--source", help="Another folder of source, or a site-packages.")] = None,
+    source: Annotated[
+        list[Path] | None, typer.Option("--source", help="Another folder of source, or a site-packages.")
+    ] = None,
     tokenizer: Annotated[str, typer.Option(help="2k, 8k, or the path of a tokenizer.json.")] = "2k",
     workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    installed: Annotated[bool, typer.Option(help="Read this interpreter's installed distributions too.")] = True,
+    max_share: Annotated[float, typer.Option(help="Largest share of the corpus that one package may have.")] = 0.08,
 ) -> None:
     """Collect permissively licensed Python source into token shards."""
     from daguerre.train.corpus.collect import collect_python
 
     chosen: Any = tokenizer if tokenizer in ("2k", "8k") else Path(tokenizer)
-    summary = collect_python(out, source or [], tokenizer=chosen, workers=workers)
-    Console(stderr=True).print(str(summary), highlight=False)
+    summary = collect_python(
+        out, source or [], tokenizer=chosen, workers=workers, installed=installed, max_share=max_share
+    )
+    for split, tokens in summary.tokens.items():
+        megabytes = summary.bytes[split] / 1e6
+        typer.echo(f"{split}: {summary.documents[split]:,} files, {megabytes:,.1f} MB, {tokens:,} tokens")
+    dropped, skipped = sum(summary.dropped.values()), len(summary.skipped)
+    typer.echo(f"{dropped:,} files dropped, {skipped:,} packages skipped: see {out / 'report.json'}")
 
 
 @app.command()
 def train(
     recipe: Annotated[str | None, typer.Argument(help="small, full, adapt, or a .toml file.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    start_from: Annotated[str | None, typer.Option("--from", help="A model to start from: `default` or a folder.")] = None,
+    start_from: Annotated[
+        str | None, typer.Option("--from", help="A model to start from: `default` or a folder.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="A corpus, or a folder of your own source.")] = None,
     max_minutes: Annotated[float | None, typer.Option(help="Budget of the whole run; its decay ends in time.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
@@ -152,7 +168,9 @@ def train(
 @app.command("eval")
 def evaluate_model(
     model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default",
-    data: Annotated[Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write this JSON file, and the tables beside it as .md.")] = None,
     lines: Annotated[int | None, typer.Option(help="Lines to infill; 200 by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A first look, in about half a minute.")] = False,
@@ -209,7 +227,9 @@ def _text(argument: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"the text is not valid UTF-8 (byte {error.start}): convert it first, for example with iconv") from None
+        raise InputError(
+            f"the text is not valid UTF-8 (byte {error.start}): convert it first, for example with iconv"
+        ) from None
 
 
 def _print_result(result: Any, as_json: bool, before: str = "", after: str = "") -> None:

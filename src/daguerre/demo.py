@@ -94,7 +94,9 @@ def drawn(model: Model, prefix: str, event: StreamEvent, seen: dict[int, float])
     return text
 
 
-def _frames(model: Model, prefix: str, suffix: str | None, num: int, decode: Decode) -> Iterator[tuple[Text, StreamEvent]]:
+def _frames(
+    model: Model, prefix: str, suffix: str | None, num: int, decode: Decode
+) -> Iterator[tuple[Text, StreamEvent]]:
     seen: dict[int, float] = {}
     last = Text()
     for event in model.stream(prefix, num, decode, suffix=suffix):
@@ -104,17 +106,16 @@ def _frames(model: Model, prefix: str, suffix: str | None, num: int, decode: Dec
 
 def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEvent]]) -> StreamEvent:
     """Draw frames in place on a terminal; elsewhere print the last one only. Returns the last event."""
-    group, event = next(frames)
-    if live:
-        with Live(group, console=console, refresh_per_second=30) as screen:
-            for group, event in frames:
-                screen.update(group)
-                time.sleep(FRAME_SECONDS)
-    else:
-        for group, event in frames:  # noqa: B007
-            pass
-        console.print(group)
-    return event
+    frame = next(frames)
+    if not live:
+        *_, frame = frames
+        console.print(frame[0])
+        return frame[1]
+    with Live(frame[0], console=console, refresh_per_second=30) as screen:
+        for frame in frames:
+            screen.update(frame[0])
+            time.sleep(FRAME_SECONDS)
+    return frame[1]
 
 
 def infill_parts(example: Example, documents: list[Document]) -> tuple[str, str, str]:
@@ -132,9 +133,7 @@ def _show_infill(console: Console, model: Model, live: bool) -> None:
     title = f"a missing line of {INFILL.file} ({INFILL.package}, held out)"
 
     def frames() -> Iterator[tuple[Group, StreamEvent]]:
-        step = 0
-        for gap, event in _frames(model, prefix, suffix, GAP_TOKENS, Decode()):
-            step += 1
+        for step, (gap, event) in enumerate(_frames(model, prefix, suffix, GAP_TOKENS, Decode()), 1):
             body = Text.assemble((prefix, "dim"), gap, (suffix.rstrip("\n"), "dim"))
             yield Group(Panel(body, title=title, subtitle=f"step {step}", title_align="left")), event
 
@@ -168,9 +167,10 @@ def _show_speed(console: Console, model: Model) -> None:
                 if not round_number:
                     continue
                 seconds = sum(r.usage.seconds for r in results)
-                tokens = sum(r.usage.completion_tokens for r in results)
+                drawn_tokens = sum(r.usage.completion_tokens for r in results)
                 forwards = sum(r.usage.forwards for r in results)
-                rates[name].append((tokens / seconds, sum(len(r.text) for r in results) / seconds, tokens / forwards))
+                characters_drawn = sum(len(r.text) for r in results)
+                rates[name].append((drawn_tokens / seconds, characters_drawn / seconds, drawn_tokens / forwards))
     table = Table(title=f"speed of this model here, median of {ROUNDS} rounds (not quality)", title_justify="left")
     for column in ("mode", "tokens/s", "characters/s", "tokens a forward", "beside ar"):
         table.add_column(column, justify="left" if column == "mode" else "right")

@@ -1,12 +1,12 @@
 """One tree of errors. Every message says what to do.
 
-    DaguerreError                 anything a user can cause; exit status 2, HTTP 400 unless said otherwise
-    ├── InputError                a value that the caller gave: an option, a text, a length
-    │   └── UnsupportedError      something this model's context or training cannot honor
-    ├── DataError                 a corpus, shard or file of examples
-    ├── CheckpointError           a checkpoint that is truncated, altered, or of another shape
-    ├── TrainingError             a run that cannot go on: NaN loss, full disk
-    └── MissingExtra              an optional dependency; the message has the command that installs it
+DaguerreError                 anything a user can cause; exit status 2, HTTP 400 unless said otherwise
+├── InputError                a value that the caller gave: an option, a text, a length
+│   └── UnsupportedError      something this model's context or training cannot honor
+├── DataError                 a corpus, shard or file of examples
+├── CheckpointError           a checkpoint that is truncated, altered, or of another shape
+├── TrainingError             a run that cannot go on: NaN loss, full disk
+└── MissingExtra              an optional dependency; the message has the command that installs it
 """
 
 from __future__ import annotations

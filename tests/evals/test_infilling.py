@@ -59,6 +59,15 @@ def test_lines_as_they_were_parse_in_place(examples: list[Example]) -> None:
     assert result.predictions["known"][0] == {"truth": examples[0].line}
 
 
+def test_more_than_the_line_is_not_exact_but_its_first_line_is(examples: list[Example]) -> None:
+    truth = {example.prefix: example.line for example in examples}
+    predictors = {"more": lambda prefix, suffix, length: "\n" + truth[prefix] + "\n    more = 1"}
+
+    (outcome,) = line_infilling(examples, predictors, len, lengths=["unknown"]).outcomes
+
+    assert (outcome.exact, outcome.exact_line) == (0.0, 1.0)
+
+
 def test_the_length_is_told_only_when_it_is_known(examples: list[Example]) -> None:
     told: list[int | None] = []
 

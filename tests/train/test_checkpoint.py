@@ -62,6 +62,22 @@ def test_leftovers_of_killed_processes_are_cleared_and_never_listed(tmp_path: Pa
     assert load_checkpoint(tmp_path / "step-00000002")[1] == {"step": 2}
 
 
+def test_a_checkpoint_that_is_half_deleted_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill while an old one is removed, after its first file."""
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+
+    def interrupted(path: Path, **options: Any) -> None:
+        (path / "tensors.pt").unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            save(tmp_path, 3)
+    assert [path.name for path in list_checkpoints(tmp_path)] == ["step-00000002", "step-00000003"]
+
+
 def fail_at(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, call: int) -> None:
     """The `call`-th use of target.name finds the disk full."""
     original, calls = getattr(target, name), iter(range(call))

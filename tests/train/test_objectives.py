@@ -15,7 +15,7 @@ from daguerre.errors import InputError
 from daguerre.models.attention import BACKENDS
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
-from daguerre.models.layout import NO_HORIZON, PADDING, SETTLED
+from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, PADDING, SETTLED
 from daguerre.train.objectives import (
     IGNORE,
     LAYOUTS,
@@ -220,7 +220,7 @@ def test_open_rows_of_all_gaps_are_one_span_and_are_blind_to_answers_and_seeds(s
     assert set(example.span[opened].tolist()) == {0}
     assert (example.horizon[opened] == NO_HORIZON).all()
     hidden = [i for start, end in source.gaps for i in range(start - (1 if shift else 0), end)]
-    assert np.flatnonzero(example.gap[: example.num_settled] == 0).tolist() == hidden
+    assert np.flatnonzero(example.gap[: example.num_settled] == EVERY_SPAN).tolist() == hidden
 
 
 def test_segments_end_with_their_gap_s_answer() -> None:

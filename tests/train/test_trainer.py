@@ -54,8 +54,8 @@ RECIPE = Recipe(
     checkpoint_steps=3,
 )
 
-# Runs a recipe as the command line does. `moment` is where the process kills itself, for real, with SIGKILL: at the n-th
-# call of something. Pictures and TensorBoard are left out for speed.
+# Runs a recipe as the command line does. `moment` is where the process kills itself, for real, with SIGKILL: at the
+# n-th call of something. Pictures and TensorBoard are left out for speed.
 SCRIPT = """
 import json, os, signal, shutil, sys
 from pathlib import Path
@@ -162,7 +162,7 @@ def assert_same_run(out: Path, reference: Path) -> None:
 def test_a_run_killed_at_any_moment_ends_with_the_weights_of_one_never_killed(
     corpus: Path, reference: Path, tmp_path: Path
 ) -> None:
-    """Four processes die by SIGKILL: by surprise, in a step, as a checkpoint is synced, and as an old one is cleared."""
+    """Four processes die by SIGKILL: by surprise, in a step, as a checkpoint is synced, as an old one is cleared."""
     out = tmp_path / "run"
     with start(RECIPE, out, corpus) as process:
         wait_for_steps(process, out, 4)
@@ -247,6 +247,7 @@ def test_the_average_and_its_count_are_what_is_exported(reference: Path) -> None
     tensors, state = load_checkpoint(list_checkpoints(reference / "checkpoints")[-1])
     exported = dict(load_model(reference / "model")[0].named_parameters())
     assert state["average_count"] == STEPS
+    assert state["progress"]["micro"] == 2 * STEPS
     assert all(torch.equal(exported[n], v.bfloat16().float()) for n, v in tensors["average"].items())
     assert read_extra(reference / "model")["trained"]["step"] == STEPS
 
@@ -324,7 +325,7 @@ def poisoned(at: int, loss: float, scale: float) -> Callable[..., LossReport]:
     return made
 
 
-@pytest.mark.parametrize(("loss", "scale"), [(math.nan, 1.0), (math.inf, 1.0), (0.0, 1e38)])
+@pytest.mark.parametrize(("loss", "scale"), [(math.nan, 1.0), (math.inf, 1.0), (0.0, 1e37)])
 def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: float, scale: float
 ) -> None:
@@ -496,3 +497,12 @@ def test_every_write_of_a_run_is_whole_or_absent(reference: Path) -> None:
     assert left == []
     assert json.loads((reference / "recipe.json").read_text())["name"] == "tiny"
     assert os.listdir(reference / "model")
+
+
+def test_a_corpus_without_validation_documents_can_be_trained_on_and_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = Path(json.__file__).read_text()
+    write_shards(tmp_path / "data", {"train": [text], "val": []}, Tokenizer.default("2k"))
+    Trainer(replace(RECIPE, steps=2), tmp_path / "run", tmp_path / "data").run()
+    assert "no validation split" in capfd.readouterr().err

@@ -1,7 +1,7 @@
 """One training forward gives every span the logits that decoding gives it with a cache, span by span.
 
-The reference knows nothing of the training layout: it settles the tokens before a span (or, between gaps, each segment on
-its own) in a cache, and asks the open rows. Flipping any one bit of the training mask must break the equality.
+The reference knows nothing of the training layout: it settles the tokens before a span (or, between gaps, each segment
+on its own) in a cache, and asks the open rows. Flipping any one bit of the training mask must break the equality.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def decoded_gaps(backbone: Backbone, source: Source, example: Example, shift: bo
 
 
 def clean_reference(backbone: Backbone, source: Source, layout: str) -> Tensor:
-    """Logits of the clean rows: one causal forward, or for infilling one a segment, from one gap's end to the next's."""
+    """Logits of the clean rows: one causal forward, or for infilling one a segment: from a gap's end to the next's."""
     edges = [0, *(end for _, end in source.gaps), len(source.tokens)] if layout == "infill" else [0, len(source.tokens)]
     parts = []
     for start, end in zip(edges, edges[1:], strict=False):

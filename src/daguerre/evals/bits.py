@@ -5,9 +5,10 @@ holds. `<eos>` at a document's end is scored as a token of no bytes. Nats are su
 and by the UTF-8 bytes of the windows' text.
 
 The exact score (`ar`) is cheap and made on all windows; bounds cost a forward for every draw, and are made on some of
-them. A bound's figure is still for all windows: its ratio to the exact score where it was made, times the exact score
-everywhere (the ratio estimator, Cochran 1977, section 6.1). Windows that are hard to guess are hard in every layout, so
-the ratio varies far less than the bits do.
+them, evenly spread. A bound's figure is still for all windows, by regression on what is known of all of them, the exact
+score and the number of tokens (Cochran 1977, chapter 7; least squares without a constant): the regression's sum over
+all windows, plus the sum of the residuals scaled up. It holds whatever the fit; a good fit makes its error small, and
+windows that are hard to guess are hard in every layout.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 
 NUM_BUCKETS = 8
+LEAST_FITTED = 10
 BOUND_WINDOWS = 128
 BLOCK_SAMPLES, FULL_SAMPLES = 2, 4
 Progress = Callable[[str, int, int], None]
@@ -49,7 +51,7 @@ class Bits:
                  only (`num_scored`), which
     text_stderr  of `value` as the figure of all text like it, `stderr` not included: how documents differ; None for one
     by_position  `value` for eighths of the context, left to right; None where no window reaches
-    ratio        to the exact score; None where the model has none
+    ratio        `value` to the exact score's; None where there is none
     samples      draws of masks in each window; 1 for an exact score
     """
 
@@ -130,14 +132,14 @@ def bits_per_byte(
     for layout in wanted:
         if layout == "ar":
             assert exact is not None
-            out.append(_figure("ar", exact, exact, None, 1))
+            out.append(_exact_figure(exact))
             continue
         draws = samples or (FULL_SAMPLES if layout == "full" else BLOCK_SAMPLES)
         bound = scorer.score([population[i] for i in some], layout, draws)
         if exact is None:
-            out.append(_figure(str(layout), bound, bound, None, draws))
+            out.append(_lone_figure(str(layout), bound, draws))
         else:
-            out.append(_figure(str(layout), bound, exact, exact.take(some), draws))
+            out.append(_regressed_figure(str(layout), bound, exact, exact.take(some), draws))
     return out
 
 
@@ -145,16 +147,15 @@ def bits_per_byte(
 class _Sums:
     """Sums over the tokens of windows W, by eighth of the context and, in the last column, in all.
 
-    bits, num_bytes  float64 (W, NUM_BUCKETS + 1)
-    document         (W,): the number of the window's document
-    num_tokens       (W,)
-    mask_variance    (W,): variance of the window's bits from its random masks
+    bits, num_bytes, num_tokens  float64 (W, NUM_BUCKETS + 1)
+    document                     (W,): the number of the window's document
+    mask_variance                (W,): variance of the window's bits from its random masks
     """
 
     bits: np.ndarray
     num_bytes: np.ndarray
-    document: np.ndarray
     num_tokens: np.ndarray
+    document: np.ndarray
     mask_variance: np.ndarray
 
     def take(self, index: np.ndarray) -> _Sums:
@@ -179,8 +180,8 @@ class _Scorer:
                 (
                     self._buckets(score.by_token / np.log(2)),
                     self._buckets(window.num_bytes),
+                    self._buckets(np.ones(score.num_tokens)),
                     window.document,
-                    score.num_tokens,
                     (score.stderr / np.log(2)) ** 2,
                 )
             )
@@ -205,38 +206,53 @@ class _Scorer:
         return np.append(np.bincount(eighth, values, minlength=NUM_BUCKETS), values.sum())
 
 
-def _figure(layout: str, own: _Sums, whole: _Sums, same: _Sums | None, samples: int) -> Bits:
-    """The figure of the windows of `whole` from the scores `own`, made on some of them.
+def _exact_figure(exact: _Sums) -> Bits:
+    return _figure("ar", exact, exact, exact.bits.sum(0), 0.0, 1.0, 1)
 
-    With the exact scores `same` of the windows of `own`, by the ratio to those. The variance is then (1-f) times that
-    of the ratio over windows, random masks included, plus f times that of the masks alone, f being the share of windows
-    scored: the correction for a finite population, on the part that it is true of.
+
+def _lone_figure(layout: str, bound: _Sums, samples: int) -> Bits:
+    """The figure of the windows scored, where no exact score says anything of others."""
+    return _figure(layout, bound, bound, bound.bits.sum(0), float(bound.mask_variance.sum()), None, samples)
+
+
+def _regressed_figure(layout: str, bound: _Sums, exact: _Sums, same: _Sums, samples: int) -> Bits:
+    """The figure of the windows of `exact`; `same` has the exact scores of those of `bound`.
+
+    One fit serves all columns, so eighths add up to the whole. With f the share of windows scored, the variance is
+    (1-f) times that of the residuals, random masks included, plus f times that of the masks alone: the correction for
+    a finite population, on the part that it is true of.
     """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values = whole.bits.sum(0) / whole.num_bytes.sum(0)
-        if same is not None:
-            values = values * (own.bits.sum(0) / same.bits.sum(0))
-    text_stderr = ratio_stderr(whole.bits[:, -1], whole.num_bytes[:, -1], whole.document)
-    variance = float(own.mask_variance.sum() / own.num_bytes[:, -1].sum() ** 2)
-    ratio = 1.0 if layout == "ar" else None
-    if same is not None:
-        ratio = float(own.bits[:, -1].sum() / same.bits[:, -1].sum())
-        text_stderr *= ratio
-        each = np.arange(len(own.document))  # windows were chosen, not documents
-        left_out = 1 - len(own.document) / len(whole.document)
-        by_window = float(values[-1]) / ratio * ratio_stderr(own.bits[:, -1], same.bits[:, -1], each)
-        variance = left_out * by_window**2 + (1 - left_out) * variance if left_out else variance
+    num, num_all = len(bound.document), len(exact.document)
+    known, known_all = (np.stack([sums.bits, sums.num_tokens]) for sums in (same, exact))  # (2, W, NUM_BUCKETS + 1)
+    weights = np.array([bound.bits[:, -1].sum() / same.bits[:, -1].sum(), 0.0])
+    if num >= LEAST_FITTED:
+        weights = np.linalg.lstsq(known[:, :, -1].T, bound.bits[:, -1], rcond=None)[0]
+    residual = bound.bits - np.tensordot(weights, known, 1)
+    bits = weights @ known_all.sum(1) + residual.sum(0) * num_all / num
+    by_window = num_all**2 / num * residual[:, -1].var(ddof=1 + (num >= LEAST_FITTED)) if num > 1 else np.inf
+    by_mask = min(float(bound.mask_variance.sum()) * (num_all / num) ** 2, by_window)
+    left_out = 1 - num / num_all
+    variance = (left_out * by_window if left_out else 0.0) + (1 - left_out) * by_mask
+    return _figure(layout, bound, exact, bits, variance, float(bits[-1] / exact.bits[:, -1].sum()), samples)
+
+
+def _figure(
+    layout: str, own: _Sums, whole: _Sums, bits: np.ndarray, variance: float, ratio: float | None, samples: int
+) -> Bits:
+    """`bits` are those of the windows of `whole`, by column; `variance` that of their last; `own` what was scored."""
+    num_bytes = whole.num_bytes.sum(0)
+    text_stderr = ratio_stderr(whole.bits[:, -1], whole.num_bytes[:, -1], whole.document) * (ratio or 1.0)
     return Bits(
         layout=layout,
         exact=layout == "ar",
-        value=float(values[-1]),
-        stderr=variance**0.5,
+        value=float(bits[-1] / num_bytes[-1]),
+        stderr=float(variance**0.5 / num_bytes[-1]),
         text_stderr=None if np.isnan(text_stderr) else text_stderr,
-        by_position=tuple(float(v) if np.isfinite(v) else None for v in values[:-1]),
+        by_position=tuple(float(b / n) if n else None for b, n in zip(bits[:-1], num_bytes[:-1], strict=True)),
         ratio=ratio,
         num_windows=len(whole.document),
         num_scored=len(own.document),
-        num_bytes=int(whole.num_bytes[:, -1].sum()),
-        num_tokens=int(whole.num_tokens.sum()),
+        num_bytes=int(num_bytes[-1]),
+        num_tokens=int(whole.num_tokens[:, -1].sum()),
         samples=samples,
     )

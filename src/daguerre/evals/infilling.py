@@ -33,13 +33,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method did at one length; shares of `num` examples, with their 95% intervals (Wilson)."""
+    """What one method did at one length; shares of `num` examples, with their 95% intervals (Wilson).
+
+    `exact_line` is what `exact` would be if every prediction were cut to its first line that is not blank.
+    """
 
     method: str
     length: Length
     num: int
     exact: float
     exact_interval: tuple[float, float]
+    exact_line: float
     parses: float
     parses_interval: tuple[float, float]
     similarity: float
@@ -88,9 +92,14 @@ def ar_predictor(model: Model, unknown_length: int = UNKNOWN_LENGTH) -> Predict:
 
     def predict(prefix: str, suffix: str, length: int | None) -> str:
         text = model.generate(prefix, length or unknown_length, mode="ar").text
-        return next((line for line in text.split("\n") if line.strip()), "")
+        return first_line(text)
 
     return predict
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank, without its break; empty where there is none."""
+    return next((line for line in text.split("\n") if line.strip()), "")
 
 
 def copy_nearest(prefix: str, suffix: str, length: int | None) -> str:
@@ -152,6 +161,7 @@ def _outcome(method: str, length: Length, examples: Sequence[Example], texts: Se
         num=num,
         exact=exact / num,
         exact_interval=wilson(exact, num),
+        exact_line=sum(is_exact(example, first_line(text)) for example, text in pairs) / num,
         parses=parses / num,
         parses_interval=wilson(parses, num),
         similarity=sum(alike) / num,

@@ -85,6 +85,7 @@ def _infill(task: dict[str, Any]) -> str:
             f"{o['method']}, {o['length']} length",
             str(o["num"]),
             _share(o["exact"], o["exact_interval"]),
+            f"{100 * o['exact_line']:.1f}",
             _share(o["parses"], o["parses_interval"]),
             f"{o['similarity']:.3f}",
             f"{o['seconds']:.2f}",
@@ -103,7 +104,10 @@ def _infill(task: dict[str, Any]) -> str:
     ]
     return (
         "## Line infilling\n\n"
-        + table(["method", "lines", "exact, %", "file parses, %", "similarity", "seconds a line"], rows)
+        + table(
+            ["method", "lines", "exact, %", "first line exact, %", "file parses, %", "similarity", "seconds a line"],
+            rows,
+        )
         + f"\n\nIn brackets: 95% intervals (Wilson). Unknown length: a gap of {task['unknown_length']} tokens. "
         f"Shown: up to {task['shown_tokens'][0]} tokens before the line and {task['shown_tokens'][1]} after it.\n\n"
         + table(["exact in pairs", "only the first", "only the second", "difference, %", "p (McNemar)"], pairs)

@@ -20,6 +20,8 @@ from daguerre.models.config import Context
 SETTLED = -1
 PADDING = -2
 NO_HORIZON = 1 << 30
+NO_SPAN = -1
+EVERY_SPAN = -2
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Rows:
     document  rows of different documents never see each other
     segment   settled rows see only their own segment; open rows see every segment of their document
     horizon   an open row sees settled rows at positions below this (its span's seed position); NO_HORIZON: all
-    gap       the open span, if any, from which this settled row is hidden (it holds that span's answer), else -1
+    gap       the open span from which this settled row is hidden (it holds that span's answer), EVERY_SPAN or NO_SPAN
     """
 
     position: Tensor
@@ -44,7 +46,14 @@ class Rows:
     @classmethod
     def make(cls, position: Tensor, span: Tensor | int = SETTLED, **labels: Tensor | int) -> Rows:
         """Rows at `position` (B, R); every other label is a tensor of that shape or one number for all."""
-        values: dict[str, Any] = {"document": 0, "segment": 0, "horizon": NO_HORIZON, "gap": -1, "span": span, **labels}
+        values: dict[str, Any] = {
+            "document": 0,
+            "segment": 0,
+            "horizon": NO_HORIZON,
+            "gap": NO_SPAN,
+            "span": span,
+            **labels,
+        }
         full = {
             name: value if isinstance(value, Tensor) else torch.full_like(position, value)
             for name, value in values.items()
@@ -91,7 +100,8 @@ def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None 
     q_settled, k_settled = q_span == SETTLED, k_span == SETTLED
     settled_sees = q_settled & k_settled & (q_seg == k_seg) & earlier
     open_sees_settled = (q_span >= 0) & k_settled & (k_pos < queries.horizon[:, :, None])
-    open_sees_settled &= keys.gap[:, None, :] != q_span
+    hidden_from = keys.gap[:, None, :]
+    open_sees_settled &= (hidden_from != q_span) & (hidden_from != EVERY_SPAN)
     same_span = (q_span != SETTLED) & (q_span == k_span)  # padding sees padding: a row of no keys has no softmax
     return (settled_sees | open_sees_settled | same_span) & (q_doc == k_doc)
 
@@ -129,7 +139,7 @@ class Layout:
             if stop == start:
                 continue
             num_keys = past + stop
-            if self.plain and start == 0 and past == 0 and self.context == "causal":
+            if self.plain and stop == self.num_settled and past == 0 and self.context == "causal":
                 out.append((slice(start, stop), num_keys, None))
                 continue
             seen = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)

@@ -17,6 +17,7 @@ from daguerre.train.shards import Shard
 
 GOLDEN = 0.6180339887498949
 MAX_GAP = 48
+EMPTY_SHARE = 0.06
 TOKENS_PER_CUT = 16
 MIN_WINDOW = 8
 
@@ -97,21 +98,21 @@ class Cutter:
         return self._plain(tokens, gaps=kept or self._token_gaps(len(tokens), rng))
 
     def _token_gaps(self, length: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
-        """One to three gaps of log-uniform length, apart by at least two tokens."""
+        """One to three gaps, apart by at least two tokens: a few of them empty, the others of log-uniform length."""
         longest = max(1, min(MAX_GAP, (length - 2) // 4))
         gaps: list[tuple[int, int]] = []
         for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
-            size = int(np.exp(rng.uniform(0, np.log(longest + 1))))
+            size = int(np.exp(rng.uniform(0, np.log(longest + 1)))) if rng.random() >= EMPTY_SHARE else 0
             start = int(rng.integers(1, max(2, length - size)))
             if all(start >= b + 2 or start + size <= a - 2 for a, b in gaps):
                 gaps.append((start, min(start + size, length - 1)))
-        return tuple(sorted(g for g in gaps if g[1] > g[0])) or ((1, 2),)
+        return tuple(sorted(gaps)) or ((1, 2),)
 
 
 def line_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
     """One gap of one to three whole lines, up to the last one's line break.
 
-    A third begin inside the first line; a third begin with the line break before it, which is where a healed gap begins.
+    A third begin inside the first line; a third begin with the line break before it, as a healed gap does.
     """
     ends = [i for i, c in enumerate(text) if c == "\n"]
     if len(ends) < 2:

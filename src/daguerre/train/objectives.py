@@ -20,7 +20,7 @@ from torch import Tensor
 
 from daguerre.errors import InputError, unknown
 from daguerre.models.backbone import Backbone
-from daguerre.models.layout import NO_HORIZON, PADDING, SETTLED, Layout, Rows
+from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, PADDING, SETTLED, Layout, Rows
 
 Ints = np.ndarray
 IGNORE = -1
@@ -35,6 +35,11 @@ def times_full(u: float) -> float:
 def times_uniform(u: float) -> float:
     """t uniform on (0, 1]; `u` is a stratified uniform number, so t is stratified over the batch."""
     return max(u, 1e-6)
+
+
+def times_half_full(u: float) -> float:
+    """Half of the spans fully masked, as they are when decoding starts; the other half uniform on (0, 1]."""
+    return 1.0 if u >= 0.5 else times_uniform(2 * u)
 
 
 def times_clipped(u: float) -> float:
@@ -57,7 +62,7 @@ def weight_clipped(t: float) -> float:
     return min(1.0 / t, 5.0)
 
 
-TIMES = {"full": times_full, "uniform": times_uniform, "clipped": times_clipped}
+TIMES = {"full": times_full, "uniform": times_uniform, "half_full": times_half_full, "clipped": times_clipped}
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
 NORMALIZERS = ("tokens", "masked")
 
@@ -68,7 +73,8 @@ class Objective:
 
     `normalizer`: "tokens" divides by the number of clean tokens of the batch, whatever is masked; "masked" by the sum
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
-    itself, so a clean row has nothing to predict and there is no next-token loss.
+    itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
+    top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
     """
 
     layout: str
@@ -77,6 +83,8 @@ class Objective:
     shift: bool = True
     normalizer: str = "tokens"
     clean: float = 1.0
+    masked: float = 1.0
+    copies: int = 1
 
     def __post_init__(self) -> None:
         for kind, name, table in (
@@ -87,6 +95,8 @@ class Objective:
         ):
             if name not in table:
                 raise unknown(kind, name, table)
+        if self.copies < 1 or (self.copies > 1 and self.layout != "infill"):
+            raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
 
@@ -134,7 +144,7 @@ class _Writer:
 
     def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | int) -> None:
         num = len(tokens)
-        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": -1, "level": IGNORE}
+        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN, "level": IGNORE}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
             row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
@@ -189,7 +199,7 @@ def _open_span(
     noisy = np.where(masked, source.mask_id, answer)
     first = start - 1 if objective.shift else start
     inputs = np.concatenate([[before], noisy[:-1]]) if objective.shift else noisy
-    weight = np.full(num, WEIGHTS[objective.weight](share))
+    weight = np.full(num, objective.masked * WEIGHTS[objective.weight](share))
     nulls = masked & (answer == source.null_id) if source.null_id is not None else np.zeros(num, dtype=bool)
     if nulls.any():
         weight[nulls] /= nulls.sum()
@@ -270,7 +280,8 @@ def infill(source: Source, objective: Objective, u: float, rng: np.random.Genera
 
     A segment runs from the end of the gap before it to the end of its own gap: the gap's answer is part of the clean
     stream for the next-token loss and hidden from the open rows, as is the seed before it. After its answer a gap holds
-    0 to MAX_SLACK nulls, which move what follows to the right. All gaps are one active span.
+    0 to MAX_SLACK nulls, which move what follows to the right. All gaps are one active span; with several `copies` each
+    copy is a span of its own, blind to the others.
     """
     if source.null_id is None:
         raise InputError("infilling with slack needs a null token: use a tokenizer that has <null>")
@@ -278,21 +289,21 @@ def infill(source: Source, objective: Objective, u: float, rng: np.random.Genera
     if not gaps:
         raise InputError("an infilling example needs at least one gap")
     num = len(tokens)
-    position, segment, hidden = np.arange(num), np.zeros(num, dtype=np.int64), np.full(num, -1)
+    position, segment, hidden = np.arange(num), np.zeros(num, dtype=np.int64), np.full(num, NO_SPAN)
     pending = []
     for start, end in gaps:
         slack = int(rng.integers(0, MAX_SLACK + 1))
         at = int(position[start - 1]) + 1
-        hidden[start - 1 if objective.shift else start : end] = 0
+        hidden[start - 1 if objective.shift else start : end] = EVERY_SPAN
         position[end:] += slack
         segment[end:] += 1
         pending.append((tokens[start - 1], np.append(tokens[start:end], [source.null_id] * slack).astype(np.int64), at))
     writer = _Writer()
     settled = _clean_stream(writer, tokens, objective, position=position, segment=segment, gap=hidden)
-    t = TIMES[objective.times](u)
-    for before, answer, at in pending:
-        if len(answer) and writer.num_rows - settled + len(answer) <= budget:
-            _open_span(writer, before, answer, at, t, source, objective, rng, span=0, horizon=NO_HORIZON)
+    for copy, t in enumerate(_levels(objective, u, objective.copies)):
+        for before, answer, at in pending:
+            if len(answer) and writer.num_rows - settled + len(answer) <= budget:
+                _open_span(writer, before, answer, at, t, source, objective, rng, span=copy, horizon=NO_HORIZON)
     return writer.finish(settled)
 
 
@@ -338,7 +349,7 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     """Stack examples: clean rows padded on the right to a common number, then open rows padded likewise."""
     settled = max(e.num_settled for e in examples)
     opened = max(len(e.tokens) - e.num_settled for e in examples)
-    names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": -1}
+    names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
     names |= {"target": IGNORE, "weight": 0, "level": IGNORE}
     out = {}
     for name, fill in names.items():

@@ -90,6 +90,8 @@ class Share:
     weight: str = "one"
     normalizer: str = "tokens"
     clean: float = 1.0
+    masked: float = 1.0
+    copies: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,9 +32,9 @@ def run_training(
 ) -> Path:
     """Train and return the folder of the exported model.
 
-    `data` is a corpus (a folder that `daguerre data` wrote) or a folder of Python source, which is tokenized into the run.
-    Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with its own. Budgets in minutes
-    count the whole run, over all its resumes. InputError and DataError say what is missing.
+    `data` is a corpus (a folder that `daguerre data` wrote) or a folder of Python source, which is tokenized into the
+    run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with its own. Budgets in
+    minutes count the whole run, over all its resumes. InputError and DataError say what is missing.
     """
     recipe = _recipe(recipe_name, overrides, resume, start_from, out)
     if max_minutes is not None:

@@ -85,6 +85,7 @@ class Trainer:
         self.shard = Shard.open(data, "train", self.tokenizer.sha256)
         self.batches = self._micro_batches(self.shard, recipe.seed)
         self.val_shard = Shard.open(data, "val", self.tokenizer.sha256)
+        no_val = not self.val_shard.num_documents
         self.stop_asked = False
         self._measured_step = -1
         out.mkdir(parents=True, exist_ok=True)
@@ -93,6 +94,9 @@ class Trainer:
         with atomic_write(out / "recipe.json") as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
         self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
+        if no_val:
+            self.val_shard = self.shard
+            self.reporter.say("the data has no validation split: held-out figures are of the training text itself")
         self.forward_model: Any = self.model
         if recipe.compile:
             for layer in self.model.layers:
