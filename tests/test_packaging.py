@@ -23,7 +23,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def package_files() -> dict[str, int]:
-    """Every file of the package, as a wheel names it, with its size; recipes lie beside `src` and go into the package."""
+    """Every file of the package, as a wheel names it, with its size; recipes lie outside `src` and go into it."""
     files = (path for path in (SOURCE / "daguerre").rglob("*") if path.is_file())
     kept = (path for path in files if path.suffix != ".pyc" and not path.name.startswith("."))
     recipes = {f"daguerre/recipes/{path.name}": path.stat().st_size for path in (ROOT / "recipes").iterdir()}

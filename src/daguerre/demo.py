@@ -58,8 +58,11 @@ def shade(probability: float) -> str:
 def run_demo(name: str = "default", *, plain: bool = False) -> None:
     """Infill a line, complete three prompts, time the modes; takes under a minute on two cores."""
     console = Console(no_color=plain or None, highlight=False)
-    model = load(name)
-    live = console.is_terminal and not plain
+    show(console, load(name), live=console.is_terminal and not plain)
+
+
+def show(console: Console, model: Model, *, live: bool) -> None:
+    """The whole demonstration on `console`; `live` draws in place."""
     console.print(f"[bold]Daguerre[/bold]  {model!r}")
     console.print("Colors: how probable the model held a token when it committed it: ", end="")
     console.print("[green]90% and more[/green], [yellow]half[/yellow], [red]less[/red].\n")
@@ -104,13 +107,15 @@ def _frames(
         yield last, event
 
 
-def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEvent]]) -> StreamEvent:
-    """Draw frames in place on a terminal; elsewhere print the last one only. Returns the last event."""
-    frame = next(frames)
+def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEvent]], stills: int = 1) -> StreamEvent:
+    """Draw frames in place on a terminal; elsewhere print `stills` of them, the last too. Returns the last event."""
     if not live:
-        *_, frame = frames
-        console.print(frame[0])
-        return frame[1]
+        *shown, last = frames
+        for index in range(stills - 1):
+            console.print(shown[index * len(shown) // (stills - 1)][0])
+        console.print(last[0])
+        return last[1]
+    frame = next(frames)
     with Live(frame[0], console=console, refresh_per_second=30) as screen:
         for frame in frames:
             screen.update(frame[0])
@@ -137,7 +142,7 @@ def _show_infill(console: Console, model: Model, live: bool) -> None:
             body = Text.assemble((prefix, "dim"), gap, (suffix.rstrip("\n"), "dim"))
             yield Group(Panel(body, title=title, subtitle=f"step {step}", title_align="left")), event
 
-    event = _play(console, live, frames())
+    event = _play(console, live, frames(), stills=3)
     assert event.result is not None
     right = event.result.text.strip() == true
     console.print(f"  written   {event.result.text.strip()}", markup=False)
