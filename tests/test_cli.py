@@ -107,10 +107,17 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
     assert list(tmp_path.iterdir()) == [], "nothing is written"
 
 
-def test_an_unknown_option_is_status_2(call: Callable[..., Called]) -> None:
-    code, _, err = call("generate", "x", "--treshold", "0.5")
-    assert code == 2
-    assert "--threshold" in err
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("generate", "x", "--treshold", "0.5"), "--threshold"),
+        (("generate", "x", "--max-tokens", "many"), "--max-tokens"),
+        (("generat", "x"), "'generate'"),
+        (("generate",), "prompt"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_too(arguments: tuple[str, ...], word: str, call: Callable[..., Called]) -> None:
+    assert_one_line(call(*arguments), word, "--help")
 
 
 def test_text_that_is_not_utf8_is_refused() -> None:

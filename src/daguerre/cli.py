@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -241,13 +241,21 @@ def _print_result(result: Any, as_json: bool, before: str = "", after: str = "")
 
 
 def main() -> None:
-    """Console entry: a DaguerreError is one line on standard error and exit status 2."""
+    """Console entry: a mistake is one line on standard error and exit status 2."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        message = getattr(error, "format_message", error.__str__)()
+        if not message:  # no command: the help is printed already
+            sys.exit(2)
+        _fail(f"{message} (see --help)")
     except DaguerreError as error:
-        message = " ".join(str(error).split())
-        print(f"daguerre: {message}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
         print("daguerre: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"daguerre: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(2)

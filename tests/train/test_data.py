@@ -202,7 +202,7 @@ def test_line_gaps_are_whole_lines_without_their_last_break() -> None:
 
 
 def test_character_gaps_are_apart_and_inside() -> None:
-    text, rng = "x" * 200, np.random.default_rng(0)
+    text, rng = "x" * 700, np.random.default_rng(0)
     counts = set()
     for _ in range(300):
         gaps = character_gaps(text, rng)

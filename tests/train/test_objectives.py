@@ -16,6 +16,7 @@ from daguerre.models.attention import BACKENDS
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, PADDING, SETTLED
+from daguerre.noise.schedule import SCHEDULES
 from daguerre.train.objectives import (
     IGNORE,
     LAYOUTS,
@@ -317,8 +318,8 @@ def test_times_lie_in_zero_to_one(name: str) -> None:
 
 
 def test_weights_are_what_their_names_say() -> None:
-    assert [WEIGHTS[name](0.1) for name in ("one", "elbo", "clipped")] == pytest.approx([1.0, 10.0, 5.0])
-    assert [WEIGHTS[name](0.5) for name in ("one", "elbo", "clipped")] == pytest.approx([1.0, 2.0, 2.0])
+    assert [WEIGHTS[name](0.1, 1.0) for name in ("one", "elbo", "clipped")] == pytest.approx([1.0, 10.0, 5.0])
+    assert [WEIGHTS[name](0.5, 1.0) for name in ("one", "elbo", "clipped")] == pytest.approx([1.0, 2.0, 2.0])
 
 
 # ---- batches and losses -------------------------------------------------------------------------------------------
@@ -416,3 +417,18 @@ def test_a_part_that_does_not_exist_is_an_error_with_the_nearest_name() -> None:
 def test_next_token_loss_without_shift_is_an_error() -> None:
     with pytest.raises(InputError, match="needs a shifted model"):
         Objective(layout="next_token", shift=False)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("t", [0.1, 0.4, 0.9])
+def test_a_schedule_sets_the_masked_share_and_the_elbo_weight(schedule: str, t: float) -> None:
+    """On a long span the masks are 1 - alpha(t) of it, and the weight is the schedule's own."""
+    tokens = np.arange(4002) % 40 + 20
+    objective = Objective(layout="canvas", schedule=schedule, weight="elbo")
+    example = make_example(Source(tokens, MASK, NULL), objective, t, np.random.default_rng(0), 4001)
+    opened = np.arange(len(example.tokens)) >= example.num_settled
+    masked = opened & (example.target != IGNORE)
+    time = torch.tensor(t, dtype=torch.float64)
+    made = SCHEDULES[schedule]()
+    assert masked.sum() / opened.sum() == pytest.approx(1 - float(made.alpha(time)), abs=1e-3)
+    assert example.weight[masked].mean() == pytest.approx(float(made.weight(time)), rel=0.03)

@@ -18,7 +18,9 @@ from daguerre.train.shards import Shard
 GOLDEN = 0.6180339887498949
 MAX_GAP = 48
 EMPTY_SHARE = 0.06
-TOKENS_PER_CUT = 16
+TOKENS_PER_CUT = 32
+TOKENS_PER_GAP, MAX_GAPS = 64, 8
+CHARACTERS_PER_GAP = 3 * TOKENS_PER_GAP
 MIN_WINDOW = 8
 
 
@@ -98,44 +100,55 @@ class Cutter:
         return self._plain(tokens, gaps=kept or self._token_gaps(len(tokens), rng))
 
     def _token_gaps(self, length: int, rng: np.random.Generator) -> tuple[tuple[int, int], ...]:
-        """One to three gaps, apart by at least two tokens: a few of them empty, the others of log-uniform length."""
+        """Gaps apart by at least two tokens: a few of them empty, the others of log-uniform length."""
         longest = max(1, min(MAX_GAP, (length - 2) // 4))
         gaps: list[tuple[int, int]] = []
-        for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
+        for _ in range(_num_gaps(length / TOKENS_PER_GAP, rng)):
             size = int(np.exp(rng.uniform(0, np.log(longest + 1)))) if rng.random() >= EMPTY_SHARE else 0
             start = int(rng.integers(1, max(2, length - size)))
-            if all(start >= b + 2 or start + size <= a - 2 for a, b in gaps):
-                gaps.append((start, min(start + size, length - 1)))
+            _add_apart(gaps, start, min(start + size, length - 1), 2)
         return tuple(sorted(gaps)) or ((1, 2),)
 
 
-def line_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """One gap of one to three whole lines, up to the last one's line break.
+def _num_gaps(room: float, rng: np.random.Generator) -> int:
+    """How many gaps to try: 1 to as many as there is room for, each number as likely."""
+    return int(rng.integers(1, max(1, min(MAX_GAPS, int(room))) + 1))
 
-    A third begin inside the first line; a third begin with the line break before it, as a healed gap does.
+
+def _add_apart(gaps: list[tuple[int, int]], start: int, end: int, least: int) -> None:
+    """Add the gap unless it comes closer than `least` to one that is there."""
+    if all(start >= b + least or end <= a - least for a, b in gaps):
+        gaps.append((start, end))
+
+
+def line_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Gaps of one to three whole lines, up to the last one's line break, in order and apart.
+
+    Half of them begin with the line break before, as a healed gap does; a quarter begin inside the first line.
     """
     ends = [i for i, c in enumerate(text) if c == "\n"]
-    if len(ends) < 2:
-        return []
-    first = int(rng.integers(len(ends) - 1))
-    last = min(len(ends) - 1, first + int(rng.choice([1, 1, 1, 1, 1, 2, 2, 3])))
-    start, end = ends[first] + 1, ends[last]
-    kind = rng.random()
-    if kind < 1 / 3 and end > start + 1:
-        start = int(rng.integers(start, end))
-    elif kind < 2 / 3:
-        start -= 1
-    return [(start, end)] if end > start else []
+    gaps: list[tuple[int, int]] = []
+    for _ in range(_num_gaps(len(text) / CHARACTERS_PER_GAP, rng) if len(ends) > 1 else 0):
+        first = int(rng.integers(len(ends) - 1))
+        last = min(len(ends) - 1, first + int(rng.choice([1, 1, 1, 1, 1, 1, 2, 3])))
+        start, end = ends[first] + 1, ends[last]
+        kind = rng.random()
+        if kind < 0.5:
+            start -= 1
+        elif kind < 0.75 and end > start + 1:
+            start = int(rng.integers(start, end))
+        if end > start > 0:
+            _add_apart(gaps, start, end, 4)
+    return sorted(gaps)
 
 
 def character_gaps(text: str, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """One to three gaps of log-uniform length between 2 and 96 characters, in order and apart."""
+    """Gaps of log-uniform length between 2 and 96 characters, in order and apart."""
     gaps: list[tuple[int, int]] = []
-    for _ in range(int(rng.choice([1, 1, 1, 2, 3]))):
+    for _ in range(_num_gaps(len(text) / CHARACTERS_PER_GAP, rng)):
         size = int(np.exp(rng.uniform(np.log(2), np.log(min(96, len(text) // 3) + 1))))
         start = int(rng.integers(1, len(text) - size))
-        if all(start >= b + 4 or start + size <= a - 4 for a, b in gaps):
-            gaps.append((start, start + size))
+        _add_apart(gaps, start, start + size, 4)
     return sorted(gaps)
 
 

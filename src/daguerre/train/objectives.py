@@ -21,6 +21,7 @@ from torch import Tensor
 from daguerre.errors import InputError, unknown
 from daguerre.models.backbone import Backbone
 from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, PADDING, SETTLED, Layout, Rows
+from daguerre.noise.schedule import SCHEDULES
 
 Ints = np.ndarray
 IGNORE = -1
@@ -47,19 +48,19 @@ def times_clipped(u: float) -> float:
     return 0.3 + 0.5 * u
 
 
-def weight_one(t: float) -> float:
+def weight_one(share: float, rate: float) -> float:
     """Plain cross-entropy: best at small budgets (Sahoo et al. 2026)."""
     return 1.0
 
 
-def weight_elbo(t: float) -> float:
-    """1/t: the negative ELBO of the linear schedule."""
-    return 1.0 / t
+def weight_elbo(share: float, rate: float) -> float:
+    """rate/share = -alpha'/(1-alpha): the negative ELBO; on the linear schedule 1/t."""
+    return rate / share
 
 
-def weight_clipped(t: float) -> float:
-    """min(1/t, 5)."""
-    return min(1.0 / t, 5.0)
+def weight_clipped(share: float, rate: float) -> float:
+    """The weight of the negative ELBO, at most 5."""
+    return min(rate / share, 5.0)
 
 
 TIMES = {"full": times_full, "uniform": times_uniform, "half_full": times_half_full, "clipped": times_clipped}
@@ -71,6 +72,9 @@ NORMALIZERS = ("tokens", "masked")
 class Objective:
     """The five parts. `layout` is a key of LAYOUTS; `clean` weighs the next-token loss of the clean stream.
 
+    A time t drawn by `times` masks a share 1 - alpha(t) of a span's tokens on `schedule`, and `weight` is a function of
+    that share (exact-k: the masks that were drawn, not the mean) and the rate -alpha'(t).
+
     `normalizer`: "tokens" divides by the number of clean tokens of the batch, whatever is masked; "masked" by the sum
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
@@ -79,6 +83,7 @@ class Objective:
 
     layout: str
     times: str = "uniform"
+    schedule: str = "linear"
     weight: str = "one"
     shift: bool = True
     normalizer: str = "tokens"
@@ -90,6 +95,7 @@ class Objective:
         for kind, name, table in (
             ("layout", self.layout, LAYOUTS),
             ("times", self.times, TIMES),
+            ("schedule", self.schedule, SCHEDULES),
             ("weight", self.weight, WEIGHTS),
             ("normalizer", self.normalizer, NORMALIZERS),
         ):
@@ -168,11 +174,17 @@ def _clean_stream(writer: _Writer, tokens: Ints, objective: Objective, **labels:
     return len(tokens)
 
 
-def _mask_exactly(num: int, t: float, rng: np.random.Generator) -> np.ndarray:
-    """A boolean mask of ceil(t * num) positions, at least one, drawn without replacement (exact-k estimator)."""
+def _mask_exactly(num: int, share: float, rng: np.random.Generator) -> np.ndarray:
+    """A boolean mask of ceil(share * num) positions, at least one, drawn without replacement (exact-k estimator)."""
     masked = np.zeros(num, dtype=bool)
-    masked[rng.permutation(num)[: max(1, int(np.ceil(t * num)))]] = True
+    masked[rng.permutation(num)[: max(1, int(np.ceil(share * num)))]] = True
     return masked
+
+
+def _share_and_rate(schedule: str, t: float) -> tuple[float, float]:
+    """(1 - alpha(t), -alpha'(t)) of the named schedule."""
+    alpha, time = SCHEDULES[schedule](), torch.tensor(t, dtype=torch.float64)
+    return 1.0 - float(alpha.alpha(time)), -float(alpha.alpha_prime(time))
 
 
 def _open_span(
@@ -194,12 +206,13 @@ def _open_span(
     start .. end-1, each predicting itself. A run of nulls weighs as much as one token.
     """
     num = len(answer)
-    masked = _mask_exactly(num, t, rng)
+    expected, rate = _share_and_rate(objective.schedule, t)
+    masked = _mask_exactly(num, expected, rng)
     share = masked.sum() / num
     noisy = np.where(masked, source.mask_id, answer)
     first = start - 1 if objective.shift else start
     inputs = np.concatenate([[before], noisy[:-1]]) if objective.shift else noisy
-    weight = np.full(num, objective.masked * WEIGHTS[objective.weight](share))
+    weight = np.full(num, objective.masked * WEIGHTS[objective.weight](share, rate))
     nulls = masked & (answer == source.null_id) if source.null_id is not None else np.zeros(num, dtype=bool)
     if nulls.any():
         weight[nulls] /= nulls.sum()

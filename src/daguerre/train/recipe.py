@@ -87,6 +87,7 @@ class Share:
     share: float
     layout: str
     times: str = "uniform"
+    schedule: str = "linear"
     weight: str = "one"
     normalizer: str = "tokens"
     clean: float = 1.0
