@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, Group
@@ -17,36 +17,41 @@ from daguerre.evals.frozen import Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.result import OPEN, StreamEvent
 from daguerre.sampling.decode import Decode
+from daguerre.trace import Event
 
 FRAME_SECONDS = 0.15
 GAP_TOKENS = 24
 COMPLETION_TOKENS = 40
 ROUNDS = 5
 MODES: tuple[tuple[str, Decode], ...] = (
-    ("autoregressive", Decode(mode="ar")),
-    ("block 8, threshold .9", Decode(mode="block", block_size=8)),
-    ("block 16, threshold .9", Decode(mode="block", block_size=16)),
-    ("block 16, threshold .6", Decode(mode="block", block_size=16, threshold=0.6)),
-    ("whole canvas, threshold .6", Decode(mode="full", threshold=0.6)),
+    ("ar", Decode(mode="ar")),
+    ("block 8 at .9", Decode(mode="block", block_size=8)),
+    ("block 16 at .9", Decode(mode="block", block_size=16)),
+    ("block 16 at .6", Decode(mode="block", block_size=16, threshold=0.6)),
+    ("full at .6", Decode(mode="full", threshold=0.6)),
 )
 
 
 @dataclass(frozen=True)
-class Example:
-    """A place in the frozen sample: a function's lines [first, last], and in them the line that is taken out."""
+class Place:
+    """Lines first .. last of a file of the frozen sample, counted from 1."""
 
     package: str
     file: str
     first: int
-    missing: int
     last: int
 
+    def lines(self, documents: Sequence[Document]) -> list[str]:
+        """The lines, each with its end."""
+        document = next(d for d in documents if (d.package, d.file) == (self.package, self.file))
+        return document.text.splitlines(keepends=True)[self.first - 1 : self.last]
 
-INFILL = Example("tornado", "tornado/util.py", 1, 2, 3)
-PROMPTS: tuple[str, ...] = (
-    "import os\nimport sys\n\n\ndef read_file(path):\n    with open(path) as",
-    "class Point:\n    def __init__(self, x, y):\n        self.x = x\n",
-    'def main():\n    parser = argparse.ArgumentParser(description="',
+
+FUNCTION, MISSING = Place("starlette", "starlette/middleware/errors.py", 139, 147), 146
+BEGINNINGS = (
+    Place("httpx", "httpx/_content.py", 168, 169),
+    Place("sortedcontainers", "sortedcontainers/sorteddict.py", 305, 306),
+    Place("starlette", "starlette/background.py", 13, 14),
 )
 
 
@@ -66,17 +71,16 @@ def show(console: Console, model: Model, *, live: bool) -> None:
     console.print(f"[bold]Daguerre[/bold]  {model!r}")
     console.print("Colors: how probable the model held a token when it committed it: ", end="")
     console.print("[green]90% and more[/green], [yellow]half[/yellow], [red]less[/red].\n")
-    _show_infill(console, model, live)
-    _show_completions(console, model, live)
-    _show_speed(console, model)
+    documents = load_frozen()
+    _show_infill(console, model, documents, live)
+    _show_completions(console, model, documents, live)
+    _show_speed(console, model, documents)
 
 
-def drawn(model: Model, prefix: str, event: StreamEvent, seen: dict[int, float]) -> Text:
-    """The gap of one event as colored text; `seen` collects the probability of each committed position."""
+def drawn(model: Model, prefix: str, step: Event, seen: dict[int, float], *, mark: bool = True) -> Text:
+    """The gap after one step as colored text, what the step committed marked; `seen` collects probabilities."""
     text = Text()
-    if event.step is None:
-        return text
-    canvas, decision = event.step.canvas, event.step.decision
+    canvas, decision = step.canvas, step.decision
     seen.update(zip(decision.positions.tolist(), decision.probabilities.tolist(), strict=True))
     start, end = canvas.gaps[0]
     if canvas.continues and canvas.span is not None:
@@ -92,19 +96,18 @@ def drawn(model: Model, prefix: str, event: StreamEvent, seen: dict[int, float])
             break
         piece = model.tokenizer.token_bytes(token)
         shown, skip = piece[skip:], max(0, skip - len(piece))
-        fresh = " reverse" if position in decision.positions else ""
+        fresh = " reverse" if mark and position in decision.positions else ""
         text.append(shown.decode("utf-8", errors="replace"), style=shade(seen[position]) + fresh)
     return text
 
 
-def _frames(
-    model: Model, prefix: str, suffix: str | None, num: int, decode: Decode
-) -> Iterator[tuple[Text, StreamEvent]]:
+def _frames(model: Model, prefix: str, suffix: str | None, num: int) -> Iterator[tuple[Text, StreamEvent]]:
     seen: dict[int, float] = {}
-    last = Text()
-    for event in model.stream(prefix, num, decode, suffix=suffix):
-        last = drawn(model, prefix, event, seen) if event.step is not None else last
-        yield last, event
+    step: Event | None = None
+    for event in model.stream(prefix, num, suffix=suffix):
+        step = event.step or step
+        assert step is not None
+        yield drawn(model, prefix, step, seen, mark=event.result is None), event
 
 
 def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEvent]], stills: int = 1) -> StreamEvent:
@@ -123,52 +126,54 @@ def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEven
     return frame[1]
 
 
-def infill_parts(example: Example, documents: list[Document]) -> tuple[str, str, str]:
-    """(text before, missing line without its indentation, text behind) of the example."""
-    document = next(d for d in documents if (d.package, d.file) == (example.package, example.file))
-    lines = document.text.splitlines(keepends=True)
-    line = lines[example.missing - 1]
+def infill_parts(documents: Sequence[Document]) -> tuple[str, str, str]:
+    """(text before, missing line without its indentation, text behind) of the function that the demonstration shows."""
+    lines = FUNCTION.lines(documents)
+    index = MISSING - FUNCTION.first
+    line = lines[index]
     indent = line[: len(line) - len(line.lstrip())]
-    prefix = "".join(lines[example.first - 1 : example.missing - 1]) + indent
-    return prefix, line.strip(), "\n" + "".join(lines[example.missing : example.last])
+    return "".join(lines[:index]) + indent, line.strip(), "\n" + "".join(lines[index + 1 :])
 
 
-def _show_infill(console: Console, model: Model, live: bool) -> None:
-    prefix, true, suffix = infill_parts(INFILL, load_frozen())
-    title = f"a missing line of {INFILL.file} ({INFILL.package}, held out)"
+def _show_infill(console: Console, model: Model, documents: Sequence[Document], live: bool) -> None:
+    prefix, true, suffix = infill_parts(documents)
+    title = f"a missing line of {FUNCTION.file}, held out"
 
     def frames() -> Iterator[tuple[Group, StreamEvent]]:
-        for step, (gap, event) in enumerate(_frames(model, prefix, suffix, GAP_TOKENS, Decode()), 1):
+        for step, (gap, event) in enumerate(_frames(model, prefix, suffix, GAP_TOKENS), 1):
             body = Text.assemble((prefix, "dim"), gap, (suffix.rstrip("\n"), "dim"))
             yield Group(Panel(body, title=title, subtitle=f"step {step}", title_align="left")), event
 
     event = _play(console, live, frames(), stills=3)
     assert event.result is not None
-    right = event.result.text.strip() == true
-    console.print(f"  written   {event.result.text.strip()}", markup=False)
-    console.print(f"  true      {true}" + ("   (the same)" if right else ""), markup=False)
+    written = event.result.text.strip()
+    console.print(f"  written   {written}", markup=False)
+    console.print(f"  true      {true}" + ("   (the same)" if written == true else ""), markup=False)
     usage = event.result.usage
     console.print(f"  {usage.completion_tokens} tokens in {usage.forwards} forwards; the gap's length was not given\n")
 
 
-def _show_completions(console: Console, model: Model, live: bool) -> None:
-    for prompt in PROMPTS:
+def _show_completions(console: Console, model: Model, documents: Sequence[Document], live: bool) -> None:
+    for place in BEGINNINGS:
+        prompt = "".join(place.lines(documents))
 
-        def frames(prompt: str = prompt) -> Iterator[tuple[Group, StreamEvent]]:
-            for gap, event in _frames(model, prompt, None, COMPLETION_TOKENS, Decode()):
-                yield Group(Panel(Text.assemble((prompt, "dim"), gap), title="completion", title_align="left")), event
+        def frames(prompt: str = prompt, title: str = place.file) -> Iterator[tuple[Group, StreamEvent]]:
+            for gap, event in _frames(model, prompt, None, COMPLETION_TOKENS):
+                body = Text.assemble((prompt, "dim"), gap)
+                yield Group(Panel(body, title=f"completing {title}, held out", title_align="left")), event
 
         _play(console, live, frames())
     console.print()
 
 
-def _show_speed(console: Console, model: Model) -> None:
+def _show_speed(console: Console, model: Model, documents: Sequence[Document]) -> None:
     """Median speed of every mode over the prompts, rounds interleaved, nothing drawn."""
+    prompts = ["".join(place.lines(documents)) for place in BEGINNINGS]
     rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name, _ in MODES}
     with console.status("timing the modes"):
         for round_number in range(ROUNDS + 1):
             for name, decode in MODES:
-                results = [model.generate(prompt, COMPLETION_TOKENS, decode) for prompt in PROMPTS]
+                results = [model.generate(prompt, COMPLETION_TOKENS, decode) for prompt in prompts]
                 if not round_number:
                     continue
                 seconds = sum(r.usage.seconds for r in results)
@@ -176,7 +181,7 @@ def _show_speed(console: Console, model: Model) -> None:
                 forwards = sum(r.usage.forwards for r in results)
                 characters_drawn = sum(len(r.text) for r in results)
                 rates[name].append((drawn_tokens / seconds, characters_drawn / seconds, drawn_tokens / forwards))
-    table = Table(title=f"speed of this model here, median of {ROUNDS} rounds (not quality)", title_justify="left")
+    table = Table(title=f"speed here, median of {ROUNDS} rounds; at .9: threshold of the policy", title_justify="left")
     for column in ("mode", "tokens/s", "characters/s", "tokens a forward", "beside ar"):
         table.add_column(column, justify="left" if column == "mode" else "right")
     base = statistics.median(r[0] for r in rates[MODES[0][0]])
