@@ -5,6 +5,7 @@ What depends on the process (standard input, a whole run) starts one; the many m
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -14,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from daguerre.cli import main
+from daguerre.cli import REQUEST, app, main
 from daguerre.models.loading import model_folder
+from daguerre.sampling.decode import Decode
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
@@ -64,10 +67,69 @@ def test_generate_continues_the_prompt_and_says_what_it_took(call: Callable[...,
 
 def test_infill_with_whole_prints_both_sides_verbatim(call: Callable[..., Called]) -> None:
     before, after = "def add(a, b):\n    return ", "\n\n\nprint(add(1, 2))\n"
-    code, out, err = call("infill", before, after, "--max-tokens", "6", "--whole")
+    request = ("infill", before, after, "--max-tokens", "6")
+    middle = json.loads(call(*request, "--json")[1])["text"]
+    code, out, err = call(*request, "--whole")
     assert code == 0, err
-    assert out.startswith(before)
-    assert out.endswith(after + "\n")
+    assert out == before + middle + after
+
+
+@pytest.mark.parametrize("command", ["generate", "infill"])
+def test_every_option_of_a_request_is_an_option_of_both_commands(command: str) -> None:
+    fields = {field.name for field in dataclasses.fields(Decode)} - {"schema", "regex", "logit_bias"}
+    assert set(REQUEST) == fields | {"max_tokens", "heal", "timeout"}
+    options = {parameter.name: parameter.default for parameter in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    assert all(options[name] is None for name in REQUEST), "what is left out is as the library has it"
+
+
+@pytest.mark.parametrize("texts", [("generate", "import os\n"), ("infill", "import os\n", "\nprint(x)\n")])
+def test_options_of_a_request_reach_it(texts: tuple[str, ...], call: Callable[..., Called]) -> None:
+    given = (
+        "--max-tokens 12 --min-tokens 12 --mode block --block-size 4 --policy confidence --steps 2 --temperature 0.9"
+    )
+    more = "--top-p 0.9 --top-k 40 --seed 7 --cache none --no-heal --timeout 60 --stop zzzz --stop qqqq --n 2 --json"
+    code, out, err = call(*texts, *given.split(), *more.split())
+    assert code == 0, err
+    body = json.loads(out)
+    first, second = body["choices"]
+    assert first["text"] == body["text"] != second["text"]
+    for choice in (first, second):
+        assert choice["usage"]["completion_tokens"] == 12
+        assert choice["usage"]["forwards"] == 3 * 2
+
+
+def test_several_samples_are_all_printed(call: Callable[..., Called]) -> None:
+    code, out, err = call("generate", "x = ", "--max-tokens", "4", "--temperature", "1", "--n", "3")
+    assert code == 0, err
+    assert [line for line in out.split("\n") if line.startswith("--- sample")] == [f"--- sample {i}" for i in (1, 2, 3)]
+
+
+def test_a_model_is_inspected_as_text_and_as_json(call: Callable[..., Called]) -> None:
+    values = json.loads(call("inspect", "--json")[1])
+    assert values["context"] == "causal"
+    assert [line.split()[0] for line in call("inspect")[1].splitlines()] == list(values)
+
+
+def test_an_evaluation_of_a_small_file_skips_what_it_cannot_feed(call: Callable[..., Called], tmp_path: Path) -> None:
+    source, report = tmp_path / "a.py", tmp_path / "new" / "report.json"
+    source.write_text("x = 1\n")
+    code, out, err = call("eval", "--data", str(source), "--windows", "4", "--samples", "3", "--out", str(report))
+    assert code == 0, err
+    written = json.loads(report.read_text())
+    assert set(written["skipped"]) == {"infill", "draft"}
+    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3]
+    assert written["settings"]["bound_windows"] == 4
+    assert report.with_suffix(".md").read_text() + "\n" == out
+
+
+def test_an_evaluation_measures_only_what_is_asked(call: Callable[..., Called], tmp_path: Path) -> None:
+    source = tmp_path / "a.py"
+    source.write_text("def area(width, height):\n    product = width * height\n    return product\n")
+    code, out, err = call("eval", "--data", str(source), "--what", "infill", "--lines", "1", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert "bits" not in report
+    assert [outcome["num"] for outcome in report["infill"]["outcomes"]] == [1] * 6
 
 
 def test_standard_input_is_read_for_a_dash() -> None:
@@ -91,7 +153,16 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("train", "small", "--set", "optim.muon_lrr=1", "--data", "."), ("muon_lr",)),
         (("train", "small", "--data", "nowhere"), ("nowhere",)),
         (("train", "--from", "default", "--data", ".", "--max-minutes", "0"), ("max-minutes",)),
+        (("infill", "a", "b", "--whole", "--json"), ("--whole", "--json")),
+        (("infill", "-", "-"), ("standard input", "not both")),
+        (("infill", "a", "b", "--whole", "-n", "2"), ("--whole", "--n")),
+        (("generate", "x", "--mode", "ar", "--policy", "random"), ("policy", "'ar'")),
         (("eval", "nowhere"), ("nowhere",)),
+        (("eval", "--out", "report.md"), ("report.md", ".json")),
+        (("eval", "--out", "/dev/null/report.json"), ("/dev/null/report.json", "folder")),
+        (("eval", "--what", "bit"), ("'bits'",)),
+        (("eval", "--samples", "1"), ("samples", "2 or more")),
+        (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
         (("inspect", "nowhere"), ("nowhere",)),
     ],
 )
@@ -114,6 +185,7 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
         (("generate", "x", "--max-tokens", "many"), "--max-tokens"),
         (("generat", "x"), "'generate'"),
         (("generate",), "prompt"),
+        (("infill", "x"), "suffix"),
     ],
 )
 def test_a_wrong_argument_is_one_line_too(arguments: tuple[str, ...], word: str, call: Callable[..., Called]) -> None:
@@ -168,9 +240,20 @@ def test_adapting_to_a_folder_of_source_writes_a_model_that_generates(
         body = "".join(f"def {name}_{i}(value):\n    return value + {i}\n\n\n" for i in range(60))
         (source / f"{name}.py").write_text(body)
     done = daguerre(
-        "train", "--from", "default", "--data", str(source), "--max-minutes", "0.1", "--out", "run", cwd=tmp_path
+        "train",
+        "--from",
+        "default",
+        "--data",
+        str(source),
+        "--max-minutes",
+        "0.1",
+        "--out",
+        "run",
+        "--json",
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"model": str(Path("run") / "model")}
     assert (tmp_path / "run" / "model" / "model.safetensors").is_file()
     code, _, err = call("generate", "def a_1(", "--model", str(tmp_path / "run" / "model"), "--max-tokens", "6")
     assert code == 0, err

@@ -227,6 +227,36 @@ def test_a_stream_of_an_infilling_gives_the_infilling(causal: Model) -> None:
     assert last.text == causal.infill("x = ", "\ny", 12, threshold=0.5).text
 
 
+@pytest.mark.parametrize("name", ["causal", "block"])
+def test_with_nothing_behind_the_gap_an_infilling_is_a_completion(models: dict[str, Model], name: str) -> None:
+    model = models[name]
+    for seed in range(3):
+        options: dict[str, Any] = {"temperature": 1.0, "threshold": 0.5, "seed": seed, "logit_bias": {EOS: 4.0}}
+        completed = model.generate("x = ", 24, **options)
+        for suffix in ("", []):
+            infilled = model.infill("x = ", suffix, **options)
+            assert (infilled.text, infilled.finish_reason) == (completed.text, completed.finish_reason)
+            assert infilled.trace.canvas.continues
+    assert model.infill("x = ", "", 4, temperature=1.0).usage.completion_tokens <= 4
+
+
+def test_unless_told_a_gap_is_as_long_as_training_made_them(causal: Model) -> None:
+    bias = {NULL: float("-inf"), EOS: float("-inf")}
+    assert causal.infill("x = ", "\n", logit_bias=bias).usage.completion_tokens == main_path.INFILL_TOKENS == 24
+    assert causal.generate("x = ", logit_bias=bias).usage.completion_tokens == main_path.MAX_TOKENS == 64
+    for suffix, num in ((None, 64), ("\n", 24), ("", 24)):
+        *_, last = causal.stream("x = ", suffix=suffix, logit_bias=bias)
+        assert last.result is not None
+        assert last.result.usage.completion_tokens == num
+
+
+def test_an_infilling_needs_a_suffix(causal: Model) -> None:
+    with pytest.raises(InputError, match="call generate"):
+        causal.infill("x", None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="must be a string"):
+        causal.infill("x", 0)  # type: ignore[arg-type]
+
+
 def test_wrong_arguments_of_a_stream_raise_at_the_call(causal: Model) -> None:
     with pytest.raises(InputError, match="max_tokens"):
         causal.stream("x", 0)

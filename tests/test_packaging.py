@@ -65,7 +65,10 @@ def test_the_wheel_holds_files_of_every_kind_that_the_package_reads(wheel: zipfi
     names = wheel.namelist()
 
     assert "daguerre/py.typed" in names
-    assert any(name.startswith("daguerre/assets/") for name in names)
+    for asset in ("tokenizer-2k.json", "tokenizer-8k.json", "heldout/sample.jsonl", "heldout/LICENSES.txt"):
+        assert f"daguerre/assets/{asset}" in names
+    for part in ("config.json", "model.safetensors", "tokenizer.json"):
+        assert f"daguerre/assets/default/{part}" in names
     assert "daguerre/train/corpus/heldout.txt" in names
     assert "daguerre/recipes/small.toml" in names
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import daguerre
+from daguerre.model import Model
 
 
 def test_the_public_names_are_exactly_these() -> None:
@@ -32,6 +33,17 @@ def test_the_public_names_are_exactly_these() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         daguerre.lode  # noqa: B018
+
+
+def test_a_model_is_loaded_by_name_and_scores_text_alone(causal: Model) -> None:
+    for name in (123, None, ["default"]):
+        with pytest.raises(daguerre.DaguerreError, match="by its name or folder"):
+            daguerre.load(name)  # type: ignore[arg-type]
+    with pytest.raises(daguerre.DaguerreError, match="unknown dtype"):
+        daguerre.load("default", dtype=["float32"])  # type: ignore[arg-type]
+    for text in (5, None, b"x = 1", ["x"]):
+        with pytest.raises(daguerre.DaguerreError, match="must be a string"):
+            causal.nll(text)  # type: ignore[arg-type]
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -25,17 +28,44 @@ app.add_typer(data_app, name="data")
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="A model folder, or `default`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-MaxTokens = Annotated[int, typer.Option(help="Most tokens to write.")]
-Mode = Annotated[str, typer.Option(help="ar, block or full.")]
-PolicyName = Annotated[str, typer.Option("--policy", help="threshold, confidence or random.")]
-Threshold = Annotated[float, typer.Option(help="Confidence above which the threshold policy commits.")]
-BlockSize = Annotated[int | None, typer.Option(help="Tokens denoised together in block mode.")]
-Steps = Annotated[int | None, typer.Option(help="Forwards per span of the confidence and random policies.")]
-Temperature = Annotated[float, typer.Option(help="0 takes the most likely token.")]
-TopP = Annotated[float, typer.Option(help="Draw from the smallest set with this probability.")]
-TopK = Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")]
-Seed = Annotated[int, typer.Option(help="Seed of every random number.")]
-Stop = Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")]
+# What a request may ask for, shared by the commands that make one. Left out, each is as `Decode` and the model have it.
+REQUEST: dict[str, Any] = {
+    "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
+    "min_tokens": Annotated[
+        int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
+    ],
+    "mode": Annotated[str | None, typer.Option(help="ar, block or full.")],
+    "block_size": Annotated[int | None, typer.Option(help="Tokens denoised together in block mode.")],
+    "policy": Annotated[str | None, typer.Option(help="What is committed in a step: threshold, confidence, random.")],
+    "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
+    "steps": Annotated[int | None, typer.Option(help="Forwards per span of the confidence and random policies.")],
+    "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
+    "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
+    "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
+    "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
+    "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
+    "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
+    "cache": Annotated[str | None, typer.Option(help="auto, or none: compute everything in every forward.")],
+    "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Draw a last word that may be cut again.")],
+    "timeout": Annotated[float | None, typer.Option(help="Seconds, after which the text so far is printed.")],
+}
+
+
+def makes_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of REQUEST; it receives those that the user gave."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in REQUEST.items()
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        command(**{name: value for name, value in values.items() if name not in REQUEST or value not in (None, [])})
+
+    kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    wrapper.__signature__ = inspect.Signature(kept + shared)  # type: ignore[attr-defined]
+    return wrapper
 
 
 @app.command()
@@ -50,63 +80,38 @@ def demo(
 
 
 @app.command()
+@makes_request
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to complete; `-` reads standard input.")],
-    max_tokens: MaxTokens = 64,
     model: ModelName = "default",
-    mode: Mode = "block",
-    policy: PolicyName = "threshold",
-    threshold: Threshold = 0.9,
-    block_size: BlockSize = None,
-    steps: Steps = None,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = None,
-    seed: Seed = 0,
-    stop: Stop = None,
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
     """Complete a prompt."""
-    decode = _decode(
-        mode=mode,
-        policy=policy,
-        threshold=threshold,
-        block_size=block_size,
-        steps=steps,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        stop=tuple(stop or ()),
-    )
-    result = _load(model).generate(_text(prompt), max_tokens=max_tokens, decode=decode)
-    _print_result(result, as_json)
+    _print_result(_load(model).generate(_text(prompt), **options), as_json)
 
 
 @app.command()
+@makes_request
 def infill(
     prefix: Annotated[str, typer.Argument(help="Text before the gap; `-` reads standard input.")],
-    suffix: Annotated[str, typer.Argument(help="Text after the gap.")] = "",
-    max_tokens: MaxTokens = 24,
-    min_tokens: Annotated[
-        int, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
-    ] = 0,
+    suffix: Annotated[str, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")],
     model: ModelName = "default",
-    mode: Mode = "block",
-    policy: PolicyName = "threshold",
-    threshold: Threshold = 0.9,
-    temperature: Temperature = 0.0,
-    seed: Seed = 0,
-    whole: Annotated[bool, typer.Option("--whole", help="Print prefix and suffix too.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
     as_json: AsJson = False,
+    **options: Any,
 ) -> None:
     """Fill the gap between a prefix and a suffix."""
-    decode = _decode(
-        mode=mode, policy=policy, threshold=threshold, temperature=temperature, seed=seed, min_tokens=min_tokens
-    )
+    if whole and (as_json or options.get("n", 1) != 1):
+        raise InputError("--whole prints one text as it is: leave it out, or leave out --json and --n")
+    if prefix == suffix == "-":
+        raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
     before, after = _text(prefix), _text(suffix)
-    result = _load(model).infill(before, after, max_tokens=max_tokens, decode=decode)
-    _print_result(result, as_json, before if whole else "", after if whole else "")
+    result = _load(model).infill(before, after, **options)
+    if whole:
+        sys.stdout.write(before + result.text + after)
+    else:
+        _print_result(result, as_json)
 
 
 @data_app.command("python")
@@ -119,6 +124,7 @@ def data_python(
     workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
     installed: Annotated[bool, typer.Option(help="Read this interpreter's installed distributions too.")] = True,
     max_share: Annotated[float, typer.Option(help="Largest share of the corpus that one package may have.")] = 0.08,
+    as_json: AsJson = False,
 ) -> None:
     """Collect permissively licensed Python source into token shards."""
     from daguerre.train.corpus.collect import collect_python
@@ -127,6 +133,9 @@ def data_python(
     summary = collect_python(
         out, source or [], tokenizer=chosen, workers=workers, installed=installed, max_share=max_share
     )
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"out": str(summary.out)}))
+        return
     for split, tokens in summary.tokens.items():
         megabytes = summary.bytes[split] / 1e6
         typer.echo(f"{split}: {summary.documents[split]:,} files, {megabytes:,.1f} MB, {tokens:,} tokens")
@@ -148,6 +157,7 @@ def train(
     max_minutes: Annotated[float | None, typer.Option(help="Budget of the whole run; its decay ends in time.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Train a model, or adapt one to your own code. Ctrl-C finishes the step and saves."""
     from daguerre.train.run import run_training
@@ -162,7 +172,7 @@ def train(
         out=out,
         device=device,
     )
-    typer.echo(f"model: {folder}")
+    typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
 
 
 @app.command("eval")
@@ -172,33 +182,49 @@ def evaluate_model(
         Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write this JSON file, and the tables beside it as .md.")] = None,
+    what: Annotated[
+        list[str] | None, typer.Option(help="bits, infill or draft; may be repeated. All that can be done by default.")
+    ] = None,
     lines: Annotated[int | None, typer.Option(help="Lines to infill; 200 by default.")] = None,
+    windows: Annotated[
+        int | None,
+        typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A first look, in about half a minute.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure bits per byte, line infilling and drafts on held-out code."""
-    from dataclasses import replace
-
     from daguerre.evals import harness
     from daguerre.evals.documents import read_documents
-    from daguerre.evals.report import markdown, write_json, write_markdown
+    from daguerre.evals.report import check_path, markdown, write_report
 
-    limits = harness.QUICK if quick else harness.DEFAULT
-    if lines is not None:
-        limits = replace(limits, lines=lines)
-    documents = None if data is None else read_documents(data)
+    if out is not None:
+        check_path(out)
+    given = {"lines": lines, "bound_windows": windows, "samples": samples}
+    limits = replace(
+        harness.QUICK if quick else harness.DEFAULT,
+        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+    )
+    documents, skipped = (None, {}) if data is None else read_documents(data)
     with Console(stderr=True).status("evaluating") as status:
         report = harness.evaluate(
-            model, documents, limits=limits, progress=lambda what, done, total: status.update(f"{what}  {done}/{total}")
+            model,
+            documents,
+            what=what or None,
+            limits=limits,
+            skipped_files=skipped,
+            progress=lambda part, done, total: status.update(f"{part}  {done}/{total}"),
         )
-    if out is not None:
-        write_json(report, out)
-        write_markdown(report, out.with_suffix(".md"))
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
+    if out is not None:
+        write_report(report, out)
 
 
 @app.command("inspect")
-def inspect_model(model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default") -> None:
+def inspect_model(
+    model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default", as_json: AsJson = False
+) -> None:
     """Check a model folder and print what it is."""
     import torch
 
@@ -206,13 +232,7 @@ def inspect_model(model: Annotated[str, typer.Argument(help="A model folder, or 
 
     backbone, tokenizer = load_model(model_folder(model), dtype=torch.float32)
     values = {"parameters": backbone.num_parameters, **asdict(backbone.config), "tokenizer_sha256": tokenizer.sha256}
-    typer.echo(json.dumps(values, indent=2))
-
-
-def _decode(**options: Any) -> Any:
-    from daguerre import Decode
-
-    return Decode(**options)
+    typer.echo(json.dumps(values) if as_json else "\n".join(f"{name:18}{value}" for name, value in values.items()))
 
 
 def _load(name: str) -> Any:
@@ -232,12 +252,17 @@ def _text(argument: str) -> str:
         ) from None
 
 
-def _print_result(result: Any, as_json: bool, before: str = "", after: str = "") -> None:
+def _print_result(result: Any, as_json: bool) -> None:
+    """One sample; of several all, each under its number, or in JSON as "choices" beside the first."""
     if as_json:
-        body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
+        bodies = [{"text": r.text, "finish_reason": r.finish_reason, "usage": asdict(r.usage)} for r in result.choices]
+        body = bodies[0] | ({"choices": bodies} if result.others else {})
         typer.echo(json.dumps(body, ensure_ascii=False))
-    else:
-        typer.echo(before + result.text + after)
+        return
+    for number, choice in enumerate(result.choices, 1):
+        if result.others:
+            typer.echo(f"--- sample {number}")
+        typer.echo(choice.text)
 
 
 def main() -> None:

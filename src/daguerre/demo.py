@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from daguerre.evals.frozen import Document, load_frozen
+from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
 from daguerre.result import OPEN, StreamEvent
 from daguerre.sampling.decode import Decode
 from daguerre.trace import Event
 
 FRAME_SECONDS = 0.15
-GAP_TOKENS = 24
+GAP_TOKENS = INFILL_TOKENS
 COMPLETION_TOKENS = 40
 ROUNDS = 5
 MODES: tuple[tuple[str, Decode], ...] = (

@@ -30,6 +30,9 @@ from daguerre.sampling.rules import Rule, ban, complete, eligible
 from daguerre.trace import Event
 
 MAX_TOKENS = 64
+INFILL_TOKENS = 24
+"""A gap unless told: well within the lengths of text and <null> that infilling is trained with."""
+
 Steps = Generator[Event, None, Canvas]
 
 
@@ -186,7 +189,7 @@ def infill(
     tokenizer: Tokenizer,
     prefix: Text,
     suffix: Text,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int = INFILL_TOKENS,
     decode: Decode | None = None,
     *,
     heal: bool | None = None,
@@ -195,8 +198,11 @@ def infill(
 ) -> Result:
     """What goes between `prefix` and `suffix`, at most `max_tokens`; exactly as many with `min_tokens` equal to it.
 
-    Other arguments are those of `generate`. UnsupportedError for a model that cannot see a suffix.
+    With nothing behind the gap it is a completion, which <eos> ends: an empty suffix is `generate`. Other arguments are
+    those of `generate`. UnsupportedError for a model that cannot see a suffix.
     """
+    if suffix is None:
+        raise InputError("infill needs the text behind the gap: give a suffix, or call generate")
     plan = _request(denoiser, tokenizer, prefix, suffix, max_tokens, heal, timeout, decode, options)
     return _all_samples(denoiser, plan, timeout)
 
@@ -205,7 +211,7 @@ def stream(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
     prompt: Text,
-    max_tokens: int = MAX_TOKENS,
+    max_tokens: int | None = None,
     decode: Decode | None = None,
     *,
     suffix: Text | None = None,
@@ -215,8 +221,10 @@ def stream(
 ) -> Iterator[StreamEvent]:
     """`generate`, or with a `suffix` `infill`, as events: one for each step, and a last one that has the result.
 
-    Wrong arguments raise at the call, not at the first event.
+    max_tokens: None is the default of the one or the other. Wrong arguments raise at the call, not at the first event.
     """
+    if max_tokens is None:
+        max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
     plan = _request(denoiser, tokenizer, prompt, suffix, max_tokens, heal, timeout, decode, options)
     if plan.decode.n != 1:
         raise InputError(f"a stream gives one sample and n={plan.decode.n}: leave out n")

@@ -10,12 +10,12 @@ import torch
 
 from daguerre import generate as main_path
 from daguerre.errors import InputError, unknown
-from daguerre.generate import MAX_TOKENS
+from daguerre.generate import INFILL_TOKENS, MAX_TOKENS
 from daguerre.likelihood import Score, SpanLayout, nll
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
-from daguerre.models.loading import DEFAULT_MODEL, load_model, model_folder
+from daguerre.models.loading import DEFAULT_MODEL, load_model, model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import Text
 from daguerre.result import Result, StreamEvent
@@ -43,13 +43,13 @@ class Model:
         return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def infill(
-        self, prefix: Text, suffix: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
+        self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
         """What goes between; see `daguerre.generate.infill` for the options."""
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
 
     def stream(
-        self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
+        self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Iterator[StreamEvent]:
         """`generate` (or `infill`, with suffix=...) as events; see `daguerre.generate.stream`."""
         return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
@@ -58,6 +58,8 @@ class Model:
         self, text: str, kind: str = "ar", layout: SpanLayout | None = None, samples: int = 128, seed: int = 0
     ) -> Score:
         """Negative log-likelihood of `text` in nats, exact ("ar") or a bound ("elbo"); see `daguerre.likelihood`."""
+        if not isinstance(text, str):
+            raise InputError(f"the text to score must be a string, not {type(text).__name__}")
         return nll(self.backbone, self.tokenizer, text, kind=kind, layout=layout, samples=samples, seed=seed)
 
     def __repr__(self) -> str:
@@ -68,13 +70,11 @@ class Model:
 def load(name: str | os.PathLike[str] = DEFAULT_MODEL, device: str = "cpu", dtype: str = "float32") -> Model:
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
-    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub.
+    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub; InputError for a
+    device that is not here.
     """
-    if dtype not in DTYPES:
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"a model is given by its name or folder, not by {name!r}")
+    if dtype not in tuple(DTYPES):
         raise unknown("dtype", dtype, DTYPES)
-    try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used ({str(error).splitlines()[0]}): try device='cpu'") from None
-    return Model(*load_model(model_folder(name), DTYPES[dtype], place))
+    return Model(*load_model(model_folder(name), DTYPES[dtype], usable_device(device)))

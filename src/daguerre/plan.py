@@ -88,14 +88,18 @@ def make_plan(
     max_tokens: int,
     heal: bool | None,
 ) -> Plan:
-    """Check a request and lay it out; `suffix` None is a completion. InputError or UnsupportedError, in one line."""
-    infilling = suffix is not None
+    """Check a request and lay it out; a `suffix` of None or of no text is a completion.
+
+    InputError or UnsupportedError, in one line.
+    """
     _check_budget(decode, max_tokens)
     decode.check_model(config)
+    before = _ids(prefix, tokenizer, config)
+    after = [] if suffix is None else _ids(suffix, tokenizer, config)
+    infilling = bool(after)
     decode.span_size(config, max_tokens, infilling)
-    if suffix is not None:
+    if infilling:
         heal = _check_infilling(config, decode, max_tokens, heal)
-    before, after = _ids(prefix, tokenizer, config), _ids(suffix or "", tokenizer, config)
     total = 1 + len(before) + len(after) + max_tokens
     if total > config.max_positions:
         raise InputError(

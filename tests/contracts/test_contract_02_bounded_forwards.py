@@ -9,18 +9,20 @@ import pytest
 from daguerre.model import Model
 from daguerre.plan import make_plan
 from daguerre.sampling.decode import Decode
+from daguerre.sampling.policies import POLICIES
 
-POLICIES: list[dict[str, Any]] = [
-    {"policy": "threshold", "threshold": 0.5},
-    {"policy": "threshold", "threshold": 1.0},
-    {"policy": "confidence", "steps": 3},
-    {"policy": "confidence"},
-    {"policy": "random", "steps": 3},
+VALUES: dict[str, list[Any]] = {"threshold": [0.5, 1.0], "steps": [3]}
+"""Values of each option that a policy may read."""
+
+CHOICES: list[dict[str, Any]] = [
+    {"policy": name, **options}
+    for name, kind in POLICIES.items()
+    for options in [{}, *({option: value} for option in kind.options for value in VALUES[option])]
 ]
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "block"])
-@pytest.mark.parametrize("options", POLICIES)
+@pytest.mark.parametrize("options", CHOICES)
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
 def test_forwards_stay_within_the_plans_bound(
     models: dict[str, Model], name: str, options: dict[str, Any], temperature: float, monkeypatch: pytest.MonkeyPatch
@@ -44,7 +46,7 @@ def test_forwards_stay_within_the_plans_bound(
 
 
 @pytest.mark.parametrize("name", ["causal", "full"])
-@pytest.mark.parametrize("options", POLICIES)
+@pytest.mark.parametrize("options", CHOICES)
 def test_an_infilled_gap_has_nothing_open_at_the_bound(
     models: dict[str, Model], name: str, options: dict[str, Any]
 ) -> None:

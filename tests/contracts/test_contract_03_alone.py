@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
+import pytest
 import torch
+import torch.nn.functional as F
 
 from daguerre.model import Model
+from daguerre.models.backbone import Backbone
+from daguerre.models.layout import SETTLED, Layout, Rows
 from daguerre.result import Result
 
 PROMPT = "def area(w, h):\n    return "
+LARGE = {"width": 256, "mlp_width": 704}
+"""Wide enough for torch to share a product between threads."""
 
 
 def ids(result: Result) -> list[int]:
@@ -35,11 +44,88 @@ def test_threads_running_side_by_side_change_nothing(models: dict[str, Model]) -
         assert list(pool.map(one, jobs)) == alone
 
 
-def test_the_number_of_threads_of_a_product_changes_no_token(causal: Model) -> None:
-    one = ids(causal.generate(PROMPT, 24, temperature=1.0, threshold=0.5))
-    torch.set_num_threads(2)
-    try:
-        two = ids(causal.generate(PROMPT, 24, temperature=1.0, threshold=0.5))
-    finally:
-        torch.set_num_threads(1)
-    assert one == two
+@contextmanager
+def threads(num: int) -> Iterator[None]:
+    """`num` threads for a product, if it is large enough."""
+    torch.set_num_threads(num)
+    assert torch.get_num_threads() == num
+    yield
+    torch.set_num_threads(1)
+
+
+def test_the_number_of_threads_of_a_product_changes_no_token(make_model: Any) -> None:
+    model = make_model(**LARGE)
+    results = []
+    for num in (1, 2):
+        with threads(num):
+            results.append(ids(model.generate(PROMPT * 10, 24, temperature=1.0, threshold=0.5)))
+    assert results[0] == results[1]
+
+
+def layout(num_rows: int, num_open: int, batch: int) -> Layout:
+    """Settled rows, then one open span."""
+    position = torch.arange(num_rows).expand(batch, -1)
+    span = torch.where(torch.arange(num_rows) < num_rows - num_open, SETTLED, 0).expand(batch, -1)
+    return Layout(Rows.make(position, span), num_rows - num_open, plain=True)
+
+
+Backbones = dict[torch.dtype, Backbone]
+
+
+@pytest.fixture(scope="module")
+def backbones(make_model: Any) -> Backbones:
+    return {dtype: make_model(**LARGE).backbone.to(dtype) for dtype in (torch.float32, torch.bfloat16)}
+
+
+def logits(backbone: Backbone, tokens: torch.Tensor, num_open: int) -> torch.Tensor:
+    """Finite logits (B, R, V') of a forward without a cache."""
+    with torch.inference_mode():
+        out = backbone.logits(backbone(tokens, layout(tokens.shape[1], num_open, len(tokens))))
+    return out[..., backbone.config.num_reserved :]
+
+
+def draw(batch: int, num_rows: int) -> torch.Tensor:
+    return torch.randint(16, 2048, (batch, num_rows), generator=torch.Generator().manual_seed(num_rows))
+
+
+def check_equal(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> None:
+    """Bit for bit in bfloat16; in float32 within 1e-5, with the same most likely tokens."""
+    assert one.std() > 1
+    if dtype == torch.bfloat16:
+        assert torch.equal(one, other)
+    else:
+        assert (one - other).abs().max() <= 1e-5
+        assert torch.equal(one.argmax(-1), other.argmax(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize("num_open", [0, 16])
+@pytest.mark.parametrize("num_rows", [17, 64, 200])
+def test_a_row_of_a_batch_has_the_logits_it_has_alone(
+    backbones: Backbones, dtype: torch.dtype, num_rows: int, num_open: int, num_threads: int
+) -> None:
+    tokens = draw(4, num_rows)
+    with threads(num_threads):
+        together = logits(backbones[dtype], tokens, num_open)
+        alone = torch.cat([logits(backbones[dtype], row[None], num_open) for row in tokens])
+    check_equal(together, alone, dtype)
+
+
+def test_a_product_in_bfloat16_has_the_same_bits_for_any_number_of_rows() -> None:
+    random = torch.Generator().manual_seed(0)
+    weight = (torch.randn(1408, 256, generator=random) / 16).bfloat16()
+    rows = torch.randn(1024, 256, generator=random).bfloat16()
+    whole = F.linear(rows, weight)
+    for num in (1, 7, 16, 65, 300):
+        assert torch.equal(F.linear(rows[:num], weight), whole[:num])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_rows", [17, 64, 200])
+def test_one_thread_and_two_give_the_same_logits(backbones: Backbones, dtype: torch.dtype, num_rows: int) -> None:
+    tokens = draw(1, num_rows)
+    one = logits(backbones[dtype], tokens, 16)
+    with threads(2):
+        two = logits(backbones[dtype], tokens, 16)
+    check_equal(one, two, dtype)

@@ -25,11 +25,3 @@ def test_ar_continues_its_own_text_with_the_same_tokens(causal: Model) -> None:
         given = prompt + whole[:cut]
         rest = causal.generate(given, 20 - cut, mode="ar", temperature=1.0, heal=False, seed=3, cache="none")
         assert [t.id for t in rest.tokens] == whole[cut:]
-
-
-def test_ar_ignores_the_policy_and_its_steps(causal: Model) -> None:
-    texts = {
-        causal.generate(PROMPT, 16, mode="ar", temperature=1.0, policy=policy).text
-        for policy in ("threshold", "confidence", "random")
-    }
-    assert len(texts) == 1

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from daguerre.canvas import Canvas
 from daguerre.model import Model
@@ -30,7 +31,9 @@ def both(model: Model, canvases: list[Canvas]) -> float:
 @pytest.mark.parametrize("options", MODES)
 def test_generating_with_a_cache_equals_generating_without(causal: Model, options: dict[str, Any]) -> None:
     for temperature in (0.0, 1.0):
-        shared: dict[str, Any] = {"temperature": temperature, "threshold": 0.5, "seed": 1, **options}
+        shared: dict[str, Any] = {"temperature": temperature, "seed": 1, **options}
+        if options["mode"] != "ar":
+            shared["threshold"] = 0.5
         fast, slow = (causal.generate(PROMPT, 30, cache=cache, **shared) for cache in ("auto", "none"))
         assert [t.id for t in fast.tokens] == [t.id for t in slow.tokens]
         assert [t.step for t in fast.tokens] == [t.step for t in slow.tokens]
@@ -52,6 +55,19 @@ def test_logits_agree_along_an_infilling(models: dict[str, Model], name: str) ->
     result = model.infill(PROMPT, " * h\n\nprint(area(2, 3))\n", 20, threshold=0.4)
     canvases = [c for c in result.trace.replay() if c.asked().size]
     assert both(model, canvases) < 1e-4
+
+
+def test_in_bfloat16_logits_agree_to_the_last_bits(make_model: Any) -> None:
+    """Products are bit-equal for any number of rows; SDPA's sums over keys depend on how many keys it is given.
+
+    Measured: 0.5% of the largest logit here, and 0.8% with the default model: one last bit of bfloat16.
+    """
+    model = make_model(width=256, mlp_width=704)
+    result = model.generate(PROMPT * 4, 40, threshold=0.4, temperature=1.0)
+    canvases = [c for c in (result.trace.canvas, *result.trace.replay()) if c.asked().size]
+    model.backbone.to(torch.bfloat16)
+    answers = [model.denoiser.session(c, "none").logits(c, c.asked()) for c in canvases]
+    assert both(model, canvases) < max(answer.max() for answer in answers) / 64
 
 
 def test_several_gaps_agree_and_are_settled_once(causal: Model) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.decode import Decode
+from daguerre.sampling.policies import POLICIES
 
 
 @pytest.mark.parametrize(
@@ -59,6 +62,13 @@ def test_a_shifted_model_with_block_context_is_refused(make_model: Any) -> None:
         ({"policy": "random", "threshold": 0.5}, "threshold has no part in policy 'random'"),
         ({"steps": 4}, "steps has no part in policy 'threshold'"),
         ({"mode": "ar", "block_size": 4}, "block_size has no part in mode 'ar'"),
+        ({"mode": "full", "block_size": 4}, "block_size has no part in mode 'full'"),
+        ({"mode": "ar", "policy": "random"}, "policy has no part in mode 'ar'"),
+        ({"mode": "ar", "threshold": 0.3}, "threshold has no part in mode 'ar'"),
+        ({"mode": "ar", "steps": 2}, "steps has no part in mode 'ar'"),
+        ({"mode": ["ar"]}, "unknown mode"),
+        ({"policy": []}, "unknown policy"),
+        ({"temprature": 1.0}, "unknown option 'temprature': did you mean 'temperature'"),
         ({"temperature": -1.0}, "temperature must be"),
         ({"temperature": float("nan")}, "temperature must be"),
         ({"temperature": "hot"}, "temperature must be a number"),
@@ -87,14 +97,39 @@ def test_a_wrong_option_says_what_to_do(options: dict[str, Any], message: str) -
 
 
 def test_an_unknown_option_gets_the_nearest_name(causal: Model) -> None:
-    with pytest.raises(InputError, match="unknown option 'temprature': did you mean 'temperature'"):
-        causal.generate("x", 8, temprature=1.0)
+    for decode in (None, Decode(seed=1)):
+        with pytest.raises(InputError, match="unknown option 'temprature': did you mean 'temperature'"):
+            causal.generate("x", 8, decode, temprature=1.0)
+    with pytest.raises(InputError, match="by name"):
+        Decode("ar")  # type: ignore[misc]
+
+
+def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar() -> None:
+    values: dict[str, Any] = {"threshold": 0.5, "steps": 2}
+    for option in {option for kind in POLICIES.values() for option in kind.options}:
+        for name, kind in POLICIES.items():
+            given = {"policy": name, option: values[option]}
+            if option in kind.options:
+                assert getattr(Decode(**given), option) == values[option]
+            else:
+                with pytest.raises(InputError, match=f"{option} has no part in policy '{name}'"):
+                    Decode(**given)
+        with pytest.raises(InputError, match=f"{option} has no part in mode 'ar'"):
+            Decode(mode="ar", **{option: values[option]})
+
+
+def test_options_that_are_as_by_default_are_no_conflict() -> None:
+    assert Decode(mode="ar", policy="threshold", threshold=0.9, steps=None) == Decode(mode="ar")
+
+
+def test_a_frozen_decode_is_copied_with_changes() -> None:
+    assert dataclasses.replace(Decode(mode="ar"), seed=4) == Decode(mode="ar", seed=4)
+    assert copy.deepcopy(Decode(stop="x")) == Decode(stop=["x"])
 
 
 def test_more_steps_than_positions_are_refused(causal: Model) -> None:
-    for options in ({"block_size": 4}, {"mode": "ar"}):
-        with pytest.raises(InputError, match="steps=5 is more than"):
-            causal.generate("x", 8, policy="confidence", steps=5, **options)
+    with pytest.raises(InputError, match="steps=5 is more than"):
+        causal.generate("x", 8, policy="confidence", steps=5, block_size=4)
 
 
 def test_steps_of_an_infilling_are_those_of_the_whole_gap(causal: Model) -> None:

@@ -70,6 +70,7 @@ def test_a_bound_on_all_windows_is_what_was_scored(causal: Model, documents: lis
     assert 0 < figure.stderr <= alone.stderr
     assert figure.ratio == pytest.approx(figure.value / exact.value)
     assert alone.value == pytest.approx(figure.value)
+    assert alone.direct == figure.direct == pytest.approx(figure.value)
     assert alone.ratio is None
 
 
@@ -84,6 +85,14 @@ def test_a_bound_on_some_windows_stands_for_all_of_them(causal: Model, documents
     assert some.num_windows == everything.num_windows > 40
     assert abs(some.value - everything.value) < 4 * np.hypot(some.stderr, everything.stderr)
     assert everything.stderr < some.stderr < 0.1 * some.value
+    windows = make_windows(many, causal.tokenizer, 256)
+    scored = {i: windows[i] for i in spread(len(windows), 20)}
+    nats = [
+        score_tokens(causal.backbone, w.tokens.tolist(), kind="elbo", layout=4, samples=4, seed=(1, i)).value
+        for i, w in enumerate(scored.values())
+    ]
+    num_bytes = sum(window.num_bytes.sum() for window in scored.values())
+    assert some.direct == pytest.approx(sum(nats) / np.log(2) / num_bytes)
     assert some.by_position[0] == pytest.approx(everything.by_position[0], rel=0.2)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -13,10 +14,11 @@ from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.documents import read_documents
 from daguerre.evals.frozen import Document
 from daguerre.evals.harness import QUICK, TASKS, Limits, evaluate
-from daguerre.evals.report import markdown, write_json, write_markdown
+from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 
+SHORT = Document("p", "1", "", "a", "", "x = 1\n")
 LIMITS = Limits(layouts=("ar", 4, "full"), bound_windows=2, lines=2, prompts=2)
 
 
@@ -32,7 +34,8 @@ def report(causal: Model, documents: list[Document]) -> dict[str, Any]:
 
 
 def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], causal: Model) -> None:
-    assert set(report) == {"model", "data", "machine", "settings", "seconds", *TASKS}
+    assert set(report) == {"model", "data", "machine", "settings", "seconds", "skipped", *TASKS}
+    assert report["skipped"] == report["data"]["skipped"] == {}
     assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full"]
     assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", "copy", "ar"}
     assert len(report["infill"]["examples"]) == 2
@@ -61,6 +64,8 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert text == markdown(report)
     assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
     assert "## Line infilling" in text
+    assert "first line exact, %" in text
+    assert "seconds a line" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
 
 
@@ -82,7 +87,8 @@ def test_a_model_is_asked_what_its_context_allows(
     report = evaluate(models[name], documents, limits=Limits(bound_windows=2, lines=1))
 
     assert tasks == set(report) & set(TASKS)
-    assert markdown(report)
+    assert set(report["skipped"]) == set(TASKS) - tasks
+    assert "Not measured: draft, because drafts are for models with causal context" in markdown(report)
 
 
 def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: list[Document]) -> None:
@@ -91,7 +97,27 @@ def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: lis
     with pytest.raises(InputError, match="did you mean 'infill'"):
         evaluate(models["causal"], documents, what=["infil"])
     with pytest.raises(DataError, match="no document has"):
-        evaluate(models["causal"], [Document("p", "1", "", "a", "", "x = 1\n")], what=["draft"])
+        evaluate(models["causal"], [SHORT], what=["bits", "draft"], progress=no_work)
+    with pytest.raises(DataError, match="no text to score"):
+        evaluate(models["causal"], [Document("p", "1", "", "a", "", "")], what=["bits"], progress=no_work)
+    with pytest.raises(InputError, match="samples must be 2 or more, not 1"):
+        Limits(samples=1)
+
+
+def no_work(what: str, done: int, total: int) -> None:
+    raise AssertionError("measured before all was checked")
+
+
+def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents: list[Document]) -> None:
+    report = evaluate(causal, [SHORT], limits=LIMITS)
+
+    assert "bits" in report
+    assert set(report["skipped"]) == {"infill", "draft"}
+    text = markdown(report)
+    assert "Not measured: infill, because no line to infill" in text
+    assert "Not measured: draft, because no document has 256 tokens" in text
+    no_lines = evaluate(causal, documents, limits=dataclasses.replace(LIMITS, lines=0))
+    assert set(no_lines["skipped"]) == {"infill"}
 
 
 def test_progress_names_the_task(causal: Model, documents: list[Document]) -> None:
@@ -108,20 +134,67 @@ def test_a_folder_is_read_as_documents(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("y = 2\n")
     (tmp_path / "notes.txt").write_text("not Python")
 
-    first, second = read_documents(tmp_path)
+    for folder in (".git", "__pycache__", "node_modules", "own-venv", "inner/.cache"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "c.py").write_text("z = 3\n")
+    (tmp_path / "own-venv" / "pyvenv.cfg").write_text("")
 
+    (first, second), skipped = read_documents(tmp_path)
+
+    assert skipped == {}
     assert (first.file, second.file) == ("a.py", "inner/b.py")
     assert second.text == "x = 'é'\r\n"
     assert second.sha256 == hashlib.sha256(second.text.encode()).hexdigest()
-    assert [each.text for each in read_documents(tmp_path / "notes.txt")] == ["not Python"]
+    assert [each.text for each in read_documents(tmp_path / "notes.txt")[0]] == ["not Python"]
 
 
-def test_what_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="check the path"):
+def test_a_folder_without_python_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(DataError, match="check the path"):
+            read_documents(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"x = '\xe9'\n", b"# coding: nonesuch\n", b"# coding: hex\n00\n", b"# coding: unicode_escape\n\\ud800\n"],
+)
+def test_what_cannot_be_read_is_skipped_and_named(causal: Model, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(content)
+    with pytest.raises(DataError, match=r"cannot read a\.py"):
         read_documents(tmp_path)
-    (tmp_path / "a.py").write_bytes(b"\xff")
-    with pytest.raises(DataError, match=r"a\.py"):
-        read_documents(tmp_path)
+    (tmp_path / "b.py").write_text("x = 1\n")
+
+    documents, skipped = read_documents(tmp_path)
+
+    assert [each.file for each in documents] == ["b.py"]
+    assert set(skipped) == {"a.py"}
+    report = evaluate(causal, documents, what=["bits"], limits=LIMITS, skipped_files=skipped)
+    assert report["data"]["skipped"] == skipped
+    assert f"Not read: a.py, because {skipped['a.py']}." in markdown(report)
+
+
+def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"# -*- coding: latin-1 -*-\r\nx = '\xe9'\r\n")
+    (tmp_path / "b.py").write_bytes(b"\xef\xbb\xbfy = 1\n")
+
+    (first, second), _ = read_documents(tmp_path)
+
+    assert first.text == "# -*- coding: latin-1 -*-\r\nx = 'é'\r\n"
+    assert first.sha256 == hashlib.sha256(first.text.encode()).hexdigest()
+    assert second.text == "y = 1\n"
+
+
+def test_where_a_report_goes_is_checked_before(report: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.json").mkdir()
+    for path, word in (("report.md", ".json"), ("report", ".json"), ("file/r.json", "folder"), ("folder.json", "file")):
+        with pytest.raises(InputError, match=word):
+            check_path(tmp_path / path)
+    new = tmp_path / "new" / "inner" / "report.json"
+    check_path(new)
+    assert not new.parent.exists()
+    write_report(report, new)
+    assert sorted(path.name for path in new.parent.iterdir()) == ["report.json", "report.md"]
 
 
 def test_quick_limits_are_smaller() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from daguerre.evals.frozen import Document
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
-from daguerre.evals.lines import Example, make_examples
+from daguerre.evals.lines import MissingLine, make_examples
 from daguerre.model import Model
 
 SOURCE = """\
@@ -25,18 +25,18 @@ def border(width, height):
 
 
 @pytest.fixture(scope="module")
-def examples() -> list[Example]:
+def examples() -> list[MissingLine]:
     document = Document("p", "1", "MIT", "a.py", hashlib.sha256(SOURCE.encode()).hexdigest(), SOURCE)
     return make_examples([document], 100)
 
 
-def oracle(examples: list[Example]):
+def oracle(examples: list[MissingLine]):
     """Knows the lines, but not their indentation."""
     lines = {example.prefix: example.line.strip() for example in examples}
     return lambda prefix, suffix, length: lines[prefix]
 
 
-def test_the_truth_is_exact_whatever_its_indentation(examples: list[Example]) -> None:
+def test_the_truth_is_exact_whatever_its_indentation(examples: list[MissingLine]) -> None:
     result = line_infilling(examples, {"oracle": oracle(examples), "copy": copy_nearest}, len, lengths=["unknown"])
 
     right, copied = result.outcomes
@@ -51,7 +51,7 @@ def test_the_truth_is_exact_whatever_its_indentation(examples: list[Example]) ->
     assert pair.p_value == pytest.approx(2 * 0.5 ** len(examples))
 
 
-def test_lines_as_they_were_parse_in_place(examples: list[Example]) -> None:
+def test_lines_as_they_were_parse_in_place(examples: list[MissingLine]) -> None:
     truth = {example.prefix: example.line for example in examples}
     result = line_infilling(examples, {"truth": lambda prefix, suffix, length: truth[prefix]}, len)
 
@@ -59,7 +59,7 @@ def test_lines_as_they_were_parse_in_place(examples: list[Example]) -> None:
     assert result.predictions["known"][0] == {"truth": examples[0].line}
 
 
-def test_more_than_the_line_is_not_exact_but_its_first_line_is(examples: list[Example]) -> None:
+def test_more_than_the_line_is_not_exact_but_its_first_line_is(examples: list[MissingLine]) -> None:
     truth = {example.prefix: example.line for example in examples}
     predictors = {"more": lambda prefix, suffix, length: "\n" + truth[prefix] + "\n    more = 1"}
 
@@ -68,7 +68,7 @@ def test_more_than_the_line_is_not_exact_but_its_first_line_is(examples: list[Ex
     assert (outcome.exact, outcome.exact_line) == (0.0, 1.0)
 
 
-def test_the_length_is_told_only_when_it_is_known(examples: list[Example]) -> None:
+def test_the_length_is_told_only_when_it_is_known(examples: list[MissingLine]) -> None:
     told: list[int | None] = []
 
     def predict(prefix: str, suffix: str, length: int | None) -> str:
@@ -80,7 +80,7 @@ def test_the_length_is_told_only_when_it_is_known(examples: list[Example]) -> No
     assert told == [len(example.line) for example in examples] + [None] * len(examples)
 
 
-def test_progress_is_told(examples: list[Example]) -> None:
+def test_progress_is_told(examples: list[MissingLine]) -> None:
     steps: list[tuple[str, int, int]] = []
 
     line_infilling(examples[:2], {"copy": copy_nearest}, len, progress=lambda *step: steps.append(step))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -152,31 +153,63 @@ def test_a_damaged_folder_is_refused_in_one_line(folder: Path, damage: Callable[
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("moment", range(3))
+@pytest.fixture
+def newer(make_model: Callable[..., Model]) -> Model:
+    """Other weights, and a vocabulary of the same size with two tokens exchanged."""
+    model = make_model(seed=1)
+    values = json.loads(model.tokenizer.to_bytes())
+    words = values["model"]["vocab"]
+    one, other = (next(word for word, index in words.items() if index == place) for place in (2000, 2001))
+    words[one], words[other] = words[other], words[one]
+    return Model(model.backbone, Tokenizer(json.dumps(values)))
+
+
+def interrupt_rename(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Path.replace raises KeyboardInterrupt at its call number `at`, instead of renaming."""
+    rename, left = Path.replace, iter(range(at))
+
+    def replace(path: Path, target: Path) -> Path:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+
+
+@pytest.mark.parametrize("moment", range(4))
 def test_an_interrupted_save_leaves_one_whole_model(
-    folder: Path, causal: Model, make_model: Callable[..., Model], moment: int, monkeypatch: pytest.MonkeyPatch
+    folder: Path, causal: Model, newer: Model, moment: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped while writing, between its renames, or after: the old model or the new loads, never a mixture."""
-    newer = make_model(seed=1)
-    rename, done = Path.replace, 0
+    with monkeypatch.context() as patch:
+        interrupt_rename(patch, moment)
+        with pytest.raises(KeyboardInterrupt) if moment < 3 else nullcontext():
+            save_model(folder, newer.backbone, newer.tokenizer, torch.float32)
+    assert_is(folder, causal if moment == 0 else newer)
 
-    def interrupted(self: Path, target: Path) -> Path:
-        nonlocal done
-        if "config" in self.name or "model" in self.name:
-            if done == moment:
-                raise KeyboardInterrupt
-            done += 1
-        return rename(self, target)
 
-    monkeypatch.setattr(Path, "replace", interrupted)
-    if moment < 2:
+@pytest.mark.parametrize("moment", [1, 2])
+def test_a_save_after_an_interrupted_one_does_not_lose_its_model(
+    folder: Path, causal: Model, newer: Model, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        interrupt_rename(patch, moment)
         with pytest.raises(KeyboardInterrupt):
             save_model(folder, newer.backbone, newer.tokenizer, torch.float32)
-    else:
-        save_model(folder, newer.backbone, newer.tokenizer, torch.float32)
-    want = causal if moment == 0 else newer
-    backbone, _ = load_model(folder)
-    assert torch.equal(backbone.embedding.weight, want.backbone.embedding.weight)
+    with monkeypatch.context() as patch:
+        interrupt_rename(patch, 3 - moment)  # after the first save's last renames, before the second's first
+        with pytest.raises(KeyboardInterrupt):
+            save_model(folder, causal.backbone, causal.tokenizer, torch.float32)
+    assert_is(folder, newer)
+    save_model(folder, causal.backbone, causal.tokenizer, torch.float32)
+    assert_is(folder, causal)
+    assert not list(folder.glob("*.tmp"))
+
+
+def assert_is(folder: Path, model: Model) -> None:
+    backbone, tokenizer = load_model(folder)
+    assert torch.equal(backbone.embedding.weight, model.backbone.embedding.weight)
+    assert tokenizer == model.tokenizer
 
 
 def test_saving_refuses_a_tokenizer_of_another_vocabulary(causal: Model, tmp_path: Path) -> None:

@@ -74,10 +74,6 @@ def test_random_text_comes_back_whole(tokenizer: Tokenizer) -> None:
         assert not tokenizer.special_ids.intersection(ids)
 
 
-def test_a_batch_is_encoded_as_its_texts_are(tokenizer: Tokenizer) -> None:
-    assert tokenizer.encode_batch(TEXTS) == [tokenizer.encode(text) for text in TEXTS]
-
-
 def test_special_tokens_have_ids_0_to_15_and_stand_for_no_bytes(tokenizer: Tokenizer) -> None:
     ids = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.mask_id, tokenizer.null_id]
     assert ids == [0, 1, 2, 3, 4]
@@ -106,10 +102,9 @@ def test_half_a_character_decodes_to_the_replacement_character(tokenizer: Tokeni
     assert tokenizer.decode_bytes(ids[:-1]) == "\U0010ffff".encode()[:-1]
 
 
-@pytest.mark.parametrize("encode", [Tokenizer.encode, lambda tokenizer, text: tokenizer.encode_batch(["ok", text])])
-def test_a_lone_surrogate_is_refused_with_its_place(tokenizer: Tokenizer, encode) -> None:
+def test_a_lone_surrogate_is_refused_with_its_place(tokenizer: Tokenizer) -> None:
     with pytest.raises(InputError, match=r"lone surrogate, '\\ud800', at character 2"):
-        encode(tokenizer, "ab\ud800")
+        tokenizer.encode("ab\ud800")
 
 
 @pytest.mark.parametrize("token", [-1, 8192])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pytest
 
+from daguerre import heldout
 from daguerre.errors import DataError, InputError
-from daguerre.evals import frozen
 from daguerre.models.tokenizer import SPECIALS, Tokenizer
 from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest
 from daguerre.train.corpus.collect import Summary, collect_python
-from daguerre.train.corpus.dedup import NearIndex, signature
+from daguerre.train.corpus.dedup import NUM_PERM, NearIndex, best_bands, signature
 from daguerre.train.corpus.document import Document
 from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.selection import cap_packages
@@ -74,6 +75,21 @@ def test_a_signature_is_the_same_in_every_process() -> None:
     assert signature("").shape == signature("a b").shape == (64,)
 
 
+def test_a_bad_band_size_costs_more_than_the_one_chosen() -> None:
+    assert best_bands(0.75) == (7, 9)
+    assert best_bands(0.5)[1] < best_bands(0.75)[1] < best_bands(0.9)[1]
+    assert all(rows * bands <= NUM_PERM for bands, rows in map(best_bands, (0.01, 0.5, 0.75, 1.0)))
+
+
+def test_signatures_agree_in_about_the_share_that_the_sets_have_in_common() -> None:
+    words = [f"word{i}" for i in range(12_000)]
+    for common in (10_000, 8_000, 4_000):
+        one, other = words[:10_000], words[10_000 - common : 20_000 - common]
+        share = len(set(one) & set(other)) / len(set(one) | set(other))
+        agree = np.mean(signature(" ".join(one)) == signature(" ".join(other)))
+        assert abs(agree - share) < 0.2
+
+
 def documents(package: str, count: int, size: int, spdx: str = "MIT") -> list[Document]:
     return [Document(package, "1", spdx, f"{i}.py", f"{package}{i:03}", size, "") for i in range(count)]
 
@@ -128,6 +144,45 @@ def test_a_corpus_is_split_by_package_and_accounted_for(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "report.json").read_text())["dropped"] == summary.dropped
 
 
+def test_no_training_file_is_a_copy_of_the_frozen_sample_even_without_a_held_out_package(tmp_path: Path) -> None:
+    one, other = [document.text for document in heldout.load_frozen() if len(document.text) > 5000][:2]
+    own = tmp_path / "app"
+    own.mkdir()
+    files = {
+        "copy.py": one,
+        "near.py": other + "x = 1\n",
+        "crlf.py": one.replace("\n", "\r\n"),
+        "new.py": module_text("n"),
+    }
+    for name, text in files.items():
+        (own / name).write_bytes(text.encode())
+    summary = collect(tmp_path / "out", own)
+    assert [line["file"] for line in manifest(tmp_path / "out")] == ["new.py"]
+    assert summary.dropped == {"duplicate of a held-out file": 2, "near duplicate of a held-out file": 1}
+
+
+def test_a_held_out_packages_own_copy_of_the_frozen_sample_stays_in_its_split(tmp_path: Path) -> None:
+    document = next(document for document in heldout.load_frozen() if document.package == "requests")
+    install(tmp_path / "site", "requests", {document.file: document.text})
+    install(tmp_path / "site", "alpha", {"alpha/copy.py": document.text, "alpha/new.py": module_text("new")})
+    summary = collect(tmp_path / "out", tmp_path / "site")
+    assert {(line["file"], line["split"]) for line in manifest(tmp_path / "out")} == {
+        (document.file, "test"), ("alpha/new.py", "train"),
+    }  # fmt: skip
+    assert summary.dropped == {"duplicate of a held-out file": 1}
+
+
+def test_folders_of_one_name_are_all_kept_and_none_is_held_out_or_hides_a_package(tmp_path: Path) -> None:
+    install(tmp_path / "site", "alpha", {"alpha/m.py": module_text("installed")})
+    folders = [tmp_path / name for name in ("a/src", "b/src", "c/Flask", "d/alpha")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "m.py").write_text(module_text(f"of_{folder.parent.name}"))
+    summary = collect(tmp_path / "out", *folders, tmp_path / "site")
+    assert {line["package"] for line in manifest(tmp_path / "out")} == {"src", "src-2", "Flask-2", "alpha", "alpha-2"}
+    assert summary.documents["train"] == 5
+
+
 def test_the_manifest_names_the_documents_in_the_order_of_the_shards(tmp_path: Path) -> None:
     install(tmp_path / "site", "alpha", {f"alpha/m{i}.py": module_text(f"m{i}") for i in range(5)})
     summary = collect(tmp_path / "out", tmp_path / "site")
@@ -139,10 +194,11 @@ def test_the_manifest_names_the_documents_in_the_order_of_the_shards(tmp_path: P
     assert summary.tokens["train"] == shard.num_tokens
 
 
-def test_bad_files_are_counted_and_never_fatal(tmp_path: Path) -> None:
+def test_bad_files_are_counted_listed_and_never_fatal(tmp_path: Path) -> None:
     files = {
         "a/good.py": module_text("good"),
         "a/latin.py": b"x = '\xe9'\n" * 40,
+        "a/python2.py": "print 'a line of an older language'\n" * 20,
         "a/nul.py": b"x = 1\x00\n" * 40,
         "a/huge.py": "# comment line\n" * 100_000,
         "a/_vendor/b.py": module_text("vendored"),
@@ -156,6 +212,11 @@ def test_bad_files_are_counted_and_never_fatal(tmp_path: Path) -> None:
     assert summary.documents["train"] == 1
     assert summary.dropped == {
         "does not decode": 1, "data": 1, "too large": 1, "vendored": 1, "tiny": 1, "unreadable": 1,
+        "does not parse": 1,
+    }  # fmt: skip
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["bad_files"]["a"] == {
+        "a/absent.py": "unreadable", "a/latin.py": "does not decode", "a/python2.py": "does not parse",
     }  # fmt: skip
 
 
@@ -296,7 +357,7 @@ def test_the_standard_library_is_found_without_its_tests() -> None:
 
 
 def test_the_frozen_sample_is_the_published_one() -> None:
-    sample = frozen.load_frozen()
+    sample = heldout.load_frozen()
     splits = heldout_splits()
     assert {splits[document.package] for document in sample} == {"test"}
     assert 1_000_000 <= sum(len(document.text.encode()) for document in sample) <= 2_000_000
@@ -306,14 +367,14 @@ def test_the_frozen_sample_is_the_published_one() -> None:
 
 def test_an_altered_sample_is_refused() -> None:
     with pytest.raises(DataError, match="reinstall"):
-        frozen.parse_sample('{"text": ""}\n', frozen.SAMPLE_SHA256)
+        heldout.parse_sample('{"text": ""}\n', heldout.SAMPLE_SHA256)
 
 
 @pytest.mark.parametrize(("name", "smallest"), [("2k", 2.85), ("8k", 3.5)])
 def test_the_vocabularies_are_compact_on_held_out_files(name: str, smallest: float) -> None:
     tokenizer = Tokenizer.default(name)
-    texts = [document.text for document in frozen.load_frozen()][::5]
-    tokens = sum(map(len, tokenizer.encode_batch(texts)))
+    texts = [document.text for document in heldout.load_frozen()][::5]
+    tokens = sum(len(tokenizer.encode(text)) for text in texts)
     assert sum(len(text.encode()) for text in texts) / tokens >= smallest
 
 

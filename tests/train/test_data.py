@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from daguerre.errors import DataError, InputError
+from daguerre.errors import DataError, InputError, TrainingError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.data import (
     GOLDEN,
@@ -288,8 +289,6 @@ def test_an_empty_corpus_says_how_to_make_one(tmp_path: Path, tokenizer: Tokeniz
         maker.make(0, 1, 64)
 
 
-# Forking is what is tested; from 3.12 on Python warns of it in a process with threads.
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_loaders_make_the_same_batches_and_leave_ctrl_c_to_the_run(maker: MicroBatches) -> None:
     stages = [Stage(until=0.5, length=64, sequences=3, micro_batches=2)] * 2
     stages.append(Stage(until=1.0, length=96, sequences=2, micro_batches=2))
@@ -302,6 +301,18 @@ def test_loaders_make_the_same_batches_and_leave_ctrl_c_to_the_run(maker: MicroB
                 os.kill(process, signal.SIGINT)
     here = [maker.make(2 * s + i, stage.sequences, stage.length) for s, stage in enumerate(stages) for i in range(2)]
     assert all(equal(a, b) for a, b in zip(taken, here, strict=True))
+
+
+def test_a_killed_loader_is_an_error_that_says_what_to_do(maker: MicroBatches) -> None:
+    stage = Stage(until=1.0, length=64, sequences=1, micro_batches=1)
+    with Feed(maker, loaders=1) as feed:
+        list(feed.take(0, stage))
+        assert feed.pool is not None
+        for process in feed.pool._processes:
+            os.kill(process, signal.SIGKILL)
+        batches = chain.from_iterable(feed.take(index, stage) for index in range(1, 20))
+        with pytest.raises(TrainingError, match="set loaders lower"):
+            list(batches)
 
 
 def test_a_source_needs_no_cuts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,16 @@ def test_the_folder_says_how_it_was_made(corpus: Path, tokenizer: Tokenizer) -> 
 def test_an_empty_split_opens(corpus: Path) -> None:
     shard = Shard.open(corpus, "test")
     assert (shard.num_tokens, shard.num_documents, shard.num_bytes) == (0, 0, 0)
+
+
+def test_another_process_maps_a_shard_and_gets_no_copy_of_its_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    write_shards(tmp_path, {"train": ["x = 1\n" * 2000]}, tokenizer)
+    shard = Shard.open(tmp_path, "train")
+    pickled = pickle.dumps(shard)
+    again = pickle.loads(pickled)
+    assert len(pickled) < 1000 < shard.tokens.nbytes
+    assert isinstance(again.tokens, np.memmap)
+    assert (again.tokens == shard.tokens).all()
 
 
 def test_another_tokenizer_is_refused(corpus: Path, tokenizer: Tokenizer) -> None:
@@ -130,7 +141,7 @@ def test_a_folder_of_one_file_trains_on_it(tmp_path: Path, tokenizer: Tokenizer)
 def test_a_folder_without_usable_files_is_refused_with_the_reasons(tmp_path: Path, tokenizer: Tokenizer) -> None:
     (tmp_path / "broken.py").write_text("def f(:\n" * 40)
     (tmp_path / "small.py").write_text("x = 1\n")
-    with pytest.raises(DataError, match="no file left: 2 seen, 1 does not parse, 1 tiny"):
+    with pytest.raises(DataError, match=r"no file left: 2 seen, 1 does not parse, 1 tiny; pass --data with a folder"):
         shards_from_folder(tmp_path, tmp_path / "out", tokenizer)
     with pytest.raises(DataError, match="not a folder"):
         shards_from_folder(tmp_path / "absent", tmp_path / "out", tokenizer)

@@ -377,6 +377,16 @@ def test_a_full_disk_stops_the_run_with_one_error_and_it_can_go_on(
     assert_same_run(out, reference)
 
 
+def test_a_run_whose_folder_is_taken_away_stops_with_one_error(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Trainer(RECIPE, tmp_path / "run", corpus, quiet=True)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"cannot be written.*No such file") as caught:
+        made.run()
+    assert "\n" not in str(caught.value)
+
+
 def test_data_of_another_tokenizer_is_an_error_before_anything_is_written(tmp_path: Path) -> None:
     corpus, out = tmp_path / "corpus", tmp_path / "run"
     write_shards(corpus, {"train": ["x = 1\n"], "val": []}, Tokenizer.default("8k"))
@@ -455,6 +465,18 @@ def test_without_matplotlib_training_works_and_says_once_how_to_get_pictures(
     monkeypatch.setattr(report, "draw_curves", missing)
     Trainer(replace(RECIPE, steps=4, eval_steps=1), tmp_path / "run", corpus).run()
     assert capsys.readouterr().err.count("pip install 'daguerre[train]'") == 1
+
+
+def test_without_tensorboard_training_works_and_says_once_how_to_get_it(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    Trainer(replace(RECIPE, steps=4, eval_steps=1), tmp_path / "run", corpus).run()
+    said = capsys.readouterr().err
+    assert said.count("no TensorBoard events: tensorboard is not installed: run `pip install 'daguerre[train]'`") == 1
+    assert "held out at step 4" in said
 
 
 def test_a_run_writes_tensorboard_events_and_a_picture(

@@ -50,6 +50,7 @@ class Bits:
     stderr       of `value` as the figure of those windows: random masks and, where the bound was made on some of them
                  only (`num_scored`), which
     text_stderr  of `value` as the figure of all text like it, `stderr` not included: how documents differ; None for one
+    direct       bits per byte of the windows scored alone; `value` itself where that is all of them
     by_position  `value` for eighths of the context, left to right; None where no window reaches
     ratio        `value` to the exact score's; None where there is none
     samples      draws of masks in each window; 1 for an exact score
@@ -60,6 +61,7 @@ class Bits:
     value: float
     stderr: float
     text_stderr: float | None
+    direct: float
     by_position: tuple[float | None, ...]
     ratio: float | None
     num_windows: int
@@ -248,6 +250,7 @@ def _figure(
         value=float(bits[-1] / num_bytes[-1]),
         stderr=float(variance**0.5 / num_bytes[-1]),
         text_stderr=None if np.isnan(text_stderr) else text_stderr,
+        direct=float(own.bits[:, -1].sum() / own.num_bytes[:, -1].sum()),
         by_position=tuple(float(b / n) if n else None for b, n in zip(bits[:-1], num_bytes[:-1], strict=True)),
         ratio=ratio,
         num_windows=len(whole.document),

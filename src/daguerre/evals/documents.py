@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 from daguerre.errors import DataError
 from daguerre.evals.frozen import Document
 
+NOT_ONES_OWN = frozenset({"__pycache__", "node_modules", "site-packages"})
 
-def read_documents(path: str | os.PathLike[str]) -> list[Document]:
-    """A text file, or the Python files of a folder. DataError when there are none, or one is not UTF-8."""
+
+def read_documents(path: str | os.PathLike[str]) -> tuple[list[Document], dict[str, str]]:
+    """A text file, or the Python files of a folder; and {file that cannot be read: reason}.
+
+    Hidden folders, virtual environments and caches are left out. DataError when nothing can be read.
+    """
     root = Path(path)
-    files = [root] if root.is_file() else sorted(root.rglob("*.py"))
+    files = [root] if root.is_file() else sorted(_python_files(root))
     if not files:
         raise DataError(f"{root} is neither a file nor a folder with Python files: check the path")
-    return [_read(file, root) for file in files]
+    documents, skipped = [], {}
+    for file in files:
+        name = file.name if file == root else file.relative_to(root).as_posix()
+        try:
+            documents.append(_document(root.resolve().name, name, _decode(file.read_bytes())))
+        except (OSError, ValueError, SyntaxError, LookupError) as error:
+            skipped[name] = " ".join(str(error).split())
+    if not documents:
+        name, reason = next(iter(skipped.items()))
+        raise DataError(f"cannot read {name} ({reason}): save it as UTF-8, or declare its encoding in its first line")
+    return documents, skipped
 
 
-def _read(file: Path, root: Path) -> Document:
-    try:
-        content = file.read_bytes()
-        text = content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {file} ({error}): leave it out, or save it as UTF-8") from None
-    name = file.name if file == root else file.relative_to(root).as_posix()
-    return Document(root.name, "", "", name, hashlib.sha256(content).hexdigest(), text)
+def _python_files(root: Path) -> Iterator[Path]:
+    for folder, inner, files in os.walk(root):
+        inner[:] = [name for name in inner if not _is_foreign(Path(folder, name))]
+        yield from (Path(folder, name) for name in files if name.endswith(".py"))
+
+
+def _is_foreign(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in NOT_ONES_OWN or (folder / "pyvenv.cfg").exists()
+
+
+def _decode(content: bytes) -> str:
+    """The text as it stands, line ends and all, in the encoding that PEP 263 gives; a byte order mark is dropped."""
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    return content.decode(encoding)
+
+
+def _document(package: str, name: str, text: str) -> Document:
+    return Document(package, "", "", name, hashlib.sha256(text.encode("utf-8")).hexdigest(), text)

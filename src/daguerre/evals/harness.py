@@ -9,24 +9,27 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
-from daguerre.errors import DataError, UnsupportedError, unknown
+from daguerre.errors import DataError, InputError, UnsupportedError, unknown
 from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte, spread
 from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
-from daguerre.evals.infilling import UNKNOWN_LENGTH, ar_predictor, copy_nearest, infill_predictor, line_infilling
-from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, make_examples
+from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
+from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, MissingLine, make_examples
 from daguerre.evals.machine import machine_facts
+from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
 from daguerre.models.loading import CONFIG, model_folder
 from daguerre.train.monitor import draft_match
 
 PROMPT_TOKENS, DRAFT_TOKENS = 128, 16
 Progress = Callable[[str, int, int], None]
+Measure = Callable[[Progress], Any]
+"""What is left of a task once it is known that model and data allow it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,13 @@ class Limits:
     lines: int = 200
     prompts: int = 64
 
+    def __post_init__(self) -> None:
+        lows = {"exact_windows": 2, "bound_windows": 2, "samples": 2, "lines": 0, "prompts": 2}
+        for name, low in lows.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InputError(f"{name} must be {low} or more, not {value}")
+
 
 DEFAULT = Limits()
 QUICK = Limits(exact_windows=32, bound_windows=8, lines=16, prompts=16)
@@ -57,35 +67,46 @@ def evaluate(
     what: Sequence[str] | None = None,
     limits: Limits = DEFAULT,
     seed: int = 0,
+    skipped_files: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """A report that `json.dumps` takes: figures under the names of TASKS asked for, and what they were measured with.
 
-    model      a Model, or a name that `daguerre.load` takes
-    documents  None: the frozen held-out sample
-    what       names of TASKS; None: all that the model's context allows
-    progress   called as progress(what, done, to do)
+    model          a Model, or a name that `daguerre.load` takes
+    documents      None: the frozen held-out sample
+    what           names of TASKS; None: all that the model's context and the documents allow, the others "skipped"
+    skipped_files  {file that could not be read: reason}, for the report
+    progress       called as progress(what, done, to do)
 
-    UnsupportedError when a task is asked for by name that the model cannot do.
+    Before anything is measured, UnsupportedError or DataError when a task asked for by name is beyond model or data.
     """
     for name in what or ():
         if name not in TASKS:
             raise unknown("task", name, TASKS)
     folder = None if isinstance(model, Model) else str(model)
     subject = model if isinstance(model, Model) else load(model)
-    chosen = tuple(what) if what is not None else _possible(subject)
     texts = load_frozen() if documents is None else list(documents)
+    ready: dict[str, Measure] = {}
+    skipped: dict[str, str] = {}
+    for name in TASKS if what is None else what:
+        try:
+            ready[name] = TASKS[name](subject, texts, limits, seed)
+        except (UnsupportedError, DataError) as error:
+            if what is not None:
+                raise
+            skipped[name] = str(error)
     report: dict[str, Any] = {
         "model": _model_facts(subject, folder),
-        "data": _data_facts(texts, frozen=documents is None),
+        "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
         "machine": machine_facts(subject.backbone.embedding.weight.device),
         "settings": {"seed": seed, **asdict(limits)},
         "seconds": {},
+        "skipped": skipped,
     }
     tell = progress or (lambda name, done, total: None)
-    for name in chosen:
+    for name, measure in ready.items():
         started = time.perf_counter()
-        report[name] = TASKS[name](subject, texts, limits, seed, _prefixed(name, tell))
+        report[name] = measure(_prefixed(name, tell))
         report["seconds"][name] = round(time.perf_counter() - started, 1)
     return report
 
@@ -94,58 +115,67 @@ def _prefixed(name: str, tell: Progress) -> Progress:
     return lambda part, done, total: tell(f"{name}: {part}" if part else name, done, total)
 
 
-def _possible(model: Model) -> tuple[str, ...]:
+def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
+    if not any(document.text for document in documents):
+        raise DataError("there is no text to score: give files that are not empty")
+
+    def measure(tell: Progress) -> Any:
+        figures = bits_per_byte(
+            model.backbone,
+            model.tokenizer,
+            documents,
+            layouts=limits.layouts,
+            exact_windows=limits.exact_windows,
+            bound_windows=limits.bound_windows,
+            samples=limits.samples,
+            seed=seed,
+            progress=tell,
+        )
+        return [asdict(figure) for figure in figures]
+
+    return measure
+
+
+def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
     config = model.config
-    able = {
-        "bits": True,
-        "infill": config.context != "block" and config.null_id is not None,
-        "draft": config.context == "causal" and config.shift,
-    }
-    return tuple(name for name in TASKS if able[name])
-
-
-def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int, tell: Progress) -> Any:
-    figures = bits_per_byte(
-        model.backbone,
-        model.tokenizer,
-        documents,
-        layouts=limits.layouts,
-        exact_windows=limits.exact_windows,
-        bound_windows=limits.bound_windows,
-        samples=limits.samples,
-        seed=seed,
-        progress=tell,
-    )
-    return [asdict(figure) for figure in figures]
-
-
-def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: int, tell: Progress) -> Any:
-    context = model.config.max_positions
-    shown = min(PREFIX_TOKENS, context // 2), min(SUFFIX_TOKENS, context // 4)
+    if config.context == "block" or config.null_id is None:
+        raise UnsupportedError("a model with block context, or without <null>, cannot infill: leave 'infill' out")
+    if not limits.lines:
+        raise DataError("no line is asked for: give a number of lines, or leave 'infill' out")
+    shown = min(PREFIX_TOKENS, config.max_positions // 2), min(SUFFIX_TOKENS, config.max_positions // 4)
     examples = make_examples(documents, limits.lines, seed=seed, shown=shown)
     predictors = {"infill": infill_predictor(model), "copy": copy_nearest}
-    if model.config.context == "causal" and model.config.shift:
+    if config.context == "causal" and config.shift:
         predictors["ar"] = ar_predictor(model)
-    result = line_infilling(examples, predictors, lambda line: len(model.tokenizer.encode(line)), progress=tell)
+
+    def measure(tell: Progress) -> Any:
+        result = line_infilling(examples, predictors, lambda line: len(model.tokenizer.encode(line)), progress=tell)
+        return {
+            "unknown_length": INFILL_TOKENS,
+            "shown_tokens": shown,
+            "outcomes": [asdict(outcome) for outcome in result.outcomes],
+            "comparisons": [asdict(comparison) for comparison in result.comparisons],
+            "examples": [
+                _shown(example, {length: dict(texts[index]) for length, texts in result.predictions.items()})
+                for index, example in enumerate(examples)
+            ],
+        }
+
+    return measure
+
+
+def _shown(example: MissingLine, predictions: dict[str, dict[str, str]]) -> dict[str, Any]:
+    document = example.document
     return {
-        "unknown_length": UNKNOWN_LENGTH,
-        "shown_tokens": shown,
-        "outcomes": [asdict(outcome) for outcome in result.outcomes],
-        "comparisons": [asdict(comparison) for comparison in result.comparisons],
-        "examples": [
-            {
-                "package": example.document.package,
-                "file": example.document.file,
-                "line": example.number + 1,
-                "truth": example.line,
-                "predictions": {length: dict(texts[index]) for length, texts in result.predictions.items()},
-            }
-            for index, example in enumerate(examples)
-        ],
+        "package": document.package,
+        "file": document.file,
+        "line": example.number + 1,
+        "truth": example.line,
+        "predictions": predictions,
     }
 
 
-def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int, tell: Progress) -> Any:
+def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
     """One-shot drafts against the model's own greedy text, after the middle of documents that are long enough."""
     if model.config.context != "causal" or not model.config.shift:
         raise UnsupportedError("drafts are for models with causal context and a shift: leave 'draft' out")
@@ -155,12 +185,15 @@ def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: in
     if not prompts:
         raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave 'draft' out")
     kept = [prompts[index] for index in spread(len(prompts), limits.prompts)]
-    tell("", 0, len(kept))
-    match, accepted = draft_match(
-        model.backbone, torch.tensor(kept, device=model.backbone.embedding.weight.device), DRAFT_TOKENS
-    )
-    tell("", len(kept), len(kept))
-    return {"prompts": len(kept), "match_by_position": match.tolist(), "accepted_a_cycle": accepted}
+
+    def measure(tell: Progress) -> Any:
+        tell("", 0, len(kept))
+        rows = torch.tensor(kept, device=model.backbone.embedding.weight.device)
+        match, accepted = draft_match(model.backbone, rows, DRAFT_TOKENS)
+        tell("", len(kept), len(kept))
+        return {"prompts": len(kept), "match_by_position": match.tolist(), "accepted_a_cycle": accepted}
+
+    return measure
 
 
 TASKS = {"bits": _bits, "infill": _infill, "draft": _draft}
@@ -184,11 +217,12 @@ def _model_facts(model: Model, name: str | None) -> dict[str, Any]:
     }
 
 
-def _data_facts(documents: Sequence[Document], *, frozen: bool) -> dict[str, Any]:
+def _data_facts(documents: Sequence[Document], skipped: Mapping[str, str], *, frozen: bool) -> dict[str, Any]:
     return {
         "name": "frozen held-out sample" if frozen else "given documents",
         "sha256": SAMPLE_SHA256 if frozen else None,
         "documents": len(documents),
         "packages": len({document.package for document in documents}),
         "bytes": sum(len(document.text.encode("utf-8")) for document in documents),
+        "skipped": dict(skipped),
     }

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from daguerre.evals.lines import Example
+from daguerre.evals.lines import MissingLine
 from daguerre.evals.statistics import mcnemar, wilson
+from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model
 
-UNKNOWN_LENGTH = 24
 Length = Literal["known", "unknown"]
 LENGTHS: tuple[Length, ...] = ("known", "unknown")
 
@@ -76,7 +76,7 @@ class Infilling:
     predictions: Mapping[Length, Sequence[Mapping[str, str]]] = field(repr=False)
 
 
-def infill_predictor(model: Model, unknown_length: int = UNKNOWN_LENGTH, **options: Any) -> Predict:
+def infill_predictor(model: Model, unknown_length: int = INFILL_TOKENS, **options: Any) -> Predict:
     """`model.infill`; a line of unknown length gets a gap of `unknown_length` tokens, which nulls may end."""
 
     def predict(prefix: str, suffix: str, length: int | None) -> str:
@@ -87,7 +87,7 @@ def infill_predictor(model: Model, unknown_length: int = UNKNOWN_LENGTH, **optio
     return predict
 
 
-def ar_predictor(model: Model, unknown_length: int = UNKNOWN_LENGTH) -> Predict:
+def ar_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
     """The first line that is not blank of what `model.generate` continues the prefix with, in mode "ar"."""
 
     def predict(prefix: str, suffix: str, length: int | None) -> str:
@@ -109,7 +109,7 @@ def copy_nearest(prefix: str, suffix: str, length: int | None) -> str:
 
 
 def line_infilling(
-    examples: Sequence[Example],
+    examples: Sequence[MissingLine],
     predictors: Mapping[str, Predict],
     count_tokens: Callable[[str], int],
     *,
@@ -144,12 +144,14 @@ def line_infilling(
     return Infilling(tuple(outcomes), tuple(comparisons), predictions)
 
 
-def is_exact(example: Example, prediction: str) -> bool:
+def is_exact(example: MissingLine, prediction: str) -> bool:
     """Whether the prediction is the line, once both are stripped."""
     return prediction.strip() == example.line.strip()
 
 
-def _outcome(method: str, length: Length, examples: Sequence[Example], texts: Sequence[str], seconds: float) -> Outcome:
+def _outcome(
+    method: str, length: Length, examples: Sequence[MissingLine], texts: Sequence[str], seconds: float
+) -> Outcome:
     num = len(examples)
     pairs = list(zip(examples, texts, strict=True))
     exact = sum(is_exact(example, text) for example, text in pairs)
@@ -170,7 +172,7 @@ def _outcome(method: str, length: Length, examples: Sequence[Example], texts: Se
 
 
 def _compare(
-    first: str, other: str, length: Length, examples: Sequence[Example], texts: Sequence[Mapping[str, str]]
+    first: str, other: str, length: Length, examples: Sequence[MissingLine], texts: Sequence[Mapping[str, str]]
 ) -> Comparison:
     num = len(examples)
     right = [(is_exact(e, t[first]), is_exact(e, t[other])) for e, t in zip(examples, texts, strict=True)]

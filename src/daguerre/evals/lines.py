@@ -22,7 +22,7 @@ PREFIX_TOKENS, SUFFIX_TOKENS = 512, 256
 
 
 @dataclass(frozen=True)
-class Example:
+class MissingLine:
     """Line `number` (from 0) of a document, without its break; what is shown around it, and the file around it."""
 
     document: Document
@@ -45,7 +45,7 @@ def make_examples(
     seed: int = 0,
     tokenizer: Tokenizer | None = None,
     shown: tuple[int, int] = (PREFIX_TOKENS, SUFFIX_TOKENS),
-) -> list[Example]:
+) -> list[MissingLine]:
     """At most `limit` lines, as evenly over the documents as they allow, in an order hashed from `seed`.
 
     Whole lines are `shown` around one, as many as fit that many tokens of `tokenizer` before and after it. None: our 2k
@@ -54,7 +54,7 @@ def make_examples(
     counter = tokenizer or Tokenizer.default("2k")
     ordered = sorted(documents, key=lambda document: _order(seed, document.sha256))
     streams = [_examples(document, counter, shown, seed) for document in ordered]
-    out: list[Example] = []
+    out: list[MissingLine] = []
     while streams and len(out) < limit:
         found = [(stream, next(stream, None)) for stream in streams[: limit - len(out)]]
         streams = [s for s, example in found if example is not None] + streams[len(found) :]
@@ -73,7 +73,7 @@ def candidate_lines(text: str) -> list[int]:
     return [i for i, line in enumerate(text.split("\n")) if i not in hidden and _counts(line.strip())]
 
 
-def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int) -> Iterator[Example]:
+def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int) -> Iterator[MissingLine]:
     """A document's examples in hashed order."""
     numbers = sorted(candidate_lines(document.text), key=lambda number: _order(seed, document.sha256, number))
     pieces = _pieces(document.text)
@@ -84,7 +84,7 @@ def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], se
         suffix = end + "".join(_fitting(pieces[number + 1 :], counter, shown[1]))
         if line.strip() not in prefix and line.strip() not in suffix:
             before, after = "".join(pieces[:number]), end + "".join(pieces[number + 1 :])
-            yield Example(document, number, line, prefix, suffix, before, after)
+            yield MissingLine(document, number, line, prefix, suffix, before, after)
 
 
 def _pieces(text: str) -> list[str]:

@@ -8,7 +8,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from daguerre.train.shards import atomic_write
+from daguerre.errors import InputError
+from daguerre.files import atomic_write
+
+
+def check_path(path: str | os.PathLike[str]) -> None:
+    """InputError unless a report can be written there: a .json file, in a folder that is or can be made."""
+    target = Path(path).absolute()
+    if target.suffix != ".json":
+        raise InputError(f"the report {target.name!r} must end in .json: its tables are written beside it, as .md")
+    folder = next(parent for parent in target.parents if parent.exists())
+    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"a report cannot be written to {os.fspath(path)!r}: give a file in a folder that is yours")
+
+
+def write_report(report: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write the JSON to `path`, and the tables beside it; makes the folder."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    write_json(report, path)
+    write_markdown(report, Path(path).with_suffix(".md"))
 
 
 def write_json(report: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -32,6 +50,7 @@ def markdown(report: dict[str, Any]) -> str:
         parts.append(_infill(report["infill"]))
     if "draft" in report:
         parts.append(_draft(report["draft"]))
+    parts += [f"Not measured: {name}, because {reason}." for name, reason in report["skipped"].items()]
     parts.append(_measured_with(report))
     return "\n\n".join(parts) + "\n"
 
@@ -44,9 +63,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _heading(report: dict[str, Any]) -> str:
     model, data = report["model"], report["data"]
+    skipped = "".join(f"\n\nNot read: {file}, because {reason}." for file, reason in data["skipped"].items())
     return (
         f"# {model['name'] or 'Model'}: {model['parameters'] / 1e6:.2f}M parameters, {model['context']} context\n\n"
-        f"On the {data['name']}: {data['documents']} documents, {data['bytes']:,} bytes."
+        f"On the {data['name']}: {data['documents']} documents, {data['bytes']:,} bytes.{skipped}"
     )
 
 
@@ -73,7 +93,9 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
     return (
         "## Bits per byte\n\n"
         + table(header, rows)
-        + "\n\n`standard error`: of the figure for these documents, from random masks and the choice of windows. "
+        + "\n\nA bound is for all windows, by regression on the exact score from those scored; the mean of those alone "
+        "is `direct` in the JSON. `standard error`: of the figure for these documents, from random masks and the "
+        "choice of windows. "
         "`over texts`: how it would differ for other documents like them.\n\n"
         "By place in the context:\n\n" + table(eighths, positions)
     )

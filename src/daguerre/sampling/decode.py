@@ -24,7 +24,7 @@ class Decode:
 
     mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span
     block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
-    policy       a name of `daguerre.sampling.policies.POLICIES`
+    policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
     steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
@@ -54,6 +54,16 @@ class Decode:
     schema: Any = None
     regex: str | None = None
 
+    def __new__(cls, *values: Any, **options: Any) -> Decode:
+        """InputError for an unknown option, with the nearest name."""
+        if values:
+            raise InputError("Decode takes its options by name, for example Decode(temperature=0.5)")
+        names = {f.name for f in fields(cls)}
+        for name in options:
+            if name not in names:
+                raise unknown("option", name, names)
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name in ("schema", "regex"):
             if getattr(self, name) is not None:
@@ -65,7 +75,7 @@ class Decode:
             ("policy", self.policy, POLICIES),
             ("cache", self.cache, CACHE_MODES),
         ):
-            if value not in known:
+            if value not in tuple(known):
                 raise unknown(kind, value, known)
         self._check_numbers()
         self._check_conflicts()
@@ -102,21 +112,20 @@ class Decode:
                 raise InputError(f"{name} must be a number, not {value!r}")
 
     def _check_conflicts(self) -> None:
-        reads = POLICIES[self.policy].options
-        defaults = {f.name: f.default for f in fields(self)}
-        for name in ("threshold", "steps"):
-            if name not in reads and getattr(self, name) != defaults[name]:
-                raise InputError(f"{name} has no part in policy {self.policy!r}: leave out one of the two")
-        if self.block_size is not None and self.mode != "block":
-            raise InputError(f"block_size has no part in mode {self.mode!r}: leave out one of the two")
+        """Whatever differs from its default must have a part in the mode and the policy."""
+        of_policies = {name for kind in POLICIES.values() for name in kind.options}
+        idle = dict.fromkeys(of_policies - set(POLICIES[self.policy].options), f"policy {self.policy!r}")
+        if self.mode != "block":
+            idle["block_size"] = f"mode {self.mode!r}"
+        if self.mode == "ar":  # one position at a time leaves no policy a choice
+            idle |= dict.fromkeys(("policy", *of_policies), "mode 'ar'")
+        for option in fields(self):
+            if option.name in idle and getattr(self, option.name) != option.default:
+                raise InputError(f"{option.name} has no part in {idle[option.name]}: leave out one of the two")
 
     @classmethod
     def of(cls, decode: Decode | None = None, **options: Any) -> Decode:
-        """`decode`, or the defaults, with `options` in place of its fields; an unknown one raises with the nearest."""
-        names = {f.name for f in fields(cls)}
-        for name in options:
-            if name not in names:
-                raise unknown("option", name, names)
+        """`decode`, or the defaults, with `options` in place of its fields."""
         if decode is not None and not isinstance(decode, Decode):
             raise InputError(f"decode must be a Decode, not {type(decode).__name__}: use Decode(...) or plain options")
         return cls(**options) if decode is None else replace(decode, **options)

@@ -19,7 +19,7 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.logits import Proposals
 
-MAX_TOKENS = 4
+MAX_TAKEN_BACK = 4
 
 
 class TokenBytes:
@@ -62,10 +62,10 @@ class TokenBytes:
 
 def num_to_take_back(tokens: Sequence[int], table: TokenBytes) -> int:
     """How many tokens at the end of a prefix to draw again: those of its last word, or as many as one longer token
-    begins with; at most MAX_TOKENS, and none where nothing else could be drawn.
+    begins with; at most MAX_TAKEN_BACK, and none where nothing else could be drawn.
     """
     best = 0
-    for count in range(1, min(MAX_TOKENS, len(tokens)) + 1):
+    for count in range(1, min(MAX_TAKEN_BACK, len(tokens)) + 1):
         pieces = [table.of[t] for t in tokens[len(tokens) - count :]]
         if not pieces[0]:  # a special token
             break

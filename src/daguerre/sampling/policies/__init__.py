@@ -7,7 +7,7 @@ from daguerre.sampling.policies.confidence import Confidence
 from daguerre.sampling.policies.random import Random
 from daguerre.sampling.policies.threshold import Threshold
 
-POLICIES: dict[str, type[Confidence | Random | Threshold]] = {
+POLICIES: dict[str, type[Policy]] = {
     "confidence": Confidence,
     "random": Random,
     "threshold": Threshold,

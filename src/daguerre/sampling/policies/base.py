@@ -26,11 +26,10 @@ class Progress:
 class Policy(Protocol):
     """A pure decision. Never calls the model, never loops; given proposals, commits at least one.
 
-    `options` names the fields of `Decode` that it reads; `revises` is True when it may take back a commit.
+    `options` names the fields of `Decode` that it is made with.
     """
 
     options: ClassVar[tuple[str, ...]]
-    revises: ClassVar[bool]
 
     def bound(self, num_open: int) -> int:
         """The most forwards that a span of `num_open` open positions can take."""

@@ -17,7 +17,6 @@ class Confidence:
 
     steps: int | None = None
     options: ClassVar[tuple[str, ...]] = ("steps",)
-    revises: ClassVar[bool] = False
 
     def bound(self, num_open: int) -> int:
         """The schedule's length."""

@@ -18,7 +18,6 @@ class Threshold:
 
     threshold: float = 0.9
     options: ClassVar[tuple[str, ...]] = ("threshold",)
-    revises: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
