@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,12 @@ from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
 from daguerre.train.checkpoint import list_checkpoints, load_state
-from daguerre.train.recipe import load_recipe
+from daguerre.train.recipe import Recipe, load_recipe
 from daguerre.train.run import run_training
 from daguerre.train.shards import write_shards
 
-TINY = [
-    "steps=2", "precision=float32", "stages.0.length=32", "stages.0.sequences=1",
-    "stages.1.length=32", "stages.1.sequences=1",
-]  # fmt: skip
+ONE_SEQUENCE = ["stages.0.sequences=1", "stages.1.sequences=1"]
+TINY = ["steps=2", "precision=float32", "stages.0.length=32", "stages.1.length=32", *ONE_SEQUENCE]
 
 
 @pytest.fixture(autouse=True)
@@ -228,17 +227,31 @@ def test_a_recipe_trains_through_its_stages_with_all_its_objectives(name: str, t
     recipe = load_recipe(name)
     texts = [Path(module.__file__).read_text() for module in (json, shutil)]
     write_shards(tmp_path / "data", {"train": texts, "val": texts[:1]}, Tokenizer.default(recipe.tokenizer))
-    overrides = ["steps=12", "stages.0.length=32", "stages.0.sequences=2", "stages.1.length=64", "stages.1.sequences=1"]
+    steps = steps_until_all_are_drawn(recipe)
+    overrides = [f"steps={steps}", "stages.0.length=32", "stages.1.length=64", *ONE_SEQUENCE]
     overrides += [f"model.{key}={value}" for key, value in SHAPE.items()]
     overrides += ["loaders=1"] if recipe.loaders else []
     out = run_training(name, overrides=overrides, data=tmp_path / "data", out=tmp_path / "run", quiet=True)
-    rows = (tmp_path / "run" / "log.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[3] for row in rows] == ["32"] * 10 + ["64"] * 2
-    drawn = [recipe.make_mixture().pick(index).layout for index in range(24)]
-    assert set(drawn) == {"drafts", "blocks", "canvas", "infill", "suffix"} == set(recipe.mixture)
+    long = sum(step / steps >= recipe.stages[0].until for step in range(steps))
+    assert lengths(tmp_path / "run") == [32] * (steps - long) + [64] * long
+    assert set(recipe.mixture) == {"drafts", "blocks", "canvas", "infill", "suffix"}
     backbone, tokenizer = load_model(out)
-    assert isinstance(backbone, Backbone) and tokenizer.vocab_size == {"2k": 2048, "8k": 8192}[recipe.tokenizer]
+    assert tokenizer == Tokenizer.default(recipe.tokenizer)
     assert all(p.isfinite().all() for p in backbone.parameters())
+
+
+def steps_until_all_are_drawn(recipe: Recipe) -> int:
+    mixture, drawn = recipe.make_mixture(), set[str]()
+    for index in count():
+        drawn.add(mixture.pick(index).layout)
+        if len(drawn) == len(recipe.mixture):
+            return index // recipe.stages[0].micro_batches + 1
+    raise AssertionError
+
+
+def lengths(run: Path) -> list[int]:
+    """The length of each step's windows."""
+    return [int(row.split(",")[3]) for row in (run / "log.csv").read_text().splitlines()[1:]]
 
 
 def test_the_full_recipe_is_what_its_header_says() -> None:
@@ -250,7 +263,6 @@ def test_the_full_recipe_is_what_its_header_says() -> None:
 
 
 def test_the_adapt_recipe_trains_through_its_stages(start: str, source: Path, tmp_path: Path) -> None:
-    overrides = ["steps=4", "stages.0.length=32", "stages.0.sequences=2", "stages.1.length=64", "stages.1.sequences=1"]
+    overrides = ["steps=4", "stages.0.length=32", "stages.1.length=64", *ONE_SEQUENCE]
     run_training(None, start_from=start, data=source, overrides=overrides, out=tmp_path / "run", quiet=True)
-    rows = (tmp_path / "run" / "log.csv").read_text().splitlines()[1:]
-    assert [row.split(",")[3] for row in rows] == ["32"] * 3 + ["64"]
+    assert lengths(tmp_path / "run") == [32] * 3 + [64]

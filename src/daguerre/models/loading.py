@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
@@ -20,7 +21,8 @@ from safetensors.torch import load as parse_safetensors
 from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
-from daguerre.errors import CheckpointError, DataError, UnsupportedError
+from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError
+from daguerre.files import sync_folder, synced_write
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -38,8 +40,8 @@ def save_model(
 ) -> Path:
     """Write a model folder, replacing the one that is there; other files of the folder are left alone.
 
-    Weights are stored in `dtype`; `extra` must be JSON. The three files are written beside, synced, then renamed,
-    `config.json` last: whatever interrupts this, the folder holds one whole model, the old or the new.
+    Weights are stored in `dtype`; `extra` must be JSON. The three files are written beside, synced, then renamed, the
+    weights first and `config.json` last: whatever interrupts this, the folder holds one whole model, old or new.
     """
     target = Path(folder)
     _check_vocabulary(backbone.config, tokenizer, target)
@@ -54,12 +56,14 @@ def save_model(
     if extra is not None:
         values["extra"] = extra
     config = (json.dumps(values, indent=2) + "\n").encode()
-    tokenizer.save(target / TOKENIZER)
-    for name, content in ((WEIGHTS, weights), (CONFIG, config)):
-        _write_synced(_beside(target / name), content)
-    for name in (WEIGHTS, CONFIG):
+    _finish_renames(target)
+    contents = {WEIGHTS: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
+    for name, content in contents.items():
+        with synced_write(_beside(target / name)) as file:
+            file.write(content)
+    for name in contents:
         _beside(target / name).replace(target / name)
-    _sync_folder(target)
+    sync_folder(target)
     return target
 
 
@@ -86,6 +90,17 @@ def load_model(
     backbone.load_state_dict(floats, assign=True)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
     return backbone.eval().requires_grad_(False), tokenizer
+
+
+def usable_device(name: str) -> torch.device:
+    """The device of that name. InputError when there is none here."""
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"device {name!r} cannot be used ({reason}): try 'cpu'") from None
+    return device
 
 
 def model_folder(name: str | os.PathLike[str] = DEFAULT_MODEL) -> Path:
@@ -122,19 +137,16 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
 
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _finish_renames(folder: Path) -> None:
+    """Give the files of a save that was cut off between its renames their names, before others are written beside."""
+    if not _beside(folder / CONFIG).exists():
+        return
+    with suppress(CheckpointError):  # there is no whole model to lose
+        weights_sha256 = hashlib.sha256(_read(folder / WEIGHTS)).hexdigest()
+        if _parse_config(_beside(folder / CONFIG)).get("weights_sha256") == weights_sha256:
+            for name in (TOKENIZER, CONFIG):
+                if _beside(folder / name).exists():
+                    _beside(folder / name).replace(folder / name)
 
 
 def _read(path: Path) -> bytes:
@@ -182,14 +194,23 @@ def _read_config(source: Path, weights_sha256: str) -> tuple[ModelConfig, dict[s
 
 
 def _read_tokenizer(source: Path, config: ModelConfig, values: dict[str, Any]) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.load(source / TOKENIZER)
-    except DataError as error:
-        raise CheckpointError(str(error)) from None
+    """The tokenizer that belongs to the config: a save cut off between its renames left it beside."""
+    tokenizer = _load_tokenizer(source / TOKENIZER)
+    expected = values.get("tokenizer_sha256", tokenizer.sha256)
+    if tokenizer.sha256 != expected and _beside(source / TOKENIZER).exists():
+        with suppress(CheckpointError):
+            tokenizer = _load_tokenizer(_beside(source / TOKENIZER))
     _check_vocabulary(config, tokenizer, source)
-    if values.get("tokenizer_sha256", tokenizer.sha256) != tokenizer.sha256:
+    if tokenizer.sha256 != expected:
         raise CheckpointError(f"{source / TOKENIZER} is not the vocabulary this model was trained with: copy it again")
     return tokenizer
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.load(path)
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> None:

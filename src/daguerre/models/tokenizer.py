@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any
 import tokenizers
 
 from daguerre.errors import DataError, InputError, unknown
+from daguerre.files import atomic_write
 
 NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
 NUM_SPECIALS = 16
@@ -70,12 +71,6 @@ class Tokenizer:
         _check_unicode(text)
         return self._inner.encode(text, add_special_tokens=False).ids
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts, on all cores."""
-        for text in texts:
-            _check_unicode(text)
-        return [encoding.ids for encoding in self._inner.encode_batch_fast(list(texts), add_special_tokens=False)]
-
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The exact bytes of `ids`; special tokens stand for none. InputError for an id outside the vocabulary."""
         return b"".join(map(self.token_bytes, ids))
@@ -102,15 +97,13 @@ class Tokenizer:
         return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a `tokenizer.json`: beside, synced, then renamed."""
-        target = Path(path)
-        beside = target.with_name(target.name + ".tmp")
-        with beside.open("w", encoding="utf-8") as file:
-            json.dump(self._json, file, ensure_ascii=False, indent=0)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
+        """Write a `tokenizer.json`, whole or not at all."""
+        with atomic_write(Path(path)) as file:
+            file.write(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of a `tokenizer.json`."""
+        return (json.dumps(self._json, ensure_ascii=False, indent=0) + "\n").encode("utf-8")
 
     @cached_property
     def _bytes(self) -> list[bytes]:

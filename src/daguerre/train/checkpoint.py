@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
-from daguerre.errors import CheckpointError, TrainingError
+from daguerre.errors import CheckpointError, InputError, TrainingError
+from daguerre.files import sync_folder, synced_write
 
 PREFIX = "step-"
 BESIDE = ".writing-"
+CHECKPOINTS = "checkpoints"
 TENSORS, STATE = "tensors.pt", "state.json"
 KEEP = 2
 
@@ -31,17 +33,15 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Any], state: dic
         shutil.rmtree(left, ignore_errors=True)
     try:
         beside.mkdir(parents=True)
-        with (beside / TENSORS).open("wb") as file:
+        with synced_write(beside / TENSORS) as file:
             torch.save(tensors, file)
-            _sync(file)
-        with (beside / STATE).open("w", encoding="utf-8") as text:
-            json.dump(state, text, indent=1)
-            _sync(text)
-        _sync_folder(beside)
+        with synced_write(beside / STATE) as file:
+            file.write(json.dumps(state, indent=1).encode())
+        sync_folder(beside)
         if target.exists():  # half deleted: it has no state.json
             shutil.rmtree(target)
         beside.rename(target)
-        _sync_folder(folder)
+        sync_folder(folder)
     except (OSError, RuntimeError) as error:
         shutil.rmtree(beside, ignore_errors=True)
         reason = "the disk is full" if is_disk_full(error) else str(error)
@@ -69,27 +69,42 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob(f"{PREFIX}*") if (p / STATE).is_file())
 
 
-def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(tensors, state) of one checkpoint. CheckpointError when it is damaged."""
+def find_checkpoint(run: Path, resume: bool) -> Path | None:
+    """The checkpoint that a run goes on from, None for a new run.
+
+    InputError when a new run would overwrite one that is there, or none is there to resume.
+    """
+    found = list_checkpoints(run / CHECKPOINTS)
+    if found and not resume:
+        raise InputError(f"{run} holds a run already: pass --resume to go on with it, or another --out")
+    if resume and not found:
+        raise InputError(f"{run} holds no checkpoint to resume: give the folder of a run with --out, or start one")
+    return found[-1] if found else None
+
+
+def load_state(path: Path) -> dict[str, Any]:
+    """state.json of one checkpoint. CheckpointError when it is damaged."""
     try:
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        if not isinstance(state, dict):
+            raise ValueError("not a checkpoint of ours")
+    except (OSError, ValueError) as error:
+        raise _damaged(path, error) from error
+    return state
+
+
+def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(tensors, state) of one checkpoint. CheckpointError when it is damaged."""
+    state = load_state(path)
+    try:
         tensors = torch.load(path / TENSORS, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict) or not isinstance(tensors, dict):
+        if not isinstance(tensors, dict):
             raise ValueError("not a checkpoint of ours")
     except Exception as error:  # torch.load raises many kinds, of many lines
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CheckpointError(f"{path} is damaged ({reason}): remove it, and --resume takes the one before") from error
+        raise _damaged(path, error) from error
     return tensors, state
 
 
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return CheckpointError(f"{path} is damaged ({reason}): remove it, and --resume takes the one before")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError, MissingExtra
+from daguerre.files import atomic_write
 from daguerre.train.objectives import NUM_LEVELS
-from daguerre.train.shards import atomic_write
 
 Columns = dict[str, np.ndarray]
 POINTS = 200

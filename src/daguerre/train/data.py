@@ -91,7 +91,7 @@ class Cutter:
     def _infill(self, window: Ints, text: str | None, rng: np.random.Generator) -> Source:
         if text is None or len(text) < 16:
             return self._plain(window, gaps=self._token_gaps(len(window), rng))
-        pairs = line_gaps(text, rng) if rng.random() < 0.6 else character_gaps(text, rng)
+        pairs = line_gaps(text, rng) if rng.random() < 0.8 else character_gaps(text, rng)
         if not pairs:
             return self._plain(window, gaps=self._token_gaps(len(window), rng))
         tokens, bounds = self._encode(text, [c for pair in pairs for c in pair], window)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 
 import torch
 
+from daguerre.errors import TrainingError
 from daguerre.train.data import MicroBatches
 from daguerre.train.objectives import Batch
 from daguerre.train.recipe import Stage
@@ -23,7 +26,7 @@ def _start(maker: MicroBatches) -> None:
     _maker = maker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run finishes its step
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(1)  # a forked process must not wait for the threads of its parent
+    torch.set_num_threads(1)
 
 
 def _make(index: int, sequences: int, length: int) -> bytes:
@@ -51,13 +54,25 @@ class Feed:
                 if key not in self.pending:
                     self.pending[key] = self.pool.submit(_make, *key)
             key = (number, stage.sequences, stage.length)
-            batch: Batch = pickle.loads(self.pending.pop(key).result())
+            batch = self._result(key)
             self.pending = {k: f for k, f in self.pending.items() if k[0] > number and k[1:] == key[1:]}
             yield batch
 
+    def _result(self, key: tuple[int, int, int]) -> Batch:
+        try:
+            batch: Batch = pickle.loads(self.pending.pop(key).result())
+        except BrokenProcessPool as error:
+            raise TrainingError(
+                "a process that makes batches was killed (out of memory?): set loaders lower, then --resume. "
+                "From a script, call this under `if __name__ == '__main__':`"
+            ) from error
+        return batch
+
     def __enter__(self) -> Feed:
         if self.loaders > 0:
-            self.pool = ProcessPoolExecutor(self.loaders, initializer=_start, initargs=(self.maker,))
+            # Spawned, not forked: a fork copies the locks of this process's threads and may hang on them.
+            spawn = multiprocessing.get_context("spawn")
+            self.pool = ProcessPoolExecutor(self.loaders, spawn, initializer=_start, initargs=(self.maker,))
         return self
 
     def __exit__(

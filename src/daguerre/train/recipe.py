@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a training run, in one TOML file with no hidden default of its own.
+"""A recipe: everything that decides a training run, in one TOML file; a key it leaves out has the default here.
 
 Unknown keys are errors with the nearest name; `--set section.key=value` replaces single values.
 """

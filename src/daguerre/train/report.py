@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from daguerre.errors import MissingExtra
+from daguerre.files import atomic_write
 from daguerre.train.curves import draw_curves
 from daguerre.train.monitor import Held
 from daguerre.train.recipe import Recipe
-from daguerre.train.shards import atomic_write
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Reporter:
         self.out, self.recipe, self.quiet = out, recipe, quiet
         self.log = CsvLog(out / "log.csv", resumed_step)
         self.held_log = CsvLog(out / "held.csv", resumed_step)
-        self.board = _tensorboard(out / "tensorboard", resumed_step)
         self.console = Console(stderr=True, quiet=quiet)
+        self.board = self._board(out / "tensorboard", resumed_step)
         self.draws = True
         self.bar: Progress | None = None
         if self.console.is_terminal and not quiet:
@@ -139,6 +139,13 @@ class Reporter:
         if self.board is not None:
             self.board.close()
 
+    def _board(self, folder: Path, resumed_step: int) -> Any:
+        try:
+            return _tensorboard(folder, resumed_step)
+        except MissingExtra as error:
+            self.say(f"no TensorBoard events: {error}")
+            return None
+
     def _curves(self) -> None:
         if not self.draws or not self.log.last_step:
             return
@@ -156,6 +163,6 @@ def _levels(report: StepReport) -> str:
 def _tensorboard(folder: Path, resumed_step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
+    except ImportError as error:
+        raise MissingExtra("tensorboard", "train") from error
     return SummaryWriter(str(folder), purge_step=resumed_step + 1)

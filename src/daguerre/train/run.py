@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from daguerre.errors import DataError, InputError
-from daguerre.models.loading import load_model, model_folder
+from daguerre.errors import CheckpointError, DataError, InputError, TrainingError
+from daguerre.files import atomic_write
+from daguerre.models.loading import model_folder, usable_device
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.checkpoint import find_checkpoint, load_state
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
-from daguerre.train.shards import read_meta, shards_from_folder
-from daguerre.train.trainer import Trainer, named_tokenizer
+from daguerre.train.shards import is_corpus, shards_from_folder
+from daguerre.train.trainer import OWN_DATA, Corpus, Trainer
 
 ADAPT = "adapt"
+ORIGIN = "origin.txt"  # in a run's own copy of its data: the folder it was made from
 
 
 def run_training(
@@ -33,19 +39,26 @@ def run_training(
     """Train and return the folder of the exported model.
 
     `data` is a corpus (a folder that `daguerre data` wrote) or a folder of Python source, which is tokenized into the
-    run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with its own. Budgets in
-    minutes count the whole run, over all its resumes. InputError and DataError say what is missing.
+    run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with its own recipe and
+    data. Budgets in minutes count the whole run, over all its resumes. A DaguerreError says what is wrong or missing;
+    then nothing has been written but by a run that had begun.
     """
+    place = usable_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     recipe = _recipe(recipe_name, overrides, resume, start_from, out)
     if max_minutes is not None:
         if max_minutes <= 0:
             raise InputError(f"--max-minutes must be positive, not {max_minutes}")
         recipe = replace(recipe, minutes=max_minutes)
     folder = out or Path("runs") / recipe.name
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: give --out a folder")
     source = str(model_folder(start_from)) if start_from is not None else None
-    corpus = _corpus(data, folder, recipe, source, resume)
-    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    trainer = Trainer(recipe, folder, corpus, start_from=source, resume=resume, device=chosen, quiet=quiet)
+    checkpoint = find_checkpoint(folder, resume)
+    corpus = _corpus(data, folder) if checkpoint is None else _corpus_of_run(data, folder, checkpoint)
+    try:
+        trainer = Trainer(recipe, folder, corpus, start_from=source, resume=resume, device=str(place), quiet=quiet)
+    except OSError as error:
+        raise TrainingError(f"cannot write a run at {folder}: {error}; mend it, or give another --out") from error
     return trainer.run()
 
 
@@ -55,32 +68,58 @@ def _recipe(
     if name is not None:
         return load_recipe(name, overrides)
     if resume:
-        saved = (out or Path("runs") / ADAPT) / "recipe.json"
-        if not saved.is_file():
-            raise InputError(f"no run to resume at {saved.parent}: give its folder with --out, or its recipe")
-        if overrides:
-            raise InputError("--set needs the recipe by name when a run is resumed")
-        return recipe_from_dict(json.loads(saved.read_text()))
+        return _recipe_of_run(out or Path("runs") / ADAPT, overrides)
     if start_from is None:
         raise InputError("name a recipe (small, full, or a .toml file), or start from a model with --from")
     return load_recipe(ADAPT, overrides)
 
 
-def _corpus(data: Path | None, run: Path, recipe: Recipe, source: str | None, resume: bool) -> Path:
-    """The corpus folder: `data` itself, or the run's own copy made from a folder of source."""
-    own = run / "data"
+def _recipe_of_run(folder: Path, overrides: Sequence[str]) -> Recipe:
+    saved = folder / "recipe.json"
+    if not saved.is_file():
+        raise InputError(f"no run to resume at {folder}: give its folder with --out, or its recipe")
+    if overrides:
+        raise InputError("--set needs the recipe by name when a run is resumed")
+    try:
+        return recipe_from_dict(json.loads(saved.read_text(encoding="utf-8")))
+    except (OSError, ValueError, InputError) as error:
+        raise CheckpointError(f"{saved} is damaged ({error}): name the run's recipe, then --resume") from error
+
+
+def _corpus(data: Path | None, folder: Path) -> Corpus:
+    """The corpus of a new run: `data` itself, or the run's own copy, to be made from a folder of source."""
+    own = folder / OWN_DATA
     if data is None:
-        if (own / "meta.json").is_file():
+        if is_corpus(own):
             return own
         raise InputError(
             "say what to train on: --data CORPUS (made by `daguerre data python`) or --data FOLDER of source"
         )
-    if not data.exists():
+    if not data.is_dir():
         raise DataError(f"no such folder: {data}")
-    if (data / "meta.json").is_file():
-        read_meta(data)
+    return data if is_corpus(data) else partial(_copy, data, own)
+
+
+def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
+    """The corpus that a run began with, or where `data` says it is now; the trainer checks that it is the same."""
+    own = folder / OWN_DATA
+    if data is None:
+        began = folder / load_state(checkpoint).get("data", {}).get("path", OWN_DATA)
+        if not is_corpus(began):
+            raise DataError(f"the data of this run is not at {began}: say where it is with --data")
+        return began
+    if not data.is_dir():
+        raise DataError(f"no such folder: {data}")
+    if is_corpus(data):
         return data
-    if not (resume and (own / "meta.json").is_file()):
-        tokenizer = load_model(source)[1] if source is not None else named_tokenizer(recipe.tokenizer)
-        shards_from_folder(data, own, tokenizer)
+    origin = own / ORIGIN
+    if is_corpus(own) and origin.is_file() and origin.read_bytes() == os.fsencode(data.resolve()):
+        return own
+    raise InputError(f"{folder} has not been trained on {data}: leave out --data, or start another run with --out")
+
+
+def _copy(data: Path, own: Path, tokenizer: Tokenizer) -> Path:
+    shards_from_folder(data, own, tokenizer)
+    with atomic_write(own / ORIGIN) as file:
+        file.write(os.fsencode(data.resolve()))
     return own

@@ -15,14 +15,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from daguerre.errors import DataError, InputError
+from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -39,6 +39,8 @@ class Shard:
     doc_bytes: np.ndarray[Any, np.dtype[np.int64]]
     tokenizer_sha256: str
     vocab_size: int
+    folder: Path
+    split: str
 
     @classmethod
     def open(
@@ -60,7 +62,10 @@ class Shard:
         tokens = _map_tokens(folder / f"{split}.bin", counts["tokens"])
         if starts[-1] != len(tokens):
             raise _damaged(folder / f"{split}.starts.npy", "its last offset is not the number of tokens")
-        return cls(tokens, starts, doc_bytes, meta["tokenizer_sha256"], meta["vocab_size"])
+        return cls(tokens, starts, doc_bytes, meta["tokenizer_sha256"], meta["vocab_size"], folder, split)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Shard.open, (self.folder, self.split)  # another process maps the file, no token is copied
 
     @property
     def num_tokens(self) -> int:
@@ -120,13 +125,18 @@ def shards_from_folder(path: str | os.PathLike[str], out: str | os.PathLike[str]
     """
     from daguerre.train.corpus.gather import gather_folder
 
-    kept = sorted(gather_folder(Path(path)), key=lambda document: document.sha256)
+    kept = sorted(gather_folder(Path(path), "pass --data with a folder"), key=lambda document: document.sha256)
     val = [document for document in kept if int(document.sha256[:8], 16) % 10 == 0] or kept[:1]
     if len(val) == len(kept):
         val = kept[:1] if len(kept) > 1 else []
     chosen = {document.sha256 for document in val}
     train = [document for document in kept if document.sha256 not in chosen]
     write_shards(out, {"train": (d.text for d in train), "val": (d.text for d in val)}, tokenizer)
+
+
+def is_corpus(folder: Path) -> bool:
+    """Whether a folder holds a whole corpus."""
+    return (folder / "meta.json").is_file()
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
@@ -140,20 +150,6 @@ def read_meta(folder: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{folder} has another format than {FORMAT}: make it again with `daguerre data python`")
     return meta
-
-
-@contextmanager
-def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears under its name only when whole: written beside, synced, renamed."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with beside.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _encode_all(texts: Iterable[str], tokenizer: Tokenizer) -> Iterator[tuple[np.ndarray[Any, Any], int]]:

@@ -11,7 +11,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,12 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.errors import CheckpointError, InputError, TrainingError, UnsupportedError
+from daguerre.errors import CheckpointError, DataError, InputError, TrainingError, UnsupportedError
+from daguerre.files import atomic_write
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
-from daguerre.train.checkpoint import is_disk_full, list_checkpoints, load_checkpoint, save_checkpoint
+from daguerre.train.checkpoint import (
+    CHECKPOINTS,
+    find_checkpoint,
+    is_disk_full,
+    list_checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held, held_out, mean_by_level
@@ -33,12 +41,15 @@ from daguerre.train.objectives import NUM_LEVELS, batch_loss
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport
-from daguerre.train.shards import Shard, atomic_write
+from daguerre.train.shards import Shard, read_meta
 
 VAL_SEED = 1
 VAL_SEQUENCES = 4
 VAL_MICRO_BATCHES = 12
 PROMPTS, PROMPT_LENGTH = 64, 96
+OWN_DATA = "data"  # the folder in a run of the corpus that was made for it
+
+Corpus = Path | Callable[[Tokenizer], Path]
 
 
 def named_tokenizer(name: str) -> Tokenizer:
@@ -57,13 +68,16 @@ class Progress:
 
 
 class Trainer:
-    """One run. `run()` returns when the budget is spent or a SIGINT or SIGTERM has asked it to stop after its step."""
+    """One run. `run()` returns when the budget is spent or a SIGINT or SIGTERM has asked it to stop after its step.
+
+    `data` is a corpus, or makes one for a tokenizer: it is called when all else has been checked.
+    """
 
     def __init__(
         self,
         recipe: Recipe,
         out: Path,
-        data: Path,
+        data: Corpus,
         *,
         start_from: str | None = None,
         resume: bool = False,
@@ -71,26 +85,24 @@ class Trainer:
         quiet: bool = False,
     ) -> None:
         self.recipe, self.out, self.device = recipe, out, torch.device(device)
-        found = list_checkpoints(out / "checkpoints") if out.exists() else []
-        if found and not resume:
-            raise InputError(f"{out} holds a run already: pass --resume to go on with it, or another --out")
-        if resume and not found:
-            raise InputError(f"{out} holds no checkpoint to resume: start the run without --resume")
-        saved = load_checkpoint(found[-1]) if found else None
+        found = find_checkpoint(out, resume)
+        saved = load_checkpoint(found) if found else None
         torch.manual_seed(recipe.seed)
         self.model, self.tokenizer = self._make_model(start_from, data, saved[1] if saved else {})
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
         self.progress = Progress()
-        self.shard = Shard.open(data, "train", self.tokenizer.sha256)
+        folder = data(self.tokenizer) if callable(data) else data
+        self.data = _data_facts(folder, out)
+        self.shard = Shard.open(folder, "train", self.tokenizer.sha256)
         self.batches = self._micro_batches(self.shard, recipe.seed)
-        self.val_shard = Shard.open(data, "val", self.tokenizer.sha256)
+        self.val_shard = Shard.open(folder, "val", self.tokenizer.sha256)
         no_val = not self.val_shard.num_documents
         self.stop_asked = False
         self._measured_step = -1
         out.mkdir(parents=True, exist_ok=True)
-        if saved is not None:
-            self._restore(found[-1], *saved)
+        if found is not None and saved is not None:
+            self._restore(found, *saved)
         with atomic_write(out / "recipe.json") as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
         self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
@@ -102,12 +114,13 @@ class Trainer:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
 
-    def _make_model(self, start_from: str | None, data: Path, saved: dict[str, Any]) -> tuple[Backbone, Tokenizer]:
+    def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> tuple[Backbone, Tokenizer]:
         """A fresh model of the recipe's shape, the one to start from, or, to be filled, the one that was saved."""
         if start_from is not None:
             model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
+            _check_same_shape(self.recipe, model.config, tokenizer)
             model.requires_grad_(True).train()
-        elif self.recipe.model is None and "model" in saved:
+        elif self.recipe.model is None and "model" in saved and isinstance(data, Path):
             model, tokenizer = Backbone(ModelConfig.from_dict(saved["model"])), Tokenizer.load(data / "tokenizer.json")
         else:
             tokenizer = named_tokenizer(self.recipe.tokenizer)
@@ -136,10 +149,9 @@ class Trainer:
                 self.reporter.say("the budget is spent" if finished else "stopped early; --resume goes on")
                 return self.export()
         except OSError as error:
-            if not is_disk_full(error):
-                raise
+            reason = "the disk is full: free room" if is_disk_full(error) else f"{error}: mend it"
             raise TrainingError(
-                f"the disk is full: {self.out} cannot be written, its checkpoints are whole; free room, then --resume"
+                f"{self.out} cannot be written, its checkpoints are whole; {reason}, then --resume"
             ) from error
         finally:
             self.reporter.close()
@@ -183,7 +195,7 @@ class Trainer:
             totals.add(report, stage)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
         if not (math.isfinite(totals.loss) and math.isfinite(norm)):
-            saved = list_checkpoints(self.out / "checkpoints")
+            saved = list_checkpoints(self.out / CHECKPOINTS)
             raise TrainingError(
                 f"step {self.progress.step + 1} has a loss of {totals.loss} and a gradient of norm {norm}: lower "
                 "optim.muon_lr and optim.adamw_lr, then "
@@ -254,16 +266,19 @@ class Trainer:
             "recipe": asdict(self.recipe),
             "model": asdict(self.model.config),
             "tokenizer_sha256": self.tokenizer.sha256,
+            "data": self.data,
         }
-        save_checkpoint(self.out / "checkpoints", self.progress.step, tensors, state)
+        save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
 
     def _restore(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
-        """Go on from a checkpoint. CheckpointError when it is of another tokenizer or model."""
+        """Go on from a checkpoint. CheckpointError or DataError when it is of another tokenizer, model or data."""
         if state["tokenizer_sha256"] != self.tokenizer.sha256:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
         if _shapes(tensors["model"]) != _shapes(dict(self.model.named_parameters())):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
+        if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
+            raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
         self._load_weights(tensors["model"])
         self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
         self.average.count = state["average_count"]
@@ -297,6 +312,15 @@ class Trainer:
                 signal.signal(number, handler)
 
 
+def _data_facts(data: Path, run: Path) -> dict[str, Any]:
+    """Where a run's data is, and what tells it from other data."""
+    place, out = data.resolve(), run.resolve()
+    return {
+        "path": str(place.relative_to(out) if place.is_relative_to(out) else place),
+        "splits": read_meta(data)["splits"],
+    }
+
+
 def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
     """InputError or UnsupportedError for what the objectives cannot train."""
     longest = max(stage.length for stage in recipe.stages)
@@ -307,6 +331,23 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
         raise UnsupportedError(f"a model with {kind} cannot be trained: start from one with causal context and a shift")
     if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):
         raise UnsupportedError("the model has no null token, which infilling needs: take infill out of the mixture")
+
+
+def _check_same_shape(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """InputError when a recipe's own [model], if it has one, is not the model that the run starts from."""
+    if recipe.model is None:
+        return
+    for name, asked in asdict(recipe.model).items():
+        if asked != getattr(config, name):
+            raise InputError(
+                f"the recipe has model.{name} = {asked}, the model to start from {getattr(config, name)}: "
+                "take a recipe without [model], such as adapt, or leave out --from"
+            )
+    if named_tokenizer(recipe.tokenizer) != tokenizer:
+        raise InputError(
+            f"the recipe has tokenizer = {recipe.tokenizer!r}, the model to start from another: take a recipe without "
+            "[model], such as adapt, or leave out --from"
+        )
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daguerre.errors import DataError, InputError
+from daguerre.heldout import load_frozen
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.encode import encode_documents
@@ -28,7 +29,8 @@ MAX_SHARE = 0.08
 class Summary:
     """What a run made. `documents`, `bytes` (UTF-8) and `tokens` (with `<bos>` and `<eos>`) are by split.
 
-    `dropped` is {reason: files}, `skipped` {package that was left out: reason}.
+    `dropped` is {reason: files}, `skipped` {package that was left out: reason}. `bad_files`, {package: {file: reason}},
+    names the dropped files that are corrupt: unreadable, of no known encoding, not Python.
     """
 
     out: Path
@@ -38,6 +40,7 @@ class Summary:
     tokens: dict[str, int]
     dropped: dict[str, int]
     skipped: dict[str, str]
+    bad_files: dict[str, dict[str, str]]
     seen_files: int
     seen_bytes: int
     seconds: float
@@ -59,8 +62,8 @@ def collect_python(
 
     `tokenizer` is "2k", "8k" or the path of a tokenizer.json. `workers` is the number of processes (None: one a core).
     `near_duplicates` is the similarity from which a file counts as one (None: keep them). `max_share` caps a package's
-    share of the bytes. DataError when nothing is left, a source is not a folder or `out` cannot be written; InputError
-    for a number out of range; MissingExtra when near duplicates are looked for without datasketch.
+    share of the bytes. No training file is a duplicate of one in the frozen held-out sample. DataError when nothing is
+    left, a source is not a folder or `out` cannot be written; InputError for a number out of range.
     """
     _check(workers, near_duplicates, max_share)
     vocabulary = Tokenizer.load(tokenizer) if isinstance(tokenizer, Path) else Tokenizer.default(tokenizer)
@@ -80,7 +83,14 @@ def _collect(
     pool: Pool,
 ) -> Summary:
     started = time.perf_counter()
-    gathered = gather(found, out / "work", pool=pool, near_duplicates=near_duplicates, max_share=max_share)
+    gathered = gather(
+        found,
+        out / "work",
+        pool=pool,
+        near_duplicates=near_duplicates,
+        max_share=max_share,
+        frozen=load_frozen(),
+    )
     tokens = encode_documents(gathered.splits, tokenizer, out / "work", pool)
     write_manifest(out, gathered.splits)
     write_tokens(out, tokens, tokenizer)
@@ -99,6 +109,7 @@ def _summarize(out: Path, gathered: Gathered, seconds: float) -> Summary:
         tokens={split: counts["tokens"] for split, counts in splits.items()},
         dropped=gathered.dropped,
         skipped={package.name: package.reason for package in gathered.skipped},
+        bad_files=gathered.bad_files,
         seen_files=gathered.seen_files,
         seen_bytes=gathered.seen_bytes,
         seconds=round(seconds, 2),

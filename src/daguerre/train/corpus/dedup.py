@@ -1,30 +1,39 @@
-"""Near duplicates by MinHash: files whose sets of five-word shingles have a Jaccard similarity of THRESHOLD or more."""
+"""Near duplicates by MinHash: files whose sets of five-word shingles have a Jaccard similarity of THRESHOLD or more.
+
+A signature holds the least value of the shingles' hashes under each of NUM_PERM bijections h -> a * h + b modulo 2**32.
+The index finds signatures that agree in all rows of at least one band (locality-sensitive hashing; Leskovec, Rajaraman
+and Ullman, Mining of Massive Datasets, chapter 3), then compares them whole.
+"""
 
 from __future__ import annotations
 
 import re
 import zlib
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from daguerre.errors import MissingExtra
-
 NUM_PERM = 64
 THRESHOLD = 0.75
 SHINGLE = 5
-SCHEME = "affine32"  # of datasketch 2.0 and later; named, so that signatures stay the same
+CHUNK = 4096  # shingles at a time: their hashes fit in a core's cache
 _WORD = re.compile(r"\w+")
 _ODD = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1], np.uint32)
 
+Hashes = np.ndarray[Any, np.dtype[np.uint32]]
 Signature = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def signature(text: str) -> Signature:
     """MinHash of a text: [NUM_PERM]; two signatures agree in about the Jaccard similarity's share of places."""
-    minhash = _datasketch().MinHash(num_perm=NUM_PERM, scheme=SCHEME, hashfunc=int)
-    minhash.update_batch(np.unique(_shingles(text)).tolist())
-    return np.asarray(minhash.hashvalues, np.uint32)
+    factors, offsets = _permutations()
+    hashes = _mix(_shingles(text))
+    least = np.full(NUM_PERM, 0xFFFFFFFF, np.uint32)
+    for start in range(0, len(hashes), CHUNK):
+        permuted = factors[:, None] * hashes[start : start + CHUNK] + offsets[:, None]
+        np.minimum(least, permuted.min(axis=1), out=least)
+    return least
 
 
 def similarities(signatures: Signature, signature: Signature) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -37,12 +46,15 @@ class NearIndex:
 
     def __init__(self, threshold: float = THRESHOLD) -> None:
         self._threshold = threshold
-        self._lsh = _datasketch().MinHashLSH(threshold=threshold, num_perm=NUM_PERM)
+        bands, rows = best_bands(threshold)
+        self._bands = [slice(band * rows, (band + 1) * rows) for band in range(bands)]
+        self._tables: list[dict[bytes, list[int]]] = [{} for _ in self._bands]
         self._signatures: list[Signature] = []
 
     def find(self, signature: Signature) -> int | None:
         """The index of an earlier document that is a near duplicate, or None."""
-        candidates = sorted(self._lsh.query(self._minhash(signature)))
+        tables = zip(self._tables, self._keys(signature), strict=True)
+        candidates = sorted({index for table, key in tables for index in table.get(key, ())})
         if not candidates:
             return None
         near = similarities(np.stack([self._signatures[c] for c in candidates]), signature) >= self._threshold
@@ -52,15 +64,46 @@ class NearIndex:
         """Remember a document; its index is how many came before it."""
         index = len(self._signatures)
         self._signatures.append(signature)
-        self._lsh.insert(index, self._minhash(signature), check_duplication=False)
+        for table, key in zip(self._tables, self._keys(signature), strict=True):
+            table.setdefault(key, []).append(index)
         return index
 
-    @staticmethod
-    def _minhash(signature: Signature) -> Any:
-        return _datasketch().MinHash(num_perm=NUM_PERM, hashvalues=signature, scheme=SCHEME, hashfunc=int)
+    def _keys(self, signature: Signature) -> list[bytes]:
+        return [signature[band].tobytes() for band in self._bands]
 
 
-def _shingles(text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
+@lru_cache(maxsize=8)
+def best_bands(threshold: float) -> tuple[int, int]:
+    """(bands, rows in each) that err least: pairs below the threshold that share a band, pairs above that share none.
+
+    A pair of similarity s shares none with probability (1 - s**rows)**bands; s counts as uniform in [0, 1].
+    """
+    s = (np.arange(1000) + 0.5) / 1000
+
+    def error(shape: tuple[int, int]) -> float:
+        bands, rows = shape
+        missed = (1 - s**rows) ** bands
+        return float(np.where(s < threshold, 1 - missed, missed).sum())
+
+    return min(((b, r) for b in range(1, NUM_PERM + 1) for r in range(1, NUM_PERM // b + 1)), key=error)
+
+
+@lru_cache(maxsize=1)
+def _permutations() -> tuple[Hashes, Hashes]:
+    """The odd factors and the offsets. RandomState: its numbers are the same in every version of NumPy."""
+    generator = np.random.RandomState(1)
+    factors = generator.randint(0, 1 << 31, NUM_PERM, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return factors, generator.randint(0, 1 << 32, NUM_PERM, dtype=np.uint32)
+
+
+def _mix(hashes: Hashes) -> Hashes:
+    """The finalizer of MurmurHash3, a bijection: the permutations above need well-spread values."""
+    hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return hashes ^ (hashes >> np.uint32(16))
+
+
+def _shingles(text: str) -> Hashes:
     """One 32-bit hash for each run of SHINGLE words (for the whole text if it has fewer)."""
     words = [zlib.crc32(word.encode("utf-8", errors="replace")) for word in _WORD.findall(text)]
     hashes = np.array(words + [0] * max(0, SHINGLE - len(words)), np.uint32)
@@ -70,11 +113,3 @@ def _shingles(text: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
         mixed = (mixed ^ (hashes[i : i + count] * odd)) * np.uint32(0x01000193)
         mixed ^= mixed >> np.uint32(15)
     return mixed
-
-
-def _datasketch() -> Any:
-    try:
-        import datasketch
-    except ImportError as error:
-        raise MissingExtra("datasketch", "train") from error
-    return datasketch

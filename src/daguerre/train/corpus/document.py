@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from daguerre.files import atomic_write
 from daguerre.train.corpus.dedup import NUM_PERM, Signature
-from daguerre.train.shards import atomic_write
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,15 @@ class Document:
 
 @dataclass(frozen=True)
 class Harvest:
-    """What one package gave: kept documents, their MinHash signatures (NUM_PERM each), and {reason: dropped files}."""
+    """What one package gave: kept documents, their MinHash signatures (NUM_PERM each), and {reason: dropped files}.
+
+    `bad_files` is {file: reason} of the dropped ones that are corrupt: unreadable, of no known encoding, not Python.
+    """
 
     documents: list[Document]
     signatures: list[Signature]
     dropped: dict[str, int]
+    bad_files: dict[str, str]
     seen_bytes: int
 
     def save(self, path: Path) -> None:
@@ -46,6 +50,7 @@ class Harvest:
         record = {
             "documents": [asdict(d) for d in self.documents],
             "dropped": self.dropped,
+            "bad_files": self.bad_files,
             "seen_bytes": self.seen_bytes,
         }
         content = np.frombuffer(json.dumps(record).encode("utf-8"), np.uint8)
@@ -63,4 +68,4 @@ class Harvest:
             documents = [Document(**fields) for fields in record["documents"]]
         except Exception:  # whatever is wrong with a cache file, the answer is to make it again
             return None
-        return cls(documents, signatures, record["dropped"], record["seen_bytes"])
+        return cls(documents, signatures, record["dropped"], record["bad_files"], record["seen_bytes"])

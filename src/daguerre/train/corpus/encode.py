@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.document import Document
 from daguerre.train.corpus.parallel import Pool
-from daguerre.train.shards import TOKEN_TYPE, atomic_write
+from daguerre.train.shards import TOKEN_TYPE
 
 CHUNK_BYTES = 4_000_000
 

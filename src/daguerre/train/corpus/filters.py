@@ -17,6 +17,7 @@ MAX_MEAN_LINE = 100
 MAX_DIGITS = 0.25  # share of the characters that are not white space
 MAX_LITERAL_LINES = 0.7  # share of the lines that are one assigned list, dict, tuple or string
 MIN_COMPRESSED = 0.06  # zlib's share; below it the file repeats itself
+UNPARSABLE = "does not parse"
 
 VENDORED = frozenset(
     "_vendor vendor vendored _vendored _vendoring vendoring third_party thirdparty _third_party third-party 3rdparty "
@@ -82,7 +83,7 @@ def _refuse_tree(text: str, num_lines: int) -> str | None:
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "does not parse"
+        return UNPARSABLE
     if num_lines > 60 and _literal_lines(tree.body) > MAX_LITERAL_LINES * num_lines:
         return "data"
     return None

@@ -13,12 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from daguerre.errors import DataError
+from daguerre.files import atomic_write
 from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.document import Document
 from daguerre.train.corpus.gather import gather
 from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.sources import Package, from_folder, heldout_splits, normalize
-from daguerre.train.shards import atomic_write
 
 PACKAGE_BYTES = 75_000
 _LICENSE_FILE = re.compile(r"(^|/)(licen[cs]e|copying|notice|copyright|authors)[^/]*$", re.I)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from daguerre.errors import DataError
+from daguerre.heldout import Document as Frozen
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
 from daguerre.train.corpus.parallel import Pool
@@ -18,10 +19,14 @@ from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, own_
 
 @dataclass(frozen=True)
 class Gathered:
-    """Documents chosen for a corpus, by split, and what was left out: files by reason, packages with the reason."""
+    """Documents chosen for a corpus, by split, and what was left out: files by reason, packages with the reason.
+
+    `bad_files` is {package: {file: reason}} of corrupt files.
+    """
 
     splits: dict[str, list[Document]]
     dropped: dict[str, int]
+    bad_files: dict[str, dict[str, str]]
     skipped: list[Skipped]
     seen_files: int
     seen_bytes: int
@@ -34,24 +39,27 @@ def gather(
     pool: Pool,
     near_duplicates: float | None,
     max_share: float,
+    frozen: Sequence[Frozen] = (),
 ) -> Gathered:
-    """Choose documents from packages. DataError, with the counts, when none is left."""
+    """Choose documents from packages; see `select`. DataError, with the counts, when none is left."""
     packages = [package for package in found if isinstance(package, Package)]
     skipped = [package for package in found if isinstance(package, Skipped)]
     harvests = harvest_all(packages, work / "packages", pool)
-    selection = select(harvests, heldout_splits(), threshold=near_duplicates, max_share=max_share)
+    splits = {package.name: heldout_splits().get(package.name, "train") for package in packages}
+    selection = select(harvests, splits, threshold=near_duplicates, max_share=max_share, frozen=frozen)
     dropped = selection.dropped
     for each in harvests.values():
         dropped.update(each.dropped)
     gathered = Gathered(
         splits=selection.splits,
         dropped=dict(dropped.most_common()),
+        bad_files={name: each.bad_files for name, each in harvests.items() if each.bad_files},
         skipped=skipped,
         seen_files=sum(len(package.files) for package in packages),
         seen_bytes=sum(each.seen_bytes for each in harvests.values()),
     )
     if not any(gathered.splits.values()):
-        raise DataError(_nothing_left(gathered.seen_files, gathered.dropped, skipped))
+        raise DataError(_nothing_left(gathered.seen_files, gathered.dropped, skipped, "pass --source with a folder"))
     return gathered
 
 
@@ -66,20 +74,20 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[st
     return {name: each for name, each in made.items() if each is not None}
 
 
-def gather_folder(folder: Path) -> list[Document]:
-    """Files of the user's own folder that pass the filters, each text once. DataError when there is none."""
+def gather_folder(folder: Path, hint: str = "give a folder") -> list[Document]:
+    """Files of the user's own folder that pass the filters, each text once. DataError, with the hint, for none."""
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give a folder of Python files")
+        raise DataError(f"{folder} is not a folder: {hint} of Python files")
     package = own_folder(folder)
     harvested = harvest(package, signatures=False)
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:
-        raise DataError(_nothing_left(len(package.files), harvested.dropped, []))
+        raise DataError(_nothing_left(len(package.files), harvested.dropped, [], hint))
     return list(unique.values())
 
 
-def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped]) -> str:
+def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped], hint: str) -> str:
     reasons = [f"{count} {reason}" for reason, count in Counter(dropped).most_common()]
     packages = Counter(package.reason.split(":")[0] for package in skipped)
     reasons += [f"{count} packages skipped ({reason})" for reason, count in packages.most_common(3)]
-    return f"no file left: {', '.join([f'{seen} seen', *reasons])}; pass --source with a folder of Python files"
+    return f"no file left: {', '.join([f'{seen} seen', *reasons])}; {hint} of Python files"

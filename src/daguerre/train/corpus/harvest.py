@@ -12,24 +12,28 @@ from daguerre.train.corpus.dedup import signature
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.sources import Package
 
-VERSION = 1  # of the rules; raise it when filters or signatures change, so that cached results are not used
+VERSION = 2  # of rules and format; raise it when filters or signatures change, so that cached results are not used
+UNREADABLE, UNDECODABLE = "unreadable", "does not decode"
+CORRUPT = (UNREADABLE, UNDECODABLE, filters.UNPARSABLE)
 
 
 def harvest(package: Package, *, signatures: bool = True) -> Harvest:
-    """The kept files of a package. A file that cannot be read or decoded is counted and skipped, never fatal."""
-    documents, dropped, seen_bytes = [], Counter[str](), 0
+    """The kept files of a package. A file that cannot be read or decoded is listed and skipped, never fatal."""
+    documents, dropped, bad_files, seen_bytes = [], Counter[str](), dict[str, str](), 0
     for file in package.files:
         content, reason = _read(package.root / file, PurePosixPath(file))
         seen_bytes += len(content)
         text, reason = _text(content) if reason is None else ("", reason)
         if reason is not None:
             dropped[reason] += 1
+            if reason in CORRUPT:
+                bad_files[_printable(file)] = reason
             continue
         encoded = text.encode("utf-8")
         digest = hashlib.sha256(encoded).hexdigest()
         documents.append(Document(package.name, package.version, package.license, file, digest, len(encoded), text))
     made = [signature(document.text) for document in documents] if signatures else []
-    return Harvest(documents, made, dict(dropped), seen_bytes)
+    return Harvest(documents, made, dict(dropped), bad_files, seen_bytes)
 
 
 def harvest_to(cache: Path, package: Package) -> None:
@@ -49,18 +53,23 @@ def _read(path: Path, relative: PurePosixPath) -> tuple[bytes, str | None]:
         str(relative).encode("utf-8")  # a name that is not Unicode could not be written to the manifest
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            return b"", "unreadable"
+            return b"", UNREADABLE
         return (path.read_bytes(), None) if status.st_size <= filters.MAX_BYTES else (b"", "too large")
     except (OSError, UnicodeError):
-        return b"", "unreadable"
+        return b"", UNREADABLE
 
 
 def _text(content: bytes) -> tuple[str, str | None]:
     try:
         text = filters.decode(content)
     except (SyntaxError, UnicodeError, LookupError, ValueError):
-        return "", "does not decode"
+        return "", UNDECODABLE
     return text, filters.refuse_text(text)
+
+
+def _printable(file: str) -> str:
+    """The name of a file; bytes in it that are not Unicode are spelled out."""
+    return file.encode("utf-8", "backslashreplace").decode()
 
 
 def _fingerprint(package: Package) -> str:

@@ -1,7 +1,8 @@
 """Which license a distribution declares, and whether it is permissive.
 
-The first that says something decides: `License-Expression` (SPDX), the `License` field, the classifiers. A license that
-is unknown, or contradicts a copyleft classifier, counts as not permissive: when in doubt, the package is left out.
+`License-Expression` (SPDX) decides where there is one. Else a copyleft classifier rules the package out; then the
+`License` field decides if it says something, then the classifiers. An unknown license is not
+permissive: when in doubt, the package is left out.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daguerre.files import atomic_write
 from daguerre.train.corpus.document import Document
-from daguerre.train.shards import atomic_write
 
 if TYPE_CHECKING:
     from daguerre.train.corpus.collect import Summary

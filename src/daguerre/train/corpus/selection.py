@@ -9,8 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from daguerre.heldout import Document as Frozen
+from daguerre.train.corpus import dedup
 from daguerre.train.corpus.dedup import NearIndex, Signature, similarities
 from daguerre.train.corpus.document import Document, Harvest
+from daguerre.train.corpus.sources import USER_PROVIDED
 
 HELD_OUT_FIRST = ("test", "val", "train")
 
@@ -26,21 +29,24 @@ class Selection:
 class Deduplicator:
     """Remembers documents and says why a new one is a duplicate. Held-out documents must come first.
 
-    A training file is compared with every held-out file, so that none slips through; with other training files only by
-    the index, which finds most near duplicates.
+    A training file is compared with every held-out file, those of the frozen sample among them, so that none slips
+    through; with other training files only by the index, which finds most near duplicates.
     """
 
-    def __init__(self, threshold: float | None) -> None:
+    def __init__(self, threshold: float | None, frozen: Iterable[Frozen] = ()) -> None:
         self._threshold = threshold
         self._exact: dict[str, str] = {}
         self._index = NearIndex(threshold) if threshold is not None else None
-        self._held_out: list[Signature] = []
+        self._frozen = {document.sha256: document.text for document in frozen}
+        self._held_out = [dedup.signature(text) for text in self._frozen.values()] if threshold is not None else []
 
     def refuse(self, document: Document, signature: Signature, split: str) -> str | None:
         """Why the document is dropped, or None, and then it is remembered."""
         earlier = self._exact.get(document.sha256)
+        if split == "train" and (earlier not in (None, "train") or document.sha256 in self._frozen):
+            return "duplicate of a held-out file"
         if earlier is not None:
-            return "duplicate of a held-out file" if split == "train" and earlier != "train" else "exact duplicate"
+            return "exact duplicate"
         if self._index is not None:
             if split == "train" and self._is_near_held_out(signature):
                 return "near duplicate of a held-out file"
@@ -64,17 +70,22 @@ class Deduplicator:
 
 
 def select(
-    harvests: Mapping[str, Harvest], split_of: Mapping[str, str], *, threshold: float | None, max_share: float
+    harvests: Mapping[str, Harvest],
+    split_of: Mapping[str, str],
+    *,
+    threshold: float | None,
+    max_share: float,
+    frozen: Iterable[Frozen] = (),
 ) -> Selection:
-    """Pick from {package: harvest}. `split_of` maps held-out packages to their split; the others are for training.
+    """Pick from {package: harvest}. `split_of` has the split of each package.
 
     `threshold` is the Jaccard similarity from which files are near duplicates; None keeps them.
-    `max_share`: see `cap_packages`.
+    `max_share`: see `cap_packages`. `frozen`: held-out files that no training file may equal or be near, wherever it
+    comes from; a held-out package's own copies of them stay in its split.
     """
-    selection, deduplicator = Selection(), Deduplicator(threshold)
-    order = sorted(harvests, key=lambda name: (HELD_OUT_FIRST.index(split_of.get(name, "train")), name))
-    for name in order:
-        split = split_of.get(name, "train")
+    selection, deduplicator = Selection(), Deduplicator(threshold, frozen)
+    for name in sorted(harvests, key=lambda name: (HELD_OUT_FIRST.index(split_of[name]), name)):
+        split = split_of[name]
         for document, signature in zip(harvests[name].documents, harvests[name].signatures, strict=True):
             reason = deduplicator.refuse(document, signature, split)
             if reason is None:
@@ -102,7 +113,7 @@ def cap_packages(documents: Iterable[Document], max_share: float) -> list[Docume
     limit = _share_limit(list(sizes.values()), max_share)
     kept: list[Document] = []
     for name, group in by_package.items():
-        kept += group if group[0].license == "user-provided" or sizes[name] <= limit else _until(group, limit)
+        kept += group if group[0].license == USER_PROVIDED or sizes[name] <= limit else _until(group, limit)
     return kept
 
 

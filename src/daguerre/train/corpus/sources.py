@@ -7,9 +7,10 @@ import platform
 import re
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from importlib.resources import files
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 
 from daguerre.errors import DataError
@@ -19,12 +20,13 @@ from daguerre.train.corpus import licenses
 _NOT_STDLIB = frozenset(
     ("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib-dynload", "__phello__")
 )
+USER_PROVIDED = "user-provided"
 _NOT_OWN = frozenset(("site-packages", "__pycache__"))
 
 
 @dataclass(frozen=True)
 class Package:
-    """Files of one package. `files` are posix paths relative to `root`; `license` is an SPDX id, or "user-provided"."""
+    """Files of one package. `files` are posix paths relative to `root`; `license` is an SPDX id, or USER_PROVIDED."""
 
     name: str
     version: str
@@ -45,11 +47,12 @@ class Skipped:
 def find_packages(sources: Sequence[Path], *, stdlib: bool = True, installed: bool = True) -> list[Package | Skipped]:
     """Every package of the sources, the running interpreter and its standard library, each name once, the first wins.
 
+    The user's own folders are all kept: one whose name is another package's, or on the held-out list, gets a number.
     DataError when a source is not a folder.
     """
-    found: list[Package | Skipped] = []
-    for source in sources:
-        found += from_folder(source)
+    given = [package for source in sources for package in from_folder(source)]
+    own = [package for package in given if isinstance(package, Package) and package.license == USER_PROVIDED]
+    found = [package for package in given if package not in own]
     if stdlib:
         found.append(standard_library())
     if installed:
@@ -57,7 +60,16 @@ def find_packages(sources: Sequence[Path], *, stdlib: bool = True, installed: bo
     unique: dict[str, Package | Skipped] = {}
     for package in found:
         unique.setdefault(package.name, package)
-    return list(unique.values())
+    taken = {name for name, package in unique.items() if isinstance(package, Package)} | heldout_splits().keys()
+    return [*unique.values(), *_with_free_names(own, taken)]
+
+
+def _with_free_names(packages: Iterable[Package], taken: set[str]) -> Iterator[Package]:
+    for package in packages:
+        names = chain([package.name], (f"{package.name}-{number}" for number in count(2)))
+        name = next(name for name in names if normalize(name) not in taken)
+        taken.add(normalize(name))
+        yield replace(package, name=name)
 
 
 def from_folder(folder: Path) -> list[Package | Skipped]:
@@ -72,7 +84,7 @@ def from_folder(folder: Path) -> list[Package | Skipped]:
 def own_folder(folder: Path) -> Package:
     """The user's own code: no license is asked for. The package is named after the folder."""
     name = folder.resolve().name or "folder"
-    return Package(name, "", "user-provided", folder, tuple(_walk(folder, _NOT_OWN)))
+    return Package(name, "", USER_PROVIDED, folder, tuple(_walk(folder, _NOT_OWN)))
 
 
 def standard_library() -> Package:

@@ -1,0 +1,42 @@
+"""Files that are whole or absent: written beside, synced, renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from glob import escape
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears under its name only when whole."""
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    for left in path.parent.glob(f"{escape(path.name)}.*.tmp"):  # by a process that was killed while it wrote
+        left.unlink(missing_ok=True)
+    try:
+        with synced_write(beside) as file:
+            yield file
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def synced_write(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file whose bytes are on the disk when the block ends."""
+    with path.open("wb") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk: until then a rename may be undone by a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
