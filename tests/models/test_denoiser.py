@@ -12,6 +12,7 @@ from daguerre.model import Model
 from daguerre.models.denoiser import plan_rows
 from daguerre.models.layout import Layout, Rows
 from daguerre.train import objectives
+from daguerre.train.batch import collate
 
 TEXT = "import os\n\n\ndef area(width, height):\n    # in pixels\n    return width * height\n\n\nprint(area(2, 3))\n"
 
@@ -21,7 +22,7 @@ def clean_tokens(model: Model) -> np.ndarray:
 
 
 def training_logits(model: Model, example: objectives.Example, objective: objectives.Objective) -> torch.Tensor:
-    batch = objectives.collate([example], objective, model.tokenizer.pad_id)
+    batch = collate([example], objective, model.tokenizer.pad_id)
     with torch.no_grad():
         return model.backbone.logits(model.backbone(batch.tokens, batch.layout))[0]
 

@@ -14,6 +14,7 @@ import torch
 
 from daguerre.errors import DataError, InputError, TrainingError
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.batch import Batch
 from daguerre.train.data import (
     GOLDEN,
     MAX_GAP,
@@ -26,7 +27,7 @@ from daguerre.train.data import (
     line_gaps,
 )
 from daguerre.train.feed import Feed
-from daguerre.train.objectives import LAYOUTS, Batch, Objective, Source, make_example
+from daguerre.train.objectives import LAYOUTS, Objective, Source, make_example
 from daguerre.train.recipe import Stage, load_recipe
 from daguerre.train.shards import Shard, write_shards
 

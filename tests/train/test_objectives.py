@@ -17,6 +17,7 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, PADDING, SETTLED
 from daguerre.noise.schedule import SCHEDULES
+from daguerre.train.batch import batch_loss, collate
 from daguerre.train.objectives import (
     IGNORE,
     LAYOUTS,
@@ -27,8 +28,6 @@ from daguerre.train.objectives import (
     Example,
     Objective,
     Source,
-    batch_loss,
-    collate,
     make_example,
 )
 

@@ -26,8 +26,8 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.loading import load_model, read_extra, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import checkpoint, report, trainer
+from daguerre.train.batch import LossReport
 from daguerre.train.checkpoint import list_checkpoints, load_checkpoint
-from daguerre.train.objectives import LossReport
 from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
 from daguerre.train.report import CsvLog
 from daguerre.train.shards import write_shards

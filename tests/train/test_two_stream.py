@@ -19,7 +19,8 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows, allowed
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.objectives import LAYOUTS, Batch, Example, Objective, Source, collate, make_example
+from daguerre.train.batch import Batch, collate
+from daguerre.train.objectives import LAYOUTS, Example, Objective, Source, make_example
 
 LENGTHS = (72, 60, 48)
 BUDGET = 72

@@ -12,7 +12,8 @@ import numpy as np
 
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.objectives import Batch, Ints, Objective, Source, collate, make_example
+from daguerre.train.batch import Batch, collate
+from daguerre.train.objectives import Ints, Objective, Source, make_example
 from daguerre.train.shards import Shard
 
 GOLDEN = 0.6180339887498949

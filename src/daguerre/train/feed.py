@@ -13,8 +13,8 @@ from types import TracebackType
 import torch
 
 from daguerre.errors import TrainingError
+from daguerre.train.batch import Batch
 from daguerre.train.data import MicroBatches
-from daguerre.train.objectives import Batch
 from daguerre.train.recipe import Stage
 
 AHEAD = 4

@@ -15,7 +15,8 @@ from torch import Tensor
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows
-from daguerre.train.objectives import IGNORE, NUM_LEVELS, Batch, batch_loss
+from daguerre.train.batch import Batch, batch_loss
+from daguerre.train.objectives import IGNORE, NUM_LEVELS
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,19 @@ An objective has five parts, each named in a recipe: how the noise level t is dr
 (which spans are open and what they see), the shift, and the normalizer. One forward carries a clean stream,
 with next-token loss on every token, and behind it noisy rows that see the clean stream as decoding would.
 
-An `Example` is one sequence as numpy arrays; `collate` stacks examples into the tensors of one forward.
-Letters: T clean rows, R rows in all, B examples, V vocabulary.
+An `Example` is one sequence as numpy arrays; `train/batch.py` stacks examples and takes the loss.
+Letters: T clean rows, R rows in all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from daguerre.errors import InputError, unknown
-from daguerre.models.backbone import Backbone
-from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, PADDING, SETTLED, Layout, Rows
+from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, SETTLED
 from daguerre.noise.schedule import SCHEDULES
 
 Ints = np.ndarray
@@ -336,74 +332,6 @@ LAYOUTS = {
 }
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm."""
-
-    tokens: Tensor
-    layout: Layout
-    target: Tensor
-    weight: Tensor
-    level: Tensor
-    norm: float
-
-    def to(self, device: torch.device | str) -> Batch:
-        layout = Layout(**{**self.layout.__dict__, "rows": self.layout.rows.to(device)})
-        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level")}
-        return Batch(layout=layout, norm=self.norm, **moved)
-
-
 def make_example(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
     """One example of the objective's layout with at most `budget` open rows; u in [0, 1) places its noise level."""
     return LAYOUTS[objective.layout](source, objective, u, rng, budget)
-
-
-def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
-    """Stack examples: clean rows padded on the right to a common number, then open rows padded likewise."""
-    settled = max(e.num_settled for e in examples)
-    opened = max(len(e.tokens) - e.num_settled for e in examples)
-    names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
-    names |= {"target": IGNORE, "weight": 0, "level": IGNORE}
-    out = {}
-    for name, fill in names.items():
-        dtype = np.float32 if name == "weight" else np.int64
-        stacked = np.full((len(examples), settled + opened), fill, dtype=dtype)
-        for row, example in zip(stacked, examples, strict=True):
-            values, num = getattr(example, name), example.num_settled
-            row[:num] = values[:num]
-            row[settled : settled + len(values) - num] = values[num:]
-        out[name] = torch.from_numpy(stacked)
-    rows = Rows(
-        document=torch.zeros_like(out["span"]),
-        **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
-    )
-    layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
-    num_clean = sum(e.num_settled for e in examples)
-    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
-    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0))
-
-
-@dataclass(frozen=True)
-class LossReport:
-    """The loss (scalar, with gradient) and detached sums: clean and masked CE in nats, by level and by count."""
-
-    loss: Tensor
-    clean_sum: float
-    clean_count: int
-    level_sum: np.ndarray
-    level_count: np.ndarray
-
-
-def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:
-    """Forward a batch; cross-entropy in float32 on rows that have a target, and nowhere else."""
-    hidden = model(batch.tokens, batch.layout, backend=backend)
-    asked = batch.target != IGNORE
-    target, level = batch.target[asked], batch.level[asked]
-    logits = model.logits(hidden[asked])
-    ce = F.cross_entropy(logits, target, reduction="none")
-    loss = (batch.weight[asked] * ce).sum() / batch.norm
-    with torch.no_grad():
-        bins = torch.where(level == IGNORE, NUM_LEVELS, level)
-        sums = ce.new_zeros(NUM_LEVELS + 1).index_add_(0, bins, ce.detach()).cpu().numpy()
-        counts = torch.bincount(bins, minlength=NUM_LEVELS + 1).cpu().numpy()
-    return LossReport(loss, float(sums[-1]), int(counts[-1]), sums[:-1], counts[:-1])

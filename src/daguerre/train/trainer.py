@@ -26,6 +26,7 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
+from daguerre.train.batch import batch_loss
 from daguerre.train.checkpoint import (
     CHECKPOINTS,
     find_checkpoint,
@@ -37,7 +38,7 @@ from daguerre.train.checkpoint import (
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held, held_out, mean_by_level
-from daguerre.train.objectives import NUM_LEVELS, batch_loss
+from daguerre.train.objectives import NUM_LEVELS
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport
