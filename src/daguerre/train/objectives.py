@@ -199,7 +199,8 @@ def _open_span(
     """Noisy rows for the open positions [start, start + len(answer)); `before` is the settled token at start - 1.
 
     Shifted: rows start-1 .. end-2, the first (the seed) holding `before`, each predicting its successor. Otherwise rows
-    start .. end-1, each predicting itself. A run of nulls weighs as much as one token.
+    start .. end-1, each predicting itself. The first null of a gap, which ends it, weighs as much as any token, or ends
+    would be as improbable as the nulls are many; those behind it weigh as much as one token together.
     """
     num = len(answer)
     expected, rate = _share_and_rate(objective.schedule, t)
@@ -209,9 +210,11 @@ def _open_span(
     first = start - 1 if objective.shift else start
     inputs = np.concatenate([[before], noisy[:-1]]) if objective.shift else noisy
     weight = np.full(num, objective.masked * WEIGHTS[objective.weight](share, rate))
-    nulls = masked & (answer == source.null_id) if source.null_id is not None else np.zeros(num, dtype=bool)
-    if nulls.any():
-        weight[nulls] /= nulls.sum()
+    later_nulls = np.zeros(num, dtype=bool)
+    if source.null_id is not None:
+        later_nulls[1:] = masked[1:] & (answer[:-1] == source.null_id)
+    if later_nulls.any():
+        weight[later_nulls] /= later_nulls.sum()
     writer.add(
         inputs,
         first + np.arange(num),
@@ -249,8 +252,8 @@ def _independent(
 
 
 def drafts(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
-    """One-shot drafting: whole spans of 2 to 16 tokens, nothing after them."""
-    return _independent(source, objective, u, rng, np.arange(2, 17), budget)
+    """One-shot drafting: whole spans of 2 to 32 tokens, most of them up to 16, nothing after them."""
+    return _independent(source, objective, u, rng, np.array([*range(2, 17), 24, 32]), budget)
 
 
 def blocks(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
