@@ -136,7 +136,7 @@ def test_a_span_sees_what_is_before_it_and_nothing_else(layout: str, shift: bool
     assert (example.segment == 0).all()
 
 
-def test_drafts_are_whole_spans_of_2_to_16_tokens_fully_masked_and_blind_to_what_follows() -> None:
+def test_drafts_are_whole_spans_of_2_to_32_tokens_fully_masked_and_blind_to_what_follows() -> None:
     lengths: list[int] = []
     for seed in range(60):
         example = example_of("drafts", seed, 100, times="full")
@@ -148,7 +148,7 @@ def test_drafts_are_whole_spans_of_2_to_16_tokens_fully_masked_and_blind_to_what
             assert (example.target[rows] != IGNORE).all()
             assert (example.tokens[rows[1:]] == MASK).all()
             assert (example.horizon[rows] == example.position[rows[0]]).all()
-    assert set(lengths) == set(range(2, 17))
+    assert set(lengths) == {*range(2, 17), 24, 32}
 
 
 @pytest.mark.parametrize("layout", ["drafts", "blocks"])
@@ -230,19 +230,26 @@ def test_segments_end_with_their_gap_s_answer() -> None:
 
 
 @pytest.mark.parametrize("u", [0.2, 0.6, 1.0])
-def test_the_nulls_of_a_gap_weigh_as_much_as_one_token(u: float) -> None:
+def test_the_null_that_ends_a_gap_weighs_as_a_token_and_those_behind_it_as_one_together(u: float) -> None:
     checked = 0
     for seed in range(40):
         example = example_of("infill", seed, 60, u=u, weight="one")
         opened = np.flatnonzero(open_rows(example))
         for rows in np.split(opened, _breaks(example)):
-            nulls = rows[example.target[rows] == NULL]
-            tokens = rows[(example.target[rows] != NULL) & (example.target[rows] != IGNORE)]
-            assert (example.weight[tokens] == 1).all()
-            if len(nulls):
+            weight, after_null = example.weight[rows], _follows_null(example, rows)
+            masked = example.target[rows] != IGNORE
+            assert (weight[masked & ~after_null] == 1).all()
+            if (masked & after_null).any():
                 checked += 1
-                assert example.weight[nulls].sum() == pytest.approx(1.0)
+                assert weight[masked & after_null].sum() == pytest.approx(1.0)
     assert checked > 30
+
+
+def _follows_null(example: Example, rows: np.ndarray) -> np.ndarray:
+    """Which rows of a gap predict a null behind the first one; a null that is no target is the next row's input."""
+    is_null = example.target[rows] == NULL
+    is_null[:-1] |= example.tokens[rows][1:] == NULL
+    return np.concatenate([[False], is_null[:-1]])
 
 
 def test_infilling_needs_a_null_token_and_a_gap() -> None:
