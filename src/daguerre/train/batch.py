@@ -6,7 +6,7 @@ Letters: B examples, R rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,24 +15,30 @@ from torch import Tensor
 
 from daguerre.models.backbone import Backbone
 from daguerre.models.layout import NO_SPAN, PADDING, Layout, Rows
-from daguerre.train.objectives import IGNORE, NUM_LEVELS, Example, Objective
+from daguerre.train.objectives import IGNORE, NUM_LEVELS, REVISED, Example, Objective
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm."""
+    """Tensors of one forward: tokens, target, level, guess int64 (B, R); weight float32 (B, R); the layout; the norm.
+
+    `teacher` and `certainty` are the objective's.
+    """
 
     tokens: Tensor
     layout: Layout
     target: Tensor
     weight: Tensor
     level: Tensor
+    guess: Tensor
     norm: float
+    teacher: str = "data"
+    certainty: float = 0.0
 
     def to(self, device: torch.device | str) -> Batch:
         layout = Layout(**{**self.layout.__dict__, "rows": self.layout.rows.to(device)})
-        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level")}
-        return Batch(layout=layout, norm=self.norm, **moved)
+        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level", "guess")}
+        return replace(self, layout=layout, **moved)
 
 
 def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
@@ -40,7 +46,7 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     settled = max(e.num_settled for e in examples)
     opened = max(len(e.tokens) - e.num_settled for e in examples)
     names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
-    names |= {"target": IGNORE, "weight": 0, "level": IGNORE}
+    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0}
     out = {}
     for name, fill in names.items():
         dtype = np.float32 if name == "weight" else np.int64
@@ -57,7 +63,9 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
     num_clean = sum(e.num_settled for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
-    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0))
+    tensors = {name: out[name] for name in ("tokens", "target", "weight", "level", "guess")}
+    own = {"teacher": objective.teacher, "certainty": objective.certainty}
+    return Batch(layout=layout, norm=max(norm, 1.0), **tensors, **own)
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,18 @@ def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossRepo
     logits = model.logits(hidden[asked])
     ce = F.cross_entropy(logits, target, reduction="none")
     loss = (batch.weight[asked] * ce).sum() / batch.norm
+    if batch.certainty:
+        right = (level >= 0) & (logits.argmax(-1) == target)
+        loss = loss + batch.certainty * (batch.weight[asked][right] * entropy(logits[right])).sum() / batch.norm
     with torch.no_grad():
-        bins = torch.where(level == IGNORE, NUM_LEVELS, level)
-        sums = ce.new_zeros(NUM_LEVELS + 1).index_add_(0, bins, ce.detach()).cpu().numpy()
-        counts = torch.bincount(bins, minlength=NUM_LEVELS + 1).cpu().numpy()
-    return LossReport(loss, float(sums[-1]), int(counts[-1]), sums[:-1], counts[:-1])
+        bins = torch.where(level == IGNORE, NUM_LEVELS, torch.where(level == REVISED, NUM_LEVELS + 1, level))
+        sums = ce.new_zeros(NUM_LEVELS + 2).index_add_(0, bins, ce.detach()).cpu().numpy()
+        counts = torch.bincount(bins, minlength=NUM_LEVELS + 2).cpu().numpy()
+    by_level = slice(0, NUM_LEVELS)
+    return LossReport(loss, float(sums[NUM_LEVELS]), int(counts[NUM_LEVELS]), sums[by_level], counts[by_level])
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy in nats (...,) of logits (..., V), some of which may be minus infinity."""
+    log_probs = F.log_softmax(logits, dim=-1)
+    return -(log_probs.exp() * log_probs.masked_fill(log_probs == float("-inf"), 0.0)).sum(-1)

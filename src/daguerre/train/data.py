@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
 from daguerre.train.batch import Batch, collate
 from daguerre.train.objectives import Ints, Objective, Source, make_example
 from daguerre.train.shards import Shard
@@ -69,7 +69,8 @@ class Cutter:
         return self._plain(tokens, starts=starts)
 
     def _plain(self, tokens: Ints, **cuts: tuple) -> Source:  # type: ignore[type-arg]
-        return Source(tokens, self.tokenizer.mask_id, self.tokenizer.null_id, **cuts)
+        ordinary = (NUM_SPECIALS, self.tokenizer.vocab_size)
+        return Source(tokens, self.tokenizer.mask_id, self.tokenizer.null_id, ordinary, **cuts)
 
     def _text(self, window: Ints) -> str | None:
         """The window's text, or None where it holds half a character."""

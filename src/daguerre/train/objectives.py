@@ -21,6 +21,7 @@ from daguerre.noise.schedule import SCHEDULES
 
 Ints = np.ndarray
 IGNORE = -1
+REVISED = -2
 NUM_LEVELS = 8
 
 
@@ -37,6 +38,11 @@ def times_uniform(u: float) -> float:
 def times_half_full(u: float) -> float:
     """Half of the spans fully masked, as they are when decoding starts; the other half uniform on (0, 1]."""
     return 1.0 if u >= 0.5 else times_uniform(2 * u)
+
+
+def times_light(u: float) -> float:
+    """Half of the spans without a mask, as a finished text that is to be corrected; the other half up to one half."""
+    return 0.0 if u >= 0.5 else u
 
 
 def times_clipped(u: float) -> float:
@@ -59,9 +65,16 @@ def weight_clipped(share: float, rate: float) -> float:
     return min(rate / share, 5.0)
 
 
-TIMES = {"full": times_full, "uniform": times_uniform, "half_full": times_half_full, "clipped": times_clipped}
+TIMES = {
+    "full": times_full,
+    "uniform": times_uniform,
+    "half_full": times_half_full,
+    "light": times_light,
+    "clipped": times_clipped,
+}
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
 NORMALIZERS = ("tokens", "masked")
+TEACHERS = ("data", "own")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +88,14 @@ class Objective:
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
     top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
+
+    What the model itself says is put in place just before the forward (`train/own.py`):
+
+    teacher    "own": spans continue with the model's own greedy text instead of the data's (sequence distillation, Kim
+               and Rush 2016, from the same weights), so that drafts learn what the model would write one by one
+    errors     share of a span's visible tokens that are replaced, half by random tokens and half by the model's own
+               wrong guesses; every visible token is then a target (token-to-token editing, LLaDA2.1)
+    certainty  weight of the entropy of masked rows whose most likely token is right (CAP, LLaDA2.0)
     """
 
     layout: str
@@ -86,6 +107,9 @@ class Objective:
     clean: float = 1.0
     masked: float = 1.0
     copies: int = 1
+    teacher: str = "data"
+    errors: float = 0.0
+    certainty: float = 0.0
 
     def __post_init__(self) -> None:
         for kind, name, table in (
@@ -94,11 +118,18 @@ class Objective:
             ("schedule", self.schedule, SCHEDULES),
             ("weight", self.weight, WEIGHTS),
             ("normalizer", self.normalizer, NORMALIZERS),
+            ("teacher", self.teacher, TEACHERS),
         ):
             if name not in table:
                 raise unknown(kind, name, table)
         if self.copies < 1 or (self.copies > 1 and self.layout != "infill"):
             raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
+        if self.teacher == "own" and (self.layout not in ("drafts", "blocks") or not self.shift):
+            raise InputError('teacher = "own" continues spans that see what is before them: drafts and blocks, shifted')
+        if not (0 <= self.errors < 1 and self.certainty >= 0):
+            raise InputError(f"errors is a share below 1 and certainty a weight, not {self.errors}, {self.certainty}")
+        if self.errors and (self.teacher == "own" or not self.shift or self.layout == "next_token"):
+            raise InputError('errors are planted in spans of the data, in a shifted model: leave out teacher = "own"')
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
 
@@ -108,12 +139,13 @@ class Source:
     """One training text, already cut: token pieces laid end to end, and the special tokens an example needs.
 
     Even boundaries need no care: `starts` are the token offsets at which a span may begin by preference (cuts made
-    at characters); `gaps` are token ranges [start, end) to infill.
+    at characters); `gaps` are token ranges [start, end) to infill. Ids in the range `ordinary` are not reserved.
     """
 
     tokens: Ints
     mask_id: int
     null_id: int | None = None
+    ordinary: tuple[int, int] = (0, 0)
     starts: tuple[int, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
 
@@ -122,7 +154,8 @@ class Source:
 class Example:
     """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` (float32).
 
-    `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, or IGNORE on clean rows.
+    `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, REVISED where a visible token is the target, or IGNORE
+    on clean rows. `guess` is 1 where the row's own token is to be replaced by the model's wrong guess.
     """
 
     num_settled: int
@@ -135,6 +168,7 @@ class Example:
     target: Ints
     weight: np.ndarray
     level: Ints
+    guess: Ints
 
 
 @dataclass
@@ -146,7 +180,7 @@ class _Writer:
 
     def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | int) -> None:
         num = len(tokens)
-        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN, "level": IGNORE}
+        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN, "level": IGNORE, "guess": 0}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
             row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
@@ -171,9 +205,9 @@ def _clean_stream(writer: _Writer, tokens: Ints, objective: Objective, **labels:
 
 
 def _mask_exactly(num: int, share: float, rng: np.random.Generator) -> np.ndarray:
-    """A boolean mask of ceil(share * num) positions, at least one, drawn without replacement (exact-k estimator)."""
+    """A boolean mask of ceil(share * num) positions, drawn without replacement (exact-k estimator)."""
     masked = np.zeros(num, dtype=bool)
-    masked[rng.permutation(num)[: max(1, int(np.ceil(share * num)))]] = True
+    masked[rng.permutation(num)[: int(np.ceil(share * num))]] = True
     return masked
 
 
@@ -206,24 +240,43 @@ def _open_span(
     expected, rate = _share_and_rate(objective.schedule, t)
     masked = _mask_exactly(num, expected, rng)
     share = masked.sum() / num
-    noisy = np.where(masked, source.mask_id, answer)
+    shown, guess = _plant_errors(answer, ~masked, source, objective, rng)
+    noisy = np.where(masked, source.mask_id, shown)
     first = start - 1 if objective.shift else start
     inputs = np.concatenate([[before], noisy[:-1]]) if objective.shift else noisy
-    weight = np.full(num, objective.masked * WEIGHTS[objective.weight](share, rate))
+    weight = np.full(num, objective.masked * (WEIGHTS[objective.weight](share, rate) if share else 0.0))
+    if objective.errors:
+        weight[~masked] = objective.masked
+    asked = masked | (objective.errors > 0)
     later_nulls = np.zeros(num, dtype=bool)
     if source.null_id is not None:
-        later_nulls[1:] = masked[1:] & (answer[:-1] == source.null_id)
+        later_nulls[1:] = asked[1:] & (answer[:-1] == source.null_id)
     if later_nulls.any():
         weight[later_nulls] /= later_nulls.sum()
+    level = np.where(masked, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), REVISED)
     writer.add(
         inputs,
         first + np.arange(num),
-        np.where(masked, answer, IGNORE),
-        np.where(masked, weight, 0.0),
+        np.where(asked, answer, IGNORE),
+        np.where(asked, weight, 0.0),
         span=span,
         horizon=first if horizon is None else horizon,
-        level=np.where(masked, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), IGNORE),
+        level=np.where(asked, level, IGNORE),
+        guess=np.concatenate([[0], guess[:-1]]),
     )
+
+
+def _plant_errors(
+    answer: Ints, visible: np.ndarray, source: Source, objective: Objective, rng: np.random.Generator
+) -> tuple[Ints, Ints]:
+    """The answer with random tokens in half of the places drawn for errors; 1 where the model's guess goes."""
+    if not objective.errors:
+        return answer, np.zeros(len(answer), dtype=np.int64)
+    low, high = source.ordinary
+    wrong = visible & (answer >= low) & (rng.random(len(answer)) < objective.errors)
+    guess = wrong & (rng.random(len(answer)) < 0.5)
+    other = (answer - low + rng.integers(1, high - low, len(answer))) % (high - low) + low
+    return np.where(wrong & ~guess, other, answer), guess.astype(np.int64)
 
 
 def _levels(objective: Objective, u: float, num: int) -> list[float]:

@@ -93,6 +93,9 @@ class Share:
     clean: float = 1.0
     masked: float = 1.0
     copies: int = 1
+    teacher: str = "data"
+    errors: float = 0.0
+    certainty: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,6 +39,7 @@ from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held, held_out, mean_by_level
 from daguerre.train.objectives import NUM_LEVELS
+from daguerre.train.own import with_own_words
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport
@@ -191,6 +192,7 @@ class Trainer:
         for batch in feed.take(self.progress.micro, stage):
             batch = batch.to(self.device)
             with self._precision():
+                batch = with_own_words(self.model, batch, self.recipe.backend)
                 report = batch_loss(self.forward_model, batch, self.recipe.backend)
             (report.loss / stage.micro_batches).backward()
             totals.add(report, stage)
