@@ -64,8 +64,9 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     num_clean = sum(e.num_settled for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
     tensors = {name: out[name] for name in ("tokens", "target", "weight", "level", "guess")}
-    own = {"teacher": objective.teacher, "certainty": objective.certainty}
-    return Batch(layout=layout, norm=max(norm, 1.0), **tensors, **own)
+    return Batch(
+        layout=layout, norm=max(norm, 1.0), teacher=objective.teacher, certainty=objective.certainty, **tensors
+    )
 
 
 @dataclass(frozen=True)

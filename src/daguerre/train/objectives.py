@@ -42,7 +42,7 @@ def times_half_full(u: float) -> float:
 
 def times_light(u: float) -> float:
     """Half of the spans without a mask, as a finished text that is to be corrected; the other half up to one half."""
-    return 0.0 if u >= 0.5 else u
+    return max(0.0, u - 0.5)
 
 
 def times_clipped(u: float) -> float:

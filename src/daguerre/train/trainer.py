@@ -39,8 +39,8 @@ from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held, held_out, mean_by_level
 from daguerre.train.objectives import NUM_LEVELS
-from daguerre.train.own import with_own_words
 from daguerre.train.optim import Average, Optimizer
+from daguerre.train.own import with_own_words
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport
 from daguerre.train.shards import Shard, read_meta
