@@ -93,23 +93,24 @@ def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = nev
     """A whole request: heal, then one span after the other until the text ends, the budget does, or it is late."""
     policy = plan.decode.rule_of_commit
     canvas = yield from _heal(session, plan, draw, late)
-    if late() or plan.healing.where(canvas)[1]:
+    if not plan.healed(canvas):
         return canvas
     rules = plan.rules(canvas)
     for span in plan.spans(canvas):
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
         if late() or read(plan, canvas, done=False).stopped:
             break
+        canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
     return canvas
 
 
 def _heal(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool]) -> Steps:
-    """Draw again what was taken back from the prefix, one token at a time."""
+    """Draw again what was taken back before each gap, one token at a time."""
     canvas, policy = plan.canvas, plan.decode.rule_of_commit
-    while plan.healing.where(canvas)[1] and not late():
-        position = plan.healing.where(canvas)[0]
-        span = (position, position + 1)
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, [plan.healing], late)
+    for slot in plan.slots:
+        while slot.healing.where(canvas)[1] and not late():
+            position = slot.healing.where(canvas)[0]
+            span = (position, position + 1)
+            canvas = yield from denoise(session, policy, canvas.at(span), draw, [slot.healing], late)
     return canvas
 
 
