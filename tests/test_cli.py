@@ -74,6 +74,28 @@ def test_infill_with_whole_prints_both_sides_verbatim(call: Callable[..., Called
     assert out == before + middle + after
 
 
+def test_fill_prints_the_template_filled(call: Callable[..., Called]) -> None:
+    code, out, err = call("fill", "def §(a):\n    return §\n", "--mark", "§", "--max-tokens", "3", "--json")
+    assert (code, err) == (0, "")
+    body = json.loads(out)
+    assert body["text"] == "def {}(a):\n    return {}\n".format(*body["texts"])
+    assert len(body["spans"]) == 2
+
+
+def test_edit_prints_the_rest_of_the_file_verbatim(call: Callable[..., Called], tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes("\ufeffx = 1\r\ny = 'é'\r\nz = 3".encode())
+    code, out, err = call("edit", str(path), "--lines", "2", "--max-tokens", "3")
+    assert (code, err) == (0, "")
+    assert out.startswith("\ufeffx = 1\r\n")
+    assert out.endswith("\r\nz = 3")
+    body = json.loads(call("edit", str(path), "--pattern", r"\d", "--max-tokens", "2", "--json")[1])
+    assert len(body["texts"]) == 2
+    assert body["diff"].startswith("@@")
+    assert call("edit", str(path), "--span", "1:2", "--diff", "--max-tokens", "2", "--seed", "1")[1].startswith("@@")
+    assert path.read_bytes().endswith(b"z = 3")
+
+
 @pytest.mark.parametrize("command", ["generate", "infill"])
 def test_every_option_of_a_request_is_an_option_of_both_commands(command: str) -> None:
     fields = {field.name for field in dataclasses.fields(Decode)} - {"schema", "regex", "logit_bias"}
@@ -155,6 +177,10 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("train", "--from", "default", "--data", ".", "--max-minutes", "0"), ("max-minutes",)),
         (("infill", "a", "b", "--whole", "--json"), ("--whole", "--json")),
         (("infill", "-", "-"), ("standard input", "not both")),
+        (("fill", "x = 1"), ("no gap", "{}")),
+        (("edit", "/no/such/file", "--lines", "1"), ("cannot read",)),
+        (("edit", __file__, "--lines", "one"), ("two numbers",)),
+        (("edit", __file__), ("one way",)),
         (("infill", "a", "b", "--whole", "-n", "2"), ("--whole", "--n")),
         (("generate", "x", "--mode", "ar", "--policy", "random"), ("policy", "'ar'")),
         (("eval", "nowhere"), ("nowhere",)),

@@ -114,6 +114,67 @@ def infill(
         _print_result(result, as_json)
 
 
+@app.command()
+@makes_request
+def fill(
+    template: Annotated[str, typer.Argument(help="Text with `{}` where a gap goes; `-` reads standard input.")],
+    model: ModelName = "default",
+    mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
+    _print_result(_load(model).fill(_text(template), mark=mark, **options), as_json)
+
+
+@app.command()
+@makes_request
+def edit(
+    file: Annotated[str, typer.Argument(help="File to edit, which stays as it is; `-` reads standard input.")],
+    model: ModelName = "default",
+    span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
+    lines: Annotated[list[str] | None, typer.Option(help="FIRST:LAST, from 1; may be repeated.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
+    strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the difference instead of the text.")] = False,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Write parts of a file anew, the rest verbatim, and print the whole."""
+    if diff and as_json:
+        raise InputError("--json holds the difference already: leave out --diff")
+    if options.get("n", 1) != 1 and not as_json:
+        raise InputError("edit prints one text: leave out --n, or take --json for all samples")
+    chosen = {"spans": _pairs(span), "lines": _pairs(lines), "pattern": pattern, "strength": strength}
+    result = _load(model).edit(_text("-") if file == "-" else _file_text(file), **chosen, **options)
+    if as_json:
+        _print_result(result, as_json)
+    else:
+        sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
+
+
+def _pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
+    """START:END as numbers; one number stands for both. None where nothing is given."""
+    out = []
+    for text in given or []:
+        first, _, last = text.partition(":")
+        try:
+            out.append((int(first), int(last or first)))
+        except ValueError:
+            raise InputError(f"{text!r} is not two numbers with a colon between, such as 3:5") from None
+    return out or None
+
+
+def _file_text(path: str) -> str:
+    """The file's text, line breaks as they are."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from None
+
+
 @data_app.command("python")
 def data_python(
     out: Annotated[Path, typer.Option("--out", help="Folder of the corpus.")],
@@ -255,7 +316,7 @@ def _text(argument: str) -> str:
 def _print_result(result: Any, as_json: bool) -> None:
     """One sample; of several all, each under its number, or in JSON as "choices" beside the first."""
     if as_json:
-        bodies = [{"text": r.text, "finish_reason": r.finish_reason, "usage": asdict(r.usage)} for r in result.choices]
+        bodies = [_body(choice) for choice in result.choices]
         body = bodies[0] | ({"choices": bodies} if result.others else {})
         typer.echo(json.dumps(body, ensure_ascii=False))
         return
@@ -263,6 +324,14 @@ def _print_result(result: Any, as_json: bool) -> None:
         if result.others:
             typer.echo(f"--- sample {number}")
         typer.echo(choice.text)
+
+
+def _body(result: Any) -> dict[str, Any]:
+    """One sample as JSON; what several gaps or an edit add to it stands behind."""
+    body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
+    if len(result.texts) > 1 or result.original is not None:
+        body |= {"texts": result.texts, "spans": result.spans}
+    return body if result.original is None else body | {"diff": result.diff}
 
 
 def main() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from daguerre import generate as main_path
+from daguerre.editing import Span
 from daguerre.errors import InputError, unknown
 from daguerre.generate import INFILL_TOKENS, MAX_TOKENS
 from daguerre.likelihood import Score, SpanLayout, nll
@@ -47,6 +48,27 @@ class Model:
     ) -> Result:
         """What goes between; see `daguerre.generate.infill` for the options."""
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
+
+    def fill(
+        self,
+        template: str,
+        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> Result:
+        """Fill every `{}` of a template, the gaps seeing each other; see `daguerre.generate.fill` for the options."""
+        return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[Span] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> Result:
+        """Write parts of a text anew, the rest verbatim; see `daguerre.generate.edit` for the options."""
+        return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
+
+import numpy as np
 
 from daguerre.canvas import Canvas, Run
 from daguerre.errors import InputError, UnsupportedError
@@ -12,6 +15,7 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.healing import Healing, TokenBytes, num_to_take_back
+from daguerre.sampling.random import DRAFT, Counter
 from daguerre.sampling.rules import EndOfText, Never, Nulls, Rule
 
 Text = str | Sequence[int]
@@ -44,6 +48,7 @@ class Plan:
     """One request, laid out: a slot for each gap of the canvas.
 
     `around` are the texts before, between and behind the gaps where the result is the whole text; None: the gap alone.
+    `original` is the text that is edited.
     """
 
     config: ModelConfig
@@ -53,6 +58,7 @@ class Plan:
     num_prompt: int
     infilling: bool
     around: tuple[str, ...] | None = None
+    original: str | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -161,13 +167,15 @@ def lay_out(
             f"{config.max_positions}: shorten the text or ask for fewer tokens"
         )
     table = TokenBytes.make(tokenizer)
-    kept, sizes, slots = [], [], []
+    kept: list[list[int]] = []
+    sizes: list[int] = []
+    slots: list[Slot] = []
     start = 0
-    for index, ((least, most), segment) in enumerate(zip(budgets, segments, strict=False)):
+    for (least, most), segment in zip(budgets, segments, strict=False):
         taken = 0 if heal is False else num_to_take_back(segment, table)
         spare = taken + int(taken > 0 and room > 0)
         room -= spare - taken
-        kept.append([*([config.bos_id] if index == 0 else []), *segment[: len(segment) - taken]])
+        kept.append([*([] if kept else [config.bos_id]), *segment[: len(segment) - taken]])
         sizes.append(spare + most)
         start += len(kept[-1])
         text = tokenizer.decode_bytes(segment[len(segment) - taken :])
@@ -176,6 +184,23 @@ def lay_out(
         start += sizes[-1]
     canvas = Canvas.lay_out([*kept, segments[-1]], sizes, config.mask_id)
     return Plan(config, decode, canvas, tuple(slots), given - 1, infilling, around)
+
+
+def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) -> Plan:
+    """The plan with each gap's draft, as long as the gap, in place: a share `strength` of its tokens is open again.
+
+    Which ones is drawn by the request's seed; at least one in all.
+    """
+    if not 0 < strength <= 1:
+        raise InputError(f"strength must be above 0 and at most 1, not {strength}")
+    canvas = plan.canvas
+    tokens, opened = canvas.tokens.copy(), canvas.open.copy()
+    for (start, end), draft in zip(canvas.gaps, drafts, strict=True):
+        tokens[start:end] = draft
+    inside = np.flatnonzero(canvas.in_gap)
+    order = np.argsort(Counter(plan.decode.seed, 0).uniform(DRAFT, inside, 0), kind="stable")
+    opened[inside[order[math.ceil(strength * len(inside)) :]]] = False
+    return replace(plan, canvas=replace(canvas, tokens=tokens, open=opened))
 
 
 def _ids(text: Text, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:

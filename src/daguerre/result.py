@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.editing import unified_diff
 from daguerre.models.denoiser import Counts
 from daguerre.plan import Plan
 from daguerre.trace import Event, Trace
@@ -24,12 +25,13 @@ class TokenInfo:
     """One token of a result; the texts of all of them join to those of the result's gaps.
 
     logprob is in nats, at temperature 1 over the full vocabulary; `step` is the forward that committed it, from 0;
-    `confidence` is what the policy ranked it by. The first token's text lacks what healing took back.
+    `confidence` is what the policy ranked it by. The first token's text lacks what healing took back. A token kept from
+    a draft has logprob None and step -1.
     """
 
     text: str
     id: int
-    logprob: float
+    logprob: float | None
     step: int
     confidence: float
 
@@ -60,7 +62,8 @@ class Usage:
 class Result:
     """One sample. `choices` are all samples of the request, this one first.
 
-    `texts` has one text for each gap; `text` is that of the only gap, or of a filled or edited text all of it.
+    `texts` has one text for each gap; `text` is that of the only gap, or of a filled or edited text all of it, and
+    `spans` say where in it, in characters, the gaps are. `original` is the text that was edited.
     """
 
     text: str
@@ -69,7 +72,14 @@ class Result:
     finish_reason: FinishReason
     usage: Usage
     trace: Trace = field(repr=False)
+    spans: tuple[tuple[int, int], ...] = ()
+    original: str | None = field(default=None, repr=False)
     others: tuple[Result, ...] = field(default=(), repr=False)
+
+    @property
+    def diff(self) -> str:
+        """What an edit changed, as a unified diff; empty where nothing was edited."""
+        return "" if self.original is None else unified_diff(self.original, self.text)
 
     @property
     def choices(self) -> tuple[Result, ...]:
@@ -219,12 +229,27 @@ def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Cou
     tokens = []
     for reading in readings.gaps:
         for position, text in zip(reading.positions, reading.texts, strict=True):
+            token = int(canvas.tokens[position])
+            if position not in facts:
+                tokens.append(TokenInfo(text, token, None, -1, 1.0))
+                continue
             step, probability, confidence = facts[position]
             logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
-            tokens.append(TokenInfo(text, int(canvas.tokens[position]), logprob, step, confidence))
+            tokens.append(TokenInfo(text, token, logprob, step, confidence))
     reason: FinishReason = "stop" if readings.stopped else "length" if plan.finished(canvas) else "timeout"
     usage = Usage(
         plan.num_prompt, len(tokens), counts.forwards, counts.rows, counts.prefill_rows, counts.settle_rows, seconds
     )
     texts = tuple(reading.text for reading in readings.gaps)
-    return Result(_joined(plan, texts), texts, tuple(tokens), reason, usage, Trace.record(plan.canvas, events))
+    trace = Trace.record(plan.canvas, events)
+    return Result(_joined(plan, texts), texts, tuple(tokens), reason, usage, trace, _spans(plan, texts), plan.original)
+
+
+def _spans(plan: Plan, texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Where the gaps' texts lie in the whole text, in characters."""
+    spans, start = [], 0
+    for before, text in zip(plan.around or ("",), texts, strict=False):
+        start += len(before)
+        spans.append((start, start + len(text)))
+        start += len(text)
+    return tuple(spans)
