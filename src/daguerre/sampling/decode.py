@@ -26,7 +26,7 @@ class Decode:
     block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
-    steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
+    steps        every policy but "threshold": most forwards for each span; None: one for each position
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     stop         a string or several; text ends before the first that appears
