@@ -41,6 +41,8 @@ REQUEST: dict[str, Any] = {
     ],
     "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
     "steps": Annotated[int | None, typer.Option(help="Forwards per span of every policy but threshold.")],
+    "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
+    "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],

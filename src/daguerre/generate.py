@@ -27,6 +27,7 @@ from daguerre.sampling.decode import Decode
 from daguerre.sampling.logits import Law, Proposals, biased, propose
 from daguerre.sampling.policies.base import Policy, Progress, commit
 from daguerre.sampling.random import TOKEN, Counter
+from daguerre.sampling.revision import revise
 from daguerre.sampling.rules import Rule, ban, complete, eligible
 from daguerre.trace import Event
 
@@ -103,6 +104,25 @@ def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = nev
         if late() or read(plan, canvas, done=False).stopped:
             break
         canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
+        canvas = yield from _revise(session, plan, canvas, draw, late)
+    return canvas
+
+
+def _revise(session: Session, plan: Plan, canvas: Canvas, draw: Draw, late: Callable[[], bool]) -> Steps:
+    """Read the finished span again, up to `revise` times, and replace what the model no longer believes in."""
+    never = plan.config.ends
+    for _ in range(plan.decode.revise):
+        positions = plan.revisable(canvas)
+        if not positions.size or late():
+            break
+        step = session.counts.forwards
+        logits = biased(session.logits(canvas, positions), draw.law)
+        logits[:, never] = -np.inf
+        decision = revise(canvas, positions, logits, plan.decode.revise_threshold)
+        if not len(decision):
+            break
+        canvas = canvas.apply(decision)
+        yield Event(step, decision, canvas)
     return canvas
 
 

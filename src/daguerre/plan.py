@@ -101,6 +101,15 @@ class Plan:
                 start = stop
         return out
 
+    def revisable(self, canvas: Canvas) -> np.ndarray:
+        """Committed positions of the active span that may still change, int64: no end, nothing healed or given."""
+        assert canvas.span is not None
+        inside = np.zeros(len(canvas), dtype=bool)
+        for slot in self.slots:
+            start, end = slot.open_run(canvas)
+            inside[max(start, canvas.span[0]) : min(end, canvas.span[1])] = True
+        return np.flatnonzero(inside & ~canvas.open & ~np.isin(canvas.tokens, self.config.ends))
+
     def finished(self, canvas: Canvas) -> bool:
         """True when nothing within the budget is open."""
         ends = (slot.healing.end(canvas) for slot in self.slots)
@@ -117,7 +126,8 @@ class Plan:
         size = min(self._span_size, self.max_tokens)
         num_spans = sum(-(-slot.max_tokens // size) for slot in self.slots) + int(self.config.context == "block")
         by_policy = num_spans * self.decode.rule_of_commit.bound(size)
-        return sum(slot.healing.slots for slot in self.slots) + min(by_policy, self.max_tokens)
+        healing = sum(slot.healing.slots for slot in self.slots)
+        return healing + min(by_policy, self.max_tokens) + num_spans * self.decode.revise
 
 
 def make_plan(

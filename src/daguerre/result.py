@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -182,7 +182,15 @@ def _joined(plan: Plan, texts: Sequence[str], closed: bool = True) -> str:
 
 
 def committed_text(plan: Plan, canvas: Canvas) -> str:
-    """The text that nothing to come can change: what is read, less a tail that may yet become a stop string."""
+    """The text that nothing to come can change: what is read, less a tail that may yet become a stop string.
+
+    Where finished spans are revised, nothing of the active span is sure.
+    """
+    if plan.decode.revise and canvas.span is not None:
+        start, end = canvas.span
+        unsure = canvas.in_gap
+        unsure[:start] = unsure[end:] = False
+        canvas = replace(canvas, open=canvas.open | unsure)
     texts, closed = [], True
     for reading in read(plan, canvas, done=False).gaps:
         texts.append(reading.text)

@@ -63,6 +63,11 @@ class ModelConfig:
         """Reserved tokens that no row may predict: all but the end of text and the null."""
         return tuple(i for i in range(self.num_reserved) if i not in (self.eos_id, self.null_id))
 
+    @property
+    def ends(self) -> list[int]:
+        """The end of text, and the null where there is one."""
+        return [self.eos_id] if self.null_id is None else [self.eos_id, self.null_id]
+
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 

@@ -39,8 +39,7 @@ def _with_own_guesses(model: Backbone, batch: Batch, backend: str) -> Batch:
     masked = torch.where(wanted, config.mask_id, batch.tokens)
     logits = model.logits(model(masked, batch.layout, backend=backend)[asked])
     logits.scatter_(1, batch.target[asked][:, None], float("-inf"))
-    ends = [token for token in (config.eos_id, config.null_id) if token is not None]
-    logits[:, ends] = float("-inf")
+    logits[:, config.ends] = float("-inf")
     tokens = batch.tokens.clone()
     tokens[wanted] = logits.argmax(-1)  # rows in the order of `asked`, which is that of `wanted`
     return replace(batch, tokens=tokens)
