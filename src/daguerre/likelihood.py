@@ -5,6 +5,7 @@
     ar          one token after the other. Exact:  -log p(x) = sum_i -log p(x_i | x_<i).
     elbo, K     spans of K consecutive tokens, from position 1 on; each span sees what is settled before it.
     elbo, full  the whole text is one span.
+    chain       the same spans, each revealed in one fixed order, one position a forward. Exact for that order.
 
 Within a span of n tokens x the model reveals one position at a time, in an order that is uniformly random; p(x) is the
 mean over the orders of the products of its predictions. By Jensen's inequality -log p(x) is at most the mean over the
@@ -16,6 +17,10 @@ orders of the sums of -log predictions, and grouping that mean by the number k o
 whose 1/t is n/k here) without the noise of the number of masks, and the bounds of the spans add up. With spans of one
 it is `ar`. It is a proper bound on the text's probability under that layout: nothing is clipped, weighted anew or left
 out.
+
+Along one order there is nothing to average: the chain rule gives the probability that a sampler with that order draws
+the text, in as many forwards as the longest span has tokens (DUEL). It is no bound, so it says what a bound's looseness
+is worth; and the bound is the mean of the chains of all orders.
 
 The rows are those of decoding (`models/denoiser.py`). In a shifted model a span [s, e) has rows s-1 .. e-2, so its last
 token has no row of its own: once revealed, the others of its span do not see it. They predict from less, and the bound
@@ -45,7 +50,9 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.decode import DEFAULT_BLOCK
 
 SpanLayout = int | Literal["full"]
-KINDS = ("ar", "elbo")
+Order = Literal["left", "random"] | Sequence[int]
+KINDS = ("ar", "elbo", "chain")
+ORDERS = ("left", "random")
 ROWS_AT_ONCE = 2048
 LOGITS_AT_ONCE = 1 << 23
 
@@ -72,13 +79,13 @@ def nll(
     *,
     kind: str = "ar",
     layout: SpanLayout | None = None,
+    order: Order | None = None,
     samples: int = 128,
     seed: int | Sequence[int] = 0,
 ) -> Score:
     """Score `text` after `<bos>`; see `score_tokens` for the options."""
-    return score_tokens(
-        backbone, [tokenizer.bos_id, *tokenizer.encode(text)], kind=kind, layout=layout, samples=samples, seed=seed
-    )
+    tokens = [tokenizer.bos_id, *tokenizer.encode(text)]
+    return score_tokens(backbone, tokens, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
 
 
 @torch.inference_mode()
@@ -88,14 +95,17 @@ def score_tokens(
     *,
     kind: str = "ar",
     layout: SpanLayout | None = None,
+    order: Order | None = None,
     samples: int = 128,
     seed: int | Sequence[int] = 0,
     backend: str = "sdpa",
 ) -> Score:
-    """Score `tokens`, which begin with `<bos>`: exactly (`ar`), or by the bound of a layout (`elbo`).
+    """Score `tokens`, which begin with `<bos>`: exactly (`ar`, `chain`), or by the bound of a layout (`elbo`).
 
-    layout   for `elbo`: tokens in a span, or "full". None: the model's own block size, "full" where its context is,
-             else DEFAULT_BLOCK
+    layout   for `elbo` and `chain`: tokens in a span, or "full". None: the model's own block size, "full" where its
+             context is, else DEFAULT_BLOCK
+    order    for `chain`: "left" (None), "random" (drawn from `seed`), or a permutation of the numbers of the tokens
+             after `<bos>`, from 0; each span reveals its own in that order
     samples  for `elbo`: draws of masks, 2 or more; the number of masks is stratified over them
 
     InputError for tokens that cannot be scored; UnsupportedError for a layout that the model's context cannot honor.
@@ -103,12 +113,17 @@ def score_tokens(
     config = backbone.config
     ids = _checked(config, tokens)
     check_layout(config, kind, layout)
+    if order is not None and kind != "chain":
+        raise InputError(f"order={order!r} belongs to kind='chain': leave it out, or ask for the chain")
     if kind == "ar":
         return _exact(backbone, ids, backend)
+    spans = _spans(config, len(ids), default_layout(config) if layout is None else layout)
+    rng = np.random.default_rng(seed)
+    if kind == "chain":
+        return _chain(backbone, ids, spans, _place(order, len(ids) - 1, rng), backend)
     if samples < 2:
         raise InputError(f"samples={samples}: a bound with its standard error needs 2 draws or more")
-    spans = _spans(config, len(ids), default_layout(config) if layout is None else layout)
-    return _bound(backbone, ids, spans, _draw(spans, samples, np.random.default_rng(seed)), backend)
+    return _bound(backbone, ids, spans, _draw(spans, samples, rng), backend)
 
 
 def default_layout(config: ModelConfig) -> SpanLayout:
@@ -122,7 +137,7 @@ def check_layout(config: ModelConfig, kind: str, layout: SpanLayout | None) -> N
         raise unknown("kind", kind, KINDS)
     if kind == "ar":
         if layout is not None:
-            raise InputError(f"layout={layout!r} belongs to kind='elbo': leave it out, or ask for the bound")
+            raise InputError(f"layout={layout!r} belongs to kind='elbo' or 'chain': leave it out, or ask for one of them")
         if config.context == "full" or (config.context == "block" and config.block_size != 1):
             raise UnsupportedError(
                 f"a model with {config.context} context has no autoregressive likelihood: ask for kind='elbo'"
@@ -188,6 +203,18 @@ def _draw(spans: np.ndarray, samples: int, rng: np.random.Generator) -> _Masks:
     return _Masks(masked, lengths / num_masked)
 
 
+def _place(order: Order | None, num: int, rng: np.random.Generator) -> np.ndarray:
+    """When each of `num` tokens is revealed, int64 (num,): its place in the order."""
+    if order is None or isinstance(order, str):
+        if order not in (None, *ORDERS):
+            raise unknown("order", order, ORDERS)
+        return rng.permutation(num) if order == "random" else np.arange(num)
+    given = np.asarray(order)
+    if given.shape != (num,) or not np.array_equal(np.sort(given), np.arange(num)):
+        raise InputError(f"the order must have each of the numbers 0 to {num - 1} once, for the text's {num} tokens")
+    return given.argsort()
+
+
 def collapsed_variance(draws_SN: np.ndarray) -> float:
     """Estimated variance of the sum over N of the means over S, for independent draws, one from each of S strata.
 
@@ -202,28 +229,37 @@ def collapsed_variance(draws_SN: np.ndarray) -> float:
 
 
 def _exact(backbone: Backbone, ids: np.ndarray, backend: str) -> Score:
-    config = backbone.config
-    if config.shift:
-        device = backbone.embedding.weight.device
-        tokens = torch.from_numpy(ids)[None].to(device)
-        hidden = backbone(tokens[:, :-1], Layout.causal(len(ids) - 1, device=device), backend=backend)
-        by_token = _cross_entropy(backbone, hidden[0], tokens[0, 1:])
-        return Score(float(by_token.sum()), 0.0, len(by_token), by_token)
-    spans = np.stack([np.arange(1, len(ids)), np.arange(2, len(ids) + 1)], axis=1)
-    everything = _Masks(np.ones((1, len(ids)), dtype=bool), np.ones((1, len(spans))))
-    return _bound(backbone, ids, spans, everything, backend)
+    if not backbone.config.shift:
+        return _chain(backbone, ids, _spans(backbone.config, len(ids), 1), np.arange(len(ids) - 1), backend)
+    device = backbone.embedding.weight.device
+    tokens = torch.from_numpy(ids)[None].to(device)
+    hidden = backbone(tokens[:, :-1], Layout.causal(len(ids) - 1, device=device), backend=backend)
+    by_token = _cross_entropy(backbone, hidden[0], tokens[0, 1:])
+    return Score(float(by_token.sum()), 0.0, len(by_token), by_token)
+
+
+def _chain(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, place: np.ndarray, backend: str) -> Score:
+    """Step j masks in each span what the order reveals j-th or later, and asks for the j-th."""
+    rank = np.full(len(ids), -1)
+    for start, end in spans:
+        rank[start:end] = place[start - 1 : end - 1].argsort().argsort()
+    step = np.arange(rank.max() + 1)[:, None]
+    by_token = np.zeros(len(ids))
+    noisy = _NoisyRows.plan(backbone.config, spans, len(ids))
+    for _, ce_BL in _cross_entropies(backbone, ids, noisy, rank >= step, rank == step, backend):
+        by_token += ce_BL.sum(axis=0)
+    return Score(float(by_token.sum()), 0.0, len(ids) - 1, by_token[1:])
 
 
 def _bound(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, masks: _Masks, backend: str) -> Score:
     noisy = _NoisyRows.plan(backbone.config, spans, len(ids))
     values = np.zeros(masks.masked.shape)
-    for part, ce_BL in _cross_entropies(backbone, ids, noisy, masks.masked, backend):
+    for part, ce_BL in _cross_entropies(backbone, ids, noisy, masks.masked, masks.masked, backend):
         values[part] = ce_BL
     values = values[:, 1:] * np.repeat(masks.weight, spans[:, 1] - spans[:, 0], axis=1)
     by_token = values.mean(axis=0)
     by_span = np.add.reduceat(values, spans[:, 0] - 1, axis=1)
-    variance = collapsed_variance(by_span) if len(values) > 1 else 0.0
-    return Score(float(by_token.sum()), variance**0.5, len(by_token), by_token)
+    return Score(float(by_token.sum()), collapsed_variance(by_span) ** 0.5, len(by_token), by_token)
 
 
 @dataclass(frozen=True)
@@ -270,9 +306,9 @@ class _NoisyRows:
 
 
 def _cross_entropies(
-    backbone: Backbone, ids: np.ndarray, noisy: _NoisyRows, masked_SL: np.ndarray, backend: str
+    backbone: Backbone, ids: np.ndarray, noisy: _NoisyRows, masked_SL: np.ndarray, asked_SL: np.ndarray, backend: str
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Draws, a part at a time, and the cross-entropy (B, L) of their masked tokens; 0 for the others."""
+    """Draws, a part at a time, and the cross-entropy (B, L) of the tokens asked, masked ones; 0 for the others."""
     device = backbone.embedding.weight.device
     at_once = max(1, ROWS_AT_ONCE // len(noisy.position))
     cache, size = None, 0
@@ -284,8 +320,7 @@ def _cross_entropies(
         hides = masked[:, noisy.position] & noisy.inside
         tokens = torch.from_numpy(np.where(hides, backbone.config.mask_id, ids[noisy.position])).to(device)
         hidden = backbone(tokens, noisy.layout(backbone.config, size, device), cache, backend)
-        draw, position = np.nonzero(masked[:, 1:])
-        position += 1
+        draw, position = np.nonzero(asked_SL[start : start + at_once])
         asked = hidden[torch.from_numpy(draw).to(device), torch.from_numpy(noisy.row_of[position]).to(device)]
         ce = np.zeros(masked.shape)
         ce[draw, position] = _cross_entropy(backbone, asked, torch.from_numpy(ids[position]).to(device))
