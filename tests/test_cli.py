@@ -117,7 +117,7 @@ def test_an_evaluation_of_a_small_file_skips_what_it_cannot_feed(call: Callable[
     assert code == 0, err
     written = json.loads(report.read_text())
     assert set(written["skipped"]) == {"infill", "draft"}
-    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3]
+    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3, 1, 1]
     assert written["settings"]["bound_windows"] == 4
     assert report.with_suffix(".md").read_text() + "\n" == out
 

@@ -137,7 +137,9 @@ def check_layout(config: ModelConfig, kind: str, layout: SpanLayout | None) -> N
         raise unknown("kind", kind, KINDS)
     if kind == "ar":
         if layout is not None:
-            raise InputError(f"layout={layout!r} belongs to kind='elbo' or 'chain': leave it out, or ask for one of them")
+            raise InputError(
+                f"layout={layout!r} belongs to kind='elbo' or 'chain': leave it out, or ask for one of them"
+            )
         if config.context == "full" or (config.context == "block" and config.block_size != 1):
             raise UnsupportedError(
                 f"a model with {config.context} context has no autoregressive likelihood: ask for kind='elbo'"

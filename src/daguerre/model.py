@@ -63,7 +63,7 @@ class Model:
         seed: int = 0,
         order: Order | None = None,
     ) -> Score:
-        """Negative log-likelihood of `text` in nats: exact ("ar"), a bound ("elbo"), or exact along one order ("chain").
+        """Negative log-likelihood of `text` in nats: exact ("ar"), a bound ("elbo"), or exact for one order ("chain").
 
         See `daguerre.likelihood`.
         """

@@ -19,7 +19,7 @@ from daguerre.model import Model
 from daguerre.models.loading import save_model
 
 SHORT = Document("p", "1", "", "a", "", "x = 1\n")
-LIMITS = Limits(layouts=("ar", 4, "full"), bound_windows=2, lines=2, prompts=2)
+LIMITS = Limits(layouts=("ar", 4, "full", "chain 4"), bound_windows=2, lines=2, prompts=2)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def report(causal: Model, documents: list[Document]) -> dict[str, Any]:
 def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], causal: Model) -> None:
     assert set(report) == {"model", "data", "machine", "settings", "seconds", "skipped", *TASKS}
     assert report["skipped"] == report["data"]["skipped"] == {}
-    assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full"]
+    assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full", "chain 4"]
     assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", "copy", "ar"}
     assert len(report["infill"]["examples"]) == 2
     assert len(report["draft"]["match_by_position"]) == 16
@@ -63,6 +63,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     text = (tmp_path / "report.md").read_text()
     assert text == markdown(report)
     assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
+    assert f"| spans of 4, left to right | exact | {report['bits'][3]['value']:.4f} |" in text
     assert "## Line infilling" in text
     assert "first line exact, %" in text
     assert "seconds a line" in text
@@ -125,7 +126,15 @@ def test_progress_names_the_task(causal: Model, documents: list[Document]) -> No
 
     evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: told.add(what))
 
-    assert told == {"bits: ar", "bits: 4", "bits: full", "infill: known length", "infill: unknown length", "draft"}
+    assert told == {
+        "bits: ar",
+        "bits: 4",
+        "bits: full",
+        "bits: chain 4",
+        "infill: known length",
+        "infill: unknown length",
+        "draft",
+    }
 
 
 def test_a_folder_is_read_as_documents(tmp_path: Path) -> None:

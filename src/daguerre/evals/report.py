@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError
+from daguerre.evals.bits import CHAIN
 from daguerre.files import atomic_write
 
 
@@ -78,7 +79,7 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
         error = "" if f["exact"] and not f["stderr"] else f"{f['stderr']:.4f}"
         rows.append(
             [
-                _layout(f["layout"]),
+                layout_name(f["layout"]),
                 kind,
                 f"{f['value']:.4f}",
                 error,
@@ -87,14 +88,15 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
                 f"{f['num_scored']} of {f['num_windows']}",
             ]
         )
-    header = ["layout", "", "bits per byte", "standard error", "over texts", "ratio to exact", "windows scored"]
+    header = ["layout", "", "bits per byte", "standard error", "over texts", "ratio to `ar`", "windows scored"]
     eighths = ["layout", *(f"{i}/8" for i in range(1, len(figures[0]["by_position"]) + 1))]
-    positions = [[_layout(f["layout"]), *(_optional(v, 3) for v in f["by_position"])] for f in figures]
+    positions = [[layout_name(f["layout"]), *(_optional(v, 3) for v in f["by_position"])] for f in figures]
     return (
         "## Bits per byte\n\n"
         + table(header, rows)
-        + "\n\nA bound is for all windows, by regression on the exact score from those scored; the mean of those alone "
-        "is `direct` in the JSON. `standard error`: of the figure for these documents, from random masks and the "
+        + "\n\nA figure is for all windows, by regression on the exact score of `ar` from those scored; the mean of "
+        "those alone is `direct` in the JSON. `left to right`: each span revealed in that order, one token a forward; a "
+        "likelihood, no bound. `standard error`: of the figure for these documents, from random masks and the "
         "choice of windows. "
         "`over texts`: how it would differ for other documents like them.\n\n"
         "By place in the context:\n\n" + table(eighths, positions)
@@ -156,8 +158,11 @@ def _measured_with(report: dict[str, Any]) -> str:
     )
 
 
-def _layout(name: str) -> str:
-    return f"spans of {name}" if name.isdigit() else name
+def layout_name(layout: str) -> str:
+    """A layout of `bits` in words."""
+    if layout.startswith(CHAIN):
+        return f"{layout_name(layout.removeprefix(CHAIN))}, left to right"
+    return f"spans of {layout}" if layout.isdecimal() else layout
 
 
 def _optional(value: float | None, digits: int) -> str:
