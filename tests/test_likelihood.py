@@ -182,6 +182,39 @@ def test_the_bound_is_the_mean_of_the_chains_of_all_orders(facts, layout, spans)
     assert np.ptp(chains) > 1e-3
 
 
+@pytest.mark.parametrize(
+    ("facts", "layout", "spans"),
+    [
+        ({}, 2, [(3, 5), (5, 7)]),
+        ({}, "full", [(3, 7)]),
+        ({"context": "full", "shift": False}, "full", [(3, 7)]),
+        ({"context": "block", "shift": False, "block_size": 4}, 4, [(3, 4), (4, 7)]),
+    ],
+    ids=["spans of two", "whole canvas", "full context", "block context"],
+)
+def test_a_beginning_that_is_given_is_seen_and_not_scored(facts, layout, spans) -> None:
+    backbone, tokens = model(**facts), some_text(7)
+
+    chain = score_tokens(backbone, tokens, given=3, kind="chain", layout=layout, order=(3, 1, 0, 2))
+    bound = score_tokens(backbone, tokens, given=3, kind="elbo", layout=layout, samples=500)
+
+    np.testing.assert_allclose(chain.by_token, chain_by_hand(backbone, tokens, spans, (5, 3, 2, 4))[3:], atol=1e-5)
+    assert abs(bound.value - bound_by_enumeration(backbone, tokens, spans)) < 4 * bound.stderr + 1e-4
+    assert bound.num_tokens == chain.num_tokens == 4
+
+
+@pytest.mark.parametrize("shift", [True, False])
+def test_the_autoregressive_likelihood_of_a_continuation_is_that_part_of_the_whole(shift: bool) -> None:
+    backbone, tokens = model(shift=shift), some_text(12)
+
+    part = score_tokens(backbone, tokens, given=5)
+
+    np.testing.assert_allclose(part.by_token, score_tokens(backbone, tokens).by_token[4:], atol=1e-5)
+    for given in (0, 12):
+        with pytest.raises(InputError, match=f"given={given}"):
+            score_tokens(backbone, tokens, given=given)
+
+
 def test_a_random_order_is_drawn_from_the_seed() -> None:
     backbone, tokens = model(), some_text(6)
     orders = itertools.permutations(range(5))

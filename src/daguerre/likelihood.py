@@ -1,10 +1,11 @@
 """How likely a model finds a text, in nats: exact scores and upper bounds, one for each layout.
 
-`<bos>` is given and every other token is scored. The layout is how the model would have written the text:
+`<bos>` is given, more of the text's beginning if asked, and every other token is scored. The layout is how the model
+would have written the text:
 
     ar          one token after the other. Exact:  -log p(x) = sum_i -log p(x_i | x_<i).
-    elbo, K     spans of K consecutive tokens, from position 1 on; each span sees what is settled before it.
-    elbo, full  the whole text is one span.
+    elbo, K     spans of K consecutive tokens, from the first one scored; each span sees what is settled before it.
+    elbo, full  all that is scored is one span.
     chain       the same spans, each revealed in one fixed order, one position a forward. Exact for that order.
 
 Within a span of n tokens x the model reveals one position at a time, in an order that is uniformly random; p(x) is the
@@ -93,6 +94,7 @@ def score_tokens(
     backbone: Backbone,
     tokens: Sequence[int],
     *,
+    given: int = 1,
     kind: str = "ar",
     layout: SpanLayout | None = None,
     order: Order | None = None,
@@ -102,25 +104,26 @@ def score_tokens(
 ) -> Score:
     """Score `tokens`, which begin with `<bos>`: exactly (`ar`, `chain`), or by the bound of a layout (`elbo`).
 
+    given    how many tokens at the beginning, `<bos>` the first of them, are seen and not scored
     layout   for `elbo` and `chain`: tokens in a span, or "full". None: the model's own block size, "full" where its
              context is, else DEFAULT_BLOCK
     order    for `chain`: "left" (None), "random" (drawn from `seed`), or a permutation of the numbers of the tokens
-             after `<bos>`, from 0; each span reveals its own in that order
+             scored, from 0; each span reveals its own in that order
     samples  for `elbo`: draws of masks, 2 or more; the number of masks is stratified over them
 
     InputError for tokens that cannot be scored; UnsupportedError for a layout that the model's context cannot honor.
     """
     config = backbone.config
-    ids = _checked(config, tokens)
+    ids = _checked(config, tokens, given)
     check_layout(config, kind, layout)
     if order is not None and kind != "chain":
         raise InputError(f"order={order!r} belongs to kind='chain': leave it out, or ask for the chain")
     if kind == "ar":
-        return _exact(backbone, ids, backend)
-    spans = _spans(config, len(ids), default_layout(config) if layout is None else layout)
+        return _exact(backbone, ids, given, backend)
+    spans = _spans(config, given, len(ids), default_layout(config) if layout is None else layout)
     rng = np.random.default_rng(seed)
     if kind == "chain":
-        return _chain(backbone, ids, spans, _place(order, len(ids) - 1, rng), backend)
+        return _chain(backbone, ids, spans, _place(order, len(ids) - given, rng), backend)
     if samples < 2:
         raise InputError(f"samples={samples}: a bound with its standard error needs 2 draws or more")
     return _bound(backbone, ids, spans, _draw(spans, samples, rng), backend)
@@ -145,28 +148,30 @@ def check_layout(config: ModelConfig, kind: str, layout: SpanLayout | None) -> N
                 f"a model with {config.context} context has no autoregressive likelihood: ask for kind='elbo'"
             )
     elif layout is not None:
-        _spans(config, 2, layout)
+        _spans(config, 1, 2, layout)
 
 
-def _checked(config: ModelConfig, tokens: Sequence[int]) -> np.ndarray:
+def _checked(config: ModelConfig, tokens: Sequence[int], given: int) -> np.ndarray:
     ids = np.asarray(tokens, dtype=np.int64)
     if ids.ndim != 1 or len(ids) < 2 or ids[0] != config.bos_id:
         raise InputError("a text to score is <bos> and at least one token")
+    if not 1 <= given < len(ids):
+        raise InputError(f"given={given}: of {len(ids)} tokens, 1 to {len(ids) - 1} can be given")
     if len(ids) > config.max_positions:
         raise InputError(
             f"the text has {len(ids)} tokens and the model {config.max_positions} positions: score it in windows"
         )
     if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise InputError(f"a token id is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
-    if np.isin(ids[1:], config.unpredictable_ids).any():
+    if np.isin(ids[given:], config.unpredictable_ids).any():
         raise InputError("the text has a special token that the model never predicts: its probability is zero")
     return ids
 
 
-def _spans(config: ModelConfig, length: int, layout: SpanLayout) -> np.ndarray:
-    """Bounds [s, e) of the spans, int64 (spans, 2), covering positions 1 .. length-1.
+def _spans(config: ModelConfig, given: int, length: int, layout: SpanLayout) -> np.ndarray:
+    """Bounds [s, e) of the spans, int64 (spans, 2), covering positions given .. length-1.
 
-    A block model's spans lie on its absolute grid, so the first of them is one shorter: position 0 is `<bos>`.
+    A block model's spans lie on its absolute grid, so the first of them may be shorter: position 0 is `<bos>`.
     """
     if layout != "full" and (not isinstance(layout, int) or isinstance(layout, bool) or layout < 1):
         raise InputError(f"layout={layout!r}: give a number of tokens in a span, or 'full'")
@@ -177,8 +182,8 @@ def _spans(config: ModelConfig, length: int, layout: SpanLayout) -> np.ndarray:
     if config.context == "block" and config.shift:
         raise UnsupportedError("a model with block context and a shift cannot be scored: only unshifted ones can")
     size = length if layout == "full" else int(layout)
-    starts = np.arange(0 if config.context == "block" else 1, length, size)
-    return np.stack([np.maximum(starts, 1), np.minimum(starts + size, length)], axis=1)[starts + size > 1]
+    starts = np.arange(0 if config.context == "block" else given, length, size)
+    return np.stack([np.maximum(starts, given), np.minimum(starts + size, length)], axis=1)[starts + size > given]
 
 
 @dataclass(frozen=True)
@@ -230,37 +235,40 @@ def collapsed_variance(draws_SN: np.ndarray) -> float:
     return float(sum(len(part) * part.var(axis=0, ddof=1).sum() for part in parts)) / num**2
 
 
-def _exact(backbone: Backbone, ids: np.ndarray, backend: str) -> Score:
+def _exact(backbone: Backbone, ids: np.ndarray, given: int, backend: str) -> Score:
     if not backbone.config.shift:
-        return _chain(backbone, ids, _spans(backbone.config, len(ids), 1), np.arange(len(ids) - 1), backend)
+        spans = _spans(backbone.config, given, len(ids), 1)
+        return _chain(backbone, ids, spans, np.arange(len(ids) - given), backend)
     device = backbone.embedding.weight.device
     tokens = torch.from_numpy(ids)[None].to(device)
     hidden = backbone(tokens[:, :-1], Layout.causal(len(ids) - 1, device=device), backend=backend)
-    by_token = _cross_entropy(backbone, hidden[0], tokens[0, 1:])
+    by_token = _cross_entropy(backbone, hidden[0, given - 1 :], tokens[0, given:])
     return Score(float(by_token.sum()), 0.0, len(by_token), by_token)
 
 
 def _chain(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, place: np.ndarray, backend: str) -> Score:
     """Step j masks in each span what the order reveals j-th or later, and asks for the j-th."""
+    given = int(spans[0, 0])
     rank = np.full(len(ids), -1)
     for start, end in spans:
-        rank[start:end] = place[start - 1 : end - 1].argsort().argsort()
+        rank[start:end] = place[start - given : end - given].argsort().argsort()
     step = np.arange(rank.max() + 1)[:, None]
     by_token = np.zeros(len(ids))
     noisy = _NoisyRows.plan(backbone.config, spans, len(ids))
     for _, ce_BL in _cross_entropies(backbone, ids, noisy, rank >= step, rank == step, backend):
         by_token += ce_BL.sum(axis=0)
-    return Score(float(by_token.sum()), 0.0, len(ids) - 1, by_token[1:])
+    return Score(float(by_token.sum()), 0.0, len(place), by_token[given:])
 
 
 def _bound(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, masks: _Masks, backend: str) -> Score:
+    given = int(spans[0, 0])
     noisy = _NoisyRows.plan(backbone.config, spans, len(ids))
     values = np.zeros(masks.masked.shape)
     for part, ce_BL in _cross_entropies(backbone, ids, noisy, masks.masked, masks.masked, backend):
         values[part] = ce_BL
-    values = values[:, 1:] * np.repeat(masks.weight, spans[:, 1] - spans[:, 0], axis=1)
+    values = values[:, given:] * np.repeat(masks.weight, spans[:, 1] - spans[:, 0], axis=1)
     by_token = values.mean(axis=0)
-    by_span = np.add.reduceat(values, spans[:, 0] - 1, axis=1)
+    by_span = np.add.reduceat(values, spans[:, 0] - given, axis=1)
     return Score(float(by_token.sum()), collapsed_variance(by_span) ** 0.5, len(by_token), by_token)
 
 

@@ -95,9 +95,9 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
         "## Bits per byte\n\n"
         + table(header, rows)
         + "\n\nA figure is for all windows, by regression on the exact score of `ar` from those scored; the mean of "
-        "those alone is `direct` in the JSON. `left to right`: each span revealed in that order, one token a forward; a "
-        "likelihood, no bound. `standard error`: of the figure for these documents, from random masks and the "
-        "choice of windows. "
+        "those alone is `direct` in the JSON. `left to right`: spans revealed in that order, one token a forward; a "
+        "likelihood, no bound. `standard error`: of the figure for these documents, from random masks and the choice "
+        "of windows. "
         "`over texts`: how it would differ for other documents like them.\n\n"
         "By place in the context:\n\n" + table(eighths, positions)
     )
