@@ -96,6 +96,11 @@ def spread(num: int, limit: int | None) -> np.ndarray:
         return np.arange(num)
     if limit < 2:
         raise InputError(f"{limit} windows are too few: a standard error needs 2 or more")
+    return evenly(num, limit)
+
+
+def evenly(num: int, limit: int) -> np.ndarray:
+    """Indices of `limit` of `num` things, `num` or fewer, evenly spread."""
     return np.floor((np.arange(limit) + 0.5) * num / limit).astype(np.int64)
 
 

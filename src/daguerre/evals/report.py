@@ -139,12 +139,17 @@ def _infill(task: dict[str, Any]) -> str:
 
 
 def _draft(task: dict[str, Any]) -> str:
-    match = task["match_by_position"]
-    header = ["position", *(str(i) for i in range(1, len(match) + 1))]
+    num = len(task["match_by_position"])
+    rows = [
+        ["equal", *(f"{share:.2f}" for share in task["match_by_position"])],
+        ["standard error", *(_optional(error, 3) for error in task["match_stderr"])],
+        ["equal up to here", *(f"{share:.2f}" for share in task["accepted_by_position"])],
+    ]
+    error = "" if task["accepted_stderr"] is None else f" ± {task['accepted_stderr']:.2f}"
     return (
-        f"## Drafts\n\nOne-shot drafts against the model's own greedy text, {task['prompts']} prompts; "
-        f"{task['accepted_a_cycle']:.2f} tokens accepted a cycle, bonus token included.\n\n"
-        + table(header, [["equal", *(f"{share:.2f}" for share in match)]])
+        f"## Drafts\n\nOne-shot drafts against the model's own greedy text, {task['prompts']} prompts from "
+        f"{task['documents']} documents; {task['accepted_a_cycle']:.2f}{error} tokens accepted a cycle, bonus token "
+        "included.\n\n" + table(["position", *(str(i) for i in range(1, num + 1))], rows)
     )
 
 
