@@ -208,4 +208,5 @@ def _data_facts(documents: Sequence[Document], skipped: Mapping[str, str], *, fr
         "packages": len({document.package for document in documents}),
         "bytes": sum(len(document.text.encode("utf-8")) for document in documents),
         "skipped": dict(skipped),
+        "carriage_returns": sum("\r" in document.text for document in documents),
     }

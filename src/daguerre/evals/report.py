@@ -64,10 +64,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _heading(report: dict[str, Any]) -> str:
     model, data = report["model"], report["data"]
-    skipped = "".join(f"\n\nNot read: {file}, because {reason}." for file, reason in data["skipped"].items())
+    notes = [f"Not read: {file}, because {reason}." for file, reason in data["skipped"].items()]
+    if num := data["carriage_returns"]:
+        whose = "1 document has carriage returns, and no line is taken out of it."
+        notes.append(whose if num == 1 else f"{num} documents have carriage returns, and no line is taken out of them.")
     return (
         f"# {model['name'] or 'Model'}: {model['parameters'] / 1e6:.2f}M parameters, {model['context']} context\n\n"
-        f"On the {data['name']}: {data['documents']} documents, {data['bytes']:,} bytes.{skipped}"
+        f"On the {data['name']}: {data['documents']} documents, {data['bytes']:,} bytes."
+        + "".join(f"\n\n{note}" for note in notes)
     )
 
 
