@@ -29,6 +29,19 @@ def setting(size: int | None, threshold: float | None, speed: float, lost: float
     }  # fmt: skip
 
 
+def span(forwards: int, right: float) -> dict[str, Any]:
+    return {
+        "length": 16, "num": 200, "forwards": forwards, "token_accuracy": right, "token_interval": None,
+        "exact": right / 4, "exact_interval": [right / 4 - 0.01, right / 4 + 0.02],
+    }  # fmt: skip
+
+
+def text(layout: str, length: int, steps: int | None, heat: float | None, nats: float | None) -> dict[str, Any]:
+    return {
+        "layout": layout, "length": length, "steps": steps, "temperature": heat, "nats": nats, "entropy": 3.0,
+    }  # fmt: skip
+
+
 REPORT: dict[str, Any] = {
     "model": {"max_positions": 1024},
     "bits": [bits("ar", 1.0, exact=True), bits("16", 1.5), bits("full", 1.6), bits("chain 16", 1.1, exact=True)],
@@ -41,6 +54,13 @@ REPORT: dict[str, Any] = {
             setting(None, None, 0.95, 0.0), setting(4, 0.5, 1.6, 0.05), setting(4, 0.9, 1.1, 0.01),
             setting(8, 0.9, 1.2, 0.02), setting(8, None, 1.9, 0.1),
         ]
+    },
+    "steps": {
+        "spans": [span(1, 0.3), span(2, 0.35), span(16, 0.4)],
+        "texts": [
+            text("canvas", 128, 2, 0.0, 1.5), text("canvas", 128, 128, 0.0, 0.5), text("block", 64, 2, 1.0, 4.0),
+            text("block", 64, 64, 1.0, 3.0), text("ar", 128, None, 0.0, 0.4), text("truth", 64, None, None, 2.0),
+        ],
     },
 }  # fmt: skip
 
@@ -95,6 +115,28 @@ def test_settings_are_drawn_by_block_size_and_threshold() -> None:
     ]  # fmt: skip
     line = next(line for line in panel.get_lines() if line.get_label() == "blocks of 4")
     assert list(zip(*line.get_data(), strict=True)) == [pytest.approx((1.1, -1)), pytest.approx((1.6, -5))]
+
+
+def test_steps_are_drawn_as_accuracy_by_forwards_and_as_likelihood_by_entropy() -> None:
+    figure = Figure(figsize=SIZE)
+    PICTURES["steps"](figure, REPORT)
+
+    spans, texts = figure.axes
+    assert next(list(line.get_ydata()) for line in spans.get_lines() if len(line.get_ydata()) == 3) == [30, 35, 40]
+    assert [tick.get_text() for tick in spans.get_xticklabels()] == ["1", "2", "16"]
+    assert {note.get_text() for note in texts.texts} == {"2", "128", "64"}
+    assert [list(line.get_ydata()) for line in texts.get_lines()[:4]] == [[1.5, 0.5], [4.0, 3.0], [0.4], [2.0]]
+    assert labels(texts)[:2] == ["canvas of 128 tokens, by steps", "block of 64 tokens, by steps"]
+
+
+def test_what_a_model_could_not_be_asked_is_not_drawn(tmp_path: Path) -> None:
+    texts = [text("block", 64, 2, 0.0, None)]
+    figure = Figure(figsize=SIZE)
+    PICTURES["steps"](figure, {"steps": {"spans": REPORT["steps"]["spans"], "texts": texts}})
+
+    assert len(figure.axes) == 1
+    nothing = {"model": REPORT["model"], "steps": {"spans": [], "texts": texts}}
+    assert draw_pictures(nothing, tmp_path / "r.json") == list(tmp_path.iterdir()) == []
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

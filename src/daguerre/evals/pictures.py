@@ -21,6 +21,8 @@ BLACK, BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
 )  # fmt: skip
 COLORS, MARKERS = (BLACK, BLUE, GREEN, ORANGE, RED, SKY, PURPLE), "osD^vPX"
 GRAY = "#5c6670"
+ALONE = {"ar": "*", "truth": "D"}
+"""Markers of texts that no number of steps was set for."""
 SIZE, DPI = (8.2, 4.4), 110
 
 
@@ -41,6 +43,8 @@ def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[
         figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure, report)
+        if not figure.axes:
+            continue
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
         out.append(Path(path).with_name(f"{Path(path).stem}-{name}.png"))
@@ -51,7 +55,9 @@ def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[
 
 def _bits(figure: Any, report: dict[str, Any]) -> None:
     """Bits per byte by place in the context, a line for each layout; chains are dashed."""
-    panel = _panel(figure, "Bits per byte by place in the context", "position in the context, tokens", "bits per byte")
+    panel = _panel(
+        figure.subplots(), "Bits per byte by place in the context", "position in the context, tokens", "bits per byte"
+    )
     context = report["model"]["max_positions"] - 1
     for layout, color, marker in zip(report["bits"], COLORS, MARKERS, strict=False):
         points = [
@@ -72,7 +78,7 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
     task = report["draft"]
     error = "" if task["accepted_stderr"] is None else f" ± {task['accepted_stderr']:.2f}"
     title = f"One-shot drafts: {task['accepted_a_cycle']:.2f}{error} tokens accepted a cycle, bonus token included"
-    panel = _panel(figure, title, "position in the draft", f"share of {task['prompts']} prompts")
+    panel = _panel(figure.subplots(), title, "position in the draft", f"share of {task['prompts']} prompts")
     position = range(1, len(task["match_by_position"]) + 1)
     errors = [value or 0.0 for value in task["match_stderr"]]
     panel.errorbar(
@@ -96,7 +102,7 @@ def _completion(figure: Any, report: dict[str, Any]) -> None:
     (ar,) = (row for row in report["completion"]["rows"] if row["mode"] == "ar")
     rows = [row for row in report["completion"]["rows"] if row is not ar]
     title = "Next-line completion: tokens a forward, and exact lines lost for them (bars: 95%)"
-    panel = _panel(figure, title, "tokens a forward", "exact lines, difference to ar in percentage points")
+    panel = _panel(figure.subplots(), title, "tokens a forward", "exact lines, difference to ar in percentage points")
     panel.axhline(0, color=GRAY, linewidth=0.8)
     panel.plot(
         [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: {ar['accuracy']:.1%} exact"
@@ -123,8 +129,56 @@ def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[floa
     return [row["tokens_per_forward"] for row in rows], ys, ends
 
 
-def _panel(figure: Any, title: str, across: str, up: str) -> Any:
-    panel = figure.subplots()
+def _steps(figure: Any, report: dict[str, Any]) -> None:
+    """What few forwards cost: tokens of a held-out span, and the likelihood and variety of free text."""
+    spans = report["steps"]["spans"]
+    texts = [text for text in report["steps"]["texts"] if text["nats"] is not None]
+    draws = [(_span_steps, spans)] * bool(spans) + [(_text_steps, texts)] * bool(texts)
+    if draws:
+        for panel, (draw, rows) in zip(figure.subplots(1, len(draws), squeeze=False)[0], draws, strict=True):
+            draw(panel, rows)
+
+
+def _span_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
+    title = f"Held-out spans of {rows[0]['length']} tokens"
+    _panel(panel, title, "forwards", f"percent, of {rows[0]['num']} spans or their tokens")
+    xs = [row["forwards"] for row in rows]
+    for name, what, color, marker in (("token", "tokens right", BLUE, "o"), ("exact", "spans exact", RED, "s")):
+        share = [100 * row["token_accuracy" if name == "token" else name] for row in rows]
+        ends = [row[f"{name}_interval"] or (y / 100, y / 100) for row, y in zip(rows, share, strict=True)]
+        errors = [[abs(100 * end[i] - y) for end, y in zip(ends, share, strict=True)] for i in (0, 1)]
+        panel.errorbar(xs, share, errors, fmt=f"{marker}-", color=color, markersize=5, capsize=2, label=what)
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(xs, [f"{x:g}" for x in xs])
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, title="bars: 95%", alignment="left", loc="best", fontsize=9)
+
+
+def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
+    """The plane of likelihood and entropy: a curve over steps for each length and temperature, its ends numbered."""
+    _panel(panel, "Texts written freely", "unigram entropy, nats", "nats a token, by its own ar law")
+    color_of = dict(zip(sorted({row["length"] for row in rows}, reverse=True), (BLUE, RED), strict=False))
+    for way in dict.fromkeys((row["layout"], row["length"], row["temperature"]) for row in rows):
+        own = [row for row in rows if (row["layout"], row["length"], row["temperature"]) == way]
+        color, fill = color_of[way[1]], "white" if way[2] else color_of[way[1]]
+        points = [row["entropy"] for row in own], [row["nats"] for row in own]
+        if way[0] in ALONE:
+            panel.plot(*points, ALONE[way[0]], color=color, markersize=10, markerfacecolor=fill, zorder=3)
+            continue
+        panel.plot(*points, "o-", color=color, markersize=4, markerfacecolor=fill)
+        for row in (own[0], own[-1]):
+            place = (row["entropy"], row["nats"])
+            panel.annotate(f"{row['steps']}", place, (5, 4), textcoords="offset points", fontsize=8, color=color)
+    for length, color in color_of.items():
+        layout = next(row["layout"] for row in rows if row["length"] == length)
+        panel.plot([], [], "o-", color=color, markersize=4, label=f"{layout} of {length} tokens, by steps")
+    for name, marker in ALONE.items():
+        panel.plot([], [], marker, color=GRAY, label=name)
+    panel.plot([], [], "o", color=GRAY, markerfacecolor="white", label="hollow: temperature 1")
+    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=8.5, ncols=2)
+
+
+def _panel(panel: Any, title: str, across: str, up: str) -> Any:
     panel.set_title(title, loc="left", fontsize=12)
     panel.set_xlabel(across)
     panel.set_ylabel(up)
@@ -138,4 +192,9 @@ def _legend(panel: Any, title: str | None) -> None:
     panel.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, alignment="left")
 
 
-PICTURES: dict[str, Callable[[Any, dict[str, Any]], None]] = {"bits": _bits, "draft": _draft, "completion": _completion}
+PICTURES: dict[str, Callable[[Any, dict[str, Any]], None]] = {
+    "bits": _bits,
+    "draft": _draft,
+    "completion": _completion,
+    "steps": _steps,
+}
