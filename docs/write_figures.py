@@ -176,17 +176,18 @@ def draft(tasks: dict[str, Any]) -> str:
 
 def measured(tasks: dict[str, Any]) -> str:
     """What was measured with what."""
-    lines = []
+    files_of: dict[str, list[str]] = {}
     for name, report in tasks["reports"].items():
         machine, data = report["machine"], report["data"]
-        ran = ", ".join(sorted(report.keys() - set(FACTS)))
         threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
-        lines.append(
-            f"* [{name}](benchmarks/results/{name}): {ran}, on the {data['name']} ({data['documents']} files of "
-            f"{data['packages']} packages that no training file comes from, {data['bytes'] / 1e6:.1f} MB), "
-            f"{threads} of {machine['cores']} {machine['processor']} cores, {report['model']['dtype']}"
+        conditions = (
+            f"{data['name']} ({data['documents']} files of {data['packages']} packages that no training file comes "
+            f"from, {data['bytes'] / 1e6:.1f} MB), {threads} of {machine['cores']} {machine['processor']} cores, "
+            f"{report['model']['dtype']}"
         )
-    return "\n".join(lines)
+        ran = ", ".join(sorted(report.keys() - set(FACTS)))
+        files_of.setdefault(conditions, []).append(f"{ran} ([{name}](benchmarks/results/{name}))")
+    return "\n".join(f"* {', '.join(files)}: {conditions}" for conditions, files in files_of.items())
 
 
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -193,7 +193,7 @@ def evaluate_model(
         typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about a minute.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure bits per byte, line infilling and drafts on held-out code."""

@@ -77,7 +77,9 @@ def labels(panel: Any) -> list[str]:
 
 def test_a_picture_is_drawn_for_each_task_that_the_report_has(tmp_path: Path) -> None:
     paths = draw_pictures(REPORT, tmp_path / "report.json")
-    some = draw_pictures({"model": REPORT["model"], "draft": REPORT["draft"], "infill": {}}, tmp_path / "some.json")
+    some = draw_pictures(
+        {"model": REPORT["model"], "draft": REPORT["draft"], "infill": {}}, tmp_path / "some-draft.json"
+    )
 
     assert [path.name for path in paths] == [f"report-{name}.png" for name in PICTURES]
     assert [path.name for path in some] == ["some-draft.png"]

@@ -1,7 +1,7 @@
 """Evaluate a model: bits per byte, line infilling, and drafts, with what is needed to measure the same again.
 
-With the default limits, a model of 5 million parameters takes about ten minutes on one thread of a laptop, and the
-standard error of a bound is below half a percent of its value. `QUICK` takes half a minute, and is for a first look.
+With the default limits, a model of 5 million parameters takes about a quarter of an hour on one thread of a laptop, and
+the standard error of a bound is below half a percent of its value. `QUICK` is for a first look, in about a minute.
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ SIZE, DPI = (8.2, 4.4), 110
 
 
 def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[Path]:
-    """Draw what `report` has beside its JSON file at `path`: NAME-bits.png, and so on. MissingExtra without matplotlib.
+    """Draw what `report` has beside its JSON file at `path`, and return the pictures' paths: NAME-bits.png, and so on.
 
-    Returns the pictures' paths.
+    A file named for the task, such as NAME-bits.json, has its picture under its own name. MissingExtra without
+    matplotlib.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -47,7 +48,8 @@ def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[
             continue
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
-        out.append(Path(path).with_name(f"{Path(path).stem}-{name}.png"))
+        stem = Path(path).stem.removesuffix(f"-{name}")
+        out.append(Path(path).with_name(f"{stem}-{name}.png"))
         with atomic_write(out[-1]) as file:
             file.write(buffer.getvalue())
     return out
