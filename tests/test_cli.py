@@ -18,6 +18,7 @@ import pytest
 from typer.main import get_command
 
 from daguerre.cli import REQUEST, app, main
+from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder
 from daguerre.sampling.decode import Decode
 
@@ -139,9 +140,28 @@ def test_an_evaluation_of_a_small_file_skips_what_it_cannot_feed(call: Callable[
     assert code == 0, err
     written = json.loads(report.read_text())
     assert set(written["skipped"]) == {"infill", "draft"}
-    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3]
+    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3, 1, 1]
     assert written["settings"]["bound_windows"] == 4
     assert report.with_suffix(".md").read_text() + "\n" == out
+    assert sorted(path.name for path in report.parent.iterdir()) == ["report-bits.png", "report.json", "report.md"]
+
+
+def test_a_report_without_matplotlib_has_no_pictures_and_says_so(
+    call: Callable[..., Called], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*rest: object) -> None:
+        raise MissingExtra("matplotlib", "train")
+
+    monkeypatch.setattr("daguerre.evals.pictures.draw_pictures", fails)
+    (tmp_path / "a.py").write_text("x = 1\n")
+
+    code, _, err = call("eval", "--data", str(tmp_path / "a.py"), "--what", "bits", "--out", str(tmp_path / "r.json"))
+
+    assert code == 0
+    assert [line for line in err.splitlines() if line.startswith("daguerre")] == [
+        "daguerre: no pictures: matplotlib is not installed: run `pip install 'daguerre[train]'`"
+    ]
+    assert sorted(path.name for path in tmp_path.glob("r.*")) == ["r.json", "r.md"]
 
 
 def test_an_evaluation_measures_only_what_is_asked(call: Callable[..., Called], tmp_path: Path) -> None:
@@ -189,6 +209,7 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("eval", "--what", "bit"), ("'bits'",)),
         (("eval", "--samples", "1"), ("samples", "2 or more")),
         (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
+        (("eval", "--data", "."), ("Python files", "check the path")),
         (("inspect", "nowhere"), ("nowhere",)),
     ],
 )

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from daguerre.errors import DaguerreError, InputError
+from daguerre.errors import DaguerreError, InputError, MissingExtra
 
 app = typer.Typer(
     name="daguerre",
@@ -246,7 +246,9 @@ def evaluate_model(
     data: Annotated[
         Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write this JSON file, and the tables beside it as .md.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write this JSON file, and beside it the tables as .md and pictures as .png.")
+    ] = None,
     what: Annotated[
         list[str] | None, typer.Option(help="bits, infill or draft; may be repeated. All that can be done by default.")
     ] = None,
@@ -256,12 +258,13 @@ def evaluate_model(
         typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about a minute.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure bits per byte, line infilling and drafts on held-out code."""
     from daguerre.evals import harness
     from daguerre.evals.documents import read_documents
+    from daguerre.evals.pictures import draw_pictures
     from daguerre.evals.report import check_path, markdown, write_report
 
     if out is not None:
@@ -284,6 +287,10 @@ def evaluate_model(
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
     if out is not None:
         write_report(report, out)
+        try:
+            draw_pictures(report, out)
+        except MissingExtra as error:
+            print(f"daguerre: no pictures: {error}", file=sys.stderr)
 
 
 @app.command("inspect")

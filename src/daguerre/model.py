@@ -12,7 +12,7 @@ from daguerre import generate as main_path
 from daguerre.editing import Span
 from daguerre.errors import InputError, unknown
 from daguerre.generate import INFILL_TOKENS, MAX_TOKENS
-from daguerre.likelihood import Score, SpanLayout, nll
+from daguerre.likelihood import Order, Score, SpanLayout, nll
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
@@ -77,12 +77,23 @@ class Model:
         return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def nll(
-        self, text: str, kind: str = "ar", layout: SpanLayout | None = None, samples: int = 128, seed: int = 0
+        self,
+        text: str,
+        kind: str = "ar",
+        layout: SpanLayout | None = None,
+        samples: int = 128,
+        seed: int = 0,
+        order: Order | None = None,
     ) -> Score:
-        """Negative log-likelihood of `text` in nats, exact ("ar") or a bound ("elbo"); see `daguerre.likelihood`."""
+        """Negative log-likelihood of `text` in nats: exact ("ar"), a bound ("elbo"), or exact for one order ("chain").
+
+        See `daguerre.likelihood`.
+        """
         if not isinstance(text, str):
             raise InputError(f"the text to score must be a string, not {type(text).__name__}")
-        return nll(self.backbone, self.tokenizer, text, kind=kind, layout=layout, samples=samples, seed=seed)
+        return nll(
+            self.backbone, self.tokenizer, text, kind=kind, layout=layout, order=order, samples=samples, seed=seed
+        )
 
     def __repr__(self) -> str:
         c = self.config

@@ -1,7 +1,7 @@
 """Evaluate a model: bits per byte, line infilling, and drafts, with what is needed to measure the same again.
 
-With the default limits, a model of 5 million parameters takes about ten minutes on one thread of a laptop, and the
-standard error of a bound is below half a percent of its value. `QUICK` takes half a minute, and is for a first look.
+With the default limits, a model of 5 million parameters takes about a quarter of an hour on one thread of a laptop, and
+the standard error of a bound is below half a percent of its value. `QUICK` is for a first look, in about a minute.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
 from daguerre.errors import DataError, InputError, UnsupportedError, unknown
-from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte, spread
+from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte
+from daguerre.evals.drafts import make_prompts, measure_drafts
 from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
 from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, MissingLine, make_examples
@@ -24,9 +23,7 @@ from daguerre.evals.machine import machine_facts
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
 from daguerre.models.loading import CONFIG, model_folder
-from daguerre.train.monitor import draft_match
 
-PROMPT_TOKENS, DRAFT_TOKENS = 128, 16
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Progress], Any]
 """What is left of a task once it is known that model and data allow it."""
@@ -38,7 +35,7 @@ class Limits:
 
     exact_windows, bound_windows, samples, layouts  see `bits_per_byte`
     lines    infilling examples, asked at known and at unknown length
-    prompts  prompts of PROMPT_TOKENS that drafts continue
+    prompts  prompts that drafts continue
     """
 
     layouts: tuple[int | str, ...] | None = None
@@ -46,7 +43,7 @@ class Limits:
     bound_windows: int | None = BOUND_WINDOWS
     samples: int | None = None
     lines: int = 200
-    prompts: int = 64
+    prompts: int = 256
 
     def __post_init__(self) -> None:
         lows = {"exact_windows": 2, "bound_windows": 2, "samples": 2, "lines": 0, "prompts": 2}
@@ -176,24 +173,10 @@ def _shown(example: MissingLine, predictions: dict[str, dict[str, str]]) -> dict
 
 
 def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
-    """One-shot drafts against the model's own greedy text, after the middle of documents that are long enough."""
     if model.config.context != "causal" or not model.config.shift:
         raise UnsupportedError("drafts are for models with causal context and a shift: leave 'draft' out")
-    encoded = [model.tokenizer.encode(document.text) for document in documents]
-    bodies = [ids[len(ids) // 2 :][: PROMPT_TOKENS - 1] for ids in encoded]
-    prompts = [[model.tokenizer.bos_id, *body] for body in bodies if len(body) == PROMPT_TOKENS - 1]
-    if not prompts:
-        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave 'draft' out")
-    kept = [prompts[index] for index in spread(len(prompts), limits.prompts)]
-
-    def measure(tell: Progress) -> Any:
-        tell("", 0, len(kept))
-        rows = torch.tensor(kept, device=model.backbone.embedding.weight.device)
-        match, accepted = draft_match(model.backbone, rows, DRAFT_TOKENS)
-        tell("", len(kept), len(kept))
-        return {"prompts": len(kept), "match_by_position": match.tolist(), "accepted_a_cycle": accepted}
-
-    return measure
+    prompts = make_prompts(documents, model.tokenizer, limits.prompts)
+    return lambda tell: asdict(measure_drafts(model.backbone, prompts, tell))
 
 
 TASKS = {"bits": _bits, "infill": _infill, "draft": _draft}
@@ -225,4 +208,5 @@ def _data_facts(documents: Sequence[Document], skipped: Mapping[str, str], *, fr
         "packages": len({document.package for document in documents}),
         "bytes": sum(len(document.text.encode("utf-8")) for document in documents),
         "skipped": dict(skipped),
+        "carriage_returns": sum("\r" in document.text for document in documents),
     }

@@ -55,18 +55,26 @@ def one_shot_draft(model: Backbone, seed_B1: Tensor, start: int, num: int, cache
     return model.logits(model(torch.cat([seed_B1, masks], dim=1), layout, cache)).argmax(-1)
 
 
-def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.ndarray, float]:
-    """(share of prompts whose draft equals the greedy text, by position (num,); tokens accepted a cycle).
-
-    A cycle accepts the longest matching start of the draft and one bonus token, which the verifying forward gives.
-    """
+def draft_equals(model: Backbone, prompts_BP: Tensor, num: int = 16) -> np.ndarray:
+    """Where the draft of each prompt equals the model's own greedy text, bool (B, num)."""
     batch, length = prompts_BP.shape
     cache = Cache(model.config, length + num, batch=batch, dtype=model.embedding.weight.dtype, device=prompts_BP.device)
     greedy = greedy_text(model, prompts_BP, num, cache)
     draft = one_shot_draft(model, prompts_BP[:, -1:], length, num, cache)
-    same = (draft == greedy).cpu().numpy()
-    accepted = np.cumprod(same, axis=1).sum(1)
-    return same.mean(0), float(np.minimum(accepted + 1, num).mean())
+    return (draft == greedy).cpu().numpy()
+
+
+def accepted_a_cycle(equal_BS: np.ndarray) -> np.ndarray:
+    """Tokens that a cycle of self-speculation gains, int64 (B,): the longest matching start of the draft and one bonus
+    token, which the verifying forward gives; no more than were drafted.
+    """
+    return np.minimum(np.cumprod(equal_BS, axis=1).sum(1) + 1, equal_BS.shape[1])
+
+
+def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.ndarray, float]:
+    """(share of prompts whose draft equals the greedy text, by position (num,); mean tokens accepted a cycle)."""
+    equal = draft_equals(model, prompts_BP, num)
+    return equal.mean(0), float(accepted_a_cycle(equal).mean())
 
 
 def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
