@@ -6,7 +6,7 @@ Letters: B examples, R rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -20,7 +20,10 @@ from daguerre.train.objectives import IGNORE, NUM_LEVELS, Example, Objective
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm."""
+    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm.
+
+    `num_tokens` is how many tokens the texts have in all.
+    """
 
     tokens: Tensor
     layout: Layout
@@ -28,11 +31,11 @@ class Batch:
     weight: Tensor
     level: Tensor
     norm: float
+    num_tokens: int
 
     def to(self, device: torch.device | str) -> Batch:
-        layout = Layout(**{**self.layout.__dict__, "rows": self.layout.rows.to(device)})
         moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level")}
-        return Batch(layout=layout, norm=self.norm, **moved)
+        return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 
 def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
@@ -54,10 +57,20 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         document=torch.zeros_like(out["span"]),
         **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
     )
-    layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
-    num_clean = sum(e.num_settled for e in examples)
-    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
-    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0))
+    plain = objective.context == "causal" and objective.layout != "infill"
+    layout = Layout(rows, settled, objective.context, objective.block_size, plain)
+    num_tokens = sum(e.num_tokens for e in examples)
+    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)
+    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0), num_tokens)
+
+
+def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Batch:
+    """The batch with the attention to what follows opened to a share: each edge from a row to a later position may be
+    seen with probability `ratio`, 0 being causal, 1 the layout's own (DiffuGPT, Gong et al. 2024, section 3.2).
+    """
+    position = batch.layout.rows.position[:, None, :]
+    drawn = torch.from_numpy(rng.random((position.shape[2],) * 2) < ratio).to(position.device)
+    return replace(batch, layout=replace(batch.layout, seen=drawn | (position <= position.transpose(1, 2))))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Training objectives in one form:  loss = sum_i w_i [masked_i] CE_i / norm.
 
 An objective has five parts, each named in a recipe: how the noise level t is drawn, the weight w, the layout
-(which spans are open and what they see), the shift, and the normalizer. One forward carries a clean stream,
-with next-token loss on every token, and behind it noisy rows that see the clean stream as decoding would.
+(which spans are open and what they see), the shift, and the normalizer. In causal and block context one forward carries
+a clean stream, in causal context with next-token loss on every token, and behind it noisy rows that see the clean
+stream as decoding would. In full context nothing settles: all rows are one noisy span.
 
 An `Example` is one sequence as numpy arrays; `train/batch.py` stacks examples and takes the loss.
 Letters: T clean rows, R rows in all.
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 
 from daguerre.errors import InputError, unknown
+from daguerre.models.config import Context
 from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, SETTLED
 from daguerre.noise.schedule import SCHEDULES
 
@@ -75,6 +77,7 @@ class Objective:
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
     top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
+    `shift` and `block_size` are facts of the model that is trained, not of a recipe's mixture.
     """
 
     layout: str
@@ -86,6 +89,7 @@ class Objective:
     clean: float = 1.0
     masked: float = 1.0
     copies: int = 1
+    block_size: int | None = None
 
     def __post_init__(self) -> None:
         for kind, name, table in (
@@ -101,6 +105,11 @@ class Objective:
             raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
+
+    @property
+    def context(self) -> Context:
+        """The context that the layout is for."""
+        return CONTEXT_OF[self.layout]
 
 
 @dataclass(frozen=True)
@@ -122,10 +131,13 @@ class Source:
 class Example:
     """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` (float32).
 
+    `num_tokens` is the length of the text.
+
     `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, or IGNORE on clean rows.
     """
 
     num_settled: int
+    num_tokens: int
     tokens: Ints
     position: Ints
     span: Ints
@@ -154,12 +166,12 @@ class _Writer:
             self.parts.setdefault(name, []).append(np.asarray(value))
         self.num_rows += num
 
-    def finish(self, num_settled: int) -> Example:
+    def finish(self, num_settled: int, num_tokens: int | None = None) -> Example:
         joined = {
             name: np.concatenate(values).astype(np.float32 if name == "weight" else np.int64)
             for name, values in self.parts.items()
         }
-        return Example(num_settled=num_settled, **joined)
+        return Example(num_settled, num_settled if num_tokens is None else num_tokens, **joined)
 
 
 def _clean_stream(writer: _Writer, tokens: Ints, objective: Objective, **labels: Ints) -> int:
@@ -223,6 +235,40 @@ def _open_span(
         span=span,
         horizon=first if horizon is None else horizon,
         level=np.where(masked, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), IGNORE),
+    )
+
+
+def _noisy_rows(
+    writer: _Writer,
+    tokens: Ints,
+    given: int,
+    first: int,
+    t: float,
+    source: Source,
+    objective: Objective,
+    rng: np.random.Generator,
+    *,
+    span: int,
+) -> None:
+    """Open rows for all of `tokens`, at the positions from `first` on; the first `given` of them are never masked.
+
+    Each row predicts itself, or with a shift its successor, and the last row then nothing.
+    """
+    num = len(tokens) - given
+    expected, rate = _share_and_rate(objective.schedule, t)
+    masked = np.append(np.zeros(given, dtype=bool), _mask_exactly(num, expected, rng))
+    share = masked.sum() / num
+    predicted = np.append(masked[1:], False) if objective.shift else masked
+    answer = np.append(tokens[1:], IGNORE) if objective.shift else tokens
+    weight = objective.masked * WEIGHTS[objective.weight](share, rate)
+    writer.add(
+        np.where(masked, source.mask_id, tokens),
+        first + np.arange(len(tokens)),
+        np.where(predicted, answer, IGNORE),
+        np.where(predicted, weight, 0.0),
+        span=span,
+        horizon=first,
+        level=np.where(predicted, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), IGNORE),
     )
 
 
@@ -325,6 +371,48 @@ def next_token(source: Source, objective: Objective, u: float, rng: np.random.Ge
     return writer.finish(_clean_stream(writer, source.tokens, objective))
 
 
+def full(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Full context: the whole text is one noisy span that sees itself both ways (MDLM, LLaDA); <bos> is given."""
+    return _full_from(1, source, objective, u, rng, budget)
+
+
+def full_suffix(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Full context with a prompt: what is before a random offset is given, all from there on is noisy."""
+    last = min(len(source.tokens), budget)
+    starts = [start for start in source.starts if start < last]
+    start = int(rng.choice(starts)) if starts else int(rng.integers(1, last))
+    return _full_from(start, source, objective, u, rng, budget)
+
+
+def _full_from(
+    start: int, source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int
+) -> Example:
+    writer = _Writer()
+    tokens, t = source.tokens[:budget], TIMES[objective.times](u)
+    _noisy_rows(writer, tokens, start, 0, t, source, objective, rng, span=0)
+    return writer.finish(0, len(tokens))
+
+
+def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """BD3-LM's two streams: the clean text, and each block of an absolute grid as a noisy span at its own level.
+
+    A clean row sees its block and earlier ones, a noisy one its noisy block and the clean blocks before it.
+    """
+    size = objective.block_size
+    if size is None or objective.shift:
+        raise InputError("the bd3 layout needs a model with block context, `block_size` and no shift")
+    writer = _Writer()
+    settled = _clean_stream(writer, source.tokens, objective)
+    noisy = source.tokens[:budget]
+    levels = _levels(objective, u, -(-len(noisy) // size))
+    for block, t in enumerate(levels):
+        first, given = block * size, int(block == 0)  # <bos> is given
+        part = noisy[first : first + size]
+        if len(part) > given:
+            _noisy_rows(writer, part, given, first, t, source, objective, rng, span=block)
+    return writer.finish(settled)
+
+
 LAYOUTS = {
     "next_token": next_token,
     "drafts": drafts,
@@ -332,7 +420,14 @@ LAYOUTS = {
     "canvas": canvas,
     "suffix": suffix,
     "infill": infill,
+    "full": full,
+    "full_suffix": full_suffix,
+    "bd3": bd3,
 }
+CONTEXT_OF: dict[str, Context] = dict.fromkeys(LAYOUTS, "causal")
+CONTEXT_OF |= {"full": "full", "full_suffix": "full", "bd3": "block"}
+WHOLE_TEXT = ("canvas", "suffix", "full", "full_suffix", "bd3")
+"""Layouts whose noisy rows are as many as the text has tokens."""
 
 
 def make_example(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
