@@ -33,8 +33,13 @@ from daguerre.train.trainer import Trainer
 LENGTH, MARGIN = 44, 1e-4
 MakeSource = Callable[[int, str, int], Source]
 CASES = [("full", "full"), ("full_suffix", "full"), ("full", "full_unshifted"), ("full_suffix", "full_unshifted")]
-CASES += [("bd3", "block")]
+CASES += [("full", "full_timed"), ("bd3", "block")]
 each_case = pytest.mark.parametrize(("layout", "name"), CASES)
+
+
+@pytest.fixture(scope="module")
+def models(models: dict[str, Model], make_model: Callable[..., Model]) -> dict[str, Model]:
+    return models | {"full_timed": make_model(context="full", shift=False, time_input=True)}
 
 
 def make_case(
@@ -49,7 +54,8 @@ def make_case(
 
 def training_logits(model: Model, batch: Batch) -> Tensor:
     with torch.no_grad():
-        return model.backbone.logits(model.backbone(batch.tokens, batch.layout))[0]
+        time = batch.time if model.config.time_input else None
+        return model.backbone.logits(model.backbone(batch.tokens, batch.layout, time_BR=time))[0]
 
 
 def masked_positions(example: Example, shift: bool) -> np.ndarray:

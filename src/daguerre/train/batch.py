@@ -15,14 +15,14 @@ from torch import Tensor
 
 from daguerre.models.backbone import Backbone
 from daguerre.models.layout import NO_SPAN, PADDING, Layout, Rows
-from daguerre.train.objectives import IGNORE, NUM_LEVELS, Example, Objective
+from daguerre.train.objectives import IGNORE, NUM_LEVELS, Example, Loss, Objective
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm.
+    """Tensors of one forward: tokens, target, level int64 (B, R); weight, time float32 (B, R); the layout; the norm.
 
-    `num_tokens` is how many tokens the texts have in all.
+    `num_tokens` is how many tokens the texts have in all, `loss` the objective's.
     """
 
     tokens: Tensor
@@ -30,11 +30,13 @@ class Batch:
     target: Tensor
     weight: Tensor
     level: Tensor
+    time: Tensor
     norm: float
     num_tokens: int
+    loss: Loss | None = None
 
     def to(self, device: torch.device | str) -> Batch:
-        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level")}
+        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level", "time")}
         return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 
@@ -43,10 +45,10 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     settled = max(e.num_settled for e in examples)
     opened = max(len(e.tokens) - e.num_settled for e in examples)
     names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
-    names |= {"target": IGNORE, "weight": 0, "level": IGNORE}
+    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "time": 0}
     out = {}
     for name, fill in names.items():
-        dtype = np.float32 if name == "weight" else np.int64
+        dtype = np.float32 if name in ("weight", "time") else np.int64
         stacked = np.full((len(examples), settled + opened), fill, dtype=dtype)
         for row, example in zip(stacked, examples, strict=True):
             values, num = getattr(example, name), example.num_settled
@@ -61,7 +63,8 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     layout = Layout(rows, settled, objective.context, objective.block_size, plain)
     num_tokens = sum(e.num_tokens for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)
-    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0), num_tokens)
+    tensors = {name: out[name] for name in ("tokens", "target", "weight", "level", "time")}
+    return Batch(layout=layout, norm=max(norm, 1.0), num_tokens=num_tokens, loss=objective.loss, **tensors)
 
 
 def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Batch:
@@ -75,7 +78,9 @@ def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Ba
 
 @dataclass(frozen=True)
 class LossReport:
-    """The loss (scalar, with gradient) and detached sums: clean and masked CE in nats, by level and by count."""
+    """The loss (scalar, with gradient) and detached sums in nats, by level and by count: clean CE, and masked CE or the
+    process's own loss.
+    """
 
     loss: Tensor
     clean_sum: float
@@ -85,12 +90,19 @@ class LossReport:
 
 
 def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:
-    """Forward a batch; cross-entropy in float32 on rows that have a target, and nowhere else."""
-    hidden = model(batch.tokens, batch.layout, backend=backend)
+    """Forward a batch; the loss, cross-entropy in float32 or the process's own, on rows that have a target, and nowhere
+    else.
+    """
+    time = batch.time if model.config.time_input else None
+    hidden = model(batch.tokens, batch.layout, backend=backend, time_BR=time)
     asked = batch.target != IGNORE
     target, level = batch.target[asked], batch.level[asked]
     logits = model.logits(hidden[asked])
-    ce = F.cross_entropy(logits, target, reduction="none")
+    if batch.loss is None:
+        ce = F.cross_entropy(logits, target, reduction="none")
+    else:
+        x0, xt = target[:, None], batch.tokens[asked][:, None]
+        ce = batch.loss(logits[:, None], x0, xt, batch.time[asked])[:, 0].float()
     loss = (batch.weight[asked] * ce).sum() / batch.norm
     with torch.no_grad():
         bins = torch.where(level == IGNORE, NUM_LEVELS, level)

@@ -11,6 +11,7 @@ Letters: T clean rows, R rows in all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +20,11 @@ import torch
 from daguerre.errors import InputError, unknown
 from daguerre.models.config import Context
 from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, SETTLED
+from daguerre.noise.process import Process
 from daguerre.noise.schedule import SCHEDULES
 
 Ints = np.ndarray
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 IGNORE = -1
 NUM_LEVELS = 8
 
@@ -64,6 +67,10 @@ def weight_clipped(share: float, rate: float) -> float:
 TIMES = {"full": times_full, "uniform": times_uniform, "half_full": times_half_full, "clipped": times_clipped}
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
 NORMALIZERS = ("tokens", "masked")
+PROCESS_LOSSES = {"one": "cross_entropy", "elbo": "nelbo", "clipped": "dynamic_loss"}
+"""What a weight stands for where tokens are replaced by others: the method of the process."""
+LEAST_TIME = 1e-4
+"""How near to its ends t is drawn where tokens are replaced by others: at the ends the losses are 0/0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +84,9 @@ class Objective:
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
     top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
-    `shift` and `block_size` are facts of the model that is trained, not of a recipe's mixture.
+    `shift`, `block_size` and `process` are facts of the model that is trained, not of a recipe's mixture. `process` is
+    None for the absorbing one. Another replaces tokens by others, each on its own with the probability of t on its own
+    schedule; then the loss is the process's, on every token that may have been replaced: see PROCESS_LOSSES.
     """
 
     layout: str
@@ -90,6 +99,7 @@ class Objective:
     masked: float = 1.0
     copies: int = 1
     block_size: int | None = None
+    process: Process | None = None
 
     def __post_init__(self) -> None:
         for kind, name, table in (
@@ -105,6 +115,23 @@ class Objective:
             raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
+
+        if self.process is not None:
+            self._check_process(self.process)
+
+    def _check_process(self, process: Process) -> None:
+        name = type(process).__name__.lower()
+        if self.context != "full" or self.shift:
+            raise InputError(f"the {name} process is trained in full context without a shift: its layout is full")
+        if self.schedule != "linear" or self.times not in ("uniform", "clipped"):
+            raise InputError(f"the {name} process has its own schedule, and times 'uniform' or 'clipped'")
+        if not hasattr(process, PROCESS_LOSSES[self.weight]):
+            raise InputError(f"the {name} process has no weight {self.weight!r}: use 'one' or 'elbo'")
+
+    @property
+    def loss(self) -> Loss | None:
+        """(logits, x_0, x_t, t) to nats; None for cross-entropy of what is masked."""
+        return None if self.process is None else getattr(self.process, PROCESS_LOSSES[self.weight])
 
     @property
     def context(self) -> Context:
@@ -129,9 +156,10 @@ class Source:
 
 @dataclass
 class Example:
-    """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` (float32).
+    """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` and `time`
+    (float32).
 
-    `num_tokens` is the length of the text.
+    `num_tokens` is the length of the text, `time` the noise level of a noisy row, as `ModelConfig.time_input` means it.
 
     `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, or IGNORE on clean rows.
     """
@@ -147,6 +175,7 @@ class Example:
     target: Ints
     weight: np.ndarray
     level: Ints
+    time: np.ndarray
 
 
 @dataclass
@@ -156,9 +185,9 @@ class _Writer:
     parts: dict[str, list[np.ndarray]] = field(default_factory=dict)
     num_rows: int = 0
 
-    def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | int) -> None:
+    def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | float) -> None:
         num = len(tokens)
-        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN, "level": IGNORE}
+        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN, "level": IGNORE, "time": 0.0}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
             row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
@@ -168,7 +197,7 @@ class _Writer:
 
     def finish(self, num_settled: int, num_tokens: int | None = None) -> Example:
         joined = {
-            name: np.concatenate(values).astype(np.float32 if name == "weight" else np.int64)
+            name: np.concatenate(values).astype(np.float32 if name in ("weight", "time") else np.int64)
             for name, values in self.parts.items()
         }
         return Example(num_settled, num_settled if num_tokens is None else num_tokens, **joined)
@@ -252,8 +281,12 @@ def _noisy_rows(
 ) -> None:
     """Open rows for all of `tokens`, at the positions from `first` on; the first `given` of them are never masked.
 
-    Each row predicts itself, or with a shift its successor, and the last row then nothing.
+    Each row predicts itself, or with a shift its successor, and the last row then nothing. Of another process than the
+    absorbing one every row that is not given has a target.
     """
+    if objective.process is not None:
+        _replaced_rows(writer, tokens, given, t, objective.process, objective.masked, rng)
+        return
     num = len(tokens) - given
     expected, rate = _share_and_rate(objective.schedule, t)
     masked = np.append(np.zeros(given, dtype=bool), _mask_exactly(num, expected, rng))
@@ -269,6 +302,29 @@ def _noisy_rows(
         span=span,
         horizon=first,
         level=np.where(predicted, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), IGNORE),
+        time=share,
+    )
+
+
+def _replaced_rows(
+    writer: _Writer, tokens: Ints, given: int, t: float, process: Process, weight: float, rng: np.random.Generator
+) -> None:
+    """Rows of a whole text of which all but the first `given` tokens are as the process has them at time t."""
+    t = min(max(t, LEAST_TIME), 1 - LEAST_TIME)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    times = torch.tensor([t], dtype=torch.float64)
+    noisy = process.corrupt(torch.from_numpy(tokens)[None], times, generator)[0].numpy()
+    place = np.arange(len(tokens))
+    noised = place >= given
+    writer.add(
+        np.where(noised, noisy, tokens),
+        place,
+        np.where(noised, tokens, IGNORE),
+        np.where(noised, weight, 0.0),
+        span=0,
+        horizon=0,
+        level=np.where(noised, min(NUM_LEVELS - 1, int(t * NUM_LEVELS)), IGNORE),
+        time=t,
     )
 
 

@@ -16,8 +16,9 @@ from typing import Any
 
 from daguerre.errors import InputError, unknown
 from daguerre.models.attention import BACKENDS
-from daguerre.models.config import CONTEXTS, ModelConfig
+from daguerre.models.config import CONTEXTS, PROCESS_NAMES, ModelConfig
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.noise.process import process_of
 from daguerre.train.data import MIN_WINDOW, Mixture
 from daguerre.train.objectives import Objective
 
@@ -41,6 +42,8 @@ class ModelShape:
     context: str = "causal"
     shift: bool = True
     block_size: int | None = None
+    process: str = "absorbing"
+    time_input: bool = False
 
     def __post_init__(self) -> None:
         _at_least(1, self, *(f.name for f in fields(self) if f.type == "int"))
@@ -50,6 +53,12 @@ class ModelShape:
             raise InputError('recipe: model.block_size, 1 or more, belongs to context = "block", which needs it')
         if self.context == "block" and self.shift:
             raise InputError("recipe: a model with block context cannot be shifted: set model.shift = false")
+        if self.process not in PROCESS_NAMES:
+            raise unknown("process", self.process, PROCESS_NAMES)
+        if self.time_input and self.context != "full":
+            raise InputError('recipe: model.time_input needs model.context = "full"')
+        if self.process != "absorbing" and (self.shift or not self.time_input):
+            raise InputError(f"recipe: the {self.process} process needs model.time_input = true, model.shift = false")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +160,10 @@ class Recipe:
         self.make_mixture(self.model)
 
     def make_mixture(self, model: ModelShape | ModelConfig | None = None) -> Mixture:
-        """The mixture, for a model of these facts; None: shifted."""
+        """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""
         facts: dict[str, Any] = {} if model is None else {"shift": model.shift, "block_size": model.block_size}
+        if isinstance(model, ModelConfig) and model.process != "absorbing":
+            facts["process"] = process_of(model)
         parts = {name: {k: v for k, v in asdict(s).items() if k != "share"} for name, s in self.mixture.items()}
         objectives = {name: Objective(**part, **facts) for name, part in parts.items()}
         return Mixture(objectives, {name: share.share for name, share in self.mixture.items()})
