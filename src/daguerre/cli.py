@@ -36,9 +36,11 @@ REQUEST: dict[str, Any] = {
     ],
     "mode": Annotated[str | None, typer.Option(help="ar, block or full.")],
     "block_size": Annotated[int | None, typer.Option(help="Tokens denoised together in block mode.")],
-    "policy": Annotated[str | None, typer.Option(help="What is committed in a step: threshold, confidence, random.")],
+    "policy": Annotated[
+        str | None, typer.Option(help="What is committed in a step: threshold, confidence, random, first_hitting.")
+    ],
     "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
-    "steps": Annotated[int | None, typer.Option(help="Forwards per span of the confidence and random policies.")],
+    "steps": Annotated[int | None, typer.Option(help="Forwards per span of every policy but threshold.")],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],

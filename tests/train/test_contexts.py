@@ -33,7 +33,7 @@ from daguerre.train.trainer import Trainer
 LENGTH, MARGIN = 44, 1e-4
 MakeSource = Callable[[int, str, int], Source]
 CASES = [("full", "full"), ("full_suffix", "full"), ("full", "full_unshifted"), ("full_suffix", "full_unshifted")]
-CASES += [("full", "full_timed"), ("bd3", "block")]
+CASES += [("full_gap", "full"), ("full_gap", "full_unshifted"), ("full", "full_timed"), ("bd3", "block")]
 each_case = pytest.mark.parametrize(("layout", "name"), CASES)
 
 
@@ -77,7 +77,7 @@ def test_open_rows_hold_the_text_or_masks_and_predict_it_at_their_own_place(
     hidden = np.zeros(LENGTH, dtype=bool)
     hidden[masked_positions(example, model.config.shift)] = True
     assert not hidden[0]
-    assert 0 < hidden.sum() < LENGTH - 1
+    assert 0 < hidden.sum() < LENGTH - 1 or layout == "full_gap"
     assert np.array_equal(example.tokens[opened], np.where(hidden, model.config.mask_id, source.tokens))
     targets = example.target[opened][example.target[opened] != IGNORE]
     assert np.array_equal(targets, source.tokens[hidden])
@@ -97,6 +97,18 @@ def test_a_full_layout_has_no_clean_stream_and_a_prompt_is_left_as_it_is(
         assert start in source.starts or not source.starts
         starts.add(start)
     assert len(starts) > 6
+
+
+def test_a_gap_has_text_on_both_sides_and_any_length(models: dict[str, Model], make_source: MakeSource) -> None:
+    lengths, behind = set(), 0
+    for seed in range(30):
+        _, example, _ = make_case(models["full"], make_source, "full_gap", seed, times="full")
+        masked = masked_positions(example, True)
+        assert np.all(np.diff(masked) == 1) and masked[0] > 0
+        lengths.add(len(masked))
+        behind += masked[-1] < LENGTH - 1
+    assert min(lengths) <= 2 and max(lengths) > 10
+    assert behind > 15
 
 
 def test_every_block_has_its_own_level_and_the_levels_are_spread(
@@ -189,7 +201,7 @@ def test_any_flipped_bit_of_the_two_stream_mask_breaks_the_equality(
 # ---- equal to the likelihood --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("layout", "name"), [case for case in CASES if case[0] != "full_suffix"])
+@pytest.mark.parametrize(("layout", "name"), [case for case in CASES if case[0] in ("full", "bd3")])
 def test_the_masked_loss_is_the_integrand_of_the_bound_on_the_same_masks(
     models: dict[str, Model], make_source: MakeSource, layout: str, name: str
 ) -> None:

@@ -124,6 +124,19 @@ class BackboneDenoiser:
         self.backbone, self.backend = backbone, backend
         self.config = backbone.config
 
+    @torch.inference_mode()
+    def probs(self, tokens_BL: torch.Tensor, t: float) -> torch.Tensor:
+        """Probabilities (B, L, V) of every token of texts at time t, as `sampling.ancestral` asks for them.
+
+        For an unshifted model with `time_input`; one of the absorbing process takes t on the linear schedule.
+        """
+        assert self.config.time_input and not self.config.shift
+        tokens = tokens_BL.to(self.backbone.embedding.weight.device)
+        position = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        layout = Layout(Rows.make(position, span=0), num_settled=0, context=self.config.context)
+        time = torch.full(tokens.shape, t, device=tokens.device)
+        return self.backbone.logits(self.backbone(tokens, layout, None, self.backend, time)).softmax(-1)
+
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps settled rows, exactly; "none" computes all of them in every forward.
 

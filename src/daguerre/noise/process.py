@@ -16,24 +16,31 @@ from daguerre.noise.hybrid import Hybrid
 from daguerre.noise.uniform import Uniform
 
 
-class Process(Protocol):
+class Reverse(Protocol):
+    """What a sampler needs: where to begin, and how to go from t to an earlier s."""
+
+    @property
+    def mask_id(self) -> int | None:
+        """The token that stands for none yet, if the process has one."""
+
+    def prior_from(self, u: Tensor) -> Tensor:
+        """x_1 from uniform numbers on [0, 1), int64 of the same shape."""
+
+    def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
+        """p(x_s given x_t, x_0 ~ probs) for 0 <= s < t <= 1, (B, L, V). `probs` gives no mass to the mask."""
+
+
+class Process(Reverse, Protocol):
     """Tokens decay on their own, from the text at t = 0 to the prior at t = 1; knows tokens, not models.
 
     Losses are differentiable in the logits, computed in float64, and want t in (0, 1). `needs_time` says that a
-    denoiser must be told t. What probabilities or logits mean beside a mask is said by each process.
+    denoiser must be told t.
     """
 
     needs_time: ClassVar[bool]
 
-    @property
-    def mask_id(self) -> int | None:
-        """The token of positions without one, if the process has it."""
-
     def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """A draw of x_1."""
-
-    def prior_from(self, u: Tensor) -> Tensor:
-        """x_1 from uniform numbers on [0, 1), int64 of the same shape."""
 
     def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
         """A draw from q(x_t given x_0)."""
@@ -43,9 +50,6 @@ class Process(Protocol):
 
     def jump_rate(self, xt_BL: Tensor, t_B: Tensor) -> Tensor:
         """Rate at which any other token turns into x_t, float64 (B, L)."""
-
-    def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
-        """p(x_s given x_t, x_0 ~ probs) for 0 <= s < t <= 1, (B, L, V)."""
 
     def nelbo(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
         """Nats a token (B, L): its mean over t uniform on (0, 1) and x_t is a bound on -log p(x_0)."""
@@ -67,4 +71,4 @@ def process_of(config: ModelConfig) -> Process:
     return Absorbing(config.mask_id)
 
 
-__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Uniform", "process_of"]
+__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform", "process_of"]

@@ -26,7 +26,7 @@ class Decode:
     block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
-    steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
+    steps        every policy but "threshold": most forwards for each span; None: one for each position
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     stop         a string or several; text ends before the first that appears
@@ -143,6 +143,11 @@ class Decode:
 
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming it, for what this model's context or training cannot honor."""
+        if config.process != "absorbing":
+            raise UnsupportedError(
+                f"a model of the {config.process} process does not commit tokens one after the other, as generate and "
+                "infill do: sample it with daguerre.sampling.ancestral"
+            )
         if self.mode == "ar" and not (config.context == "causal" and config.shift):
             shift = "with" if config.shift else "without"
             raise UnsupportedError(

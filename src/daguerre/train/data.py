@@ -62,7 +62,7 @@ class Cutter:
             return self._infill(window, text, rng)
         if text is None or layout in ("canvas", "next_token", "full", "bd3") or len(text) < 8:
             return self._plain(window)
-        num_cuts = 1 if layout in ("suffix", "full_suffix") else max(6, len(window) // TOKENS_PER_CUT)
+        num_cuts = 1 if layout in ("suffix", "full_suffix", "full_gap") else max(6, len(window) // TOKENS_PER_CUT)
         cuts = np.unique(rng.integers(1, len(text), size=num_cuts))
         tokens, bounds = self._encode(text, [int(c) for c in cuts], window)
         starts = tuple(b for b in bounds if 1 <= b < len(tokens) - 1)

@@ -270,7 +270,7 @@ def _open_span(
 def _noisy_rows(
     writer: _Writer,
     tokens: Ints,
-    given: int,
+    run: tuple[int, int],
     first: int,
     t: float,
     source: Source,
@@ -279,18 +279,19 @@ def _noisy_rows(
     *,
     span: int,
 ) -> None:
-    """Open rows for all of `tokens`, at the positions from `first` on; the first `given` of them are never masked.
+    """Open rows for all of `tokens`, at the positions from `first` on; those outside `run` [start, end) are given.
 
     Each row predicts itself, or with a shift its successor, and the last row then nothing. Of another process than the
     absorbing one every row that is not given has a target.
     """
+    start, end = run
     if objective.process is not None:
-        _replaced_rows(writer, tokens, given, t, objective.process, objective.masked, rng)
+        _replaced_rows(writer, tokens, run, t, objective.process, objective.masked, rng)
         return
-    num = len(tokens) - given
     expected, rate = _share_and_rate(objective.schedule, t)
-    masked = np.append(np.zeros(given, dtype=bool), _mask_exactly(num, expected, rng))
-    share = masked.sum() / num
+    masked = np.zeros(len(tokens), dtype=bool)
+    masked[start:end] = _mask_exactly(end - start, expected, rng)
+    share = masked.sum() / (end - start)
     predicted = np.append(masked[1:], False) if objective.shift else masked
     answer = np.append(tokens[1:], IGNORE) if objective.shift else tokens
     weight = objective.masked * WEIGHTS[objective.weight](share, rate)
@@ -307,15 +308,21 @@ def _noisy_rows(
 
 
 def _replaced_rows(
-    writer: _Writer, tokens: Ints, given: int, t: float, process: Process, weight: float, rng: np.random.Generator
+    writer: _Writer,
+    tokens: Ints,
+    run: tuple[int, int],
+    t: float,
+    process: Process,
+    weight: float,
+    rng: np.random.Generator,
 ) -> None:
-    """Rows of a whole text of which all but the first `given` tokens are as the process has them at time t."""
+    """Rows of a whole text of which the tokens of `run` [start, end) are as the process has them at time t."""
     t = min(max(t, LEAST_TIME), 1 - LEAST_TIME)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     times = torch.tensor([t], dtype=torch.float64)
     noisy = process.corrupt(torch.from_numpy(tokens)[None], times, generator)[0].numpy()
     place = np.arange(len(tokens))
-    noised = place >= given
+    noised = (place >= run[0]) & (place < run[1])
     writer.add(
         np.where(noised, noisy, tokens),
         place,
@@ -429,23 +436,40 @@ def next_token(source: Source, objective: Objective, u: float, rng: np.random.Ge
 
 def full(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
     """Full context: the whole text is one noisy span that sees itself both ways (MDLM, LLaDA); <bos> is given."""
-    return _full_from(1, source, objective, u, rng, budget)
+    return _full(source, objective, u, rng, budget, 1, None)
 
 
 def full_suffix(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
     """Full context with a prompt: what is before a random offset is given, all from there on is noisy."""
+    return _full(source, objective, u, rng, budget, _full_start(source, rng, budget), None)
+
+
+def full_gap(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Full context with a gap: from a random offset on, a run of log-uniform length is noisy, all around it given."""
+    start = _full_start(source, rng, budget)
+    longest = min(len(source.tokens), budget) - start
+    return _full(source, objective, u, rng, budget, start, start + int(np.exp(rng.uniform(0, np.log(longest + 1)))))
+
+
+def _full_start(source: Source, rng: np.random.Generator, budget: int) -> int:
     last = min(len(source.tokens), budget)
     starts = [start for start in source.starts if start < last]
-    start = int(rng.choice(starts)) if starts else int(rng.integers(1, last))
-    return _full_from(start, source, objective, u, rng, budget)
+    return int(rng.choice(starts)) if starts else int(rng.integers(1, last))
 
 
-def _full_from(
-    start: int, source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int
+def _full(
+    source: Source,
+    objective: Objective,
+    u: float,
+    rng: np.random.Generator,
+    budget: int,
+    start: int,
+    end: int | None,
 ) -> Example:
     writer = _Writer()
     tokens, t = source.tokens[:budget], TIMES[objective.times](u)
-    _noisy_rows(writer, tokens, start, 0, t, source, objective, rng, span=0)
+    run = (start, len(tokens) if end is None else end)
+    _noisy_rows(writer, tokens, run, 0, t, source, objective, rng, span=0)
     return writer.finish(0, len(tokens))
 
 
@@ -462,10 +486,10 @@ def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator
     noisy = source.tokens[:budget]
     levels = _levels(objective, u, -(-len(noisy) // size))
     for block, t in enumerate(levels):
-        first, given = block * size, int(block == 0)  # <bos> is given
+        first, start = block * size, int(block == 0)  # <bos> is given
         part = noisy[first : first + size]
-        if len(part) > given:
-            _noisy_rows(writer, part, given, first, t, source, objective, rng, span=block)
+        if len(part) > start:
+            _noisy_rows(writer, part, (start, len(part)), first, t, source, objective, rng, span=block)
     return writer.finish(settled)
 
 
@@ -478,11 +502,12 @@ LAYOUTS = {
     "infill": infill,
     "full": full,
     "full_suffix": full_suffix,
+    "full_gap": full_gap,
     "bd3": bd3,
 }
 CONTEXT_OF: dict[str, Context] = dict.fromkeys(LAYOUTS, "causal")
-CONTEXT_OF |= {"full": "full", "full_suffix": "full", "bd3": "block"}
-WHOLE_TEXT = ("canvas", "suffix", "full", "full_suffix", "bd3")
+CONTEXT_OF |= {"full": "full", "full_suffix": "full", "full_gap": "full", "bd3": "block"}
+WHOLE_TEXT = ("canvas", "suffix", "full", "full_suffix", "full_gap", "bd3")
 """Layouts whose noisy rows are as many as the text has tokens."""
 
 
