@@ -158,7 +158,7 @@ def test_the_ends_of_corruption_are_the_text_and_the_prior(name: str) -> None:
 
 
 def duo(alpha: float, slope: float, x0: int, z: int, probs: np.ndarray) -> float:
-    """Duo's integrand (arXiv 2506.10892, eq. 12, as its authors write it), for noise over all of the vocabulary."""
+    """Duo's integrand (arXiv 2506.10892, as its authors write it), for noise over all of the vocabulary."""
     num = len(probs)
     bar, true = num * alpha * probs + 1 - alpha, num * alpha * np.eye(num)[x0] + 1 - alpha
     c, same = (1 - alpha) / (num * alpha + 1 - alpha), x0 == z
@@ -184,7 +184,7 @@ def test_the_uniform_bound_is_duo_s(schedule: Linear | Cosine, t: float) -> None
 @pytest.mark.parametrize("process", [p for p in NOISY if isinstance(p, Hybrid)], ids=repr)
 @pytest.mark.parametrize("t", TIMES)
 def test_the_hybrid_bound_is_gidd_s(process: Hybrid, t: float) -> None:
-    """The three weights, Kullback-Leibler and Itakura-Saito divergence of arXiv 2503.04482, section 3."""
+    """The three weights, Kullback-Leibler and Itakura-Saito divergence of arXiv 2503.04482."""
     odds = process.p_uniform / (1 - process.p_uniform)
     c = (4 * t * (1 - t)) ** (process.gamma / 2) * odds
     slope = process.gamma / 2 * (1 - 2 * t) / (t * (1 - t)) * c

@@ -47,7 +47,7 @@ class Remasking:
         """p(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
 
         A token becomes the mask with probability sigma; a mask stays one with probability
-        (1 - alpha_s - sigma alpha_t)/(1 - alpha_t) (ReMDM, eq. 6).
+        (1 - alpha_s - sigma alpha_t)/(1 - alpha_t).
         """
         check_step(t, s)
         times = torch.tensor([s, t], dtype=torch.float64)

@@ -9,7 +9,7 @@ and the model's law x_theta in its place, the integrand of the NELBO in continuo
     jump_t(z) / q_t(z given x) * [ KL(q_t(. given x) || q_t(. given x_theta)) + r - log r - 1 ],
     z = x_t,  r = q_t(z given x) / q_t(z given x_theta)
 
-(GIDD, arXiv 2503.04482, theorem 1). With all mass on the mask it is MDLM's, with none there UDLM's and Duo's.
+(GIDD, arXiv 2503.04482). With all mass on the mask it is MDLM's, with none there UDLM's and Duo's.
 
 What x_theta is. The bound is least, and equal to the entropy of the text, for x_theta(i) = p(x_0(i) given x_t without
 its position i), not for p(x_0(i) given x_t): noise_t knows what x_t(i) itself says about x_0(i), by Bayes' rule, and

@@ -1,4 +1,4 @@
-"""Score entropy (SEDD, arXiv 2310.16834, eq. 5 and 7), and the scores of a model that predicts x_0.
+"""Score entropy (SEDD, arXiv 2310.16834), and the scores of a model that predicts x_0.
 
 A score is s(y) = p_t(x with y at a position) / p_t(x), for each token y. A model of x_0 has the scores
 

@@ -1,4 +1,4 @@
-"""Self-correction of a finished text by a model that has seen random tokens (GIDD, arXiv 2503.04482, section 5.3)."""
+"""Self-correction of a finished text by a model that has seen random tokens (GIDD, arXiv 2503.04482)."""
 
 from __future__ import annotations
 
