@@ -216,14 +216,14 @@ def _table(values: Any, where: str) -> Mapping[str, Any]:
 
 
 def recipe_path(name: str) -> Path:
-    """A path as given, or a recipe of that name: from the installed package, or from the repository beside it."""
+    """A path as given, or a recipe of that name (small, race/mdlm): from the installed package, or the repository."""
     given = Path(name)
     if given.is_file():
         return given
     if given.suffix == ".toml":
         raise InputError(f"no recipe at {name}")
     folders = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
-    known = {p.stem: p for folder in folders if folder.is_dir() for p in folder.glob("*.toml")}
+    known = {p.relative_to(f).with_suffix("").as_posix(): p for f in folders for p in f.glob("**/*.toml")}
     if name not in known:
         raise unknown("recipe", name, known)
     return known[name]
