@@ -22,6 +22,7 @@ out.
 Along one order there is nothing to average: the chain rule gives the probability that a sampler with that order draws
 the text, in as many forwards as the longest span has tokens (DUEL). It is no bound, so it says what a bound's looseness
 is worth; and the bound is the mean of the chains of all orders.
+For a process that replaces tokens by others the bound is that process's: its integrand at random times.
 
 The rows are those of decoding (`models/denoiser.py`). In a shifted model a span [s, e) has rows s-1 .. e-2, so its last
 token has no row of its own: once revealed, the others of its span do not see it. They predict from less, and the bound
@@ -48,6 +49,7 @@ from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import Layout, Rows
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.noise.process import process_of
 from daguerre.sampling.decode import DEFAULT_BLOCK
 
 SpanLayout = int | Literal["full"]
@@ -126,6 +128,10 @@ def score_tokens(
         return _chain(backbone, ids, spans, _place(order, len(ids) - given, rng), backend)
     if samples < 2:
         raise InputError(f"samples={samples}: a bound with its standard error needs 2 draws or more")
+    if config.process != "absorbing":
+        if given != 1:
+            raise UnsupportedError(f"given={given}: a process that replaces tokens is scored from the first token on")
+        return _bound_over_time(backbone, ids, samples, rng, backend)
     return _bound(backbone, ids, spans, _draw(spans, samples, rng), backend)
 
 
@@ -272,6 +278,33 @@ def _bound(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, masks: _Masks
     return Score(float(by_token.sum()), collapsed_variance(by_span) ** 0.5, len(by_token), by_token)
 
 
+def _bound_over_time(
+    backbone: Backbone, ids: np.ndarray, samples: int, rng: np.random.Generator, backend: str
+) -> Score:
+    """The NELBO of a process that replaces tokens: its integrand at stratified times, draw j of S in (j, j+1)/S.
+
+    At t = 1 nothing is left of the text and at t = 0 all is there, so the integral is the whole bound.
+    """
+    process, device = process_of(backbone.config), backbone.embedding.weight.device
+    times = torch.from_numpy((np.arange(samples) + rng.uniform(1e-9, 1 - 1e-9, samples)) / samples)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    x0 = torch.from_numpy(ids).expand(samples, -1)
+    xt = process.corrupt(x0, times, generator)
+    xt[:, 0] = x0[:, 0]
+    parts = []
+    for part in torch.arange(samples).split(max(1, ROWS_AT_ONCE // len(ids))):
+        rows = Rows.make(torch.arange(len(ids)).expand(len(part), -1), span=0).to(device)
+        layout = Layout(rows, num_settled=0, context=backbone.config.context)
+        noisy, t = xt[part].to(device), times[part].to(device)
+        hidden = backbone(noisy, layout, None, backend, t.float()[:, None].expand(-1, len(ids)))
+        clean = x0[part, 1:].to(device)
+        parts.append(process.nelbo(backbone.logits(hidden[:, 1:]), clean, noisy[:, 1:], t).cpu())
+    values = torch.cat(parts).numpy()
+    by_token = values.mean(axis=0)
+    variance = collapsed_variance(values.sum(axis=1)[:, None])
+    return Score(float(by_token.sum()), variance**0.5, len(by_token), by_token)
+
+
 @dataclass(frozen=True)
 class _NoisyRows:
     """The noisy rows of all spans of one draw, int64 (R,) each.
@@ -329,7 +362,9 @@ def _cross_entropies(
             cache = _settle(backbone, ids[: noisy.settled], size, backend)
         hides = masked[:, noisy.position] & noisy.inside
         tokens = torch.from_numpy(np.where(hides, backbone.config.mask_id, ids[noisy.position])).to(device)
-        hidden = backbone(tokens, noisy.layout(backbone.config, size, device), cache, backend)
+        share = torch.from_numpy(masked[:, 1:].mean(1)).float().to(device)
+        time = share[:, None].expand(tokens.shape) if backbone.config.time_input else None
+        hidden = backbone(tokens, noisy.layout(backbone.config, size, device), cache, backend, time)
         draw, position = np.nonzero(asked_SL[start : start + at_once])
         asked = hidden[torch.from_numpy(draw).to(device), torch.from_numpy(noisy.row_of[position]).to(device)]
         ce = np.zeros(masked.shape)

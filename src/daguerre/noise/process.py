@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from daguerre.models.config import ModelConfig
 from daguerre.noise.absorbing import Absorbing
 from daguerre.noise.hybrid import Hybrid
 from daguerre.noise.uniform import Uniform
@@ -59,4 +60,15 @@ class Process(Reverse, Protocol):
 
 PROCESSES: dict[str, type[Process]] = {"absorbing": Absorbing, "uniform": Uniform, "hybrid": Hybrid}
 
-__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform"]
+
+def process_of(config: ModelConfig) -> Process:
+    """The process that a model was trained to undo, with its defaults; noise draws any token that is not reserved."""
+    noise_ids = (config.num_reserved, config.vocab_size)
+    if config.process == "uniform":
+        return Uniform(noise_ids)
+    if config.process == "hybrid":
+        return Hybrid(noise_ids, config.mask_id)
+    return Absorbing(config.mask_id)
+
+
+__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform", "process_of"]

@@ -152,6 +152,11 @@ class Decode:
 
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming it, for what this model's context or training cannot honor."""
+        if config.process != "absorbing":
+            raise UnsupportedError(
+                f"a model of the {config.process} process does not commit tokens one after the other, as generate and "
+                "infill do: sample it with daguerre.sampling.ancestral"
+            )
         if self.mode == "ar" and not (config.context == "causal" and config.shift):
             shift = "with" if config.shift else "without"
             raise UnsupportedError(

@@ -15,14 +15,17 @@ from torch import Tensor
 
 from daguerre.models.backbone import Backbone
 from daguerre.models.layout import NO_SPAN, PADDING, Layout, Rows
-from daguerre.train.objectives import IGNORE, NUM_LEVELS, REVISED, Example, Objective
+from daguerre.train.objectives import IGNORE, NUM_LEVELS, REVISED, Example, Loss, Objective
+
+TENSORS = ("tokens", "target", "weight", "level", "guess", "time")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one forward: tokens, target, level, guess int64 (B, R); weight float32 (B, R); the layout; the norm.
+    """Tensors of one forward: tokens, target, level, guess int64 (B, R); weight, time float32 (B, R); the layout; the
+    norm.
 
-    `teacher` and `certainty` are the objective's.
+    `num_tokens` is how many tokens the texts have in all; `loss`, `teacher` and `certainty` are the objective's.
     """
 
     tokens: Tensor
@@ -31,14 +34,16 @@ class Batch:
     weight: Tensor
     level: Tensor
     guess: Tensor
+    time: Tensor
     norm: float
+    num_tokens: int
+    loss: Loss | None = None
     teacher: str = "data"
     certainty: float = 0.0
 
     def to(self, device: torch.device | str) -> Batch:
-        layout = Layout(**{**self.layout.__dict__, "rows": self.layout.rows.to(device)})
-        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level", "guess")}
-        return replace(self, layout=layout, **moved)
+        moved = {name: getattr(self, name).to(device) for name in TENSORS}
+        return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 
 def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
@@ -46,10 +51,10 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     settled = max(e.num_settled for e in examples)
     opened = max(len(e.tokens) - e.num_settled for e in examples)
     names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
-    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0}
+    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0, "time": 0}
     out = {}
     for name, fill in names.items():
-        dtype = np.float32 if name == "weight" else np.int64
+        dtype = np.float32 if name in ("weight", "time") else np.int64
         stacked = np.full((len(examples), settled + opened), fill, dtype=dtype)
         for row, example in zip(stacked, examples, strict=True):
             values, num = getattr(example, name), example.num_settled
@@ -60,18 +65,35 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         document=torch.zeros_like(out["span"]),
         **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
     )
-    layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
-    num_clean = sum(e.num_settled for e in examples)
-    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
-    tensors = {name: out[name] for name in ("tokens", "target", "weight", "level", "guess")}
+    plain = objective.context == "causal" and objective.layout != "infill"
+    layout = Layout(rows, settled, objective.context, objective.block_size, plain)
+    num_tokens = sum(e.num_tokens for e in examples)
+    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)
     return Batch(
-        layout=layout, norm=max(norm, 1.0), teacher=objective.teacher, certainty=objective.certainty, **tensors
+        layout=layout,
+        norm=max(norm, 1.0),
+        num_tokens=num_tokens,
+        loss=objective.loss,
+        teacher=objective.teacher,
+        certainty=objective.certainty,
+        **{name: out[name] for name in TENSORS},
     )
+
+
+def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Batch:
+    """The batch with the attention to what follows opened to a share: each edge from a row to a later position may be
+    seen with probability `ratio`, 0 being causal, 1 the layout's own (DiffuGPT, Gong et al. 2024, section 3.2).
+    """
+    position = batch.layout.rows.position[:, None, :]
+    drawn = torch.from_numpy(rng.random((position.shape[2],) * 2) < ratio).to(position.device)
+    return replace(batch, layout=replace(batch.layout, seen=drawn | (position <= position.transpose(1, 2))))
 
 
 @dataclass(frozen=True)
 class LossReport:
-    """The loss (scalar, with gradient) and detached sums: clean and masked CE in nats, by level and by count."""
+    """The loss (scalar, with gradient) and detached sums in nats, by level and by count: clean CE, and masked CE or the
+    process's own loss.
+    """
 
     loss: Tensor
     clean_sum: float
@@ -81,12 +103,19 @@ class LossReport:
 
 
 def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:
-    """Forward a batch; cross-entropy in float32 on rows that have a target, and nowhere else."""
-    hidden = model(batch.tokens, batch.layout, backend=backend)
+    """Forward a batch; the loss, cross-entropy in float32 or the process's own, on rows that have a target, and nowhere
+    else.
+    """
+    time = batch.time if model.config.time_input else None
+    hidden = model(batch.tokens, batch.layout, backend=backend, time_BR=time)
     asked = batch.target != IGNORE
     target, level = batch.target[asked], batch.level[asked]
     logits = model.logits(hidden[asked])
-    ce = F.cross_entropy(logits, target, reduction="none")
+    if batch.loss is None:
+        ce = F.cross_entropy(logits, target, reduction="none")
+    else:
+        x0, xt = target[:, None], batch.tokens[asked][:, None]
+        ce = batch.loss(logits[:, None], x0, xt, batch.time[asked])[:, 0].float()
     loss = (batch.weight[asked] * ce).sum() / batch.norm
     if batch.certainty:
         right = (level >= 0) & (logits.argmax(-1) == target)

@@ -22,7 +22,7 @@ from daguerre.train.objectives import IGNORE, NUM_LEVELS
 @dataclass(frozen=True)
 class Held:
     """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
-    token, draft match by position.
+    token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft).
     """
 
     clean_bpb: float
@@ -100,7 +100,8 @@ def held_out(
             num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum
         counts += report.level_count
-    match, accepted = draft_match(model, prompts_BP)
+    drafts = model.config.context == "causal" and model.config.shift
+    match, accepted = draft_match(model, prompts_BP) if drafts else (np.zeros(0), float("nan"))
     return Held(
         clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
         masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),

@@ -1,8 +1,9 @@
 """Training objectives in one form:  loss = sum_i w_i [masked_i] CE_i / norm.
 
 An objective has five parts, each named in a recipe: how the noise level t is drawn, the weight w, the layout
-(which spans are open and what they see), the shift, and the normalizer. One forward carries a clean stream,
-with next-token loss on every token, and behind it noisy rows that see the clean stream as decoding would.
+(which spans are open and what they see), the shift, and the normalizer. In causal and block context one forward carries
+a clean stream, in causal context with next-token loss on every token, and behind it noisy rows that see the clean
+stream as decoding would. In full context nothing settles: all rows are one noisy span.
 
 An `Example` is one sequence as numpy arrays; `train/batch.py` stacks examples and takes the loss.
 Letters: T clean rows, R rows in all.
@@ -10,16 +11,20 @@ Letters: T clean rows, R rows in all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from daguerre.errors import InputError, unknown
+from daguerre.models.config import Context
 from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, NO_SPAN, SETTLED
+from daguerre.noise.process import Process
 from daguerre.noise.schedule import SCHEDULES
 
 Ints = np.ndarray
+Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 IGNORE = -1
 REVISED = -2
 NUM_LEVELS = 8
@@ -75,6 +80,10 @@ TIMES = {
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
 NORMALIZERS = ("tokens", "masked")
 TEACHERS = ("data", "own")
+PROCESS_LOSSES = {"one": "cross_entropy", "elbo": "nelbo", "clipped": "dynamic_loss"}
+"""What a weight stands for where tokens are replaced by others: the method of the process."""
+LEAST_TIME = 1e-4
+"""How near to its ends t is drawn where tokens are replaced by others: at the ends the losses are 0/0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +97,8 @@ class Objective:
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
     top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
+    `left` is the share of spans whose visible tokens are the leftmost ones, as decoding from left to right has them: a
+    gap's end is decided in that state, which masks at random hardly ever show.
 
     What the model itself says is put in place just before the forward (`train/own.py`):
 
@@ -96,6 +107,10 @@ class Objective:
     errors     share of a span's visible tokens that are replaced, half by random tokens and half by the model's own
                wrong guesses; every visible token is then a target (token-to-token editing, LLaDA2.1)
     certainty  weight of the entropy of masked rows whose most likely token is right (CAP, LLaDA2.0)
+
+    `shift`, `block_size` and `process` are facts of the model that is trained, not of a recipe's mixture. `process` is
+    None for the absorbing one. Another replaces tokens by others, each on its own with the probability of t on its own
+    schedule; then the loss is the process's, on every token that may have been replaced: see PROCESS_LOSSES.
     """
 
     layout: str
@@ -107,9 +122,12 @@ class Objective:
     clean: float = 1.0
     masked: float = 1.0
     copies: int = 1
+    left: float = 0.0
     teacher: str = "data"
     errors: float = 0.0
     certainty: float = 0.0
+    block_size: int | None = None
+    process: Process | None = None
 
     def __post_init__(self) -> None:
         for kind, name, table in (
@@ -126,12 +144,36 @@ class Objective:
             raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
         if self.teacher == "own" and (self.layout not in ("drafts", "blocks") or not self.shift):
             raise InputError('teacher = "own" continues spans that see what is before them: drafts and blocks, shifted')
+        if not 0 <= self.left <= 1:
+            raise InputError(f"left is a share of the spans, not {self.left}")
         if not (0 <= self.errors < 1 and self.certainty >= 0):
             raise InputError(f"errors is a share below 1 and certainty a weight, not {self.errors}, {self.certainty}")
         if self.errors and (self.teacher == "own" or not self.shift or self.layout == "next_token"):
             raise InputError('errors are planted in spans of the data, in a shifted model: leave out teacher = "own"')
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
+
+        if self.process is not None:
+            self._check_process(self.process)
+
+    def _check_process(self, process: Process) -> None:
+        name = type(process).__name__.lower()
+        if self.context != "full" or self.shift:
+            raise InputError(f"the {name} process is trained in full context without a shift: its layout is full")
+        if self.schedule != "linear" or self.times not in ("uniform", "clipped"):
+            raise InputError(f"the {name} process has its own schedule, and times 'uniform' or 'clipped'")
+        if not hasattr(process, PROCESS_LOSSES[self.weight]):
+            raise InputError(f"the {name} process has no weight {self.weight!r}: use 'one' or 'elbo'")
+
+    @property
+    def loss(self) -> Loss | None:
+        """(logits, x_0, x_t, t) to nats; None for cross-entropy of what is masked."""
+        return None if self.process is None else getattr(self.process, PROCESS_LOSSES[self.weight])
+
+    @property
+    def context(self) -> Context:
+        """The context that the layout is for."""
+        return CONTEXT_OF[self.layout]
 
 
 @dataclass(frozen=True)
@@ -152,13 +194,17 @@ class Source:
 
 @dataclass
 class Example:
-    """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` (float32).
+    """Rows of one sequence: `num_settled` clean rows, then open rows. All arrays int64 (R,) but `weight` and `time`
+    (float32).
+
+    `num_tokens` is the length of the text, `time` the noise level of a noisy row, as `ModelConfig.time_input` means it.
 
     `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, REVISED where a visible token is the target, or IGNORE
     on clean rows. `guess` is 1 where the row's own token is to be replaced by the model's wrong guess.
     """
 
     num_settled: int
+    num_tokens: int
     tokens: Ints
     position: Ints
     span: Ints
@@ -169,6 +215,7 @@ class Example:
     weight: np.ndarray
     level: Ints
     guess: Ints
+    time: np.ndarray
 
 
 @dataclass
@@ -178,9 +225,10 @@ class _Writer:
     parts: dict[str, list[np.ndarray]] = field(default_factory=dict)
     num_rows: int = 0
 
-    def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | int) -> None:
+    def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | float) -> None:
         num = len(tokens)
-        defaults = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN, "level": IGNORE, "guess": 0}
+        defaults: dict[str, float] = {"span": SETTLED, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN}
+        defaults |= {"level": IGNORE, "guess": 0, "time": 0.0}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
             row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
@@ -188,12 +236,12 @@ class _Writer:
             self.parts.setdefault(name, []).append(np.asarray(value))
         self.num_rows += num
 
-    def finish(self, num_settled: int) -> Example:
+    def finish(self, num_settled: int, num_tokens: int | None = None) -> Example:
         joined = {
-            name: np.concatenate(values).astype(np.float32 if name == "weight" else np.int64)
+            name: np.concatenate(values).astype(np.float32 if name in ("weight", "time") else np.int64)
             for name, values in self.parts.items()
         }
-        return Example(num_settled=num_settled, **joined)
+        return Example(num_settled, num_settled if num_tokens is None else num_tokens, **joined)
 
 
 def _clean_stream(writer: _Writer, tokens: Ints, objective: Objective, **labels: Ints) -> int:
@@ -239,6 +287,8 @@ def _open_span(
     num = len(answer)
     expected, rate = _share_and_rate(objective.schedule, t)
     masked = _mask_exactly(num, expected, rng)
+    if objective.left and rng.random() < objective.left:
+        masked = np.sort(masked)
     share = masked.sum() / num
     shown, guess = _plant_errors(answer, ~masked, source, objective, rng)
     noisy = np.where(masked, source.mask_id, shown)
@@ -277,6 +327,74 @@ def _plant_errors(
     guess = wrong & (rng.random(len(answer)) < 0.5)
     other = (answer - low + rng.integers(1, high - low, len(answer))) % (high - low) + low
     return np.where(wrong & ~guess, other, answer), guess.astype(np.int64)
+
+
+def _noisy_rows(
+    writer: _Writer,
+    tokens: Ints,
+    run: tuple[int, int],
+    first: int,
+    t: float,
+    source: Source,
+    objective: Objective,
+    rng: np.random.Generator,
+    *,
+    span: int,
+) -> None:
+    """Open rows for all of `tokens`, at the positions from `first` on; those outside `run` [start, end) are given.
+
+    Each row predicts itself, or with a shift its successor, and the last row then nothing. Of another process than the
+    absorbing one every row that is not given has a target.
+    """
+    start, end = run
+    if objective.process is not None:
+        _replaced_rows(writer, tokens, run, t, objective.process, objective.masked, rng)
+        return
+    expected, rate = _share_and_rate(objective.schedule, t)
+    masked = np.zeros(len(tokens), dtype=bool)
+    masked[start:end] = _mask_exactly(end - start, expected, rng)
+    share = masked.sum() / (end - start)
+    predicted = np.append(masked[1:], False) if objective.shift else masked
+    answer = np.append(tokens[1:], IGNORE) if objective.shift else tokens
+    weight = objective.masked * (WEIGHTS[objective.weight](share, rate) if share else 0.0)
+    writer.add(
+        np.where(masked, source.mask_id, tokens),
+        first + np.arange(len(tokens)),
+        np.where(predicted, answer, IGNORE),
+        np.where(predicted, weight, 0.0),
+        span=span,
+        horizon=first,
+        level=np.where(predicted, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), IGNORE),
+        time=share,
+    )
+
+
+def _replaced_rows(
+    writer: _Writer,
+    tokens: Ints,
+    run: tuple[int, int],
+    t: float,
+    process: Process,
+    weight: float,
+    rng: np.random.Generator,
+) -> None:
+    """Rows of a whole text of which the tokens of `run` [start, end) are as the process has them at time t."""
+    t = min(max(t, LEAST_TIME), 1 - LEAST_TIME)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    times = torch.tensor([t], dtype=torch.float64)
+    noisy = process.corrupt(torch.from_numpy(tokens)[None], times, generator)[0].numpy()
+    place = np.arange(len(tokens))
+    noised = (place >= run[0]) & (place < run[1])
+    writer.add(
+        np.where(noised, noisy, tokens),
+        place,
+        np.where(noised, tokens, IGNORE),
+        np.where(noised, weight, 0.0),
+        span=0,
+        horizon=0,
+        level=np.where(noised, min(NUM_LEVELS - 1, int(t * NUM_LEVELS)), IGNORE),
+        time=t,
+    )
 
 
 def _levels(objective: Objective, u: float, num: int) -> list[float]:
@@ -378,6 +496,65 @@ def next_token(source: Source, objective: Objective, u: float, rng: np.random.Ge
     return writer.finish(_clean_stream(writer, source.tokens, objective))
 
 
+def full(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Full context: the whole text is one noisy span that sees itself both ways (MDLM, LLaDA); <bos> is given."""
+    return _full(source, objective, u, rng, budget, 1, None)
+
+
+def full_suffix(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Full context with a prompt: what is before a random offset is given, all from there on is noisy."""
+    return _full(source, objective, u, rng, budget, _full_start(source, rng, budget), None)
+
+
+def full_gap(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Full context with a gap: from a random offset on, a run of log-uniform length is noisy, all around it given."""
+    start = _full_start(source, rng, budget)
+    longest = min(len(source.tokens), budget) - start
+    return _full(source, objective, u, rng, budget, start, start + int(np.exp(rng.uniform(0, np.log(longest + 1)))))
+
+
+def _full_start(source: Source, rng: np.random.Generator, budget: int) -> int:
+    last = min(len(source.tokens), budget)
+    starts = [start for start in source.starts if start < last]
+    return int(rng.choice(starts)) if starts else int(rng.integers(1, last))
+
+
+def _full(
+    source: Source,
+    objective: Objective,
+    u: float,
+    rng: np.random.Generator,
+    budget: int,
+    start: int,
+    end: int | None,
+) -> Example:
+    writer = _Writer()
+    tokens, t = source.tokens[:budget], TIMES[objective.times](u)
+    run = (start, len(tokens) if end is None else end)
+    _noisy_rows(writer, tokens, run, 0, t, source, objective, rng, span=0)
+    return writer.finish(0, len(tokens))
+
+
+def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """BD3-LM's two streams: the clean text, and each block of an absolute grid as a noisy span at its own level.
+
+    A clean row sees its block and earlier ones, a noisy one its noisy block and the clean blocks before it.
+    """
+    size = objective.block_size
+    if size is None or objective.shift:
+        raise InputError("the bd3 layout needs a model with block context, `block_size` and no shift")
+    writer = _Writer()
+    settled = _clean_stream(writer, source.tokens, objective)
+    noisy = source.tokens[:budget]
+    levels = _levels(objective, u, -(-len(noisy) // size))
+    for block, t in enumerate(levels):
+        first, start = block * size, int(block == 0)  # <bos> is given
+        part = noisy[first : first + size]
+        if len(part) > start:
+            _noisy_rows(writer, part, (start, len(part)), first, t, source, objective, rng, span=block)
+    return writer.finish(settled)
+
+
 LAYOUTS = {
     "next_token": next_token,
     "drafts": drafts,
@@ -385,7 +562,15 @@ LAYOUTS = {
     "canvas": canvas,
     "suffix": suffix,
     "infill": infill,
+    "full": full,
+    "full_suffix": full_suffix,
+    "full_gap": full_gap,
+    "bd3": bd3,
 }
+CONTEXT_OF: dict[str, Context] = dict.fromkeys(LAYOUTS, "causal")
+CONTEXT_OF |= {"full": "full", "full_suffix": "full", "full_gap": "full", "bd3": "block"}
+WHOLE_TEXT = ("canvas", "suffix", "full", "full_suffix", "full_gap", "bd3")
+"""Layouts whose noisy rows are as many as the text has tokens."""
 
 
 def make_example(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
