@@ -28,11 +28,12 @@ def _no_positions() -> Ints:
 class Decision:
     """What one step of a policy commits, and which earlier commits it takes back.
 
-    positions      int64 (k,), open, ascending
+    positions      int64 (k,), ascending, each open or in `replace`
     tokens         int64 (k,), what they become
     probabilities  float64 (k,), of each token under the model at temperature 1
     confidence     float64 (k,), what the policy ranked by
     reopen         int64 (r,), positions committed earlier that become open again
+    replace        int64 (p,), those of `positions` that were committed earlier and change their token
     """
 
     positions: Ints
@@ -40,15 +41,18 @@ class Decision:
     probabilities: np.ndarray
     confidence: np.ndarray
     reopen: Ints = field(default_factory=_no_positions)
+    replace: Ints = field(default_factory=_no_positions)
 
     def __post_init__(self) -> None:
-        for name, dtype in (("positions", np.int64), ("tokens", np.int64), ("reopen", np.int64)):
+        for name, dtype in (("positions", np.int64), ("tokens", np.int64), ("reopen", np.int64), ("replace", np.int64)):
             object.__setattr__(self, name, _frozen(getattr(self, name), dtype))
         for name in ("probabilities", "confidence"):
             object.__setattr__(self, name, _frozen(getattr(self, name), np.float64))
         lengths = {len(getattr(self, n)) for n in ("positions", "tokens", "probabilities", "confidence")}
         if len(lengths) != 1 or np.any(np.diff(self.positions) <= 0):
             raise InputError("a decision needs ascending positions, and one token and probability for each")
+        if not np.isin(self.replace, self.positions).all():
+            raise InputError("a decision replaces only what it has a token for: list the position in `positions` too")
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -67,6 +71,7 @@ class Decision:
             joined(self.probabilities, self.probabilities[like]),
             joined(self.confidence, self.confidence[like]),
             self.reopen,
+            self.replace,
         )
 
     def keep(self, kept: np.ndarray) -> Decision:
@@ -77,6 +82,7 @@ class Decision:
             tokens=self.tokens[kept],
             probabilities=self.probabilities[kept],
             confidence=self.confidence[kept],
+            replace=np.intersect1d(self.replace, self.positions[kept]),
         )
 
 
@@ -156,13 +162,17 @@ class Canvas:
         return replace(self, span=span)
 
     def apply(self, decision: Decision) -> Canvas:
-        """The canvas after `decision`. InputError when it touches what is not open, or reopens what was given."""
+        """The canvas after `decision`. InputError when it overwrites what is not open without replacing it, or
+        touches what was given.
+        """
         touched = np.concatenate([decision.positions, decision.reopen])
         if touched.size and not (touched.min() >= 0 and touched.max() < len(self)):
             raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
-        if not self.open[decision.positions].all():
-            raise InputError("a decision would overwrite a position that is not open")
         committed = self.in_gap & ~self.open
+        if not committed[decision.replace].all():
+            raise InputError("a decision would replace a position that was not committed")
+        if not self.open[np.setdiff1d(decision.positions, decision.replace)].all():
+            raise InputError("a decision would overwrite a position that is not open")
         if not committed[decision.reopen].all():
             raise InputError("a decision would reopen a position that was not committed")
         tokens, opened = self.tokens.copy(), self.open.copy()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from daguerre.canvas import Canvas, Decision, Run
 from daguerre.errors import DataError, InputError
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +81,7 @@ class Trace:
                     "probabilities": s.decision.probabilities.tolist(),
                     "confidence": s.decision.confidence.tolist(),
                     "reopen": s.decision.reopen.tolist(),
+                    "replace": s.decision.replace.tolist(),
                 }
                 for s in self.steps
             ],
@@ -113,7 +114,7 @@ class Trace:
         gaps = tuple((int(a), int(b)) for a, b in value["gaps"])
         steps = []
         for s in value["steps"]:
-            arrays = [s[name] for name in ("positions", "tokens", "probabilities", "confidence", "reopen")]
+            arrays = [s[f.name] for f in fields(Decision)]
             start, end = s["span"]
             steps.append(TraceStep(int(s["step"]), (int(start), int(end)), Decision(*arrays)))
         return cls(Canvas(tokens, opened, gaps), tuple(steps))
