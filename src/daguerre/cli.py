@@ -203,7 +203,7 @@ def evaluate_model(
     workers: Annotated[
         int, typer.Option(help="Processes, of one thread each, that examples are spread over (not bits and draft).")
     ] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about QTOTAL.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, in a minute or two.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a model on held-out code: how likely it finds it, and how well and how fast it writes and mends it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import pickle
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +28,10 @@ SETTINGS = (Decode(block_size=8, threshold=0.5), Decode(block_size=4, policy="co
 def examples() -> list[MissingLine]:
     texts = [SOURCE, SOURCE.replace("area", "border")]
     return make_examples([Document("p", "1", "", "", hashlib.sha256(t.encode()).hexdigest(), t) for t in texts], 6)
+
+
+def unclocked(found: list[Attempt]) -> list[Attempt]:
+    return [dataclasses.replace(attempt, seconds=0.0) for attempt in found]
 
 
 @pytest.mark.parametrize(
@@ -52,9 +58,6 @@ def test_the_line_is_that_of_an_ordinary_request(causal: Model, examples: list[M
 
 
 def test_settings_do_not_see_what_the_one_before_wrote(causal: Model, examples: list[MissingLine]) -> None:
-    def unclocked(found: list[Attempt]) -> list[Attempt]:
-        return [dataclasses.replace(attempt, seconds=0.0) for attempt in found]
-
     together = attempts(causal, [AR, *SETTINGS], examples[0])[1]
     alone = [attempts(causal, [decode], examples[0])[1][0] for decode in [AR, *SETTINGS]]
 
@@ -84,13 +87,10 @@ def test_forwards_and_tokens_by_hand(scripted: Callable[..., Any], causal: Model
     assert block.produced > block.tokens
 
 
-def test_one_process_and_several_agree(causal: Model, examples: list[MissingLine]) -> None:
-    def run(workers: int) -> Any:
-        done = next_line_completion(causal, examples[:3], settings=SETTINGS, grid_lines=2, workers=workers)
-        timed = ("tokens_per_second", "characters_per_second", "seconds")
-        return [dataclasses.replace(row, **dict.fromkeys(timed, 0.0)) for row in done.rows], done.lines
+def test_what_goes_to_a_process_does_the_same_there(causal: Model, examples: list[MissingLine]) -> None:
+    there = pickle.loads(pickle.dumps(partial(attempts, causal, SETTINGS)))
 
-    assert run(1) == run(2)
+    assert unclocked(there(examples[0])[1]) == unclocked(attempts(causal, SETTINGS, examples[0])[1])
 
 
 def test_the_best_setting_is_the_fastest_that_is_right_as_often(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daguerre.evals.statistics import mcnemar, paired_difference, ratio_interval, ratio_stderr, wilson
+from daguerre.evals.statistics import clustered_wilson, mcnemar, paired_difference, ratio_interval, ratio_stderr, wilson
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,18 @@ def test_the_interval_of_a_ratio_is_two_of_its_errors_each_way() -> None:
     assert interval == pytest.approx((0.75 - error, 0.75 + error))
     assert ratio_interval(above, below, np.zeros(3)) is None
     assert ratio_interval(above, np.zeros(3), group) is None
+
+
+def test_a_share_of_things_in_groups_has_the_interval_of_fewer_things() -> None:
+    alike = np.tile([1.0, 0.0, 1.0, 1.0], 25)
+    whole = np.repeat([[1.0], [0.0], [1.0], [1.0]], 25, axis=1).ravel()
+    ones = np.ones(100)
+
+    spread_out = clustered_wilson(alike, ones, np.arange(100))
+    by_group = clustered_wilson(whole, ones, np.repeat(np.arange(4), 25))
+
+    assert spread_out == pytest.approx(wilson(75, 100), abs=0.01)
+    assert by_group == pytest.approx(wilson(2.25, 3), abs=0.05), "four groups that are all one thing or the other"
+    assert clustered_wilson(0 * ones, ones, np.arange(100)) == wilson(0, 100)
+    assert clustered_wilson(whole, ones, 0 * ones) == wilson(75, 100)
+    assert clustered_wilson(np.zeros(2), np.zeros(2), np.arange(2)) == (0.0, 1.0)

@@ -23,7 +23,7 @@ LOGITS = np.log(np.maximum(PROBS, 1e-12))
 
 @pytest.fixture
 def canvas() -> Canvas:
-    return Canvas(np.array([9, 1, 1, 2, 0, 9]), np.zeros(6, dtype=bool), ((1, 5),), (1, 5))
+    return Canvas(np.array([3, 1, 1, 2, 0, 3]), np.zeros(6, dtype=bool), ((1, 5),), (1, 5))
 
 
 def revised(canvas: Canvas, threshold: float, limit: int | None = None) -> Decision:

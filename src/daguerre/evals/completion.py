@@ -84,7 +84,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Row:
-    """One setting on `num` lines. Differences are in accuracy, to `ar` on the same lines; intervals are of 95%.
+    """One setting on `num` lines. Differences are to `ar` on the same lines, `difference` in accuracy; intervals are of
+    95%, those of ratios and of similarity over documents.
 
     tokens_per_forward, produced_per_forward, tokens_per_second, characters_per_second  ratios of sums over the lines;
     `forwards` and `seconds` are means. Seconds are those of one process.
@@ -104,6 +105,8 @@ class Row:
     p_value: float
     same_as_ar: float
     similarity: float
+    similarity_difference: float
+    similarity_difference_interval: tuple[float, float] | None
     ended: float
     forwards: float
     tokens_per_forward: float
@@ -244,6 +247,7 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
     pairs = [(attempt.exact, other.exact) for attempt, other in zip(done, ar[:num], strict=True)]
     only_first, only_second = pairs.count((True, False)), pairs.count((False, True))
     difference, interval = paired_difference(only_first, only_second, num)
+    alike, alike_ar = (np.array([attempt.similarity for attempt in some]) for some in (done, ar[:num]))
     forwards, tokens, produced, characters, seconds = (
         np.array([getattr(attempt, name) for attempt in done], dtype=np.float64)
         for name in ("forwards", "tokens", "produced", "characters", "seconds")
@@ -262,7 +266,9 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
         difference_interval=interval,
         p_value=mcnemar(only_first, only_second),
         same_as_ar=sum(attempt.line == other.line for attempt, other in zip(done, ar[:num], strict=True)) / num,
-        similarity=sum(attempt.similarity for attempt in done) / num,
+        similarity=float(alike.mean()),
+        similarity_difference=float((alike - alike_ar).mean()),
+        similarity_difference_interval=ratio_interval(alike - alike_ar, np.ones(num), groups[:num]),
         ended=sum(attempt.ended for attempt in done) / num,
         forwards=float(forwards.mean()),
         tokens_per_forward=float(tokens.sum() / forwards.sum()),

@@ -30,7 +30,7 @@ import numpy as np
 from daguerre.canvas import Canvas
 from daguerre.errors import DataError
 from daguerre.evals.lines import MissingLine, hashed_order
-from daguerre.evals.statistics import ratio_interval, wilson
+from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
 from daguerre.sampling.revision import revise
@@ -73,7 +73,8 @@ class Trial:
 
 @dataclass(frozen=True)
 class Corrected:
-    """One way to corrupt and one to revise, on `num` lines. Intervals are of 95%, those of ratios over documents.
+    """One way to corrupt and one to revise, on `num` lines. Intervals are of 95%, those of shares of
+    tokens over documents.
 
     wrong_rate  the share of tokens that were wrong; `fixed` and `refilled` are None where there were none
     exact       lines that are right in the end; `forwards` is a mean
@@ -88,7 +89,7 @@ class Corrected:
     fixed: float | None
     fixed_interval: tuple[float, float] | None
     broken: float
-    broken_interval: tuple[float, float] | None
+    broken_interval: tuple[float, float]
     refilled: float | None
     exact: float
     exact_interval: tuple[float, float]
@@ -258,9 +259,9 @@ def _row(
         num=num,
         wrong_rate=float(wrong.sum() / (wrong.sum() + right.sum())),
         fixed=float(fixed.sum() / wrong.sum()) if wrong.sum() else None,
-        fixed_interval=ratio_interval(fixed, wrong, groups),
+        fixed_interval=clustered_wilson(fixed, wrong, groups) if wrong.sum() else None,
         broken=float(broken.sum() / max(1.0, right.sum())),
-        broken_interval=ratio_interval(broken, right, groups),
+        broken_interval=clustered_wilson(broken, right, groups),
         refilled=float(refilled.sum() / wrong.sum()) if wrong.sum() else None,
         exact=exact / num,
         exact_interval=wilson(exact, num),

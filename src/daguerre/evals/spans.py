@@ -18,7 +18,7 @@ from daguerre.errors import DataError
 from daguerre.evals.frozen import Document
 from daguerre.evals.lines import hashed_order, take_in_turn
 from daguerre.evals.shared import SharedSession
-from daguerre.evals.statistics import ratio_interval, wilson
+from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.generate import Sample
 from daguerre.model import Model
@@ -62,7 +62,7 @@ class SpanOutcome:
     exact: float
     exact_interval: tuple[float, float]
     token_accuracy: float
-    token_interval: tuple[float, float] | None
+    token_interval: tuple[float, float]
     forwards: float
     seconds: float
 
@@ -152,7 +152,7 @@ def _outcome(method: str, length: int, found: Sequence[Filled], groups: np.ndarr
         exact=exact / num,
         exact_interval=wilson(exact, num),
         token_accuracy=float(right.sum() / (num * length)),
-        token_interval=ratio_interval(right, np.full(num, float(length)), groups),
+        token_interval=clustered_wilson(right, np.full(num, float(length)), groups),
         forwards=sum(each.forwards for each in found) / num,
         seconds=sum(each.seconds for each in found) / num,
     )

@@ -21,7 +21,7 @@ def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> flo
     return float(np.sqrt(num / (num - 1) * (residual**2).sum()) / below.sum()) if num > 1 else float("nan")
 
 
-def wilson(successes: int, num: int, z: float = Z95) -> tuple[float, float]:
+def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
     """Wilson's score interval of a share, at 95% unless told; (0, 1) for nothing tried."""
     if num == 0:
         return 0.0, 1.0
@@ -58,3 +58,16 @@ def ratio_interval(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> t
         return None
     ratio, half = float(above.sum() / below.sum()), Z95 * ratio_stderr(above, below, group)
     return ratio - half, ratio + half
+
+
+def clustered_wilson(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> tuple[float, float]:
+    """95% interval of a share sum(above) / sum(below) of things that come in groups: Wilson's, as of fewer things.
+
+    As many fewer as the variance over groups is above that of independent things (the design effect, Kish 1965); where
+    all are alike, or there is one group, nothing is known of it and things count as independent.
+    """
+    num, share = float(below.sum()), float(above.sum() / max(1.0, below.sum()))
+    effect = 1.0
+    if 0 < share < 1 and len(np.unique(group)) > 1:
+        effect = max(1.0, ratio_stderr(above, below, group) ** 2 * num / (share * (1 - share)))
+    return wilson(share * num / effect, num / effect)
