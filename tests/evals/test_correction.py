@@ -127,10 +127,10 @@ def test_guesses_are_the_models_own(examples: list[MissingLine], judge: Any) -> 
 
 
 def test_rows_pool_the_tokens_of_lines(causal: Model, examples: list[MissingLine]) -> None:
-    result = line_correction(causal, examples)
+    result = line_correction(causal, examples[:3])
 
     assert result.left_out == 0
-    trials = [correct_line(causal, 0, example) for example in examples]
+    trials = [correct_line(causal, 0, example) for example in examples[:3]]
     for row in result.rows:
         own = [trial.get((row.kind, row.rate, row.order, row.threshold)) for trial in trials]
         some = [trial for trial in own if trial is not None]

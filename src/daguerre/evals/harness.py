@@ -52,11 +52,11 @@ class Limits:
     """How much is measured; None: all there is.
 
     exact_windows, bound_windows, samples, layouts  see `bits_per_byte`
-    lines    lines that are infilled (at known and at unknown length), completed and corrected
+    lines       lines that are infilled (at known and at unknown length), completed and corrected
     grid_lines  of the lines completed, how many every setting is tried on; the promising ones run on all
-    spans    token spans of each length
-    texts    prompts continued in every number of steps
-    prompts  prompts of PROMPT_TOKENS that drafts continue
+    spans       token spans of each length
+    texts       prompts continued in every number of steps
+    prompts     prompts of PROMPT_TOKENS that drafts continue
     """
 
     layouts: tuple[int | str, ...] | None = None
