@@ -194,7 +194,7 @@ def evaluate_model(
         int | None, typer.Option(help="Lines that every setting completes, the best then all; 100 by default.")
     ] = None,
     spans: Annotated[int | None, typer.Option(help="Token spans of each length to infill; 200 by default.")] = None,
-    texts: Annotated[int | None, typer.Option(help="Prompts continued in few steps and many; 24 by default.")] = None,
+    texts: Annotated[int | None, typer.Option(help="Prompts continued in few steps and many; 16 by default.")] = None,
     windows: Annotated[
         int | None,
         typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),

@@ -66,7 +66,7 @@ class Limits:
     lines: int = 200
     grid_lines: int = 100
     spans: int = 200
-    texts: int = 24
+    texts: int = 16
     prompts: int = 64
 
     def __post_init__(self) -> None:
