@@ -9,9 +9,9 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.errors import InputError
 
 
-def decide(positions: list[int], tokens: list[int], reopen: list[int] | None = None) -> Decision:
+def decide(positions: list[int], tokens: list[int], **others: list[int]) -> Decision:
     ones = np.ones(len(positions))
-    return Decision(np.array(positions), np.array(tokens), ones, ones, np.array(reopen or [], dtype=np.int64))
+    return Decision(np.array(positions), np.array(tokens), ones, ones, **others)
 
 
 def test_laying_out_segments_and_gaps() -> None:
@@ -45,6 +45,8 @@ def test_a_decision_makes_a_new_canvas_and_leaves_the_old() -> None:
         (decide([9], [5]), "outside the canvas"),
         (decide([1], [5], reopen=[0]), "was not committed"),
         (decide([1], [5], reopen=[2]), "was not committed"),
+        (decide([1], [5], replace=[1]), "replace a position that was not committed"),
+        (decide([0], [5], replace=[0]), "replace a position that was not committed"),
     ],
 )
 def test_a_decision_that_does_not_fit_is_refused(decision: Decision, message: str) -> None:
@@ -58,6 +60,18 @@ def test_a_decision_needs_one_token_for_each_ascending_position() -> None:
             decide(positions, tokens)
     with pytest.raises(InputError, match="one token"):
         Decision(np.array([1]), np.array([5, 6]), np.ones(1), np.ones(1))
+
+
+def test_a_decision_replaces_only_what_it_says_it_replaces() -> None:
+    canvas = Canvas.lay_out([[1]], [3], 3).apply(decide([1, 2], [30, 31]))
+    decision = decide([2, 3], [41, 42], replace=[2])
+    assert canvas.apply(decision).tokens.tolist() == [1, 30, 41, 42]
+    assert decision.extended(np.array([1]), 9, 0).replace.tolist() == [2]
+    assert decision.keep(np.array([False, True])).replace.tolist() == []
+    with pytest.raises(InputError, match="overwrite a position that is not open"):
+        canvas.apply(decide([2, 3], [41, 42]))
+    with pytest.raises(InputError, match="list the position"):
+        decide([3], [42], replace=[2])
 
 
 def test_a_canvas_that_contradicts_itself_is_refused() -> None:

@@ -139,7 +139,7 @@ def test_an_evaluation_of_a_small_file_skips_what_it_cannot_feed(call: Callable[
     code, out, err = call("eval", "--data", str(source), "--windows", "4", "--samples", "3", "--out", str(report))
     assert code == 0, err
     written = json.loads(report.read_text())
-    assert set(written["skipped"]) == {"infill", "draft"}
+    assert set(written["skipped"]) == {"infill", "draft", "completion", "steps", "tokens", "correction"}
     assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3, 1, 1]
     assert written["settings"]["bound_windows"] == 4
     assert report.with_suffix(".md").read_text() + "\n" == out
@@ -207,6 +207,7 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("eval", "--out", "report.md"), ("report.md", ".json")),
         (("eval", "--out", "/dev/null/report.json"), ("/dev/null/report.json", "folder")),
         (("eval", "--what", "bit"), ("'bits'",)),
+        (("eval", "--workers", "0"), ("workers", "1 or more")),
         (("eval", "--samples", "1"), ("samples", "2 or more")),
         (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
         (("eval", "--data", "."), ("Python files", "check the path")),

@@ -51,7 +51,7 @@ class Decision:
         lengths = {len(getattr(self, n)) for n in ("positions", "tokens", "probabilities", "confidence")}
         if len(lengths) != 1 or np.any(np.diff(self.positions) <= 0):
             raise InputError("a decision needs ascending positions, and one token and probability for each")
-        if not np.isin(self.replace, self.positions).all():
+        if self.replace.size and not np.isin(self.replace, self.positions).all():
             raise InputError("a decision replaces only what it has a token for: list the position in `positions` too")
 
     def __len__(self) -> int:
@@ -171,7 +171,9 @@ class Canvas:
         committed = self.in_gap & ~self.open
         if not committed[decision.replace].all():
             raise InputError("a decision would replace a position that was not committed")
-        if not self.open[np.setdiff1d(decision.positions, decision.replace)].all():
+        free = self.open.copy()
+        free[decision.replace] = True
+        if not free[decision.positions].all():
             raise InputError("a decision would overwrite a position that is not open")
         if not committed[decision.reopen].all():
             raise InputError("a decision would reopen a position that was not committed")

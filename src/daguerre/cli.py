@@ -250,18 +250,30 @@ def evaluate_model(
         Path | None, typer.Option(help="Write this JSON file, and beside it the tables as .md and pictures as .png.")
     ] = None,
     what: Annotated[
-        list[str] | None, typer.Option(help="bits, infill or draft; may be repeated. All that can be done by default.")
+        list[str] | None,
+        typer.Option(
+            help="bits, infill, draft, completion, steps, tokens or correction; may be repeated. "
+            "All that can be done by default."
+        ),
     ] = None,
-    lines: Annotated[int | None, typer.Option(help="Lines to infill; 200 by default.")] = None,
+    lines: Annotated[int | None, typer.Option(help="Lines to infill, complete and correct; 200 by default.")] = None,
+    grid_lines: Annotated[
+        int | None, typer.Option(help="Lines that every setting completes, the best then all; 100 by default.")
+    ] = None,
+    spans: Annotated[int | None, typer.Option(help="Token spans of each length to infill; 200 by default.")] = None,
+    texts: Annotated[int | None, typer.Option(help="Prompts continued in few steps and many; 16 by default.")] = None,
     windows: Annotated[
         int | None,
         typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about a minute.")] = False,
+    workers: Annotated[
+        int, typer.Option(help="Processes, of one thread each, that examples are spread over (not bits and draft).")
+    ] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, in a minute or two.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure bits per byte, line infilling and drafts on held-out code."""
+    """Measure a model on held-out code: how likely it finds it, and how well and how fast it writes and mends it."""
     from daguerre.evals import harness
     from daguerre.evals.documents import read_documents
     from daguerre.evals.pictures import draw_pictures
@@ -270,6 +282,7 @@ def evaluate_model(
     if out is not None:
         check_path(out)
     given = {"lines": lines, "bound_windows": windows, "samples": samples}
+    given |= {"grid_lines": grid_lines, "spans": spans, "texts": texts}
     limits = replace(
         harness.QUICK if quick else harness.DEFAULT,
         **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
@@ -281,6 +294,7 @@ def evaluate_model(
             documents,
             what=what or None,
             limits=limits,
+            workers=workers,
             skipped_files=skipped,
             progress=lambda part, done, total: status.update(f"{part}  {done}/{total}"),
         )

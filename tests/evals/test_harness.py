@@ -20,7 +20,9 @@ from daguerre.model import Model
 from daguerre.models.loading import save_model
 
 SHORT = Document("p", "1", "", "a", "", "x = 1\n")
-LIMITS = Limits(layouts=("ar", 4, "full", "chain 4"), bound_windows=2, lines=2, prompts=2)
+LIMITS = Limits(
+    layouts=("ar", 4, "full", "chain 4"), bound_windows=2, lines=2, grid_lines=1, spans=2, texts=1, prompts=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +32,15 @@ def documents() -> list[Document]:
 
 
 @pytest.fixture(scope="module")
-def report(causal: Model, documents: list[Document]) -> dict[str, Any]:
-    return evaluate(causal, documents, limits=LIMITS)
+def measured(causal: Model, documents: list[Document]) -> tuple[dict[str, Any], set[str]]:
+    """A report, and what was told to be under way."""
+    told: set[str] = set()
+    return evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: told.add(what)), told
+
+
+@pytest.fixture(scope="module")
+def report(measured: tuple[dict[str, Any], set[str]]) -> dict[str, Any]:
+    return measured[0]
 
 
 def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], causal: Model) -> None:
@@ -41,6 +50,14 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", "copy", "ar"}
     assert len(report["infill"]["examples"]) == 2
     assert len(report["draft"]["match_by_position"]) == 16
+    assert report["completion"]["rows"][0]["label"] == "ar"
+    assert {row["num"] for row in report["completion"]["rows"]} == {1, 2}
+    assert {(o["method"], o["length"]) for o in report["tokens"]["outcomes"]} == {
+        (method, length) for method in ("default policy", "one shot", "ar") for length in (1, 4, 8, 16)
+    }
+    assert {quality["layout"] for quality in report["steps"]["texts"]} == {"canvas", "block", "ar", "truth"}
+    assert [outcome["method"] for outcome in report["steps"]["spans"]] == [f"{n} steps" for n in (1, 2, 4, 8, 16)]
+    assert {row["kind"] for row in report["correction"]["rows"]} >= {"none", "random"}
     assert report["model"]["parameters"] == causal.backbone.num_parameters
     assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
     assert report["data"]["documents"] == 3
@@ -49,11 +66,13 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
 
 
 def test_a_report_is_repeatable(report: dict[str, Any], causal: Model, documents: list[Document]) -> None:
-    again = evaluate(causal, documents, limits=LIMITS)
+    again = evaluate(causal, documents, what=["bits", "draft", "infill", "completion", "correction"], limits=LIMITS)
 
     assert again["bits"] == report["bits"]
     assert again["draft"] == report["draft"]
-    assert again["infill"]["examples"] == report["infill"]["examples"]
+    for task in ("infill", "completion"):
+        assert again[task]["examples"] == report[task]["examples"]
+    assert again["correction"] == report["correction"]
 
 
 def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_path: Path) -> None:
@@ -68,6 +87,10 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert "## Line infilling" in text
     assert "first line exact, %" in text
     assert "seconds a line" in text
+    for heading in ("Next-line completion", "Steps", "Token spans, true length", "Correction"):
+        assert f"## {heading}\n" in text
+    for line in text.split("\n| "):
+        assert line.count("|") == line.split("\n")[0].count("|"), "a row of a table is one line"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
 
 
@@ -82,11 +105,14 @@ def test_a_model_folder_is_named_with_its_weights(causal: Model, documents: list
     assert "## Drafts" not in markdown(report)
 
 
-@pytest.mark.parametrize(("name", "tasks"), [("full", {"bits", "infill"}), ("block", {"bits"})])
+@pytest.mark.parametrize(
+    ("name", "tasks"),
+    [("full", {"bits", "infill", "steps", "tokens", "correction"}), ("block", {"bits", "steps"})],
+)
 def test_a_model_is_asked_what_its_context_allows(
     name: str, tasks: set[str], models: dict[str, Model], documents: list[Document]
 ) -> None:
-    report = evaluate(models[name], documents, limits=Limits(bound_windows=2, lines=1))
+    report = evaluate(models[name], documents, limits=Limits(bound_windows=2, lines=1, spans=1, texts=1))
 
     assert tasks == set(report) & set(TASKS)
     assert set(report["skipped"]) == set(TASKS) - tasks
@@ -102,6 +128,16 @@ def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: lis
         evaluate(models["causal"], [SHORT], what=["bits", "draft"], progress=no_work)
     with pytest.raises(DataError, match="no text to score"):
         evaluate(models["causal"], [Document("p", "1", "", "a", "", "")], what=["bits"], progress=no_work)
+    with pytest.raises(UnsupportedError, match="mode 'ar'"):
+        evaluate(models["full"], documents, what=["completion"])
+    for task in ("tokens", "correction"):
+        with pytest.raises(UnsupportedError, match=f"leave '{task}' out"):
+            evaluate(models["block"], documents, what=[task])
+    for task in ("tokens", "steps"):
+        with pytest.raises(DataError, match=f"leave '{task}' out"):
+            evaluate(models["causal"], documents, what=[task], limits=Limits(spans=0, texts=0))
+    with pytest.raises(InputError, match="workers must be 1 or more"):
+        evaluate(models["causal"], documents, workers=0)
     with pytest.raises(InputError, match="samples must be 2 or more, not 1"):
         Limits(samples=1)
 
@@ -114,28 +150,29 @@ def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents:
     report = evaluate(causal, [SHORT], limits=LIMITS)
 
     assert "bits" in report
-    assert set(report["skipped"]) == {"infill", "draft"}
+    assert set(report["skipped"]) == set(TASKS) - {"bits"}
     text = markdown(report)
     assert "Not measured: infill, because no line to infill" in text
     assert "Not measured: draft, because no document has 256 tokens" in text
-    no_lines = evaluate(causal, documents, limits=dataclasses.replace(LIMITS, lines=0))
-    assert set(no_lines["skipped"]) == {"infill"}
+    nothing = evaluate(causal, documents, limits=dataclasses.replace(LIMITS, lines=0, spans=0, texts=0))
+    assert set(nothing["skipped"]) == set(TASKS) - {"bits", "draft"}
 
 
-def test_progress_names_the_task(causal: Model, documents: list[Document]) -> None:
-    told: set[str] = set()
+def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> None:
+    told = measured[1]
 
-    evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: told.add(what))
+    assert told >= {"bits: ar", "bits: 4", "bits: full", "infill: known length", "infill: unknown length", "draft"}
+    assert told >= {"completion: grid", "completion: ar", "steps: texts", "steps: spans", "tokens: spans of 8"}
+    assert "correction" in told
 
-    assert told == {
-        "bits: ar",
-        "bits: 4",
-        "bits: full",
-        "bits: chain 4",
-        "infill: known length",
-        "infill: unknown length",
-        "draft",
-    }
+
+def test_several_processes_measure_the_same(report: dict[str, Any], causal: Model, documents: list[Document]) -> None:
+    again = evaluate(causal, documents, what=["correction"], limits=LIMITS, workers=2)
+
+    assert again["correction"] == report["correction"]
+    assert (report["settings"]["workers"], again["settings"]["workers"]) == (1, 2)
+    assert "one process" in markdown(report)
+    assert "2 processes of one thread" in markdown(again)
 
 
 def test_a_folder_is_read_as_documents(tmp_path: Path) -> None:
@@ -201,7 +238,8 @@ def test_every_task_works_on_a_folder_and_its_report_says_what_was_not_used(caus
     assert "Not read: c.py, because" in markdown(report)
     assert "1 document has carriage returns, and no line is taken out of it." in markdown(report)
     assert "carriage returns" not in markdown(alone)
-    assert {path.name for path in draw_pictures(alone, tmp_path / "x.json")} == {"x-bits.png", "x-draft.png"}
+    drawn = {path.name for path in draw_pictures(alone, tmp_path / "x.json")}
+    assert drawn == {f"x-{name}.png" for name in ("bits", "draft", "completion", "steps")}
 
 
 def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:
@@ -229,4 +267,4 @@ def test_where_a_report_goes_is_checked_before(report: dict[str, Any], tmp_path:
 
 
 def test_quick_limits_are_smaller() -> None:
-    assert (QUICK.lines, QUICK.prompts, QUICK.bound_windows) == (16, 16, 8)
+    assert (QUICK.lines, QUICK.prompts, QUICK.bound_windows, QUICK.spans, QUICK.texts) == (16, 16, 8, 8, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 
 import pytest
 
@@ -101,6 +102,11 @@ def test_a_model_fills_the_gap_and_is_told_its_length(causal: Model) -> None:
 
     assert predict("def f(", "): pass\n", 3) == causal.infill("def f(", "): pass\n", 3, min_tokens=3).text
     assert predict("def f(", "): pass\n", None) == causal.infill("def f(", "): pass\n", 24).text
+
+
+def test_predictors_can_go_to_another_process(causal: Model) -> None:
+    for predict in (infill_predictor(causal, threshold=0.5), ar_predictor(causal)):
+        assert pickle.loads(pickle.dumps(predict))("a = ", "\n", 5) == predict("a = ", "\n", 5)
 
 
 def test_the_autoregressive_baseline_gives_one_line_and_never_sees_the_suffix(causal: Model) -> None:

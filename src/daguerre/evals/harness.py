@@ -1,7 +1,7 @@
-"""Evaluate a model: bits per byte, line infilling, and drafts, with what is needed to measure the same again.
+"""Evaluate a model on held-out text by every one of TASKS, with what is needed to measure the same again.
 
-With the default limits, a model of 5 million parameters takes about a quarter of an hour on one thread of a laptop, and
-the standard error of a bound is below half a percent of its value. `QUICK` is for a first look, in about a minute.
+With the default limits, a model of 5 million parameters takes about half an hour on one thread of a laptop, and the
+standard error of a bound is below half a percent of its value. `QUICK` takes a minute or two, and is for a first look.
 """
 
 from __future__ import annotations
@@ -11,18 +11,33 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from daguerre.errors import DataError, InputError, UnsupportedError, unknown
 from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte
+from daguerre.evals.completion import LINE_TOKENS, MARGIN, next_line_completion
+from daguerre.evals.correction import MOST_BROKEN, ROUNDS, line_correction
 from daguerre.evals.drafts import make_prompts, measure_drafts
 from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
 from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, MissingLine, make_examples
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.spans import (
+    AFTER_TOKENS,
+    BEFORE_TOKENS,
+    LENGTHS,
+    MissingSpan,
+    make_spans,
+    span_infilling,
+    static,
+)
+from daguerre.evals.steps import SPAN_STEPS, SPAN_TOKENS, has_law, make_beginnings, text_quality
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
 from daguerre.models.loading import CONFIG, model_folder
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.decode import Decode
 
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Progress], Any]
@@ -34,8 +49,11 @@ class Limits:
     """How much is measured; None: all there is.
 
     exact_windows, bound_windows, samples, layouts  see `bits_per_byte`
-    lines    infilling examples, asked at known and at unknown length
-    prompts  prompts that drafts continue
+    lines       lines that are infilled (at known and at unknown length), completed and corrected
+    grid_lines  of the lines completed, how many every setting is tried on; the promising ones run on all
+    spans       token spans of each length
+    texts       prompts continued in every number of steps
+    prompts     prompts that drafts continue
     """
 
     layouts: tuple[int | str, ...] | None = None
@@ -43,10 +61,14 @@ class Limits:
     bound_windows: int | None = BOUND_WINDOWS
     samples: int | None = None
     lines: int = 200
+    grid_lines: int = 100
+    spans: int = 200
+    texts: int = 16
     prompts: int = 256
 
     def __post_init__(self) -> None:
         lows = {"exact_windows": 2, "bound_windows": 2, "samples": 2, "lines": 0, "prompts": 2}
+        lows |= {"grid_lines": 1, "spans": 0, "texts": 0}
         for name, low in lows.items():
             value = getattr(self, name)
             if value is not None and value < low:
@@ -54,7 +76,7 @@ class Limits:
 
 
 DEFAULT = Limits()
-QUICK = Limits(exact_windows=32, bound_windows=8, lines=16, prompts=16)
+QUICK = Limits(exact_windows=32, bound_windows=8, lines=16, grid_lines=4, spans=8, texts=1, prompts=16)
 
 
 def evaluate(
@@ -64,6 +86,7 @@ def evaluate(
     what: Sequence[str] | None = None,
     limits: Limits = DEFAULT,
     seed: int = 0,
+    workers: int = 1,
     skipped_files: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -72,11 +95,14 @@ def evaluate(
     model          a Model, or a name that `daguerre.load` takes
     documents      None: the frozen held-out sample
     what           names of TASKS; None: all that the model's context and the documents allow, the others "skipped"
+    workers        processes that examples are spread over, with the same results; "bits" and "draft" run in this one
     skipped_files  {file that could not be read: reason}, for the report
     progress       called as progress(what, done, to do)
 
     Before anything is measured, UnsupportedError or DataError when a task asked for by name is beyond model or data.
     """
+    if workers < 1:
+        raise InputError(f"workers must be 1 or more, not {workers}")
     for name in what or ():
         if name not in TASKS:
             raise unknown("task", name, TASKS)
@@ -87,7 +113,7 @@ def evaluate(
     skipped: dict[str, str] = {}
     for name in TASKS if what is None else what:
         try:
-            ready[name] = TASKS[name](subject, texts, limits, seed)
+            ready[name] = TASKS[name](subject, texts, limits, seed, workers)
         except (UnsupportedError, DataError) as error:
             if what is not None:
                 raise
@@ -96,7 +122,7 @@ def evaluate(
         "model": _model_facts(subject, folder),
         "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
         "machine": machine_facts(subject.backbone.embedding.weight.device),
-        "settings": {"seed": seed, **asdict(limits)},
+        "settings": {"seed": seed, "workers": workers, **asdict(limits)},
         "seconds": {},
         "skipped": skipped,
     }
@@ -112,7 +138,7 @@ def _prefixed(name: str, tell: Progress) -> Progress:
     return lambda part, done, total: tell(f"{name}: {part}" if part else name, done, total)
 
 
-def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
+def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
     if not any(document.text for document in documents):
         raise DataError("there is no text to score: give files that are not empty")
 
@@ -133,20 +159,17 @@ def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int
     return measure
 
 
-def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
-    config = model.config
-    if config.context == "block" or config.null_id is None:
+def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    if model.config.context == "block" or model.config.null_id is None:
         raise UnsupportedError("a model with block context, or without <null>, cannot infill: leave 'infill' out")
-    if not limits.lines:
-        raise DataError("no line is asked for: give a number of lines, or leave 'infill' out")
-    shown = min(PREFIX_TOKENS, config.max_positions // 2), min(SUFFIX_TOKENS, config.max_positions // 4)
-    examples = make_examples(documents, limits.lines, seed=seed, shown=shown)
+    examples, shown = _lines(model, documents, limits, seed, "infill")
     predictors = {"infill": infill_predictor(model), "copy": copy_nearest}
-    if config.context == "causal" and config.shift:
+    if has_law(model.config):
         predictors["ar"] = ar_predictor(model)
 
     def measure(tell: Progress) -> Any:
-        result = line_infilling(examples, predictors, lambda line: len(model.tokenizer.encode(line)), progress=tell)
+        count = partial(_num_tokens, model.tokenizer)
+        result = line_infilling(examples, predictors, count, workers=workers, progress=tell)
         return {
             "unknown_length": INFILL_TOKENS,
             "shown_tokens": shown,
@@ -161,25 +184,134 @@ def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: i
     return measure
 
 
-def _shown(example: MissingLine, predictions: dict[str, dict[str, str]]) -> dict[str, Any]:
+def _lines(
+    model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str
+) -> tuple[list[MissingLine], tuple[int, int]]:
+    """The lines of `task`, and how many tokens are shown before and after each."""
+    if not limits.lines:
+        raise DataError(f"no line is asked for: give a number of lines, or leave {task!r} out")
+    room = model.config.max_positions
+    shown = min(PREFIX_TOKENS, room // 2), min(SUFFIX_TOKENS, room // 4)
+    return make_examples(documents, limits.lines, seed=seed, shown=shown), shown
+
+
+def _num_tokens(tokenizer: Tokenizer, line: str) -> int:
+    return len(tokenizer.encode(line))
+
+
+def _shown(example: MissingLine, predictions: Mapping[str, Any]) -> dict[str, Any]:
     document = example.document
     return {
         "package": document.package,
         "file": document.file,
         "line": example.number + 1,
         "truth": example.line,
-        "predictions": predictions,
+        "predictions": dict(predictions),
     }
 
 
-def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
-    if model.config.context != "causal" or not model.config.shift:
+def _completion(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    if not has_law(model.config):
+        raise UnsupportedError(
+            "completion is compared with mode 'ar', which needs causal context and a shift: leave 'completion' out"
+        )
+    examples, shown = _lines(model, documents, limits, seed, "completion")
+
+    def measure(tell: Progress) -> Any:
+        result = next_line_completion(model, examples, grid_lines=limits.grid_lines, workers=workers, progress=tell)
+        return {
+            "shown_tokens": shown[0],
+            "line_tokens": LINE_TOKENS,
+            "margin": MARGIN,
+            "rows": [asdict(row) for row in result.rows],
+            "best_within_margin": result.best_within_margin,
+            "best_not_lower": result.best_not_lower,
+            "prefill_seconds": result.prefill_seconds,
+            "examples": [_shown(example, written) for example, written in zip(examples, result.lines, strict=True)],
+        }
+
+    return measure
+
+
+def _correction(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    if model.config.context == "block":
+        raise UnsupportedError("a model with block context does not see a suffix: leave 'correction' out")
+    examples, shown = _lines(model, documents, limits, seed, "correction")
+
+    def measure(tell: Progress) -> Any:
+        result = line_correction(model, examples, seed=seed, workers=workers, tell=partial(tell, ""))
+        return {"shown_tokens": shown, "rounds": ROUNDS, "most_broken": MOST_BROKEN, **asdict(result)}
+
+    return measure
+
+
+def _tokens(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    methods = {"default policy": Decode(), "one shot": static(1)}
+    if has_law(model.config):
+        methods["ar"] = Decode(mode="ar")
+    spans = [_spans(model, documents, limits, seed, length, "tokens") for length in LENGTHS]
+
+    def measure(tell: Progress) -> Any:
+        out = []
+        for some, length in zip(spans, LENGTHS, strict=True):
+            out += span_infilling(model, some, methods, workers=workers, tell=partial(tell, f"spans of {length}"))
+        return {"outcomes": [asdict(outcome) for outcome in out]}
+
+    return measure
+
+
+def _steps(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    if not limits.texts:
+        raise DataError("no text is asked for: give a number of texts, or leave 'steps' out")
+    prompts = make_beginnings(documents, model.tokenizer, model.config, limits.texts, seed=seed)
+    spans = [] if model.config.context == "block" else _spans(model, documents, limits, seed, SPAN_TOKENS, "steps")
+    schedules = {f"{steps} steps": static(steps) for steps in SPAN_STEPS}
+
+    def measure(tell: Progress) -> Any:
+        texts, examples = text_quality(model, prompts, seed=seed, workers=workers, tell=partial(tell, "texts"))
+        filled = []
+        if spans:
+            filled = span_infilling(model, spans, schedules, workers=workers, tell=partial(tell, "spans"))
+        return {
+            "texts": [asdict(quality) for quality in texts],
+            "spans": [asdict(outcome) for outcome in filled],
+            "examples": [
+                {"package": prompt.document.package, "file": prompt.document.file, "prompt": prompt.text, "texts": each}
+                for prompt, each in zip(prompts, examples, strict=True)
+            ],
+        }
+
+    return measure
+
+
+def _spans(
+    model: Model, documents: Sequence[Document], limits: Limits, seed: int, length: int, task: str
+) -> list[MissingSpan]:
+    if model.config.context == "block":
+        raise UnsupportedError(f"a model with block context does not see a suffix: leave {task!r} out")
+    if not limits.spans:
+        raise DataError(f"no span is asked for: give a number of spans, or leave {task!r} out")
+    room = model.config.max_positions
+    shown = min(BEFORE_TOKENS, room // 2), min(AFTER_TOKENS, room // 4)
+    return make_spans(documents, model.tokenizer, length, limits.spans, seed=seed, shown=shown)
+
+
+def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    if not has_law(model.config):
         raise UnsupportedError("drafts are for models with causal context and a shift: leave 'draft' out")
     prompts = make_prompts(documents, model.tokenizer, limits.prompts)
     return lambda tell: asdict(measure_drafts(model.backbone, prompts, tell))
 
 
-TASKS = {"bits": _bits, "infill": _infill, "draft": _draft}
+TASKS = {
+    "bits": _bits,
+    "infill": _infill,
+    "draft": _draft,
+    "completion": _completion,
+    "steps": _steps,
+    "tokens": _tokens,
+    "correction": _correction,
+}
 
 
 def _model_facts(model: Model, name: str | None) -> dict[str, Any]:

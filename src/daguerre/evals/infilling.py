@@ -15,10 +15,12 @@ import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.statistics import mcnemar, wilson
+from daguerre.evals.workers import map_examples
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model
 
@@ -79,22 +81,25 @@ class Infilling:
 def infill_predictor(model: Model, unknown_length: int = INFILL_TOKENS, **options: Any) -> Predict:
     """`model.infill`; a line of unknown length gets a gap of `unknown_length` tokens, which nulls may end."""
 
-    def predict(prefix: str, suffix: str, length: int | None) -> str:
-        if length is None:
-            return model.infill(prefix, suffix, unknown_length, **options).text
-        return model.infill(prefix, suffix, length, min_tokens=length, **options).text
-
-    return predict
+    return partial(_infill, model, unknown_length, options)
 
 
 def ar_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
     """The first line that is not blank of what `model.generate` continues the prefix with, in mode "ar"."""
 
-    def predict(prefix: str, suffix: str, length: int | None) -> str:
-        text = model.generate(prefix, length or unknown_length, mode="ar").text
-        return first_line(text)
+    return partial(_continue, model, unknown_length)
 
-    return predict
+
+def _infill(
+    model: Model, unknown_length: int, options: Mapping[str, Any], prefix: str, suffix: str, length: int | None
+) -> str:
+    if length is None:
+        return model.infill(prefix, suffix, unknown_length, **options).text
+    return model.infill(prefix, suffix, length, min_tokens=length, **options).text
+
+
+def _continue(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:
+    return first_line(model.generate(prefix, length or unknown_length, mode="ar").text)
 
 
 def first_line(text: str) -> str:
@@ -114,11 +119,13 @@ def line_infilling(
     count_tokens: Callable[[str], int],
     *,
     lengths: Sequence[Length] = LENGTHS,
+    workers: int = 1,
     progress: Progress | None = None,
 ) -> Infilling:
     """Run every predictor on every example; the first is compared with each of the others.
 
     count_tokens  tokens of a line for the model: what a predictor is told at known length
+    workers       processes; with more than one, predictors and `count_tokens` must be picklable
     progress      called as progress(length, examples done, examples to do)
     """
     tell = progress or (lambda what, done, total: None)
@@ -126,17 +133,10 @@ def line_infilling(
     comparisons: list[Comparison] = []
     predictions: dict[Length, list[dict[str, str]]] = {}
     for length in lengths:
-        texts: list[dict[str, str]] = []
-        seconds = dict.fromkeys(predictors, 0.0)
-        for index, example in enumerate(examples):
-            tell(f"{length} length", index, len(examples))
-            told = count_tokens(example.line) if length == "known" else None
-            texts.append({})
-            for method, predict in predictors.items():
-                started = time.perf_counter()
-                texts[-1][method] = predict(example.prefix, example.suffix, told)
-                seconds[method] += time.perf_counter() - started
-        tell(f"{length} length", len(examples), len(examples))
+        function = partial(_predict, predictors, count_tokens if length == "known" else None)
+        found = map_examples(function, examples, workers, partial(tell, f"{length} length"))
+        texts = [{method: text for method, (text, _) in each.items()} for each in found]
+        seconds = {method: sum(each[method][1] for each in found) for method in predictors}
         predictions[length] = texts
         outcomes += [_outcome(m, length, examples, [t[m] for t in texts], seconds[m]) for m in predictors]
         first, *others = predictors
@@ -144,9 +144,27 @@ def line_infilling(
     return Infilling(tuple(outcomes), tuple(comparisons), predictions)
 
 
+def _predict(
+    predictors: Mapping[str, Predict], count_tokens: Callable[[str], int] | None, example: MissingLine
+) -> dict[str, tuple[str, float]]:
+    """{method: (text, seconds)}; without `count_tokens` the length is not told."""
+    told = count_tokens(example.line) if count_tokens else None
+    out = {}
+    for method, predict in predictors.items():
+        started = time.perf_counter()
+        text = predict(example.prefix, example.suffix, told)
+        out[method] = text, time.perf_counter() - started
+    return out
+
+
 def is_exact(example: MissingLine, prediction: str) -> bool:
     """Whether the prediction is the line, once both are stripped."""
     return prediction.strip() == example.line.strip()
+
+
+def similarity(example: MissingLine, prediction: str) -> float:
+    """How alike the two are once stripped, from 0 to 1 (difflib's ratio)."""
+    return difflib.SequenceMatcher(None, example.line.strip(), prediction.strip(), autojunk=False).ratio()
 
 
 def _outcome(
@@ -156,7 +174,6 @@ def _outcome(
     pairs = list(zip(examples, texts, strict=True))
     exact = sum(is_exact(example, text) for example, text in pairs)
     parses = sum(example.parses_with(text) for example, text in pairs)
-    alike = [difflib.SequenceMatcher(None, e.line.strip(), t.strip(), autojunk=False).ratio() for e, t in pairs]
     return Outcome(
         method=method,
         length=length,
@@ -166,7 +183,7 @@ def _outcome(
         exact_line=sum(is_exact(example, first_line(text)) for example, text in pairs) / num,
         parses=parses / num,
         parses_interval=wilson(parses, num),
-        similarity=sum(alike) / num,
+        similarity=sum(similarity(example, text) for example, text in pairs) / num,
         seconds=seconds / num,
     )
 

@@ -12,6 +12,8 @@ import keyword
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
 
 from daguerre.errors import DataError
 from daguerre.evals.frozen import Document
@@ -19,6 +21,7 @@ from daguerre.models.tokenizer import Tokenizer
 
 MIN_CHARACTERS = 8
 PREFIX_TOKENS, SUFFIX_TOKENS = 512, 256
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class MissingLine:
 
     def parses_with(self, prediction: str) -> bool:
         """True when the file with `prediction` in the line's place is Python."""
-        return _parse(self.before + prediction + self.after) is not None
+        return parse(self.before + prediction + self.after) is not None
 
 
 def make_examples(
@@ -52,21 +55,28 @@ def make_examples(
     vocabulary, whatever the model, so that all are asked the same. DataError when no line counts.
     """
     counter = tokenizer or Tokenizer.default("2k")
-    ordered = sorted(documents, key=lambda document: _order(seed, document.sha256))
+    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
     streams = [_examples(document, counter, shown, seed) for document in ordered]
-    out: list[MissingLine] = []
-    while streams and len(out) < limit:
-        found = [(stream, next(stream, None)) for stream in streams[: limit - len(out)]]
-        streams = [s for s, example in found if example is not None] + streams[len(found) :]
-        out += [example for _, example in found if example is not None]
+    out = take_in_turn(streams, limit)
     if not out:
         raise DataError(f"no line to infill: give Python files that parse, with lines of {MIN_CHARACTERS} characters")
     return out
 
 
+def take_in_turn(streams: Sequence[Iterator[Item]], limit: int) -> list[Item]:
+    """At most `limit` items: the first of each stream, then the second of those that have one, and so on."""
+    out: list[Item] = []
+    left = list(streams)
+    while left and len(out) < limit:
+        found = [(stream, list(islice(stream, 1))) for stream in left[: limit - len(out)]]
+        left = [stream for stream, items in found if items] + left[len(found) :]
+        out += [item for _, items in found for item in items]
+    return out
+
+
 def candidate_lines(text: str) -> list[int]:
     """Numbers, from 0, of the lines that count by themselves; none in a text with carriage returns or not Python."""
-    tree = None if "\r" in text else _parse(text)
+    tree = None if "\r" in text else parse(text)
     if tree is None:
         return []
     hidden = {number for node in ast.walk(tree) for number in _hidden(node)}
@@ -75,25 +85,25 @@ def candidate_lines(text: str) -> list[int]:
 
 def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int) -> Iterator[MissingLine]:
     """A document's examples in hashed order."""
-    numbers = sorted(candidate_lines(document.text), key=lambda number: _order(seed, document.sha256, number))
-    pieces = _pieces(document.text)
+    numbers = sorted(candidate_lines(document.text), key=lambda number: hashed_order(seed, document.sha256, number))
+    pieces = split_lines(document.text)
     for number in numbers:
         line = pieces[number].rstrip("\n")
         end = pieces[number][len(line) :]
-        prefix = "".join(reversed(_fitting(pieces[:number][::-1], counter, shown[0])))
-        suffix = end + "".join(_fitting(pieces[number + 1 :], counter, shown[1]))
+        prefix = "".join(reversed(fitting(pieces[:number][::-1], counter, shown[0])))
+        suffix = end + "".join(fitting(pieces[number + 1 :], counter, shown[1]))
         if line.strip() not in prefix and line.strip() not in suffix:
             before, after = "".join(pieces[:number]), end + "".join(pieces[number + 1 :])
             yield MissingLine(document, number, line, prefix, suffix, before, after)
 
 
-def _pieces(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Lines with their breaks, which are line feeds alone."""
     lines = text.split("\n")
     return [line + "\n" for line in lines[:-1]] + lines[-1:]
 
 
-def _fitting(pieces: Sequence[str], counter: Tokenizer, budget: int) -> list[str]:
+def fitting(pieces: Sequence[str], counter: Tokenizer, budget: int) -> list[str]:
     """The first pieces, as many as fit the budget in tokens, each counted by itself."""
     out: list[str] = []
     for piece in pieces:
@@ -104,7 +114,8 @@ def _fitting(pieces: Sequence[str], counter: Tokenizer, budget: int) -> list[str
     return out
 
 
-def _order(seed: int, *what: object) -> str:
+def hashed_order(seed: int, *what: object) -> str:
+    """A key to sort by: an order that depends on nothing but the seed and what is ordered."""
     return hashlib.sha256(repr((seed, *what)).encode()).hexdigest()
 
 
@@ -124,7 +135,8 @@ def _hidden(node: ast.AST) -> range:
     return lines if hides else range(0)
 
 
-def _parse(text: str) -> ast.Module | None:
+def parse(text: str) -> ast.Module | None:
+    """The syntax tree, or None when the text is not Python."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         try:

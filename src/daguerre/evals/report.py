@@ -51,6 +51,14 @@ def markdown(report: dict[str, Any]) -> str:
         parts.append(_infill(report["infill"]))
     if "draft" in report:
         parts.append(_draft(report["draft"]))
+    if "completion" in report:
+        parts.append(_completion(report["completion"]))
+    if "steps" in report:
+        parts.append(_steps(report["steps"]))
+    if "tokens" in report:
+        parts.append("## Token spans, true length\n\n" + _spans(report["tokens"]["outcomes"]))
+    if "correction" in report:
+        parts.append(_correction(report["correction"]))
     parts += [f"Not measured: {name}, because {reason}." for name, reason in report["skipped"].items()]
     parts.append(_measured_with(report))
     return "\n\n".join(parts) + "\n"
@@ -157,14 +165,140 @@ def _draft(task: dict[str, Any]) -> str:
     )
 
 
+def _completion(task: dict[str, Any]) -> str:
+    rows = [
+        [
+            r["label"],
+            str(r["num"]),
+            _share(r["accuracy"], r["accuracy_interval"]),
+            "" if r["mode"] == "ar" else _difference(r["difference"], r["difference_interval"]),
+            f"{100 * r['same_as_ar']:.0f}",
+            f"{r['similarity']:.3f}" + _beside(r),
+            f"{r['forwards']:.1f}",
+            _range(r["tokens_per_forward"], r["tokens_per_forward_interval"]),
+            f"{r['produced_per_forward']:.2f}",
+            f"{r['tokens_per_second']:.0f}",
+            f"{r['characters_per_second']:.0f}",
+        ]
+        for r in task["rows"]
+    ]
+    header = [
+        "setting",
+        "lines",
+        "exact, %",
+        "less ar's, %",
+        "same as ar, %",
+        "similarity (less ar's)",
+        "forwards a line",
+    ]
+    header += ["tokens a forward", "produced a forward", "tokens a second", "characters a second"]
+    return (
+        "## Next-line completion\n\n"
+        + table(header, rows)
+        + f"\n\nIn brackets: 95% intervals (Wilson; paired, Agresti and Min; over documents). Up to "
+        f"{task['shown_tokens']} tokens are shown before a line. Forwards until the line and its break are final; "
+        "`produced` counts all tokens of text committed by then, in the line or not. Prefill is left out, "
+        f"{task['prefill_seconds']:.3f} s a line.\n\n"
+        "Most tokens a forward, of the settings run on all lines, "
+        f"with a difference to ar whose interval begins at -{100 * task['margin']:g}% or above: "
+        f"{task['best_within_margin'] or 'none'}; "
+        f"with one not significantly below 0: {task['best_not_lower'] or 'none'}."
+    )
+
+
+def _beside(row: dict[str, Any]) -> str:
+    """A setting's similarity less that of ar; nothing for ar itself, or where it is not known how sure it is."""
+    interval = row["similarity_difference_interval"]
+    if row["mode"] == "ar" or interval is None:
+        return ""
+    return f" ({row['similarity_difference']:+.3f} [{interval[0]:+.3f}, {interval[1]:+.3f}])"
+
+
+def _steps(task: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{q['layout']}, {q['length']} tokens" + ("" if q["temperature"] is None else f", {q['temperature']:g}"),
+            "" if q["steps"] is None else str(q["steps"]),
+            str(q["num"]),
+            "" if q["nats"] is None else f"{q['nats']:.2f} ± {q['nats_stderr']:.2f}",
+            f"{q['entropy']:.2f} ± {q['entropy_stderr']:.2f}",
+            _share(q["parses"], q["parses_interval"]),
+            f"{q['forwards']:.1f}",
+            f"{q['seconds']:.2f}",
+        ]
+        for q in task["texts"]
+    ]
+    header = ["text, temperature", "steps", "texts", "nats a token", "unigram entropy", "parses by half, %"]
+    text = "## Steps\n\n" + table([*header, "forwards", "seconds"], rows)
+    text += (
+        "\n\n`nats a token`: of the text under the model's own autoregressive law; to be read with the entropy of its "
+        "tokens (nats), since repetition is likely and noise is varied. ±: standard errors."
+    )
+    return text + ("\n\nA held-out span in its place:\n\n" + _spans(task["spans"]) if task["spans"] else "")
+
+
+def _spans(outcomes: Sequence[dict[str, Any]]) -> str:
+    rows = [
+        [
+            f"{o['length']}, {o['method']}",
+            str(o["num"]),
+            _share(o["exact"], o["exact_interval"]),
+            _share(o["token_accuracy"], o["token_interval"]),
+            f"{o['forwards']:.1f}",
+            f"{o['seconds']:.3f}",
+        ]
+        for o in outcomes
+    ]
+    return table(["tokens, method", "spans", "exact, %", "tokens right, %", "forwards", "seconds a span"], rows)
+
+
+def _correction(task: dict[str, Any]) -> str:
+    rows = task["rows"]
+    thresholds = sorted({row["threshold"] for row in rows})
+    curves: dict[tuple[str, float, str], list[str]] = {}
+    for row in rows:
+        fixed = "" if row["fixed"] is None else f"{100 * row['fixed']:.0f} / "
+        curves.setdefault((row["kind"], row["rate"], row["order"]), []).append(f"{fixed}{100 * row['broken']:.1f}")
+    curve = [[f"{kind}, {100 * rate:g}%, {order}", *cells] for (kind, rate, order), cells in curves.items()]
+    best = [
+        [
+            f"{r['kind']}, {100 * r['rate']:g}%, {r['order']}",
+            f"{r['threshold']:g}",
+            str(r["num"]),
+            f"{100 * r['wrong_rate']:.1f}",
+            _share(r["fixed"], r["fixed_interval"]),
+            _share(r["broken"], r["broken_interval"]),
+            f"{100 * r['refilled']:.1f}",
+            _share(r["exact"], r["exact_interval"]),
+            f"{r['forwards']:.1f}",
+        ]
+        for r in (rows[place] for place in task["best"].values() if place is not None)
+    ]
+    header = ["wrong tokens, replaced", "threshold", "lines", "wrong, %", "fixed, %", "broken, %", "refilled, %"]
+    return (
+        "## Correction\n\nWrong tokens fixed, % / right tokens broken, %, by the least probability of a replacement; "
+        f"in up to {task['rounds']} rounds, all tokens at once or one a round:\n\n"
+        + table(["wrong tokens, replaced", *(f"{threshold:g}" for threshold in thresholds)], curve)
+        + f"\n\nMost fixed with at most {100 * task['most_broken']:g}% broken; `refilled`: right when only the wrong "
+        "tokens are masked and filled in one forward:\n\n"
+        + table([*header, "lines exact, %", "forwards"], best)
+        + (f"\n\n{task['left_out']} lines are too long for the model." if task["left_out"] else "")
+    )
+
+
 def _measured_with(report: dict[str, Any]) -> str:
     machine, settings = report["machine"], report["settings"]
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in report["seconds"].items())
     return (
         f"Measured on {machine['processor']} ({machine['device']}, {machine['threads']} threads of {machine['cores']} "
         f"cores), {report['model']['dtype']}, Python {machine['python']}, torch {machine['torch']}, "
-        f"daguerre {machine['daguerre']} (commit {machine['commit'] or 'unknown'}), seed {settings['seed']}; {seconds}."
+        f"daguerre {machine['daguerre']} (commit {machine['commit'] or 'unknown'}), seed {settings['seed']}, "
+        f"{_processes(settings['workers'])}; {seconds}."
     )
+
+
+def _processes(workers: int) -> str:
+    return "one process" if workers == 1 else f"examples in {workers} processes of one thread"
 
 
 def layout_name(layout: str) -> str:
@@ -178,5 +312,13 @@ def _optional(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _share(share: float, interval: Sequence[float]) -> str:
-    return f"{100 * share:.1f} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]"
+def _share(share: float, interval: Sequence[float] | None) -> str:
+    return f"{100 * share:.1f}" + ("" if interval is None else f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]")
+
+
+def _difference(value: float, interval: Sequence[float]) -> str:
+    return f"{100 * value:+.1f} [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]"
+
+
+def _range(value: float, interval: Sequence[float] | None) -> str:
+    return f"{value:.2f}" + ("" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]")

@@ -1,0 +1,158 @@
+"""Token-span infilling: a span of held-out tokens is taken out and must come back, its length known.
+
+Prefix and suffix are the real tokens on either side. With the length right and no end to decide, what is measured is
+how well a model fills a hole, and, over numbers of steps, what committing in parallel costs. `ar` is the model's own
+autoregressive mode, which does not see the suffix. Seconds and forwards do not count the prefill of the text around.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from daguerre.errors import DataError
+from daguerre.evals.frozen import Document
+from daguerre.evals.lines import hashed_order, take_in_turn
+from daguerre.evals.shared import SharedSession
+from daguerre.evals.statistics import clustered_wilson, wilson
+from daguerre.evals.workers import Tell, map_examples
+from daguerre.generate import Sample
+from daguerre.model import Model
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.plan import make_plan
+from daguerre.sampling.decode import Decode
+
+LENGTHS = (1, 4, 8, 16)
+BEFORE_TOKENS, AFTER_TOKENS = 256, 128
+LEAST_AROUND = 16
+
+
+@dataclass(frozen=True)
+class MissingSpan:
+    """Tokens of a document from `start` on, and the tokens that are shown around them; none of them special."""
+
+    document: Document
+    start: int
+    prefix: tuple[int, ...]
+    span: tuple[int, ...]
+    suffix: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One span under one method: how many tokens are right, whether all are, and what it took."""
+
+    right: int
+    exact: bool
+    forwards: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SpanOutcome:
+    """One method on `num` spans of one length; intervals are of 95%, that of the token accuracy over documents."""
+
+    method: str
+    length: int
+    num: int
+    exact: float
+    exact_interval: tuple[float, float]
+    token_accuracy: float
+    token_interval: tuple[float, float]
+    forwards: float
+    seconds: float
+
+
+def make_spans(
+    documents: Sequence[Document],
+    tokenizer: Tokenizer,
+    length: int,
+    limit: int,
+    *,
+    seed: int = 0,
+    shown: tuple[int, int] = (BEFORE_TOKENS, AFTER_TOKENS),
+) -> list[MissingSpan]:
+    """At most `limit` spans, as evenly over the documents as they allow, at places drawn from `seed` and the document.
+
+    At most `shown` tokens are before and after each, LEAST_AROUND at least. DataError when no document is long enough.
+    """
+    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
+    out = take_in_turn([_spans(document, tokenizer, length, seed, shown) for document in ordered], limit)
+    if not out:
+        raise DataError(f"no document has {length + 2 * LEAST_AROUND} tokens: give longer ones")
+    return out
+
+
+def _spans(
+    document: Document, tokenizer: Tokenizer, length: int, seed: int, shown: tuple[int, int]
+) -> Iterator[MissingSpan]:
+    ids = tokenizer.encode(document.text)
+    rng = np.random.default_rng(int(hashed_order(seed, document.sha256), 16))
+    places = np.arange(LEAST_AROUND, len(ids) - length - LEAST_AROUND + 1)
+    for start in rng.permutation(places).tolist():
+        end = start + length
+        before, after = ids[max(0, start - shown[0]) : start], ids[end : end + shown[1]]
+        yield MissingSpan(document, start, tuple(before), tuple(ids[start:end]), tuple(after))
+
+
+def static(steps: int) -> Decode:
+    """The whole gap in `steps` forwards, the surest first."""
+    return Decode(mode="full", policy="confidence", steps=steps)
+
+
+def span_infilling(
+    model: Model,
+    spans: Sequence[MissingSpan],
+    methods: Mapping[str, Decode],
+    *,
+    workers: int = 1,
+    tell: Tell | None = None,
+) -> list[SpanOutcome]:
+    """Fill spans of one length by every method; one of mode "ar" completes the prefix and does not see the suffix."""
+    found = map_examples(partial(fill_span, model, list(methods.values())), spans, workers, tell)
+    groups = np.array([span.document.sha256 for span in spans])
+    length = len(spans[0].span)
+    return [_outcome(method, length, [each[i] for each in found], groups) for i, method in enumerate(methods)]
+
+
+def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> list[Filled]:
+    """The span under each method. What they all see is computed once, before any is timed."""
+    length = len(span.span)
+    plans = []
+    for decode in decodes:
+        suffix = None if decode.mode == "ar" else span.suffix
+        exactly = replace(decode, min_tokens=length)
+        plans.append(make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False))
+    widest = max((plan.canvas for plan in plans), key=len)
+    shared = SharedSession(model.denoiser, widest)
+    out = []
+    for plan in plans:
+        (gap,) = plan.canvas.gaps
+        active = gap if plan.infilling else (gap[0], gap[0] + 1)
+        shared.session(plan.canvas).logits(plan.canvas.at(active), np.array([gap[0]]))
+        started = time.perf_counter()
+        *_, last = Sample(shared, plan, 0, None).steps()
+        seconds = time.perf_counter() - started
+        right = int((last.canvas.tokens[slice(*gap)] == np.array(span.span)).sum())
+        out.append(Filled(right, right == length, last.step + 1, seconds))
+    return out
+
+
+def _outcome(method: str, length: int, found: Sequence[Filled], groups: np.ndarray) -> SpanOutcome:
+    num, exact = len(found), sum(each.exact for each in found)
+    right = np.array([each.right for each in found], dtype=np.float64)
+    return SpanOutcome(
+        method=method,
+        length=length,
+        num=num,
+        exact=exact / num,
+        exact_interval=wilson(exact, num),
+        token_accuracy=float(right.sum() / (num * length)),
+        token_interval=clustered_wilson(right, np.full(num, float(length)), groups),
+        forwards=sum(each.forwards for each in found) / num,
+        seconds=sum(each.seconds for each in found) / num,
+    )
