@@ -5,12 +5,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test lint
+.PHONY: help demo test test-eval lint
 
 help:
-	@echo "make demo   make .venv, install, and watch the default model complete and infill code"
-	@echo "make test   run every test that this machine can run"
-	@echo "make lint   check style, format and types"
+	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
+	@echo "make test        run every test that this machine can run"
+	@echo "make test-eval   install lm-eval (half a gigabyte) and run the tests of its adapter, which make test skips in part"
+	@echo "make lint        check style, format and types"
 
 demo: .venv/.core
 	$(BIN)/daguerre demo
@@ -21,6 +22,11 @@ test: export HF_HUB_OFFLINE := 1
 test: .venv/.dev
 	@mark=$$($(BIN)/python -c 'import torch; print("" if torch.cuda.is_available() else "not gpu")') && \
 	$(BIN)/python -m pytest -q -m "$$mark"
+
+test-eval: export OMP_NUM_THREADS ?= 1
+test-eval: export HF_HUB_OFFLINE := 1
+test-eval: .venv/.eval
+	$(BIN)/python -m pytest -q tests/evals/test_lm_eval.py
 
 lint: .venv/.dev
 	$(BIN)/python -m ruff check .
@@ -45,3 +51,7 @@ lint: .venv/.dev
 	$(PIP) hatchling
 	$(PIP) --no-build-isolation --editable ".[dev]"
 	@touch .venv/.core $@
+
+.venv/.eval: .venv/.dev
+	$(PIP) --no-build-isolation --editable ".[dev,eval]"
+	@touch $@

@@ -18,6 +18,7 @@ import pytest
 from typer.main import get_command
 
 from daguerre.cli import REQUEST, app, main
+from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder
 from daguerre.sampling.decode import Decode
 
@@ -74,6 +75,28 @@ def test_infill_with_whole_prints_both_sides_verbatim(call: Callable[..., Called
     assert out == before + middle + after
 
 
+def test_fill_prints_the_template_filled(call: Callable[..., Called]) -> None:
+    code, out, err = call("fill", "def §(a):\n    return §\n", "--mark", "§", "--max-tokens", "3", "--json")
+    assert (code, err) == (0, "")
+    body = json.loads(out)
+    assert body["text"] == "def {}(a):\n    return {}\n".format(*body["texts"])
+    assert len(body["spans"]) == 2
+
+
+def test_edit_prints_the_rest_of_the_file_verbatim(call: Callable[..., Called], tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes("\ufeffx = 1\r\ny = 'é'\r\nz = 3".encode())
+    code, out, err = call("edit", str(path), "--lines", "2", "--max-tokens", "3")
+    assert (code, err) == (0, "")
+    assert out.startswith("\ufeffx = 1\r\n")
+    assert out.endswith("\r\nz = 3")
+    body = json.loads(call("edit", str(path), "--pattern", r"\d", "--max-tokens", "2", "--json")[1])
+    assert len(body["texts"]) == 2
+    assert body["diff"].startswith("@@")
+    assert call("edit", str(path), "--span", "1:2", "--diff", "--max-tokens", "2", "--seed", "1")[1].startswith("@@")
+    assert path.read_bytes().endswith(b"z = 3")
+
+
 @pytest.mark.parametrize("command", ["generate", "infill"])
 def test_every_option_of_a_request_is_an_option_of_both_commands(command: str) -> None:
     fields = {field.name for field in dataclasses.fields(Decode)} - {"schema", "regex", "logit_bias"}
@@ -117,9 +140,28 @@ def test_an_evaluation_of_a_small_file_skips_what_it_cannot_feed(call: Callable[
     assert code == 0, err
     written = json.loads(report.read_text())
     assert set(written["skipped"]) == {"infill", "draft", "completion", "steps", "tokens", "correction"}
-    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3]
+    assert [figure["samples"] for figure in written["bits"]] == [1, 3, 3, 3, 3, 1, 1]
     assert written["settings"]["bound_windows"] == 4
     assert report.with_suffix(".md").read_text() + "\n" == out
+    assert sorted(path.name for path in report.parent.iterdir()) == ["report-bits.png", "report.json", "report.md"]
+
+
+def test_a_report_without_matplotlib_has_no_pictures_and_says_so(
+    call: Callable[..., Called], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*rest: object) -> None:
+        raise MissingExtra("matplotlib", "train")
+
+    monkeypatch.setattr("daguerre.evals.pictures.draw_pictures", fails)
+    (tmp_path / "a.py").write_text("x = 1\n")
+
+    code, _, err = call("eval", "--data", str(tmp_path / "a.py"), "--what", "bits", "--out", str(tmp_path / "r.json"))
+
+    assert code == 0
+    assert [line for line in err.splitlines() if line.startswith("daguerre")] == [
+        "daguerre: no pictures: matplotlib is not installed: run `pip install 'daguerre[train]'`"
+    ]
+    assert sorted(path.name for path in tmp_path.glob("r.*")) == ["r.json", "r.md"]
 
 
 def test_an_evaluation_measures_only_what_is_asked(call: Callable[..., Called], tmp_path: Path) -> None:
@@ -155,6 +197,10 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("train", "--from", "default", "--data", ".", "--max-minutes", "0"), ("max-minutes",)),
         (("infill", "a", "b", "--whole", "--json"), ("--whole", "--json")),
         (("infill", "-", "-"), ("standard input", "not both")),
+        (("fill", "x = 1"), ("no gap", "{}")),
+        (("edit", "/no/such/file", "--lines", "1"), ("cannot read",)),
+        (("edit", __file__, "--lines", "one"), ("two numbers",)),
+        (("edit", __file__), ("one way",)),
         (("infill", "a", "b", "--whole", "-n", "2"), ("--whole", "--n")),
         (("generate", "x", "--mode", "ar", "--policy", "random"), ("policy", "'ar'")),
         (("eval", "nowhere"), ("nowhere",)),
@@ -164,6 +210,7 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("eval", "--workers", "0"), ("workers", "1 or more")),
         (("eval", "--samples", "1"), ("samples", "2 or more")),
         (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
+        (("eval", "--data", "."), ("Python files", "check the path")),
         (("inspect", "nowhere"), ("nowhere",)),
     ],
 )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import json
 import re
 import shlex
 import tomllib
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import typer
 
 from daguerre.cli import app
+from daguerre.errors import DataError
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -97,3 +102,89 @@ def test_links_of_a_document_lead_to_files(name: str) -> None:
 def test_a_recipe_says_what_it_is_for(recipe: Path) -> None:
     assert recipe.read_text(encoding="utf-8").startswith("# ")
     assert tomllib.loads(recipe.read_text(encoding="utf-8"))["name"] == recipe.stem
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    """The script docs/write_figures.py."""
+    spec = importlib.util.spec_from_file_location("write_figures", ROOT / "docs" / "write_figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def committed(figures: ModuleType) -> dict[str, Any]:
+    return figures.read_tasks(sorted(figures.RESULTS.glob("default-*.json")))
+
+
+def test_the_figures_of_the_documents_are_those_of_the_reports(figures: ModuleType) -> None:
+    tasks = committed(figures)
+
+    assert {"bits", "infill", "draft"} <= set(tasks)
+    for name in figures.DOCUMENTS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert len(figures.BLOCK.findall(text)) > 1
+        assert figures.rewritten(text, tasks) == text, "run `python docs/write_figures.py`"
+
+
+def test_a_figure_that_changes_changes_its_row_and_its_verdict(figures: ModuleType) -> None:
+    text = "before\n<!-- figures: bars -->\nold\n<!-- end -->\nafter <!-- end -->\n"
+    tasks = committed(figures)
+    missed = figures.rewritten(text, tasks)
+    draft = tasks["draft"] | {"match_by_position": [0.9] * 16, "match_stderr": [0.01] * 16}
+    met = figures.rewritten(text, tasks | {"draft": draft})
+
+    assert "| one-shot draft equal to its own greedy text, position 2 | 0.90 ± 0.01 | 0.55 | met |" in met
+    assert "position 2 | 0.90" not in missed
+    assert missed.startswith("before\n<!-- figures: bars -->\n| ")
+    assert missed.endswith("|\n<!-- end -->\nafter <!-- end -->\n")
+    assert figures.rewritten(met, tasks) == missed
+
+
+def test_a_task_that_was_not_measured_has_no_row(figures: ModuleType) -> None:
+    tasks = committed(figures)
+    some = {"reports": tasks["reports"], "draft": tasks["draft"]}
+
+    assert "NELBO" not in figures.bars(some)
+    assert "position 8" in figures.bars(some)
+    assert figures.bits(some) == figures.infill(some) == ""
+
+
+def test_every_bar_is_met_or_missed(figures: ModuleType) -> None:
+    def line(method: str, length: str, exact: float) -> dict[str, Any]:
+        return {"method": method, "length": length, "exact": exact, "exact_interval": [0.0, 1.0], "num": 10}
+
+    known, others = line("infill", "known", 0.2), [line("copy", "unknown", 0.0), line("ar", "unknown", 0.1)]
+    rows = [{"fixed": 0.6, "broken": 0.01, "threshold": 0.9}]
+    speeds = [{"label": "ar", "tokens_per_forward": 0.9}, {"label": "block 8", "tokens_per_forward": 1.6}]
+    good = {
+        "infill": {"outcomes": [line("infill", "unknown", 0.18), known, *others]},
+        "correction": {"rows": rows, "best": {"random 0.05": 0}},
+        "completion": {"rows": speeds, "margin": 0.01, "best_within_margin": "block 8"},
+    }
+    bad = {
+        "infill": {"outcomes": [line("infill", "unknown", 0.1), known, *others]},
+        "correction": {"rows": rows, "best": {"random 0.05": None}},
+        "completion": {"rows": speeds, "margin": 0.01, "best_within_margin": None},
+    }
+
+    assert "missed" not in figures.bars(good)
+    assert figures.bars(good).count("| met |") == 4
+    assert figures.bars(bad).count("| **missed** |") == 3
+    assert "| 60% fixed, 1.0% broken (threshold 0.9) | 50% | met |" in figures.bars(good)
+    assert "| 1.60 (block 8) | 1.5 | met |" in figures.bars(good)
+
+
+def test_reports_of_other_weights_or_of_a_task_twice_are_refused(figures: ModuleType, tmp_path: Path) -> None:
+    path = figures.RESULTS / "default-draft.json"
+    with pytest.raises(DataError, match="'draft', which another report has too"):
+        figures.read_tasks([path, path])
+    report = json.loads(path.read_text(encoding="utf-8"))
+    report["model"]["weights_sha256"] = "0" * 64
+    (tmp_path / "default-old.json").write_text(json.dumps(report))
+    with pytest.raises(DataError, match=r"default-old\.json is of other weights"):
+        figures.read_tasks([tmp_path / "default-old.json"])
+    with pytest.raises(DataError, match="no table is called 'barz'"):
+        figures.rewritten("<!-- figures: barz -->\n<!-- end -->", {})

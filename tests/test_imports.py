@@ -24,7 +24,7 @@ PACKAGE = "daguerre"
 
 # From the bottom up. A part imports parts of its own layer or below; `daguerre` itself is the public API.
 LAYERS = (
-    ("errors", "assets", "files", "heldout"),
+    ("errors", "assets", "files", "heldout", "editing"),
     ("trace", "canvas"),
     ("sampling", "noise", "models"),
     ("plan", "result"),

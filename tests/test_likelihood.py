@@ -131,14 +131,115 @@ def test_the_bound_is_above_the_probability_of_sampling_in_random_order(seed: in
     assert score_tokens(backbone, texts[5], kind="elbo", layout="full", samples=2000).value > exact[5] - 1e-6
 
 
+def chain_by_hand(backbone: Backbone, tokens: Sequence[int], spans: Sequence[tuple[int, int]], order: Sequence[int]):
+    """-log p of each token, (L,), when each span reveals its own in the order of the text's token numbers, from 0."""
+    out = np.zeros(len(tokens))
+    for span in spans:
+        left = [i + 1 for i in order if span[0] <= i + 1 < span[1]]
+        while left:
+            out[left[0]] = -probabilities(backbone, tokens, span, set(left))[left[0]]
+            left.pop(0)
+    return out
+
+
+@pytest.mark.parametrize(("facts", "layout", "spans"), CASES)
+@pytest.mark.parametrize("order", [None, "left", (3, 0, 4, 2, 1)], ids=str)
+def test_a_chain_is_the_product_of_what_each_reveal_had_in_sight(facts, layout, spans, order) -> None:
+    backbone, tokens = model(**facts), some_text(6)
+
+    score = score_tokens(backbone, tokens, kind="chain", layout=layout, order=order)
+
+    numbers = order if isinstance(order, tuple) else range(5)
+    np.testing.assert_allclose(score.by_token, chain_by_hand(backbone, tokens, spans, numbers)[1:], atol=1e-5)
+    assert score.value == pytest.approx(score.by_token.sum())
+    assert (score.stderr, score.num_tokens) == (0.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("facts", "layout"),
+    [({}, "full"), ({}, 2), ({"context": "full", "shift": False}, "full")],
+    ids=["causal context, whole canvas", "causal context, spans of two", "full context"],
+)
+@pytest.mark.parametrize("order", ["left", (2, 0, 1)], ids=str)
+def test_the_probabilities_of_all_texts_along_one_order_sum_to_one(facts, layout, order) -> None:
+    backbone = model(4, **facts)
+    texts = [[BOS, *(EOS + np.array(t))] for t in itertools.product(range(4), repeat=3)]
+
+    nats = [score_tokens(backbone, text, kind="chain", layout=layout, order=order).value for text in texts]
+
+    assert np.exp(-np.array(nats)).sum() == pytest.approx(1, abs=1e-6)
+    assert np.ptp(nats) > 1
+
+
+@pytest.mark.parametrize(("facts", "layout", "spans"), CASES)
+def test_the_bound_is_the_mean_of_the_chains_of_all_orders(facts, layout, spans) -> None:
+    backbone, tokens = model(**facts), some_text(6)
+    orders = list(itertools.permutations(range(5)))
+
+    chains = [score_tokens(backbone, tokens, kind="chain", layout=layout, order=order).value for order in orders]
+
+    assert np.mean(chains) == pytest.approx(bound_by_enumeration(backbone, tokens, spans), abs=1e-5)
+    assert np.ptp(chains) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("facts", "layout", "spans"),
+    [
+        ({}, 2, [(3, 5), (5, 7)]),
+        ({}, "full", [(3, 7)]),
+        ({"context": "full", "shift": False}, "full", [(3, 7)]),
+        ({"context": "block", "shift": False, "block_size": 4}, 4, [(3, 4), (4, 7)]),
+    ],
+    ids=["spans of two", "whole canvas", "full context", "block context"],
+)
+def test_a_beginning_that_is_given_is_seen_and_not_scored(facts, layout, spans) -> None:
+    backbone, tokens = model(**facts), some_text(7)
+
+    chain = score_tokens(backbone, tokens, given=3, kind="chain", layout=layout, order=(3, 1, 0, 2))
+    bound = score_tokens(backbone, tokens, given=3, kind="elbo", layout=layout, samples=500)
+
+    np.testing.assert_allclose(chain.by_token, chain_by_hand(backbone, tokens, spans, (5, 3, 2, 4))[3:], atol=1e-5)
+    assert abs(bound.value - bound_by_enumeration(backbone, tokens, spans)) < 4 * bound.stderr + 1e-4
+    assert bound.num_tokens == chain.num_tokens == 4
+
+
+@pytest.mark.parametrize("shift", [True, False])
+def test_the_autoregressive_likelihood_of_a_continuation_is_that_part_of_the_whole(shift: bool) -> None:
+    backbone, tokens = model(shift=shift), some_text(12)
+
+    part = score_tokens(backbone, tokens, given=5)
+
+    np.testing.assert_allclose(part.by_token, score_tokens(backbone, tokens).by_token[4:], atol=1e-5)
+    for given in (0, 12):
+        with pytest.raises(InputError, match=f"given={given}"):
+            score_tokens(backbone, tokens, given=given)
+
+
+def test_a_random_order_is_drawn_from_the_seed() -> None:
+    backbone, tokens = model(), some_text(6)
+    orders = itertools.permutations(range(5))
+    every = [score_tokens(backbone, tokens, kind="chain", layout="full", order=order).value for order in orders]
+
+    drawn = [
+        score_tokens(backbone, tokens, kind="chain", layout="full", order="random", seed=seed).value
+        for seed in (0, 0, *range(1, 9))
+    ]
+
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn)) > 5
+    assert all(np.isclose(value, every, atol=1e-5).any() for value in drawn)
+
+
 @pytest.mark.parametrize("shift", [True, False])
 def test_spans_of_one_have_the_autoregressive_likelihood(shift: bool) -> None:
     backbone, tokens = model(shift=shift), some_text(40)
 
     ar = score_tokens(backbone, tokens, kind="ar")
     bound = score_tokens(backbone, tokens, kind="elbo", layout=1, samples=2)
+    chain = score_tokens(backbone, tokens, kind="chain", layout=1, order="random")
 
     np.testing.assert_allclose(bound.by_token, ar.by_token, atol=1e-5)
+    np.testing.assert_allclose(chain.by_token, ar.by_token, atol=1e-5)
     assert ar.stderr == 0
     assert bound.stderr < 1e-5
 
@@ -190,6 +291,16 @@ def test_results_do_not_depend_on_how_draws_are_batched(monkeypatch: pytest.Monk
     assert together.value == score(backend="sdpa").value or together.value == pytest.approx(apart.value, abs=1e-4)
 
 
+def test_a_chain_does_not_depend_on_how_its_steps_are_batched(monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone, tokens = model(), some_text(30)
+    together = score_tokens(backbone, tokens, kind="chain", layout=8, order="random")
+    monkeypatch.setattr("daguerre.likelihood.ROWS_AT_ONCE", 60)
+
+    apart = score_tokens(backbone, tokens, kind="chain", layout=8, order="random")
+
+    np.testing.assert_allclose(together.by_token, apart.by_token, atol=1e-4)
+
+
 def test_the_same_seed_gives_the_same_score_and_another_one_another() -> None:
     backbone, tokens = model(), some_text(30)
     one, same, other = (
@@ -226,6 +337,11 @@ def test_a_text_is_scored_after_bos() -> None:
         ({}, {"kind": "ar", "layout": 4}, InputError, "layout=4"),
         ({}, {"kind": "elbo", "samples": 1}, InputError, "samples=1"),
         ({}, {"kind": "elbo", "layout": 0}, InputError, "layout=0"),
+        ({}, {"kind": "elbo", "order": "left"}, InputError, "order='left'"),
+        ({}, {"kind": "chain", "order": "lefd"}, InputError, "did you mean 'left'"),
+        ({}, {"kind": "chain", "order": [0, 1, 2]}, InputError, "numbers 0 to 6"),
+        ({}, {"kind": "chain", "order": [0, 1, 2, 3, 4, 5, 5]}, InputError, "once"),
+        ({"context": "full"}, {"kind": "chain", "layout": 4}, UnsupportedError, "layout=4"),
         ({}, {"kind": "elbow"}, InputError, "did you mean 'elbo'"),
     ],
 )

@@ -26,7 +26,8 @@ def package_files() -> dict[str, int]:
     """Every file of the package, as a wheel names it, with its size; recipes lie outside `src` and go into it."""
     files = (path for path in (SOURCE / "daguerre").rglob("*") if path.is_file())
     kept = (path for path in files if path.suffix != ".pyc" and not path.name.startswith("."))
-    recipes = {f"daguerre/recipes/{path.name}": path.stat().st_size for path in (ROOT / "recipes").iterdir()}
+    files = [path for path in (ROOT / "recipes").rglob("*") if path.is_file()]
+    recipes = {f"daguerre/{path.relative_to(ROOT).as_posix()}": path.stat().st_size for path in files}
     return {path.relative_to(SOURCE).as_posix(): path.stat().st_size for path in kept} | recipes
 
 

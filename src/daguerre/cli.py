@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from daguerre.errors import DaguerreError, InputError
+from daguerre.errors import DaguerreError, InputError, MissingExtra
 
 app = typer.Typer(
     name="daguerre",
@@ -36,9 +36,13 @@ REQUEST: dict[str, Any] = {
     ],
     "mode": Annotated[str | None, typer.Option(help="ar, block or full.")],
     "block_size": Annotated[int | None, typer.Option(help="Tokens denoised together in block mode.")],
-    "policy": Annotated[str | None, typer.Option(help="What is committed in a step: threshold, confidence, random.")],
+    "policy": Annotated[
+        str | None, typer.Option(help="What is committed in a step: threshold, confidence, random, first_hitting.")
+    ],
     "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
-    "steps": Annotated[int | None, typer.Option(help="Forwards per span of the confidence and random policies.")],
+    "steps": Annotated[int | None, typer.Option(help="Forwards per span of every policy but threshold.")],
+    "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
+    "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
@@ -114,6 +118,67 @@ def infill(
         _print_result(result, as_json)
 
 
+@app.command()
+@makes_request
+def fill(
+    template: Annotated[str, typer.Argument(help="Text with `{}` where a gap goes; `-` reads standard input.")],
+    model: ModelName = "default",
+    mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
+    _print_result(_load(model).fill(_text(template), mark=mark, **options), as_json)
+
+
+@app.command()
+@makes_request
+def edit(
+    file: Annotated[str, typer.Argument(help="File to edit, which stays as it is; `-` reads standard input.")],
+    model: ModelName = "default",
+    span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
+    lines: Annotated[list[str] | None, typer.Option(help="FIRST:LAST, from 1; may be repeated.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
+    strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the difference instead of the text.")] = False,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Write parts of a file anew, the rest verbatim, and print the whole."""
+    if diff and as_json:
+        raise InputError("--json holds the difference already: leave out --diff")
+    if options.get("n", 1) != 1 and not as_json:
+        raise InputError("edit prints one text: leave out --n, or take --json for all samples")
+    chosen = {"spans": _pairs(span), "lines": _pairs(lines), "pattern": pattern, "strength": strength}
+    result = _load(model).edit(_text("-") if file == "-" else _file_text(file), **chosen, **options)
+    if as_json:
+        _print_result(result, as_json)
+    else:
+        sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
+
+
+def _pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
+    """START:END as numbers; one number stands for both. None where nothing is given."""
+    out = []
+    for text in given or []:
+        first, _, last = text.partition(":")
+        try:
+            out.append((int(first), int(last or first)))
+        except ValueError:
+            raise InputError(f"{text!r} is not two numbers with a colon between, such as 3:5") from None
+    return out or None
+
+
+def _file_text(path: str) -> str:
+    """The file's text, line breaks as they are."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from None
+
+
 @data_app.command("python")
 def data_python(
     out: Annotated[Path, typer.Option("--out", help="Folder of the corpus.")],
@@ -181,7 +246,9 @@ def evaluate_model(
     data: Annotated[
         Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write this JSON file, and the tables beside it as .md.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write this JSON file, and beside it the tables as .md and pictures as .png.")
+    ] = None,
     what: Annotated[
         list[str] | None,
         typer.Option(
@@ -209,6 +276,7 @@ def evaluate_model(
     """Measure a model on held-out code: how likely it finds it, and how well and how fast it writes and mends it."""
     from daguerre.evals import harness
     from daguerre.evals.documents import read_documents
+    from daguerre.evals.pictures import draw_pictures
     from daguerre.evals.report import check_path, markdown, write_report
 
     if out is not None:
@@ -233,6 +301,10 @@ def evaluate_model(
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
     if out is not None:
         write_report(report, out)
+        try:
+            draw_pictures(report, out)
+        except MissingExtra as error:
+            print(f"daguerre: no pictures: {error}", file=sys.stderr)
 
 
 @app.command("inspect")
@@ -269,7 +341,7 @@ def _text(argument: str) -> str:
 def _print_result(result: Any, as_json: bool) -> None:
     """One sample; of several all, each under its number, or in JSON as "choices" beside the first."""
     if as_json:
-        bodies = [{"text": r.text, "finish_reason": r.finish_reason, "usage": asdict(r.usage)} for r in result.choices]
+        bodies = [_body(choice) for choice in result.choices]
         body = bodies[0] | ({"choices": bodies} if result.others else {})
         typer.echo(json.dumps(body, ensure_ascii=False))
         return
@@ -277,6 +349,14 @@ def _print_result(result: Any, as_json: bool) -> None:
         if result.others:
             typer.echo(f"--- sample {number}")
         typer.echo(choice.text)
+
+
+def _body(result: Any) -> dict[str, Any]:
+    """One sample as JSON; what several gaps or an edit add to it stands behind."""
+    body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
+    if len(result.texts) > 1 or result.original is not None:
+        body |= {"texts": result.texts, "spans": result.spans}
+    return body if result.original is None else body | {"diff": result.diff}
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""The main path: `denoise`, and `generate`, `infill` and `stream` around it.
+"""The main path: `denoise`, and `generate`, `infill`, `fill`, `edit` and `stream` around it.
 
-The life of a token: a request's texts become a canvas with one gap (`plan.make_plan`); the last word before the gap is
+The life of a token: a request's texts become a canvas with gaps (`plan.lay_out`); the last word before a gap is
 drawn again where it was cut (`_heal`); then, span by span, the denoiser is asked for logits at the open positions, the
 rules ban what may not be drawn, a token is drawn for each, the policy decides which to commit, the canvas is replaced.
 What is committed is read as text (`result.read`).
@@ -17,21 +17,25 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.editing import Span, find_spans, split_at, split_template
 from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser, Session
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Plan, Text, make_plan
+from daguerre.plan import Plan, Text, keep_drafts, lay_out, make_plan
 from daguerre.result import Result, StreamEvent, committed_text, draft_text, make_result, read
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.logits import Law, Proposals, biased, propose
 from daguerre.sampling.policies.base import Policy, Progress, commit
 from daguerre.sampling.random import TOKEN, Counter
+from daguerre.sampling.revision import revise
 from daguerre.sampling.rules import Rule, ban, complete, eligible
 from daguerre.trace import Event
 
 MAX_TOKENS = 64
 INFILL_TOKENS = 24
 """A gap unless told: well within the lengths of text and <null> that infilling is trained with."""
+EDIT_SLACK = 8
+"""How many tokens more than it had an edited part may get unless told."""
 
 Steps = Generator[Event, None, Canvas]
 
@@ -93,23 +97,43 @@ def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = nev
     """A whole request: heal, then one span after the other until the text ends, the budget does, or it is late."""
     policy = plan.decode.rule_of_commit
     canvas = yield from _heal(session, plan, draw, late)
-    if late() or plan.healing.where(canvas)[1]:
+    if not plan.healed(canvas):
         return canvas
     rules = plan.rules(canvas)
     for span in plan.spans(canvas):
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
         if late() or read(plan, canvas, done=False).stopped:
             break
+        canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
+        canvas = yield from _revise(session, plan, canvas, draw, late)
+    return canvas
+
+
+def _revise(session: Session, plan: Plan, canvas: Canvas, draw: Draw, late: Callable[[], bool]) -> Steps:
+    """Read the finished span again, up to `revise` times, and replace what the model no longer believes in."""
+    never = plan.config.ends
+    for _ in range(plan.decode.revise):
+        positions = plan.revisable(canvas)
+        if not positions.size or late():
+            break
+        step = session.counts.forwards
+        logits = biased(session.logits(canvas, positions), draw.law)
+        logits[:, never] = -np.inf
+        decision = revise(canvas, positions, logits, plan.decode.revise_threshold)
+        if not len(decision):
+            break
+        canvas = canvas.apply(decision)
+        yield Event(step, decision, canvas)
     return canvas
 
 
 def _heal(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool]) -> Steps:
-    """Draw again what was taken back from the prefix, one token at a time."""
+    """Draw again what was taken back before each gap, one token at a time."""
     canvas, policy = plan.canvas, plan.decode.rule_of_commit
-    while plan.healing.where(canvas)[1] and not late():
-        position = plan.healing.where(canvas)[0]
-        span = (position, position + 1)
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, [plan.healing], late)
+    for slot in plan.slots:
+        while slot.healing.where(canvas)[1] and not late():
+            position = slot.healing.where(canvas)[0]
+            span = (position, position + 1)
+            canvas = yield from denoise(session, policy, canvas.at(span), draw, [slot.healing], late)
     return canvas
 
 
@@ -158,9 +182,13 @@ def _request(
     decode: Decode | None,
     options: dict[str, Any],
 ) -> Plan:
+    _check_timeout(timeout)
+    return make_plan(denoiser.config, tokenizer, Decode.of(decode, **options), prefix, suffix, max_tokens, heal)
+
+
+def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
-    return make_plan(denoiser.config, tokenizer, Decode.of(decode, **options), prefix, suffix, max_tokens, heal)
 
 
 def generate(
@@ -205,6 +233,94 @@ def infill(
         raise InputError("infill needs the text behind the gap: give a suffix, or call generate")
     plan = _request(denoiser, tokenizer, prefix, suffix, max_tokens, heal, timeout, decode, options)
     return _all_samples(denoiser, plan, timeout)
+
+
+def fill(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    template: str,
+    max_tokens: int | Sequence[int] = INFILL_TOKENS,
+    decode: Decode | None = None,
+    *,
+    min_tokens: int | Sequence[int] | None = None,
+    mark: str = "{}",
+    heal: bool | None = None,
+    timeout: float | None = None,
+    **options: Any,
+) -> Result:
+    """Fill every gap of `template`, a text with `mark` where one goes, in one run in which the gaps see each other.
+
+    max_tokens, min_tokens: of each gap, one number for all or one for each. The result's `text` is the template filled,
+    `texts` what its gaps got. Other arguments are those of `infill`.
+    """
+    pieces = split_template(template, mark)
+    asked = Decode.of(decode, **options)
+    most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
+    least = _for_each(asked.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
+    plan = _lay_out(denoiser, tokenizer, pieces, list(zip(least, most, strict=True)), heal, timeout, asked)
+    return _all_samples(denoiser, plan, timeout)
+
+
+def edit(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    text: str,
+    spans: Sequence[Span] | None = None,
+    max_tokens: int | Sequence[int] | None = None,
+    decode: Decode | None = None,
+    *,
+    lines: Sequence[Span] | None = None,
+    pattern: str | None = None,
+    strength: float = 1.0,
+    heal: bool | None = None,
+    timeout: float | None = None,
+    **options: Any,
+) -> Result:
+    """Write parts of `text` anew, all in one run; what is outside them comes back character for character.
+
+    What to edit is given by `spans`, `lines` or a `pattern` (see `editing.find_spans`). max_tokens: of each part, or
+    one number for all; None: EDIT_SLACK more than it has. With a `strength` below 1 only that share of the parts'
+    tokens is drawn again, at the places they had; the others stay as a draft. The result has the whole `text`, its
+    `diff`, and the `spans` of what was written. Other arguments are those of `infill`.
+    """
+    found = find_spans(text, spans, lines, pattern)
+    pieces, asked = split_at(text, found), Decode.of(decode, **options)
+    drafts = [tokenizer.encode(text[start:end]) for start, end in found]
+    if strength == 1.0:
+        each = [len(draft) + EDIT_SLACK for draft in drafts] if max_tokens is None else max_tokens
+        budgets = [(asked.min_tokens, most) for most in _for_each(each, len(found), "max_tokens")]
+        plan = _lay_out(denoiser, tokenizer, pieces, budgets, heal, timeout, asked)
+    else:
+        if max_tokens is not None or asked.min_tokens or heal:
+            raise InputError("with a strength below 1 an edit keeps its length: leave out max_tokens, min_tokens, heal")
+        if not all(drafts):
+            raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
+        plan = _lay_out(denoiser, tokenizer, pieces, [(len(d), len(d)) for d in drafts], False, timeout, asked)
+        plan = keep_drafts(plan, drafts, strength)
+    return _all_samples(denoiser, replace(plan, original=text), timeout)
+
+
+def _lay_out(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    pieces: tuple[str, ...],
+    budgets: list[tuple[int, int]],
+    heal: bool | None,
+    timeout: float | None,
+    decode: Decode,
+) -> Plan:
+    _check_timeout(timeout)
+    segments = [tokenizer.encode(piece) for piece in pieces]
+    return lay_out(denoiser.config, tokenizer, decode, segments, budgets, heal, pieces)
+
+
+def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:
+    """One number for each of `num` gaps."""
+    if isinstance(value, int):
+        return [value] * num
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num:
+        raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {value!r}")
+    return list(value)
 
 
 def stream(

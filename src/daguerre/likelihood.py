@@ -1,10 +1,12 @@
 """How likely a model finds a text, in nats: exact scores and upper bounds, one for each layout.
 
-`<bos>` is given and every other token is scored. The layout is how the model would have written the text:
+`<bos>` is given, more of the text's beginning if asked, and every other token is scored. The layout is how the model
+would have written the text:
 
     ar          one token after the other. Exact:  -log p(x) = sum_i -log p(x_i | x_<i).
-    elbo, K     spans of K consecutive tokens, from position 1 on; each span sees what is settled before it.
-    elbo, full  the whole text is one span.
+    elbo, K     spans of K consecutive tokens, from the first one scored; each span sees what is settled before it.
+    elbo, full  all that is scored is one span.
+    chain       the same spans, each revealed in one fixed order, one position a forward. Exact for that order.
 
 Within a span of n tokens x the model reveals one position at a time, in an order that is uniformly random; p(x) is the
 mean over the orders of the products of its predictions. By Jensen's inequality -log p(x) is at most the mean over the
@@ -16,6 +18,11 @@ orders of the sums of -log predictions, and grouping that mean by the number k o
 whose 1/t is n/k here) without the noise of the number of masks, and the bounds of the spans add up. With spans of one
 it is `ar`. It is a proper bound on the text's probability under that layout: nothing is clipped, weighted anew or left
 out.
+
+Along one order there is nothing to average: the chain rule gives the probability that a sampler with that order draws
+the text, in as many forwards as the longest span has tokens (DUEL). It is no bound, so it says what a bound's looseness
+is worth; and the bound is the mean of the chains of all orders.
+For a process that replaces tokens by others the bound is that process's: its integrand at random times.
 
 The rows are those of decoding (`models/denoiser.py`). In a shifted model a span [s, e) has rows s-1 .. e-2, so its last
 token has no row of its own: once revealed, the others of its span do not see it. They predict from less, and the bound
@@ -42,10 +49,13 @@ from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import Layout, Rows
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.noise.process import process_of
 from daguerre.sampling.decode import DEFAULT_BLOCK
 
 SpanLayout = int | Literal["full"]
-KINDS = ("ar", "elbo")
+Order = Literal["left", "random"] | Sequence[int]
+KINDS = ("ar", "elbo", "chain")
+ORDERS = ("left", "random")
 ROWS_AT_ONCE = 2048
 LOGITS_AT_ONCE = 1 << 23
 
@@ -72,13 +82,13 @@ def nll(
     *,
     kind: str = "ar",
     layout: SpanLayout | None = None,
+    order: Order | None = None,
     samples: int = 128,
     seed: int | Sequence[int] = 0,
 ) -> Score:
     """Score `text` after `<bos>`; see `score_tokens` for the options."""
-    return score_tokens(
-        backbone, [tokenizer.bos_id, *tokenizer.encode(text)], kind=kind, layout=layout, samples=samples, seed=seed
-    )
+    tokens = [tokenizer.bos_id, *tokenizer.encode(text)]
+    return score_tokens(backbone, tokens, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
 
 
 @torch.inference_mode()
@@ -86,29 +96,43 @@ def score_tokens(
     backbone: Backbone,
     tokens: Sequence[int],
     *,
+    given: int = 1,
     kind: str = "ar",
     layout: SpanLayout | None = None,
+    order: Order | None = None,
     samples: int = 128,
     seed: int | Sequence[int] = 0,
     backend: str = "sdpa",
 ) -> Score:
-    """Score `tokens`, which begin with `<bos>`: exactly (`ar`), or by the bound of a layout (`elbo`).
+    """Score `tokens`, which begin with `<bos>`: exactly (`ar`, `chain`), or by the bound of a layout (`elbo`).
 
-    layout   for `elbo`: tokens in a span, or "full". None: the model's own block size, "full" where its context is,
-             else DEFAULT_BLOCK
+    given    how many tokens at the beginning, `<bos>` the first of them, are seen and not scored
+    layout   for `elbo` and `chain`: tokens in a span, or "full". None: the model's own block size, "full" where its
+             context is, else DEFAULT_BLOCK
+    order    for `chain`: "left" (None), "random" (drawn from `seed`), or a permutation of the numbers of the tokens
+             scored, from 0; each span reveals its own in that order
     samples  for `elbo`: draws of masks, 2 or more; the number of masks is stratified over them
 
     InputError for tokens that cannot be scored; UnsupportedError for a layout that the model's context cannot honor.
     """
     config = backbone.config
-    ids = _checked(config, tokens)
+    ids = _checked(config, tokens, given)
     check_layout(config, kind, layout)
+    if order is not None and kind != "chain":
+        raise InputError(f"order={order!r} belongs to kind='chain': leave it out, or ask for the chain")
     if kind == "ar":
-        return _exact(backbone, ids, backend)
+        return _exact(backbone, ids, given, backend)
+    spans = _spans(config, given, len(ids), default_layout(config) if layout is None else layout)
+    rng = np.random.default_rng(seed)
+    if kind == "chain":
+        return _chain(backbone, ids, spans, _place(order, len(ids) - given, rng), backend)
     if samples < 2:
         raise InputError(f"samples={samples}: a bound with its standard error needs 2 draws or more")
-    spans = _spans(config, len(ids), default_layout(config) if layout is None else layout)
-    return _bound(backbone, ids, spans, _draw(spans, samples, np.random.default_rng(seed)), backend)
+    if config.process != "absorbing":
+        if given != 1:
+            raise UnsupportedError(f"given={given}: a process that replaces tokens is scored from the first token on")
+        return _bound_over_time(backbone, ids, samples, rng, backend)
+    return _bound(backbone, ids, spans, _draw(spans, samples, rng), backend)
 
 
 def default_layout(config: ModelConfig) -> SpanLayout:
@@ -122,34 +146,38 @@ def check_layout(config: ModelConfig, kind: str, layout: SpanLayout | None) -> N
         raise unknown("kind", kind, KINDS)
     if kind == "ar":
         if layout is not None:
-            raise InputError(f"layout={layout!r} belongs to kind='elbo': leave it out, or ask for the bound")
+            raise InputError(
+                f"layout={layout!r} belongs to kind='elbo' or 'chain': leave it out, or ask for one of them"
+            )
         if config.context == "full" or (config.context == "block" and config.block_size != 1):
             raise UnsupportedError(
                 f"a model with {config.context} context has no autoregressive likelihood: ask for kind='elbo'"
             )
     elif layout is not None:
-        _spans(config, 2, layout)
+        _spans(config, 1, 2, layout)
 
 
-def _checked(config: ModelConfig, tokens: Sequence[int]) -> np.ndarray:
+def _checked(config: ModelConfig, tokens: Sequence[int], given: int) -> np.ndarray:
     ids = np.asarray(tokens, dtype=np.int64)
     if ids.ndim != 1 or len(ids) < 2 or ids[0] != config.bos_id:
         raise InputError("a text to score is <bos> and at least one token")
+    if not 1 <= given < len(ids):
+        raise InputError(f"given={given}: of {len(ids)} tokens, 1 to {len(ids) - 1} can be given")
     if len(ids) > config.max_positions:
         raise InputError(
             f"the text has {len(ids)} tokens and the model {config.max_positions} positions: score it in windows"
         )
     if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise InputError(f"a token id is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
-    if np.isin(ids[1:], config.unpredictable_ids).any():
+    if np.isin(ids[given:], config.unpredictable_ids).any():
         raise InputError("the text has a special token that the model never predicts: its probability is zero")
     return ids
 
 
-def _spans(config: ModelConfig, length: int, layout: SpanLayout) -> np.ndarray:
-    """Bounds [s, e) of the spans, int64 (spans, 2), covering positions 1 .. length-1.
+def _spans(config: ModelConfig, given: int, length: int, layout: SpanLayout) -> np.ndarray:
+    """Bounds [s, e) of the spans, int64 (spans, 2), covering positions given .. length-1.
 
-    A block model's spans lie on its absolute grid, so the first of them is one shorter: position 0 is `<bos>`.
+    A block model's spans lie on its absolute grid, so the first of them may be shorter: position 0 is `<bos>`.
     """
     if layout != "full" and (not isinstance(layout, int) or isinstance(layout, bool) or layout < 1):
         raise InputError(f"layout={layout!r}: give a number of tokens in a span, or 'full'")
@@ -160,8 +188,8 @@ def _spans(config: ModelConfig, length: int, layout: SpanLayout) -> np.ndarray:
     if config.context == "block" and config.shift:
         raise UnsupportedError("a model with block context and a shift cannot be scored: only unshifted ones can")
     size = length if layout == "full" else int(layout)
-    starts = np.arange(0 if config.context == "block" else 1, length, size)
-    return np.stack([np.maximum(starts, 1), np.minimum(starts + size, length)], axis=1)[starts + size > 1]
+    starts = np.arange(0 if config.context == "block" else given, length, size)
+    return np.stack([np.maximum(starts, given), np.minimum(starts + size, length)], axis=1)[starts + size > given]
 
 
 @dataclass(frozen=True)
@@ -188,6 +216,18 @@ def _draw(spans: np.ndarray, samples: int, rng: np.random.Generator) -> _Masks:
     return _Masks(masked, lengths / num_masked)
 
 
+def _place(order: Order | None, num: int, rng: np.random.Generator) -> np.ndarray:
+    """When each of `num` tokens is revealed, int64 (num,): its place in the order."""
+    if order is None or isinstance(order, str):
+        if order not in (None, *ORDERS):
+            raise unknown("order", order, ORDERS)
+        return rng.permutation(num) if order == "random" else np.arange(num)
+    given = np.asarray(order)
+    if given.shape != (num,) or not np.array_equal(np.sort(given), np.arange(num)):
+        raise InputError(f"the order must have each of the numbers 0 to {num - 1} once, for the text's {num} tokens")
+    return given.argsort()
+
+
 def collapsed_variance(draws_SN: np.ndarray) -> float:
     """Estimated variance of the sum over N of the means over S, for independent draws, one from each of S strata.
 
@@ -201,28 +241,67 @@ def collapsed_variance(draws_SN: np.ndarray) -> float:
     return float(sum(len(part) * part.var(axis=0, ddof=1).sum() for part in parts)) / num**2
 
 
-def _exact(backbone: Backbone, ids: np.ndarray, backend: str) -> Score:
-    config = backbone.config
-    if config.shift:
-        device = backbone.embedding.weight.device
-        tokens = torch.from_numpy(ids)[None].to(device)
-        hidden = backbone(tokens[:, :-1], Layout.causal(len(ids) - 1, device=device), backend=backend)
-        by_token = _cross_entropy(backbone, hidden[0], tokens[0, 1:])
-        return Score(float(by_token.sum()), 0.0, len(by_token), by_token)
-    spans = np.stack([np.arange(1, len(ids)), np.arange(2, len(ids) + 1)], axis=1)
-    everything = _Masks(np.ones((1, len(ids)), dtype=bool), np.ones((1, len(spans))))
-    return _bound(backbone, ids, spans, everything, backend)
+def _exact(backbone: Backbone, ids: np.ndarray, given: int, backend: str) -> Score:
+    if not backbone.config.shift:
+        spans = _spans(backbone.config, given, len(ids), 1)
+        return _chain(backbone, ids, spans, np.arange(len(ids) - given), backend)
+    device = backbone.embedding.weight.device
+    tokens = torch.from_numpy(ids)[None].to(device)
+    hidden = backbone(tokens[:, :-1], Layout.causal(len(ids) - 1, device=device), backend=backend)
+    by_token = _cross_entropy(backbone, hidden[0, given - 1 :], tokens[0, given:])
+    return Score(float(by_token.sum()), 0.0, len(by_token), by_token)
+
+
+def _chain(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, place: np.ndarray, backend: str) -> Score:
+    """Step j masks in each span what the order reveals j-th or later, and asks for the j-th."""
+    given = int(spans[0, 0])
+    rank = np.full(len(ids), -1)
+    for start, end in spans:
+        rank[start:end] = place[start - given : end - given].argsort().argsort()
+    step = np.arange(rank.max() + 1)[:, None]
+    by_token = np.zeros(len(ids))
+    noisy = _NoisyRows.plan(backbone.config, spans, len(ids))
+    for _, ce_BL in _cross_entropies(backbone, ids, noisy, rank >= step, rank == step, backend):
+        by_token += ce_BL.sum(axis=0)
+    return Score(float(by_token.sum()), 0.0, len(place), by_token[given:])
 
 
 def _bound(backbone: Backbone, ids: np.ndarray, spans: np.ndarray, masks: _Masks, backend: str) -> Score:
+    given = int(spans[0, 0])
     noisy = _NoisyRows.plan(backbone.config, spans, len(ids))
     values = np.zeros(masks.masked.shape)
-    for part, ce_BL in _cross_entropies(backbone, ids, noisy, masks.masked, backend):
+    for part, ce_BL in _cross_entropies(backbone, ids, noisy, masks.masked, masks.masked, backend):
         values[part] = ce_BL
-    values = values[:, 1:] * np.repeat(masks.weight, spans[:, 1] - spans[:, 0], axis=1)
+    values = values[:, given:] * np.repeat(masks.weight, spans[:, 1] - spans[:, 0], axis=1)
     by_token = values.mean(axis=0)
-    by_span = np.add.reduceat(values, spans[:, 0] - 1, axis=1)
-    variance = collapsed_variance(by_span) if len(values) > 1 else 0.0
+    by_span = np.add.reduceat(values, spans[:, 0] - given, axis=1)
+    return Score(float(by_token.sum()), collapsed_variance(by_span) ** 0.5, len(by_token), by_token)
+
+
+def _bound_over_time(
+    backbone: Backbone, ids: np.ndarray, samples: int, rng: np.random.Generator, backend: str
+) -> Score:
+    """The NELBO of a process that replaces tokens: its integrand at stratified times, draw j of S in (j, j+1)/S.
+
+    At t = 1 nothing is left of the text and at t = 0 all is there, so the integral is the whole bound.
+    """
+    process, device = process_of(backbone.config), backbone.embedding.weight.device
+    times = torch.from_numpy((np.arange(samples) + rng.uniform(1e-9, 1 - 1e-9, samples)) / samples)
+    generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
+    x0 = torch.from_numpy(ids).expand(samples, -1)
+    xt = process.corrupt(x0, times, generator)
+    xt[:, 0] = x0[:, 0]
+    parts = []
+    for part in torch.arange(samples).split(max(1, ROWS_AT_ONCE // len(ids))):
+        rows = Rows.make(torch.arange(len(ids)).expand(len(part), -1), span=0).to(device)
+        layout = Layout(rows, num_settled=0, context=backbone.config.context)
+        noisy, t = xt[part].to(device), times[part].to(device)
+        hidden = backbone(noisy, layout, None, backend, t.float()[:, None].expand(-1, len(ids)))
+        clean = x0[part, 1:].to(device)
+        parts.append(process.nelbo(backbone.logits(hidden[:, 1:]), clean, noisy[:, 1:], t).cpu())
+    values = torch.cat(parts).numpy()
+    by_token = values.mean(axis=0)
+    variance = collapsed_variance(values.sum(axis=1)[:, None])
     return Score(float(by_token.sum()), variance**0.5, len(by_token), by_token)
 
 
@@ -270,9 +349,9 @@ class _NoisyRows:
 
 
 def _cross_entropies(
-    backbone: Backbone, ids: np.ndarray, noisy: _NoisyRows, masked_SL: np.ndarray, backend: str
+    backbone: Backbone, ids: np.ndarray, noisy: _NoisyRows, masked_SL: np.ndarray, asked_SL: np.ndarray, backend: str
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Draws, a part at a time, and the cross-entropy (B, L) of their masked tokens; 0 for the others."""
+    """Draws, a part at a time, and the cross-entropy (B, L) of the tokens asked, masked ones; 0 for the others."""
     device = backbone.embedding.weight.device
     at_once = max(1, ROWS_AT_ONCE // len(noisy.position))
     cache, size = None, 0
@@ -283,9 +362,10 @@ def _cross_entropies(
             cache = _settle(backbone, ids[: noisy.settled], size, backend)
         hides = masked[:, noisy.position] & noisy.inside
         tokens = torch.from_numpy(np.where(hides, backbone.config.mask_id, ids[noisy.position])).to(device)
-        hidden = backbone(tokens, noisy.layout(backbone.config, size, device), cache, backend)
-        draw, position = np.nonzero(masked[:, 1:])
-        position += 1
+        share = torch.from_numpy(masked[:, 1:].mean(1)).float().to(device)
+        time = share[:, None].expand(tokens.shape) if backbone.config.time_input else None
+        hidden = backbone(tokens, noisy.layout(backbone.config, size, device), cache, backend, time)
+        draw, position = np.nonzero(asked_SL[start : start + at_once])
         asked = hidden[torch.from_numpy(draw).to(device), torch.from_numpy(noisy.row_of[position]).to(device)]
         ce = np.zeros(masked.shape)
         ce[draw, position] = _cross_entropy(backbone, asked, torch.from_numpy(ids[position]).to(device))

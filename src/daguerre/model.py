@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from daguerre import generate as main_path
+from daguerre.editing import Span
 from daguerre.errors import InputError, unknown
 from daguerre.generate import INFILL_TOKENS, MAX_TOKENS
-from daguerre.likelihood import Score, SpanLayout, nll
+from daguerre.likelihood import Order, Score, SpanLayout, nll
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
@@ -48,6 +49,27 @@ class Model:
         """What goes between; see `daguerre.generate.infill` for the options."""
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
 
+    def fill(
+        self,
+        template: str,
+        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> Result:
+        """Fill every `{}` of a template, the gaps seeing each other; see `daguerre.generate.fill` for the options."""
+        return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[Span] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **options: Any,
+    ) -> Result:
+        """Write parts of a text anew, the rest verbatim; see `daguerre.generate.edit` for the options."""
+        return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
+
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Iterator[StreamEvent]:
@@ -55,12 +77,23 @@ class Model:
         return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def nll(
-        self, text: str, kind: str = "ar", layout: SpanLayout | None = None, samples: int = 128, seed: int = 0
+        self,
+        text: str,
+        kind: str = "ar",
+        layout: SpanLayout | None = None,
+        samples: int = 128,
+        seed: int = 0,
+        order: Order | None = None,
     ) -> Score:
-        """Negative log-likelihood of `text` in nats, exact ("ar") or a bound ("elbo"); see `daguerre.likelihood`."""
+        """Negative log-likelihood of `text` in nats: exact ("ar"), a bound ("elbo"), or exact for one order ("chain").
+
+        See `daguerre.likelihood`.
+        """
         if not isinstance(text, str):
             raise InputError(f"the text to score must be a string, not {type(text).__name__}")
-        return nll(self.backbone, self.tokenizer, text, kind=kind, layout=layout, samples=samples, seed=seed)
+        return nll(
+            self.backbone, self.tokenizer, text, kind=kind, layout=layout, order=order, samples=samples, seed=seed
+        )
 
     def __repr__(self) -> str:
         c = self.config

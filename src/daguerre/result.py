@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.editing import unified_diff
 from daguerre.models.denoiser import Counts
 from daguerre.plan import Plan
 from daguerre.trace import Event, Trace
@@ -21,15 +22,16 @@ OPEN = "░"
 
 @dataclass(frozen=True)
 class TokenInfo:
-    """One token of a result; the texts of all of them join to the result's text.
+    """One token of a result; the texts of all of them join to those of the result's gaps.
 
     logprob is in nats, at temperature 1 over the full vocabulary; `step` is the forward that committed it, from 0;
-    `confidence` is what the policy ranked it by. The first token's text lacks what healing took back.
+    `confidence` is what the policy ranked it by. The first token's text lacks what healing took back. A token kept from
+    a draft has logprob None and step -1.
     """
 
     text: str
     id: int
-    logprob: float
+    logprob: float | None
     step: int
     confidence: float
 
@@ -58,14 +60,26 @@ class Usage:
 
 @dataclass(frozen=True)
 class Result:
-    """One sample. `choices` are all samples of the request, this one first."""
+    """One sample. `choices` are all samples of the request, this one first.
+
+    `texts` has one text for each gap; `text` is that of the only gap, or of a filled or edited text all of it, and
+    `spans` say where in it, in characters, the gaps are. `original` is the text that was edited.
+    """
 
     text: str
+    texts: tuple[str, ...]
     tokens: tuple[TokenInfo, ...]
     finish_reason: FinishReason
     usage: Usage
     trace: Trace = field(repr=False)
+    spans: tuple[tuple[int, int], ...] = ()
+    original: str | None = field(default=None, repr=False)
     others: tuple[Result, ...] = field(default=(), repr=False)
+
+    @property
+    def diff(self) -> str:
+        """What an edit changed, as a unified diff; empty where nothing was edited."""
+        return "" if self.original is None else unified_diff(self.original, self.text)
 
     @property
     def choices(self) -> tuple[Result, ...]:
@@ -89,29 +103,51 @@ class StreamEvent:
 
 @dataclass(frozen=True)
 class Reading:
-    """The text of a canvas up to its first open position: positions and texts of its tokens, and whether it ended."""
+    """What a gap says up to its first open position: positions and texts of its tokens, and whether it ended.
+
+    `complete`: nothing of it can change any more.
+    """
 
     positions: tuple[int, ...]
     texts: tuple[str, ...]
     stopped: bool
+    complete: bool
 
     @property
     def text(self) -> str:
         return "".join(self.texts)
 
 
-def read(plan: Plan, canvas: Canvas, *, done: bool) -> Reading:
-    """Read what the gap of `canvas` says so far. With `done`, half a character at the end becomes U+FFFD."""
-    table, start = plan.healing.table.of, plan.gap[0]
-    drawn = canvas.filled(plan.gap)
+@dataclass(frozen=True)
+class Readings:
+    """What all gaps of a request say, left to right."""
+
+    gaps: tuple[Reading, ...]
+
+    @property
+    def stopped(self) -> bool:
+        """True when every gap has ended before its budget did."""
+        return all(gap.stopped for gap in self.gaps)
+
+
+def read(plan: Plan, canvas: Canvas, *, done: bool) -> Readings:
+    """Read what the gaps of `canvas` say so far. With `done`, half a character at an end becomes U+FFFD."""
+    return Readings(tuple(_read_gap(plan, canvas, index, done) for index in range(len(plan.slots))))
+
+
+def _read_gap(plan: Plan, canvas: Canvas, index: int, done: bool) -> Reading:
+    slot, gap = plan.slots[index], canvas.gaps[index]
+    table, end = slot.healing.table.of, slot.healing.end(canvas)
+    drawn = canvas.filled(gap)
+    closed = slot.start + len(drawn) >= end and not slot.healing.where(canvas)[1]
     ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
-    ended = bool(ends.size) and start + int(ends[0]) < plan.healing.end(canvas)
+    ended = bool(ends.size) and slot.start + int(ends[0]) < end
     if ends.size:
         drawn = drawn[: int(ends[0])]
-    skip = len(plan.healing.text)
+    skip = len(slot.healing.text)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     positions, texts = [], []
-    for position, token in enumerate(drawn.tolist(), start):
+    for position, token in enumerate(drawn.tolist(), slot.start):
         piece = table[token]
         new, skip = piece[skip:], max(0, skip - len(piece))
         if new:
@@ -119,7 +155,7 @@ def read(plan: Plan, canvas: Canvas, *, done: bool) -> Reading:
             texts.append(decoder.decode(new))
     if texts:
         texts[-1] += decoder.decode(b"", final=done or ended)
-    return _cut(Reading(tuple(positions), tuple(texts), ended), plan.decode.stop)
+    return _cut(Reading(tuple(positions), tuple(texts), ended, ended or closed), plan.decode.stop)
 
 
 def _cut(reading: Reading, stop: Sequence[str]) -> Reading:
@@ -134,27 +170,51 @@ def _cut(reading: Reading, stop: Sequence[str]) -> Reading:
             break
         texts.append(piece[:left])
         left -= len(piece)
-    return Reading(reading.positions[: len(texts)], tuple(texts), stopped=True)
+    return Reading(reading.positions[: len(texts)], tuple(texts), stopped=True, complete=True)
+
+
+def _joined(plan: Plan, texts: Sequence[str], closed: bool = True) -> str:
+    """The gaps' texts, with what stands before each where the plan has that, and behind the last if it is `closed`."""
+    if plan.around is None:
+        return texts[0]
+    pieces = [piece for pair in zip(plan.around, texts, strict=False) for piece in pair]
+    return "".join(pieces) + (plan.around[len(texts)] if closed else "")
 
 
 def committed_text(plan: Plan, canvas: Canvas) -> str:
-    """The text that nothing to come can change: what is read, less a tail that may yet become a stop string."""
-    reading = read(plan, canvas, done=False)
-    text = reading.text
-    if reading.stopped:
-        return text
-    held = [n for stop in plan.decode.stop for n in range(1, len(stop)) if text.endswith(stop[:n])]
-    return text[: len(text) - max(held, default=0)]
+    """The text that nothing to come can change: what is read, less a tail that may yet become a stop string.
+
+    Where finished spans are revised, nothing of the active span is sure.
+    """
+    if plan.decode.revise and canvas.span is not None:
+        start, end = canvas.span
+        unsure = canvas.in_gap
+        unsure[:start] = unsure[end:] = False
+        canvas = replace(canvas, open=canvas.open | unsure)
+    texts, closed = [], True
+    for reading in read(plan, canvas, done=False).gaps:
+        texts.append(reading.text)
+        if not reading.complete:
+            held = [n for stop in plan.decode.stop for n in range(1, len(stop)) if texts[-1].endswith(stop[:n])]
+            texts[-1] = texts[-1][: len(texts[-1]) - max(held, default=0)]
+            closed = False
+            break
+    return _joined(plan, texts, closed)
 
 
 def draft_text(plan: Plan, canvas: Canvas) -> str:
     """The whole draft: what is read, then committed tokens with OPEN between them, to the end of what is denoised."""
-    reading = read(plan, canvas, done=False)
-    start = plan.gap[0] + len(canvas.filled(plan.gap))
-    end = plan.gap[1] if plan.infilling or canvas.span is None else canvas.span[1]
+    readings = read(plan, canvas, done=False).gaps
+    return _joined(plan, [_draft_of(plan, canvas, index, reading) for index, reading in enumerate(readings)])
+
+
+def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
+    gap = canvas.gaps[index]
+    start = gap[0] + len(canvas.filled(gap))
+    end = gap[1] if plan.infilling or canvas.span is None else canvas.span[1]
     if reading.stopped or start >= end:
         return reading.text
-    table = plan.healing.table.of
+    table = plan.slots[index].healing.table.of
     parts = [reading.text.encode()]
     for position in range(start, end):
         token = int(canvas.tokens[position])
@@ -166,7 +226,7 @@ def draft_text(plan: Plan, canvas: Canvas) -> str:
 
 def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Counts, seconds: float) -> Result:
     """The result of a run that is over, be it finished or late."""
-    reading = read(plan, canvas, done=True)
+    readings = read(plan, canvas, done=True)
     facts: dict[int, tuple[int, float, float]] = {}
     for event in events:
         d = event.decision
@@ -175,12 +235,29 @@ def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Cou
         ):
             facts[position] = (event.step, probability, confidence)
     tokens = []
-    for position, text in zip(reading.positions, reading.texts, strict=True):
-        step, probability, confidence = facts[position]
-        logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
-        tokens.append(TokenInfo(text, int(canvas.tokens[position]), logprob, step, confidence))
-    reason: FinishReason = "stop" if reading.stopped else "length" if plan.finished(canvas) else "timeout"
+    for reading in readings.gaps:
+        for position, text in zip(reading.positions, reading.texts, strict=True):
+            token = int(canvas.tokens[position])
+            if position not in facts:
+                tokens.append(TokenInfo(text, token, None, -1, 1.0))
+                continue
+            step, probability, confidence = facts[position]
+            logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
+            tokens.append(TokenInfo(text, token, logprob, step, confidence))
+    reason: FinishReason = "stop" if readings.stopped else "length" if plan.finished(canvas) else "timeout"
     usage = Usage(
         plan.num_prompt, len(tokens), counts.forwards, counts.rows, counts.prefill_rows, counts.settle_rows, seconds
     )
-    return Result(reading.text, tuple(tokens), reason, usage, Trace.record(plan.canvas, events))
+    texts = tuple(reading.text for reading in readings.gaps)
+    trace = Trace.record(plan.canvas, events)
+    return Result(_joined(plan, texts), texts, tuple(tokens), reason, usage, trace, _spans(plan, texts), plan.original)
+
+
+def _spans(plan: Plan, texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """Where the gaps' texts lie in the whole text, in characters."""
+    spans, start = [], 0
+    for before, text in zip(plan.around or ("",), texts, strict=False):
+        start += len(before)
+        spans.append((start, start + len(text)))
+        start += len(text)
+    return tuple(spans)

@@ -96,6 +96,29 @@ def test_a_bound_on_some_windows_stands_for_all_of_them(causal: Model, documents
     assert some.by_position[0] == pytest.approx(everything.by_position[0], rel=0.2)
 
 
+def test_a_chain_is_scored_on_every_eighth_window_of_those_that_are_bounded(
+    causal: Model, documents: list[Document]
+) -> None:
+    many = [document(each.text[i:], f"{each.file}{i}") for each in documents[1:4] for i in range(16)]
+    windows = make_windows(many, causal.tokenizer, 256)
+    chosen = spread(len(windows), 40)[spread(40, 5)]
+    nats = [
+        score_tokens(causal.backbone, windows[i].tokens.tolist(), kind="chain", layout=4, order="left").value
+        for i in chosen
+    ]
+    num_bytes = sum(windows[i].num_bytes.sum() for i in chosen)
+
+    ar, bound, chain = bits_per_byte(
+        causal.backbone, causal.tokenizer, many, layouts=["ar", 4, "chain 4"], bound_windows=40
+    )
+
+    assert (bound.num_scored, chain.num_scored, chain.num_windows) == (40, 5, len(windows))
+    assert (bound.exact, chain.exact, chain.samples) == (False, True, 1)
+    assert chain.direct == pytest.approx(sum(nats) / np.log(2) / num_bytes)
+    assert chain.ratio == pytest.approx(chain.value / ar.value)
+    assert chain.stderr > 0
+
+
 def test_figures_are_given_by_place_in_the_context(causal: Model) -> None:
     texts = [document("x = 1\n" * 20)]
 
@@ -112,7 +135,8 @@ def test_figures_are_given_by_place_in_the_context(causal: Model) -> None:
 def test_every_context_has_its_default_layouts(name: str, models: dict[str, Model], documents: list[Document]) -> None:
     figures = bits_per_byte(models[name].backbone, models[name].tokenizer, documents[:2], bound_windows=2)
 
-    expected = {"causal": ["ar", "4", "16", "64", "full"], "block": ["8"]}.get(name, ["full"])
+    causal = ["ar", "4", "16", "64", "full", "chain 4", "chain 16"]
+    expected = {"causal": causal, "block": ["8", "chain 8"]}.get(name, ["full"])
     assert [figure.layout for figure in figures] == expected
     assert all(figure.value > 0 for figure in figures)
 
@@ -137,6 +161,8 @@ def test_what_cannot_be_scored_is_refused_before_any_work(models: dict[str, Mode
         bits_per_byte(full.backbone, full.tokenizer, documents, layouts=["full", "ar"])
     with pytest.raises(InputError, match="layout='half'"):
         bits_per_byte(causal.backbone, causal.tokenizer, documents, layouts=["half"])
+    with pytest.raises(InputError, match="layout='left'"):
+        bits_per_byte(causal.backbone, causal.tokenizer, documents, layouts=["chain left"])
     with pytest.raises(DataError, match="no text"):
         bits_per_byte(causal.backbone, causal.tokenizer, [document("")])
 

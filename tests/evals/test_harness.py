@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.documents import read_documents
 from daguerre.evals.frozen import Document
 from daguerre.evals.harness import QUICK, TASKS, Limits, evaluate
+from daguerre.evals.pictures import draw_pictures
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 
 SHORT = Document("p", "1", "", "a", "", "x = 1\n")
-LIMITS = Limits(layouts=("ar", 4, "full"), bound_windows=2, lines=2, grid_lines=1, spans=2, texts=1, prompts=2)
+LIMITS = Limits(
+    layouts=("ar", 4, "full", "chain 4"), bound_windows=2, lines=2, grid_lines=1, spans=2, texts=1, prompts=2
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,7 @@ def report(measured: tuple[dict[str, Any], set[str]]) -> dict[str, Any]:
 def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], causal: Model) -> None:
     assert set(report) == {"model", "data", "machine", "settings", "seconds", "skipped", *TASKS}
     assert report["skipped"] == report["data"]["skipped"] == {}
-    assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full"]
+    assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full", "chain 4"]
     assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", "copy", "ar"}
     assert len(report["infill"]["examples"]) == 2
     assert len(report["draft"]["match_by_position"]) == 16
@@ -80,6 +84,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     text = (tmp_path / "report.md").read_text()
     assert text == markdown(report)
     assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
+    assert f"| spans of 4, left to right | exact | {report['bits'][3]['value']:.4f} |" in text
     assert "## Line infilling" in text
     assert "first line exact, %" in text
     assert "seconds a line" in text
@@ -115,7 +120,9 @@ def test_a_model_is_asked_what_its_context_allows(
     assert "Not measured: draft, because drafts are for models with causal context" in markdown(report)
 
 
-def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: list[Document]) -> None:
+def test_what_cannot_be_done_is_refused(
+    models: dict[str, Model], make_model: Callable[..., Model], documents: list[Document]
+) -> None:
     with pytest.raises(UnsupportedError, match="draft"):
         evaluate(models["full"], documents, what=["draft"])
     with pytest.raises(InputError, match="did you mean 'infill'"):
@@ -132,6 +139,10 @@ def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: lis
     for task in ("tokens", "steps"):
         with pytest.raises(DataError, match=f"leave '{task}' out"):
             evaluate(models["causal"], documents, what=[task], limits=Limits(spans=0, texts=0))
+    uniform = make_model(context="full", shift=False, process="uniform", time_input=True)
+    for task in ("infill", "tokens", "steps", "correction"):
+        with pytest.raises(UnsupportedError, match="uniform process"):
+            evaluate(uniform, documents, what=[task])
     with pytest.raises(InputError, match="workers must be 1 or more"):
         evaluate(models["causal"], documents, workers=0)
     with pytest.raises(InputError, match="samples must be 2 or more, not 1"):
@@ -157,7 +168,15 @@ def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents:
 def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> None:
     told = measured[1]
 
-    assert told >= {"bits: ar", "bits: 4", "bits: full", "infill: known length", "infill: unknown length", "draft"}
+    assert told >= {
+        "bits: ar",
+        "bits: 4",
+        "bits: full",
+        "bits: chain 4",
+        "infill: known length",
+        "infill: unknown length",
+        "draft",
+    }
     assert told >= {"completion: grid", "completion: ar", "steps: texts", "steps: spans", "tokens: spans of 8"}
     assert "correction" in told
 
@@ -214,6 +233,28 @@ def test_what_cannot_be_read_is_skipped_and_named(causal: Model, content: bytes,
     report = evaluate(causal, documents, what=["bits"], limits=LIMITS, skipped_files=skipped)
     assert report["data"]["skipped"] == skipped
     assert f"Not read: a.py, because {skipped['a.py']}." in markdown(report)
+
+
+def test_every_task_works_on_a_folder_and_its_report_says_what_was_not_used(causal: Model, tmp_path: Path) -> None:
+    body = "".join(f"def area_{i}(width, height):\n    product = width * {i}\n    return product\n" for i in range(40))
+    (tmp_path / "a.py").write_text(body)
+    (tmp_path / "b.py").write_bytes(body.replace("\n", "\r\n").encode())
+    (tmp_path / "c.py").write_bytes(b"name = '\xe9'\n")
+
+    documents, skipped = read_documents(tmp_path)
+    report = evaluate(causal, documents, limits=LIMITS, skipped_files=skipped)
+    alone = evaluate(causal, read_documents(tmp_path / "a.py")[0], limits=LIMITS)
+
+    assert report["skipped"] == alone["skipped"] == {}
+    assert (report["data"]["documents"], report["data"]["carriage_returns"]) == (2, 1)
+    assert {example["file"] for example in report["infill"]["examples"]} == {"a.py"}
+    assert report["draft"]["documents"] == 2
+    assert report["bits"][0]["num_bytes"] == len(body) + (tmp_path / "b.py").stat().st_size
+    assert "Not read: c.py, because" in markdown(report)
+    assert "1 document has carriage returns, and no line is taken out of it." in markdown(report)
+    assert "carriage returns" not in markdown(alone)
+    drawn = {path.name for path in draw_pictures(alone, tmp_path / "x.json")}
+    assert drawn == {f"x-{task}.png" for task in ("bits", "draft", "completion", "steps")}
 
 
 def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import signal
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -276,10 +277,12 @@ def test_every_sequence_has_a_few_tokens_even_where_documents_are_shorter(tmp_pa
     write_shards(tmp_path, {"train": ["x", "", "y = 1\n"]}, tokenizer)
     windows = Windows(Shard.open(tmp_path), tokenizer.bos_id)
     for layout in LAYOUTS:
-        maker = MicroBatches(windows, Cutter(tokenizer), Mixture({"a": Objective(layout=layout)}, {"a": 1.0}), 0)
+        facts: dict[str, Any] = {"shift": False, "block_size": 4} if layout == "bd3" else {}
+        objective = Objective(layout=layout, **facts)
+        maker = MicroBatches(windows, Cutter(tokenizer), Mixture({"a": objective}, {"a": 1.0}), 0)
         for index in range(10):
             batch = maker.make(index, 3, MIN_WINDOW)
-            assert batch.layout.num_settled == MIN_WINDOW
+            assert batch.num_tokens == 3 * MIN_WINDOW
 
 
 def test_an_empty_corpus_says_how_to_make_one(tmp_path: Path, tokenizer: Tokenizer) -> None:

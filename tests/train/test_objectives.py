@@ -19,6 +19,7 @@ from daguerre.models.layout import EVERY_SPAN, NO_HORIZON, PADDING, SETTLED
 from daguerre.noise.schedule import SCHEDULES
 from daguerre.train.batch import batch_loss, collate
 from daguerre.train.objectives import (
+    CONTEXT_OF,
     IGNORE,
     LAYOUTS,
     MAX_SLACK,
@@ -33,8 +34,12 @@ from daguerre.train.objectives import (
 
 BOS, MASK, NULL, PAD, VOCAB = 1, 3, 4, 0, 48
 MakeSource = Callable[[int, str, int], Source]
+CAUSAL = [name for name, context in CONTEXT_OF.items() if context == "causal"]
+FACTS: dict[str, dict[str, object]] = {"bd3": {"shift": False, "block_size": 8}}
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+each_causal_layout = pytest.mark.parametrize("layout", CAUSAL)
 each_open_layout = pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "next_token"])
+each_open_causal_layout = pytest.mark.parametrize("layout", [name for name in CAUSAL if name != "next_token"])
 each_shift = pytest.mark.parametrize("shift", [True, False], ids=["shift", "self"])
 
 
@@ -45,8 +50,12 @@ def random_source(seed: int = 0, length: int = 40) -> Source:
     return Source(tokens, MASK, NULL, starts=(third, 2 * third), gaps=((4, 7), (third + 4, third + 9)))
 
 
+def objective_of(layout: str, **parts: object) -> Objective:
+    return Objective(layout=layout, **(FACTS.get(layout, {}) | parts))  # type: ignore[arg-type]
+
+
 def example_of(layout: str, seed: int = 0, length: int = 40, u: float = 0.6, **parts: object) -> Example:
-    objective = Objective(layout=layout, **parts)  # type: ignore[arg-type]
+    objective = objective_of(layout, **parts)
     return make_example(random_source(seed, length), objective, u, np.random.default_rng(seed), length)
 
 
@@ -70,7 +79,7 @@ def open_rows(example: Example) -> np.ndarray:
 # ---- rows ---------------------------------------------------------------------------------------------------------
 
 
-@each_layout
+@each_causal_layout
 def test_the_clean_stream_is_the_text_with_its_next_tokens(layout: str) -> None:
     source, example = random_source(), example_of(layout)
     num = example.num_settled
@@ -92,7 +101,7 @@ def test_without_shift_clean_rows_predict_nothing_and_open_rows_themselves(layou
     assert ((example.target != IGNORE) == masked).all()
 
 
-@each_open_layout
+@each_open_causal_layout
 @each_shift
 def test_open_rows_predict_the_text_at_their_own_place(layout: str, shift: bool) -> None:
     """Undo what the layout did: the token that a row predicts is the text's token (or a null) at its position."""
@@ -105,7 +114,7 @@ def test_open_rows_predict_the_text_at_their_own_place(layout: str, shift: bool)
             assert target == place.get(int(position), NULL)
 
 
-@each_open_layout
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("next_token", "bd3")])
 def test_masks_stand_exactly_where_targets_are(layout: str) -> None:
     """Shifted rows hold the token before the one they predict; a seed holds the settled token, never a mask."""
     example = example_of(layout, u=0.5)
@@ -185,7 +194,7 @@ def test_a_canvas_is_all_but_the_beginning_of_text_and_sees_no_settled_row() -> 
 @each_open_layout
 def test_open_rows_stay_within_the_budget(layout: str) -> None:
     for seed, budget in itertools.product(range(10), (3, 10, 25)):
-        example = make_example(random_source(seed), Objective(layout=layout), 0.5, np.random.default_rng(seed), budget)
+        example = make_example(random_source(seed), objective_of(layout), 0.5, np.random.default_rng(seed), budget)
         assert open_rows(example).sum() <= budget
 
 
@@ -250,6 +259,22 @@ def _follows_null(example: Example, rows: np.ndarray) -> np.ndarray:
     is_null = example.target[rows] == NULL
     is_null[:-1] |= example.tokens[rows][1:] == NULL
     return np.concatenate([[False], is_null[:-1]])
+
+
+@pytest.mark.parametrize("layout", ["infill", "blocks", "drafts"])
+def test_masks_from_the_left_are_what_decoding_leaves(layout: str) -> None:
+    mixed, partly = 0, 0
+    for seed in range(20):
+        for left in (1.0, 0.5):
+            example = example_of(layout, seed, 60, u=0.4, left=left)
+            for span in np.split(np.flatnonzero(open_rows(example)), _breaks(example)):
+                masked = example.target[span] != IGNORE
+                ordered = (np.diff(masked.astype(int)) >= 0).all()
+                assert ordered or left < 1
+                mixed += int(left < 1 and not ordered)
+                partly += int(0 < masked.sum() < len(masked))
+    assert mixed > 5
+    assert partly > 50
 
 
 def test_infilling_needs_a_null_token_and_a_gap() -> None:
@@ -319,7 +344,8 @@ def test_noise_levels_are_stratified_over_the_spans_of_a_sequence() -> None:
 @pytest.mark.parametrize("name", TIMES)
 def test_times_lie_in_zero_to_one(name: str) -> None:
     values = [TIMES[name](u) for u in (0.0, 0.25, 0.999)]
-    assert all(0 < t <= 1 for t in values)
+    assert all(0 <= t <= 1 for t in values)
+    assert name == "light" or min(values) > 0
     assert values == sorted(values)
 
 
@@ -335,7 +361,7 @@ def test_weights_are_what_their_names_say() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_padding_changes_no_loss(layout: str, backend: str) -> None:
     """Examples of different lengths: the sums of a batch are the sums of its examples alone."""
-    model, objective = tiny(torch.float64), Objective(layout=layout)
+    model, objective = tiny(torch.float64), objective_of(layout)
     examples = [example_of(layout, seed, length) for seed, length in enumerate((40, 23, 31))]
     with torch.no_grad():
         together = collate(examples, objective, PAD)
@@ -345,7 +371,8 @@ def test_padding_changes_no_loss(layout: str, backend: str) -> None:
     assert together.norm == sum(batch.norm for batch in solo)
     summed = sum(float(p.loss) * b.norm for p, b in zip(parts, solo, strict=True))
     assert float(whole.loss) * together.norm == pytest.approx(summed, rel=1e-6)
-    assert whole.clean_count == sum(p.clean_count for p in parts) == 40 + 23 + 31 - 3
+    assert together.num_tokens == 40 + 23 + 31
+    assert whole.clean_count == sum(p.clean_count for p in parts) == (40 + 23 + 31 - 3 if layout in CAUSAL else 0)
     assert whole.clean_sum == pytest.approx(sum(p.clean_sum for p in parts), rel=1e-5)
     assert np.array_equal(whole.level_count, sum(p.level_count for p in parts))
     assert whole.level_sum == pytest.approx(sum(p.level_sum for p in parts), rel=1e-5)
@@ -392,7 +419,7 @@ def test_the_gradient_of_every_objective_is_its_slope_and_reaches_every_paramete
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.data = 0.5 + torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
-    objective = Objective(layout=layout, weight=weight)
+    objective = objective_of(layout, weight=weight)
     batch = collate([example_of(layout, seed, 30 - seed, weight=weight) for seed in range(2)], objective, PAD)
     parameters = list(model.parameters())
     gradients = {b: torch.autograd.grad(batch_loss(model, batch, b).loss, parameters) for b in BACKENDS}

@@ -439,8 +439,8 @@ def test_a_run_from_a_model_trains_all_of_it_and_resumes_without_being_told_agai
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"shift": False}, "predict themselves"),
-        ({"context": "full"}, "full context"),
+        ({"context": "full"}, "its layouts are full, full_suffix"),
+        ({"context": "block", "shift": False, "block_size": 8}, "its layouts are bd3"),
         ({"null_id": None}, "no null token"),
     ],
 )

@@ -5,10 +5,11 @@ holds. `<eos>` at a document's end is scored as a token of no bytes. Nats are su
 and by the UTF-8 bytes of the windows' text.
 
 The exact score (`ar`) is cheap and made on all windows; bounds cost a forward for every draw, and are made on some of
-them, evenly spread. A bound's figure is still for all windows, by regression on what is known of all of them, the exact
-score and the number of tokens (Cochran 1977, chapter 7; least squares without a constant): the regression's sum over
-all windows, plus the sum of the residuals scaled up. It holds whatever the fit; a good fit makes its error small, and
-windows that are hard to guess are hard in every layout.
+them, evenly spread; chains, the likelihood of spans revealed left to right, cost a forward for every token of a span,
+and are made on every eighth of those. Such a figure is still for all windows, by regression on what is known of all of
+them, the exact score and the number of tokens (Cochran 1977, chapter 7; least squares without a constant): the
+regression's sum over all windows, plus the sum of the residuals scaled up. It holds whatever the fit; a good fit makes
+its error small, and windows that are hard to guess are hard in every layout.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from daguerre.errors import DataError, InputError
 from daguerre.evals.frozen import Document
 from daguerre.evals.statistics import ratio_stderr
-from daguerre.likelihood import Score, check_layout, score_tokens
+from daguerre.likelihood import Score, SpanLayout, check_layout, score_tokens
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
@@ -30,6 +31,9 @@ NUM_BUCKETS = 8
 LEAST_FITTED = 10
 BOUND_WINDOWS = 128
 BLOCK_SAMPLES, FULL_SAMPLES = 2, 4
+BOUNDS_A_CHAIN = 8
+CHAIN = "chain "
+"""Begins the name of a layout whose spans are scored along one order, left to right: "chain 16"."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -47,13 +51,14 @@ class Bits:
     """Bits per byte of a layout.
 
     value        for the text of all `num_windows` windows
-    stderr       of `value` as the figure of those windows: random masks and, where the bound was made on some of them
-                 only (`num_scored`), which
+    exact        a likelihood, and no bound on one
+    stderr       of `value` as the figure of those windows: random masks and, where only some of them were scored
+                 (`num_scored`), which
     text_stderr  of `value` as the figure of all text like it, `stderr` not included: how documents differ; None for one
     direct       bits per byte of the windows scored alone; `value` itself where that is all of them
     by_position  `value` for eighths of the context, left to right; None where no window reaches
     ratio        `value` to the exact score's; None where there is none
-    samples      draws of masks in each window; 1 for an exact score
+    samples      draws of masks in each window; 1 where exact
     """
 
     layout: str
@@ -91,14 +96,29 @@ def spread(num: int, limit: int | None) -> np.ndarray:
         return np.arange(num)
     if limit < 2:
         raise InputError(f"{limit} windows are too few: a standard error needs 2 or more")
+    return evenly(num, limit)
+
+
+def evenly(num: int, limit: int) -> np.ndarray:
+    """Indices of `limit` of `num` things, `num` or fewer, evenly spread."""
     return np.floor((np.arange(limit) + 0.5) * num / limit).astype(np.int64)
 
 
 def default_layouts(config: ModelConfig) -> tuple[int | str, ...]:
     """What a model is scored on unless told: every layout that its context can decode."""
     if config.context == "causal":
-        return ("ar", 4, 16, 64, "full")
-    return ("full",) if config.context == "full" else (config.block_size or 1,)
+        return ("ar", 4, 16, 64, "full", f"{CHAIN}4", f"{CHAIN}16")
+    return ("full",) if config.context == "full" else (config.block_size or 1, f"{CHAIN}{config.block_size}")
+
+
+def kind_of(layout: int | str) -> tuple[str, SpanLayout | None]:
+    """What `score_tokens` calls a layout: its kind and its spans."""
+    if layout == "ar":
+        return "ar", None
+    if isinstance(layout, str) and layout.startswith(CHAIN):
+        size = layout.removeprefix(CHAIN)
+        return "chain", int(size) if size.isdecimal() else size  # type: ignore[return-value]  # checked by its user
+    return "elbo", layout  # type: ignore[return-value]  # likewise
 
 
 def bits_per_byte(
@@ -113,7 +133,7 @@ def bits_per_byte(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Bits]:
-    """Score documents under each layout: "ar", a number of tokens in a span, or "full".
+    """Score documents under each layout: "ar"; a bound by its number of tokens in a span, or "full"; "chain 16".
 
     exact_windows, bound_windows  how many windows, evenly spread, get the exact score, and of those a bound; None: all
     samples                       draws of masks in each window; None: 2 for spans, 4 for "full"
@@ -123,11 +143,12 @@ def bits_per_byte(
     """
     wanted = list(default_layouts(backbone.config) if layouts is None else layouts)
     for layout in wanted:
-        check_layout(backbone.config, "ar" if layout == "ar" else "elbo", None if layout == "ar" else layout)  # type: ignore[arg-type]
+        check_layout(backbone.config, *kind_of(layout))
     context = backbone.config.max_positions
     windows = make_windows(documents, tokenizer, context)
     population = [windows[i] for i in spread(len(windows), exact_windows if "ar" in wanted else None)]
-    some = spread(len(population), bound_windows)
+    bounded = spread(len(population), bound_windows)
+    chained = bounded[spread(len(bounded), max(2, len(bounded) // BOUNDS_A_CHAIN))]
     scorer = _Scorer(backbone, context, seed, progress or (lambda layout, done, total: None))
     exact = scorer.score(population, "ar", 1) if "ar" in wanted else None
     out = []
@@ -136,12 +157,14 @@ def bits_per_byte(
             assert exact is not None
             out.append(_exact_figure(exact))
             continue
-        draws = samples or (FULL_SAMPLES if layout == "full" else BLOCK_SAMPLES)
-        bound = scorer.score([population[i] for i in some], layout, draws)
+        chain = kind_of(layout)[0] == "chain"
+        draws = 1 if chain else samples or (FULL_SAMPLES if layout == "full" else BLOCK_SAMPLES)
+        some = chained if chain else bounded
+        scored = scorer.score([population[i] for i in some], layout, draws)
         if exact is None:
-            out.append(_lone_figure(str(layout), bound, draws))
+            out.append(_lone_figure(str(layout), scored, draws))
         else:
-            out.append(_regressed_figure(str(layout), bound, exact, exact.take(some), draws))
+            out.append(_regressed_figure(str(layout), scored, exact, exact.take(some), draws))
     return out
 
 
@@ -191,17 +214,9 @@ class _Scorer:
         return _Sums(*(np.array(column) for column in zip(*rows, strict=True)))
 
     def _score(self, window: Window, layout: int | str, samples: int, index: int) -> Score:
-        tokens = window.tokens.tolist()
-        if layout == "ar":
-            return score_tokens(self.backbone, tokens)
-        return score_tokens(
-            self.backbone,
-            tokens,
-            kind="elbo",
-            layout=layout,  # type: ignore[arg-type]  # checked before
-            samples=samples,
-            seed=(self.seed, index),
-        )
+        kind, spans = kind_of(layout)
+        seed = (self.seed, index)
+        return score_tokens(self.backbone, window.tokens.tolist(), kind=kind, layout=spans, samples=samples, seed=seed)
 
     def _buckets(self, values: np.ndarray) -> np.ndarray:
         eighth = np.arange(len(values)) * NUM_BUCKETS // (self.context - 1)
@@ -246,7 +261,7 @@ def _figure(
     text_stderr = ratio_stderr(whole.bits[:, -1], whole.num_bytes[:, -1], whole.document) * (ratio or 1.0)
     return Bits(
         layout=layout,
-        exact=layout == "ar",
+        exact=kind_of(layout)[0] != "elbo",
         value=float(bits[-1] / num_bytes[-1]),
         stderr=float(variance**0.5 / num_bytes[-1]),
         text_stderr=None if np.isnan(text_stderr) else text_stderr,

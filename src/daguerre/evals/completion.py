@@ -214,13 +214,15 @@ def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt
     canvas, forwards = plan.canvas, 0
     for event in Sample(shared, plan, 0, None).steps():
         canvas, forwards = event.canvas, event.step + 1
-        if line_end(read(plan, canvas, done=False).text) is not None:
+        if line_end(read(plan, canvas, done=False).gaps[0].text) is not None:
             break
     seconds = time.perf_counter() - started
-    reading = read(plan, canvas, done=True)
+    (reading,) = read(plan, canvas, done=True).gaps
     written = reading.text[: line_end(reading.text)]
     line = first_line(written)
-    sizes = [len(plan.healing.table.of[token]) for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()]
+    sizes = [
+        len(plan.slots[0].healing.table.of[token]) for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()
+    ]
     return Attempt(
         line=line,
         exact=is_exact(example, line),

@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from daguerre.errors import DataError, InputError, UnsupportedError, unknown
-from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte, spread
+from daguerre.evals import drafts
+from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte
 from daguerre.evals.completion import LINE_TOKENS, MARGIN, next_line_completion
 from daguerre.evals.correction import MOST_BROKEN, ROUNDS, line_correction
 from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
@@ -39,9 +38,7 @@ from daguerre.model import Model, load
 from daguerre.models.loading import CONFIG, model_folder
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.decode import Decode
-from daguerre.train.monitor import draft_match
 
-PROMPT_TOKENS, DRAFT_TOKENS = 128, 16
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Progress], Any]
 """What is left of a task once it is known that model and data allow it."""
@@ -56,7 +53,7 @@ class Limits:
     grid_lines  of the lines completed, how many every setting is tried on; the promising ones run on all
     spans       token spans of each length
     texts       prompts continued in every number of steps
-    prompts     prompts of PROMPT_TOKENS that drafts continue
+    prompts     prompts that drafts continue
     """
 
     layouts: tuple[int | str, ...] | None = None
@@ -67,7 +64,7 @@ class Limits:
     grid_lines: int = 100
     spans: int = 200
     texts: int = 16
-    prompts: int = 64
+    prompts: int = 256
 
     def __post_init__(self) -> None:
         lows = {"exact_windows": 2, "bound_windows": 2, "samples": 2, "lines": 0, "prompts": 2}
@@ -191,6 +188,7 @@ def _lines(
     model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str
 ) -> tuple[list[MissingLine], tuple[int, int]]:
     """The lines of `task`, and how many tokens are shown before and after each."""
+    Decode().check_model(model.config)
     if not limits.lines:
         raise DataError(f"no line is asked for: give a number of lines, or leave {task!r} out")
     room = model.config.max_positions
@@ -264,6 +262,7 @@ def _tokens(model: Model, documents: Sequence[Document], limits: Limits, seed: i
 
 
 def _steps(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    Decode().check_model(model.config)
     if not limits.texts:
         raise DataError("no text is asked for: give a number of texts, or leave 'steps' out")
     prompts = make_prompts(documents, model.tokenizer, model.config, limits.texts, seed=seed)
@@ -292,6 +291,7 @@ def _spans(
 ) -> list[MissingSpan]:
     if model.config.context == "block":
         raise UnsupportedError(f"a model with block context does not see a suffix: leave {task!r} out")
+    Decode().check_model(model.config)
     if not limits.spans:
         raise DataError(f"no span is asked for: give a number of spans, or leave {task!r} out")
     room = model.config.max_positions
@@ -300,24 +300,10 @@ def _spans(
 
 
 def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
-    """One-shot drafts against the model's own greedy text, after the middle of documents that are long enough."""
     if not has_law(model.config):
         raise UnsupportedError("drafts are for models with causal context and a shift: leave 'draft' out")
-    encoded = [model.tokenizer.encode(document.text) for document in documents]
-    bodies = [ids[len(ids) // 2 :][: PROMPT_TOKENS - 1] for ids in encoded]
-    prompts = [[model.tokenizer.bos_id, *body] for body in bodies if len(body) == PROMPT_TOKENS - 1]
-    if not prompts:
-        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave 'draft' out")
-    kept = [prompts[index] for index in spread(len(prompts), limits.prompts)]
-
-    def measure(tell: Progress) -> Any:
-        tell("", 0, len(kept))
-        rows = torch.tensor(kept, device=model.backbone.embedding.weight.device)
-        match, accepted = draft_match(model.backbone, rows, DRAFT_TOKENS)
-        tell("", len(kept), len(kept))
-        return {"prompts": len(kept), "match_by_position": match.tolist(), "accepted_a_cycle": accepted}
-
-    return measure
+    prompts = drafts.make_prompts(documents, model.tokenizer, limits.prompts)
+    return lambda tell: asdict(drafts.measure_drafts(model.backbone, prompts, tell))
 
 
 TASKS = {
@@ -357,4 +343,5 @@ def _data_facts(documents: Sequence[Document], skipped: Mapping[str, str], *, fr
         "packages": len({document.package for document in documents}),
         "bytes": sum(len(document.text.encode("utf-8")) for document in documents),
         "skipped": dict(skipped),
+        "carriage_returns": sum("\r" in document.text for document in documents),
     }

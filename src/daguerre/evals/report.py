@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError
+from daguerre.evals.bits import CHAIN
 from daguerre.files import atomic_write
 
 
@@ -71,10 +72,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def _heading(report: dict[str, Any]) -> str:
     model, data = report["model"], report["data"]
-    skipped = "".join(f"\n\nNot read: {file}, because {reason}." for file, reason in data["skipped"].items())
+    notes = [f"Not read: {file}, because {reason}." for file, reason in data["skipped"].items()]
+    if num := data["carriage_returns"]:
+        whose = "1 document has carriage returns, and no line is taken out of it."
+        notes.append(whose if num == 1 else f"{num} documents have carriage returns, and no line is taken out of them.")
     return (
         f"# {model['name'] or 'Model'}: {model['parameters'] / 1e6:.2f}M parameters, {model['context']} context\n\n"
-        f"On the {data['name']}: {data['documents']} documents, {data['bytes']:,} bytes.{skipped}"
+        f"On the {data['name']}: {data['documents']} documents, {data['bytes']:,} bytes."
+        + "".join(f"\n\n{note}" for note in notes)
     )
 
 
@@ -86,7 +91,7 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
         error = "" if f["exact"] and not f["stderr"] else f"{f['stderr']:.4f}"
         rows.append(
             [
-                _layout(f["layout"]),
+                layout_name(f["layout"]),
                 kind,
                 f"{f['value']:.4f}",
                 error,
@@ -95,15 +100,16 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
                 f"{f['num_scored']} of {f['num_windows']}",
             ]
         )
-    header = ["layout", "", "bits per byte", "standard error", "over texts", "ratio to exact", "windows scored"]
+    header = ["layout", "", "bits per byte", "standard error", "over texts", "ratio to `ar`", "windows scored"]
     eighths = ["layout", *(f"{i}/8" for i in range(1, len(figures[0]["by_position"]) + 1))]
-    positions = [[_layout(f["layout"]), *(_optional(v, 3) for v in f["by_position"])] for f in figures]
+    positions = [[layout_name(f["layout"]), *(_optional(v, 3) for v in f["by_position"])] for f in figures]
     return (
         "## Bits per byte\n\n"
         + table(header, rows)
-        + "\n\nA bound is for all windows, by regression on the exact score from those scored; the mean of those alone "
-        "is `direct` in the JSON. `standard error`: of the figure for these documents, from random masks and the "
-        "choice of windows. "
+        + "\n\nA figure is for all windows, by regression on the exact score of `ar` from those scored; the mean of "
+        "those alone is `direct` in the JSON. `left to right`: spans revealed in that order, one token a forward; a "
+        "likelihood, no bound. `standard error`: of the figure for these documents, from random masks and the choice "
+        "of windows. "
         "`over texts`: how it would differ for other documents like them.\n\n"
         "By place in the context:\n\n" + table(eighths, positions)
     )
@@ -145,12 +151,17 @@ def _infill(task: dict[str, Any]) -> str:
 
 
 def _draft(task: dict[str, Any]) -> str:
-    match = task["match_by_position"]
-    header = ["position", *(str(i) for i in range(1, len(match) + 1))]
+    num = len(task["match_by_position"])
+    rows = [
+        ["equal", *(f"{share:.2f}" for share in task["match_by_position"])],
+        ["standard error", *(_optional(error, 3) for error in task["match_stderr"])],
+        ["equal up to here", *(f"{share:.2f}" for share in task["accepted_by_position"])],
+    ]
+    error = "" if task["accepted_stderr"] is None else f" ± {task['accepted_stderr']:.2f}"
     return (
-        f"## Drafts\n\nOne-shot drafts against the model's own greedy text, {task['prompts']} prompts; "
-        f"{task['accepted_a_cycle']:.2f} tokens accepted a cycle, bonus token included.\n\n"
-        + table(header, [["equal", *(f"{share:.2f}" for share in match)]])
+        f"## Drafts\n\nOne-shot drafts against the model's own greedy text, {task['prompts']} prompts from "
+        f"{task['documents']} documents; {task['accepted_a_cycle']:.2f}{error} tokens accepted a cycle, bonus token "
+        "included.\n\n" + table(["position", *(str(i) for i in range(1, num + 1))], rows)
     )
 
 
@@ -290,8 +301,11 @@ def _processes(workers: int) -> str:
     return "one process" if workers == 1 else f"examples in {workers} processes of one thread"
 
 
-def _layout(name: str) -> str:
-    return f"spans of {name}" if name.isdigit() else name
+def layout_name(layout: str) -> str:
+    """A layout of `bits` in words."""
+    if layout.startswith(CHAIN):
+        return f"{layout_name(layout.removeprefix(CHAIN))}, left to right"
+    return f"spans of {layout}" if layout.isdecimal() else layout
 
 
 def _optional(value: float | None, digits: int) -> str:

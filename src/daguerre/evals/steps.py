@@ -194,8 +194,8 @@ def _write(model: Model, way: Way, prompt: Prompt, seed: int) -> Written:
         decode = Decode.of(way.decode, min_tokens=way.length, seed=seed)
         plan = make_plan(model.config, model.tokenizer, decode, prompt.text, None, way.length, None)
         *_, last = Sample(model.denoiser, plan, 0, None).steps()
-        forwards, start = last.step + 1, plan.gap[0]
-        ids = np.concatenate([last.canvas.tokens[:start], last.canvas.filled(plan.gap)])
+        forwards, (start, _) = last.step + 1, plan.canvas.gaps[0]
+        ids = np.concatenate([last.canvas.tokens[:start], last.canvas.filled(plan.canvas.gaps[0])])
     seconds = time.perf_counter() - started
     ids = ids[: start + way.length]
     text = model.tokenizer.decode(ids.tolist())[len(prompt.text) :]

@@ -96,6 +96,22 @@ class Layer(nn.Module):
         return x + self.mlp(self.mlp_norm(x))
 
 
+class TimeInput(nn.Module):
+    """A noise level in [0, 1] as a vector: sines and cosines of 1000 t, two products; starts at zero."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.inner = nn.Linear(config.width, config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+
+    def forward(self, time_BR: Tensor) -> Tensor:
+        width = self.inner.in_features
+        exponent = torch.arange(0, width, 2, device=time_BR.device, dtype=torch.float32) / width
+        angle = 1000.0 * time_BR[..., None].float() * 10_000.0**-exponent
+        waves = torch.cat([angle.cos(), angle.sin()], dim=-1).to(self.inner.weight.dtype)
+        return self.out(F.silu(self.inner(waves)))
+
+
 class Backbone(nn.Module):
     """Tokens and a layout to hidden states; the vocabulary projection is a separate call, on asked rows only."""
 
@@ -105,11 +121,25 @@ class Backbone(nn.Module):
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = RMSNorm(config.width, config.norm_eps)
+        self.time_input = TimeInput(config) if config.time_input else None
         self.register_buffer("never", torch.tensor(config.unpredictable_ids), persistent=False)
 
-    def forward(self, tokens_BR: Tensor, layout: Layout, cache: Cache | None = None, backend: str = "sdpa") -> Tensor:
-        """Hidden states (B, R, D). With a cache, reads its rows as keys and stores this forward's settled rows."""
+    def forward(
+        self,
+        tokens_BR: Tensor,
+        layout: Layout,
+        cache: Cache | None = None,
+        backend: str = "sdpa",
+        time_BR: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states (B, R, D). With a cache, reads its rows as keys and stores this forward's settled rows.
+
+        `time_BR` is the noise level of each row, for a model with `time_input` and no other.
+        """
+        assert (time_BR is None) == (self.time_input is None)
         x = self.embedding(tokens_BR)
+        if self.time_input is not None:
+            x = x + self.time_input(time_BR)
         compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x = x.to(compute)
         rotary = rotary_tables(layout.rows.position, self.config.head_width, self.config.rope_theta, compute)

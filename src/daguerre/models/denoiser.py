@@ -124,8 +124,26 @@ class BackboneDenoiser:
         self.backbone, self.backend = backbone, backend
         self.config = backbone.config
 
+    @torch.inference_mode()
+    def probs(self, tokens_BL: torch.Tensor, t: float) -> torch.Tensor:
+        """Probabilities (B, L, V) of every token of texts at time t, as `sampling.ancestral` asks for them.
+
+        For an unshifted model with `time_input`; one of the absorbing process takes t on the linear schedule.
+        """
+        assert self.config.time_input and not self.config.shift
+        tokens = tokens_BL.to(self.backbone.embedding.weight.device)
+        position = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+        layout = Layout(Rows.make(position, span=0), num_settled=0, context=self.config.context)
+        time = torch.full(tokens.shape, t, device=tokens.device)
+        return self.backbone.logits(self.backbone(tokens, layout, None, self.backend, time)).softmax(-1)
+
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
-        """A fresh session. cache: "auto" keeps settled rows, exactly; "none" computes all of them in every forward."""
+        """A fresh session. cache: "auto" keeps settled rows, exactly; "none" computes all of them in every forward.
+
+        UnsupportedError for a model of another process than the absorbing one: it does not fill open positions.
+        """
+        if self.config.process != "absorbing":
+            raise UnsupportedError(f"a model of the {self.config.process} process does not fill open positions")
         if cache not in CACHE_MODES:
             raise unknown("cache", cache, CACHE_MODES)
         if len(canvas) > self.config.max_positions:
@@ -164,10 +182,17 @@ class BackboneSession:
             self._layout(plan, past),
             self._cache,
             self.backend,
+            self._time(canvas, len(positions)),
         )
         self._count(plan, past)
         wanted = torch.from_numpy(self._row_of(asked - plan.offset, plan, past)).to(self.device)
         return self.backbone.logits(hidden[0, wanted]).cpu().numpy()
+
+    def _time(self, canvas: Canvas, num_rows: int) -> torch.Tensor | None:
+        """The noise level (1, R): the share of the gaps that is open still."""
+        if not self.backbone.config.time_input:
+            return None
+        return torch.full((1, num_rows), canvas.open.sum() / canvas.in_gap.sum(), device=self.device)
 
     def _reuse(self, plan: RowPlan, tokens: np.ndarray) -> int:
         """Forget cached rows from the first that this plan does not need; returns how many stay."""

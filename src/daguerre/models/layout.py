@@ -112,6 +112,8 @@ class Layout:
 
     `num_settled` is the same for every request of the batch. `plain` says that the settled rows are one causal
     run each (one document, one segment, positions in order, nothing cached): backends may then skip the mask.
+    `seen` is a boolean (B, R, R) mask of the pairs of this forward's rows that may be seen, where not all that the rule
+    allows may be; only for a forward without a cache.
     """
 
     rows: Rows
@@ -119,6 +121,7 @@ class Layout:
     context: Context = "causal"
     block_size: int | None = None
     plain: bool = False
+    seen: Tensor | None = None
 
     @classmethod
     def causal(cls, num_rows: int, *, start: int = 0, batch: int = 1, device: torch.device | str = "cpu") -> Layout:
@@ -142,6 +145,9 @@ class Layout:
             if self.plain and stop == self.num_settled and past == 0 and self.context == "causal":
                 out.append((slice(start, stop), num_keys, None))
                 continue
-            seen = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)
-            out.append((slice(start, stop), num_keys, seen[:, None]))
+            mask = allowed(self.rows[start:stop], keys[:num_keys], self.context, self.block_size)
+            if self.seen is not None:
+                assert past == 0
+                mask = mask & self.seen[:, start:stop, :num_keys]
+            out.append((slice(start, stop), num_keys, mask[:, None]))
         return out

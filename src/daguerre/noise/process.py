@@ -1,51 +1,74 @@
-"""Forward corruption of tokens on a schedule, its posterior, and the weight it puts on a loss.
+"""What a process is: forward corruption of tokens on a schedule, its posterior, and its losses.
 
-Letters: B sequences, L positions, V vocabulary.
+Adding one is one file and one line of PROCESSES. Letters: B sequences, L positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError
-from daguerre.noise.schedule import Linear, Schedule
+from daguerre.models.config import ModelConfig
+from daguerre.noise.absorbing import Absorbing
+from daguerre.noise.hybrid import Hybrid
+from daguerre.noise.uniform import Uniform
 
 
-@dataclass(frozen=True)
-class Absorbing:
-    """Every token turns into the mask on its own, and stays one (D3PM absorbing; MDLM, section 3)."""
+class Reverse(Protocol):
+    """What a sampler needs: where to begin, and how to go from t to an earlier s."""
 
-    mask_id: int
-    schedule: Schedule = Linear()
+    @property
+    def mask_id(self) -> int | None:
+        """The token that stands for none yet, if the process has one."""
 
-    def prior(self, shape: tuple[int, ...]) -> Tensor:
-        """x_1: all masks."""
-        return torch.full(shape, self.mask_id)
-
-    def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
-        """A draw from q(x_t given x_0): each token is masked with probability 1 - alpha(t)."""
-        keep = self.schedule.alpha(t_B)[:, None]
-        uniform = torch.rand(x0_BL.shape, generator=generator, dtype=torch.float64)
-        return torch.where(uniform < keep, x0_BL, self.mask_id)
+    def prior_from(self, u: Tensor) -> Tensor:
+        """x_1 from uniform numbers on [0, 1), int64 of the same shape."""
 
     def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
-        """q(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
+        """p(x_s given x_t, x_0 ~ probs) for 0 <= s < t <= 1, (B, L, V). `probs` gives no mass to the mask."""
 
-        Tokens stay what they are, a mask stays one with probability (1-alpha_s)/(1-alpha_t) (MDLM, eq. 7).
-        """
-        if not 0 <= s < t <= 1:
-            raise InputError(f"the posterior goes from t to an earlier s: 0 <= s < t <= 1, not s={s}, t={t}")
-        times = torch.tensor([s, t], dtype=torch.float64)
-        alpha_s, alpha_t = self.schedule.alpha(times).tolist()
-        stay = (1 - alpha_s) / (1 - alpha_t)
-        masked = probs_BLV * (1 - stay)
-        masked[..., self.mask_id] = stay
-        fixed = torch.zeros_like(probs_BLV).scatter_(-1, xt_BL[..., None], 1.0)
-        return torch.where((xt_BL == self.mask_id)[..., None], masked, fixed)
 
-    def loss_weight(self, t: Tensor) -> Tensor:
-        """What a masked token's cross-entropy weighs in the NELBO; 1/t on the linear schedule."""
-        return self.schedule.weight(t)
+class Process(Reverse, Protocol):
+    """Tokens decay on their own, from the text at t = 0 to the prior at t = 1; knows tokens, not models.
+
+    Losses are differentiable in the logits, computed in float64, and want t in (0, 1). `needs_time` says that a
+    denoiser must be told t.
+    """
+
+    needs_time: ClassVar[bool]
+
+    def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """A draw of x_1."""
+
+    def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw from q(x_t given x_0)."""
+
+    def marginal(self, probs_BLV: Tensor, t_B: Tensor) -> Tensor:
+        """q(x_t given x_0 ~ probs), float64 (B, L, V)."""
+
+    def jump_rate(self, xt_BL: Tensor, t_B: Tensor) -> Tensor:
+        """Rate at which any other token turns into x_t, float64 (B, L)."""
+
+    def nelbo(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
+        """Nats a token (B, L): its mean over t uniform on (0, 1) and x_t is a bound on -log p(x_0)."""
+
+    def cross_entropy(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
+        """-log p(x_0 given x_t), (B, L): the unweighted loss, with the same minimum."""
+
+
+PROCESSES: dict[str, type[Process]] = {"absorbing": Absorbing, "uniform": Uniform, "hybrid": Hybrid}
+
+
+def process_of(config: ModelConfig) -> Process:
+    """The process that a model was trained to undo, with its defaults; noise draws any token that is not reserved."""
+    noise_ids = (config.num_reserved, config.vocab_size)
+    if config.process == "uniform":
+        return Uniform(noise_ids)
+    if config.process == "hybrid":
+        return Hybrid(noise_ids, config.mask_id)
+    return Absorbing(config.mask_id)
+
+
+__all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform", "process_of"]

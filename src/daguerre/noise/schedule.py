@@ -89,3 +89,15 @@ def make_schedule(name: str, **options: float) -> Schedule:
         if option not in known:
             raise InputError(f"the {name} schedule has no option {option!r}: it has {', '.join(known) or 'none'}")
     return kind(**options)
+
+
+def check_step(t: float, s: float) -> None:
+    """InputError unless 0 <= s < t <= 1."""
+    if not 0 <= s < t <= 1:
+        raise InputError(f"the posterior goes from t to an earlier s: 0 <= s < t <= 1, not s={s}, t={t}")
+
+
+def check_inside(t_B: Tensor) -> None:
+    """InputError unless every t is inside (0, 1): at the ends some weight of a loss is 0/0."""
+    if not ((t_B > 0) & (t_B < 1)).all():
+        raise InputError("a loss needs noise levels t strictly between 0 and 1: draw t from (0, 1)")

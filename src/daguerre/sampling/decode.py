@@ -26,7 +26,10 @@ class Decode:
     block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
-    steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
+    steps        every policy but "threshold": most forwards for each span; None: one for each position
+    revise       how often a finished span is read again: tokens are replaced where another is the most likely one
+                 and at least `revise_threshold` probable. Modes "block" and "full"; for a model trained to correct
+    revise_threshold   what `revise` needs to replace a token
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     stop         a string or several; text ends before the first that appears
@@ -42,6 +45,8 @@ class Decode:
     policy: str = "threshold"
     threshold: float = 0.9
     steps: int | None = None
+    revise: int = 0
+    revise_threshold: float = 0.9
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int | None = None
@@ -97,7 +102,7 @@ class Decode:
             object.__setattr__(self, "logit_bias", dict(self.logit_bias))
 
     def _check_numbers(self) -> None:
-        lows = {"block_size": 1, "steps": 1, "top_k": 1, "min_tokens": 0, "n": 1, "seed": 0}
+        lows = {"block_size": 1, "steps": 1, "top_k": 1, "min_tokens": 0, "n": 1, "seed": 0, "revise": 0}
         for name, low in lows.items():
             value = getattr(self, name)
             if value is None and name in ("block_size", "steps", "top_k"):
@@ -106,10 +111,12 @@ class Decode:
                 raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
         if self.seed >= 2**64:
             raise InputError(f"seed must be below 2^64, not {self.seed}")
-        for name in ("threshold", "temperature", "top_p"):
+        for name in ("threshold", "revise_threshold", "temperature", "top_p"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 raise InputError(f"{name} must be a number, not {value!r}")
+        if not 0 <= self.revise_threshold <= 1:
+            raise InputError(f"revise_threshold must be a probability, from 0 to 1, not {self.revise_threshold}")
 
     def _check_conflicts(self) -> None:
         """Whatever differs from its default must have a part in the mode and the policy."""
@@ -118,7 +125,9 @@ class Decode:
         if self.mode != "block":
             idle["block_size"] = f"mode {self.mode!r}"
         if self.mode == "ar":  # one position at a time leaves no policy a choice
-            idle |= dict.fromkeys(("policy", *of_policies), "mode 'ar'")
+            idle |= dict.fromkeys(("policy", "revise", *of_policies), "mode 'ar'")
+        if not self.revise:
+            idle["revise_threshold"] = "a request without revise"
         for option in fields(self):
             if option.name in idle and getattr(self, option.name) != option.default:
                 raise InputError(f"{option.name} has no part in {idle[option.name]}: leave out one of the two")
@@ -143,6 +152,11 @@ class Decode:
 
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming it, for what this model's context or training cannot honor."""
+        if config.process != "absorbing":
+            raise UnsupportedError(
+                f"a model of the {config.process} process does not commit tokens one after the other, as generate and "
+                "infill do: sample it with daguerre.sampling.ancestral"
+            )
         if self.mode == "ar" and not (config.context == "causal" and config.shift):
             shift = "with" if config.shift else "without"
             raise UnsupportedError(

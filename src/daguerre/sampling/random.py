@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TOKEN, ORDER = 1, 2
-"""Purposes: which token a position gets; in which order positions are committed."""
+TOKEN, ORDER, NOISE, REDRAW, DRAFT = 1, 2, 3, 4, 5
+"""Purposes: which token a position gets; in which order positions are committed; the noise that a process begins with;
+which token a position gets that had one; which tokens of a draft are kept."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))

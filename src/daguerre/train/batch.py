@@ -6,7 +6,7 @@ Letters: B examples, R rows, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,24 +15,35 @@ from torch import Tensor
 
 from daguerre.models.backbone import Backbone
 from daguerre.models.layout import NO_SPAN, PADDING, Layout, Rows
-from daguerre.train.objectives import IGNORE, NUM_LEVELS, Example, Objective
+from daguerre.train.objectives import IGNORE, NUM_LEVELS, REVISED, Example, Loss, Objective
+
+TENSORS = ("tokens", "target", "weight", "level", "guess", "time")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one forward: tokens, target, level int64 (B, R); weight float32 (B, R); the layout; the norm."""
+    """Tensors of one forward: tokens, target, level, guess int64 (B, R); weight, time float32 (B, R); the layout; the
+    norm.
+
+    `num_tokens` is how many tokens the texts have in all; `loss`, `teacher` and `certainty` are the objective's.
+    """
 
     tokens: Tensor
     layout: Layout
     target: Tensor
     weight: Tensor
     level: Tensor
+    guess: Tensor
+    time: Tensor
     norm: float
+    num_tokens: int
+    loss: Loss | None = None
+    teacher: str = "data"
+    certainty: float = 0.0
 
     def to(self, device: torch.device | str) -> Batch:
-        layout = Layout(**{**self.layout.__dict__, "rows": self.layout.rows.to(device)})
-        moved = {name: getattr(self, name).to(device) for name in ("tokens", "target", "weight", "level")}
-        return Batch(layout=layout, norm=self.norm, **moved)
+        moved = {name: getattr(self, name).to(device) for name in TENSORS}
+        return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 
 def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
@@ -40,10 +51,10 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     settled = max(e.num_settled for e in examples)
     opened = max(len(e.tokens) - e.num_settled for e in examples)
     names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
-    names |= {"target": IGNORE, "weight": 0, "level": IGNORE}
+    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0, "time": 0}
     out = {}
     for name, fill in names.items():
-        dtype = np.float32 if name == "weight" else np.int64
+        dtype = np.float32 if name in ("weight", "time") else np.int64
         stacked = np.full((len(examples), settled + opened), fill, dtype=dtype)
         for row, example in zip(stacked, examples, strict=True):
             values, num = getattr(example, name), example.num_settled
@@ -54,15 +65,35 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         document=torch.zeros_like(out["span"]),
         **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
     )
-    layout = Layout(rows, num_settled=settled, plain=objective.layout != "infill")
-    num_clean = sum(e.num_settled for e in examples)
-    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_clean)
-    return Batch(out["tokens"], layout, out["target"], out["weight"], out["level"], max(norm, 1.0))
+    plain = objective.context == "causal" and objective.layout != "infill"
+    layout = Layout(rows, settled, objective.context, objective.block_size, plain)
+    num_tokens = sum(e.num_tokens for e in examples)
+    norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)
+    return Batch(
+        layout=layout,
+        norm=max(norm, 1.0),
+        num_tokens=num_tokens,
+        loss=objective.loss,
+        teacher=objective.teacher,
+        certainty=objective.certainty,
+        **{name: out[name] for name in TENSORS},
+    )
+
+
+def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Batch:
+    """The batch with the attention to what follows opened to a share: each edge from a row to a later position may be
+    seen with probability `ratio`, 0 being causal, 1 the layout's own (DiffuGPT, Gong et al. 2024, section 3.2).
+    """
+    position = batch.layout.rows.position[:, None, :]
+    drawn = torch.from_numpy(rng.random((position.shape[2],) * 2) < ratio).to(position.device)
+    return replace(batch, layout=replace(batch.layout, seen=drawn | (position <= position.transpose(1, 2))))
 
 
 @dataclass(frozen=True)
 class LossReport:
-    """The loss (scalar, with gradient) and detached sums: clean and masked CE in nats, by level and by count."""
+    """The loss (scalar, with gradient) and detached sums in nats, by level and by count: clean CE, and masked CE or the
+    process's own loss.
+    """
 
     loss: Tensor
     clean_sum: float
@@ -72,15 +103,32 @@ class LossReport:
 
 
 def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:
-    """Forward a batch; cross-entropy in float32 on rows that have a target, and nowhere else."""
-    hidden = model(batch.tokens, batch.layout, backend=backend)
+    """Forward a batch; the loss, cross-entropy in float32 or the process's own, on rows that have a target, and nowhere
+    else.
+    """
+    time = batch.time if model.config.time_input else None
+    hidden = model(batch.tokens, batch.layout, backend=backend, time_BR=time)
     asked = batch.target != IGNORE
     target, level = batch.target[asked], batch.level[asked]
     logits = model.logits(hidden[asked])
-    ce = F.cross_entropy(logits, target, reduction="none")
+    if batch.loss is None:
+        ce = F.cross_entropy(logits, target, reduction="none")
+    else:
+        x0, xt = target[:, None], batch.tokens[asked][:, None]
+        ce = batch.loss(logits[:, None], x0, xt, batch.time[asked])[:, 0].float()
     loss = (batch.weight[asked] * ce).sum() / batch.norm
+    if batch.certainty:
+        right = (level >= 0) & (logits.argmax(-1) == target)
+        loss = loss + batch.certainty * (batch.weight[asked][right] * entropy(logits[right])).sum() / batch.norm
     with torch.no_grad():
-        bins = torch.where(level == IGNORE, NUM_LEVELS, level)
-        sums = ce.new_zeros(NUM_LEVELS + 1).index_add_(0, bins, ce.detach()).cpu().numpy()
-        counts = torch.bincount(bins, minlength=NUM_LEVELS + 1).cpu().numpy()
-    return LossReport(loss, float(sums[-1]), int(counts[-1]), sums[:-1], counts[:-1])
+        bins = torch.where(level == IGNORE, NUM_LEVELS, torch.where(level == REVISED, NUM_LEVELS + 1, level))
+        sums = ce.new_zeros(NUM_LEVELS + 2).index_add_(0, bins, ce.detach()).cpu().numpy()
+        counts = torch.bincount(bins, minlength=NUM_LEVELS + 2).cpu().numpy()
+    by_level = slice(0, NUM_LEVELS)
+    return LossReport(loss, float(sums[NUM_LEVELS]), int(counts[NUM_LEVELS]), sums[by_level], counts[by_level])
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy in nats (...,) of logits (..., V), some of which may be minus infinity."""
+    log_probs = F.log_softmax(logits, dim=-1)
+    return -(log_probs.exp() * log_probs.masked_fill(log_probs == float("-inf"), 0.0)).sum(-1)

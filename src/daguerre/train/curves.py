@@ -83,7 +83,7 @@ def _next_token(panel: Any, log: Columns, held: Columns) -> None:
     panel.set_ylabel("training, nats per token", color=GRAY)
     panel.plot(*smooth(log["step"], log["clean"]), color=TRAIN, label="training, nats per token")
     panel.set_ylim(*_range(log["clean"]))
-    if held:
+    if held and np.isfinite(held["clean_bpb"][-1]):
         right = _second_axis(panel, "held out, bits per byte", HELD)
         right.plot(held["step"], held["clean_bpb"], "o-", color=HELD, markersize=3)
         right.set_ylim(*_range(held["clean_bpb"]))
@@ -114,12 +114,13 @@ def _masked(panel: Any, log: Columns, held: Columns) -> None:
 
 
 def _drafts(panel: Any, log: Columns, held: Columns) -> None:
-    accepted = f": {held['accepted'][-1]:.2f} tokens a cycle" if held else ""
+    accepted = f": {held['accepted'][-1]:.2f} tokens a cycle" if "match_1" in held else ""
     panel.set_title(f"One-shot drafts that match the model's greedy text{accepted}")
     panel.set_ylabel("share of prompts")
     panel.set_ylim(0, 1)
-    if not held:
-        panel.text(0.5, 0.5, "nothing held out yet", transform=panel.transAxes, ha="center", color=GRAY)
+    if not held or "match_1" not in held:
+        reason = "not a model that drafts" if held else "nothing held out yet"
+        panel.text(0.5, 0.5, reason, transform=panel.transAxes, ha="center", color=GRAY)
         return
     shown = [i for i in DRAFT_POSITIONS if f"match_{i}" in held]
     for rank, position in enumerate(shown):

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
 from daguerre.train.batch import Batch, collate
-from daguerre.train.objectives import Ints, Objective, Source, make_example
+from daguerre.train.objectives import WHOLE_TEXT, Ints, Objective, Source, make_example
 from daguerre.train.shards import Shard
 
 GOLDEN = 0.6180339887498949
@@ -60,16 +60,17 @@ class Cutter:
         text = self._text(window) if by_character else None
         if layout == "infill":
             return self._infill(window, text, rng)
-        if text is None or layout in ("canvas", "next_token") or len(text) < 8:
+        if text is None or layout in ("canvas", "next_token", "full", "bd3") or len(text) < 8:
             return self._plain(window)
-        num_cuts = 1 if layout == "suffix" else max(6, len(window) // TOKENS_PER_CUT)
+        num_cuts = 1 if layout in ("suffix", "full_suffix", "full_gap") else max(6, len(window) // TOKENS_PER_CUT)
         cuts = np.unique(rng.integers(1, len(text), size=num_cuts))
         tokens, bounds = self._encode(text, [int(c) for c in cuts], window)
         starts = tuple(b for b in bounds if 1 <= b < len(tokens) - 1)
         return self._plain(tokens, starts=starts)
 
     def _plain(self, tokens: Ints, **cuts: tuple) -> Source:  # type: ignore[type-arg]
-        return Source(tokens, self.tokenizer.mask_id, self.tokenizer.null_id, **cuts)
+        ordinary = (NUM_SPECIALS, self.tokenizer.vocab_size)
+        return Source(tokens, self.tokenizer.mask_id, self.tokenizer.null_id, ordinary, **cuts)
 
     def _text(self, window: Ints) -> str | None:
         """The window's text, or None where it holds half a character."""
@@ -180,7 +181,7 @@ class Mixture:
 class MicroBatches:
     """Micro-batch number `index` of a run: `sequences` windows of `length` tokens under one objective of the mixture.
 
-    A sequence has at most half as many noisy rows as clean ones, or 256 (a canvas and a suffix need all of them).
+    A sequence has at most half as many noisy rows as clean ones, or 256 (the layouts of a whole text need all of them).
     """
 
     windows: Windows
@@ -193,7 +194,7 @@ class MicroBatches:
             raise DataError("the corpus has no token: make it again with `daguerre data python`")
         rng = np.random.default_rng([self.seed, index])
         objective = self.mixture.pick(index)
-        budget = length if objective.layout in ("canvas", "suffix") else min(length, max(256, length // 2))
+        budget = length if objective.layout in WHOLE_TEXT else min(length, max(256, length // 2))
         offset = rng.random()
         examples = []
         for b in range(sequences):

@@ -22,7 +22,7 @@ from daguerre.train.objectives import IGNORE, NUM_LEVELS
 @dataclass(frozen=True)
 class Held:
     """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
-    token, draft match by position.
+    token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft).
     """
 
     clean_bpb: float
@@ -55,18 +55,26 @@ def one_shot_draft(model: Backbone, seed_B1: Tensor, start: int, num: int, cache
     return model.logits(model(torch.cat([seed_B1, masks], dim=1), layout, cache)).argmax(-1)
 
 
-def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.ndarray, float]:
-    """(share of prompts whose draft equals the greedy text, by position (num,); tokens accepted a cycle).
-
-    A cycle accepts the longest matching start of the draft and one bonus token, which the verifying forward gives.
-    """
+def draft_equals(model: Backbone, prompts_BP: Tensor, num: int = 16) -> np.ndarray:
+    """Where the draft of each prompt equals the model's own greedy text, bool (B, num)."""
     batch, length = prompts_BP.shape
     cache = Cache(model.config, length + num, batch=batch, dtype=model.embedding.weight.dtype, device=prompts_BP.device)
     greedy = greedy_text(model, prompts_BP, num, cache)
     draft = one_shot_draft(model, prompts_BP[:, -1:], length, num, cache)
-    same = (draft == greedy).cpu().numpy()
-    accepted = np.cumprod(same, axis=1).sum(1)
-    return same.mean(0), float(np.minimum(accepted + 1, num).mean())
+    return (draft == greedy).cpu().numpy()
+
+
+def accepted_a_cycle(equal_BS: np.ndarray) -> np.ndarray:
+    """Tokens that a cycle of self-speculation gains, int64 (B,): the longest matching start of the draft and one bonus
+    token, which the verifying forward gives; no more than were drafted.
+    """
+    return np.minimum(np.cumprod(equal_BS, axis=1).sum(1) + 1, equal_BS.shape[1])
+
+
+def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.ndarray, float]:
+    """(share of prompts whose draft equals the greedy text, by position (num,); mean tokens accepted a cycle)."""
+    equal = draft_equals(model, prompts_BP, num)
+    return equal.mean(0), float(accepted_a_cycle(equal).mean())
 
 
 def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
@@ -92,7 +100,8 @@ def held_out(
             num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum
         counts += report.level_count
-    match, accepted = draft_match(model, prompts_BP)
+    drafts = model.config.context == "causal" and model.config.shift
+    match, accepted = draft_match(model, prompts_BP) if drafts else (np.zeros(0), float("nan"))
     return Held(
         clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
         masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),

@@ -16,8 +16,9 @@ from typing import Any
 
 from daguerre.errors import InputError, unknown
 from daguerre.models.attention import BACKENDS
-from daguerre.models.config import ModelConfig
+from daguerre.models.config import CONTEXTS, PROCESS_NAMES, ModelConfig
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.noise.process import process_of
 from daguerre.train.data import MIN_WINDOW, Mixture
 from daguerre.train.objectives import Objective
 
@@ -30,7 +31,7 @@ def _at_least(least: int, options: Any, *names: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """Shape of the backbone; widths in units, `max_positions` in tokens."""
+    """Shape of the backbone, widths in units, `max_positions` in tokens, and how it reads: see `ModelConfig`."""
 
     width: int
     num_layers: int
@@ -38,9 +39,26 @@ class ModelShape:
     num_kv_heads: int
     mlp_width: int
     max_positions: int
+    context: str = "causal"
+    shift: bool = True
+    block_size: int | None = None
+    process: str = "absorbing"
+    time_input: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(1, self, *(f.name for f in fields(self)))
+        _at_least(1, self, *(f.name for f in fields(self) if f.type == "int"))
+        if self.context not in CONTEXTS:
+            raise unknown("context", self.context, CONTEXTS)
+        if (self.context == "block") != (self.block_size is not None and self.block_size > 0):
+            raise InputError('recipe: model.block_size, 1 or more, belongs to context = "block", which needs it')
+        if self.context == "block" and self.shift:
+            raise InputError("recipe: a model with block context cannot be shifted: set model.shift = false")
+        if self.process not in PROCESS_NAMES:
+            raise unknown("process", self.process, PROCESS_NAMES)
+        if self.time_input and self.context != "full":
+            raise InputError('recipe: model.time_input needs model.context = "full"')
+        if self.process != "absorbing" and (self.shift or not self.time_input):
+            raise InputError(f"recipe: the {self.process} process needs model.time_input = true, model.shift = false")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,14 +111,19 @@ class Share:
     clean: float = 1.0
     masked: float = 1.0
     copies: int = 1
+    left: float = 0.0
+    teacher: str = "data"
+    errors: float = 0.0
+    certainty: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A whole run. The budget is `steps`, `minutes`, or whichever ends first; 0 means no such limit.
 
-    A checkpoint is due after `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out
-    figures after every `eval_steps`, and at the end.
+    `anneal` converts a causal model to full context: over that share of the run its attention to what follows opens,
+    edge by edge at random; 0 is at once. A checkpoint is due after `checkpoint_minutes`, and after every
+    `checkpoint_steps` if those are not 0; held-out figures after every `eval_steps`, and at the end.
     """
 
     name: str
@@ -112,6 +135,7 @@ class Recipe:
     seed: int = 0
     steps: int = 0
     minutes: float = 0.0
+    anneal: float = 0.0
     precision: str = "bf16"
     backend: str = "matmul"
     compile: bool = False
@@ -122,7 +146,9 @@ class Recipe:
     checkpoint_steps: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "seed", "steps", "minutes", "loaders")
+        _at_least(0, self, "seed", "steps", "minutes", "anneal", "loaders")
+        if self.anneal > 1:
+            raise InputError(f"recipe: anneal is a share of the run, not {self.anneal}")
         _at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
         _at_least(1, self, "log_steps")
         if not self.steps and not self.minutes:
@@ -135,16 +161,24 @@ class Recipe:
             raise InputError("a recipe needs [[stages]] in the order of their `until`")
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
-        self.make_mixture()
+        self.make_mixture(self.model)
 
-    def make_mixture(self) -> Mixture:
+    def make_mixture(self, model: ModelShape | ModelConfig | None = None) -> Mixture:
+        """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""
+        facts: dict[str, Any] = {} if model is None else {"shift": model.shift, "block_size": model.block_size}
+        if isinstance(model, ModelConfig) and model.process != "absorbing":
+            facts["process"] = process_of(model)
         parts = {name: {k: v for k, v in asdict(s).items() if k != "share"} for name, s in self.mixture.items()}
-        return Mixture({n: Objective(**p) for n, p in parts.items()}, {n: s.share for n, s in self.mixture.items()})
+        objectives = {name: Objective(**part, **facts) for name, part in parts.items()}
+        return Mixture(objectives, {name: share.share for name, share in self.mixture.items()})
 
     def model_config(self, tokenizer: Tokenizer) -> ModelConfig:
+        """The model to train from scratch; it has a null only if infilling teaches it where gaps end."""
         if self.model is None:
             raise InputError(f"recipe {self.name!r} has no [model]: start it from a model with --from")
-        special = {f"{n}_id": getattr(tokenizer, f"{n}_id") for n in ("mask", "eos", "bos", "pad", "null")}
+        special = {f"{n}_id": getattr(tokenizer, f"{n}_id") for n in ("mask", "eos", "bos", "pad")}
+        if any(share.layout == "infill" for share in self.mixture.values()):
+            special["null_id"] = tokenizer.null_id
         return ModelConfig(vocab_size=tokenizer.vocab_size, **special, **asdict(self.model))
 
     def stage(self, progress: float) -> Stage:
@@ -186,14 +220,14 @@ def _table(values: Any, where: str) -> Mapping[str, Any]:
 
 
 def recipe_path(name: str) -> Path:
-    """A path as given, or a recipe of that name: from the installed package, or from the repository beside it."""
+    """A path as given, or a recipe of that name (small, race/mdlm): from the installed package, or the repository."""
     given = Path(name)
     if given.is_file():
         return given
     if given.suffix == ".toml":
         raise InputError(f"no recipe at {name}")
     folders = (Path(__file__).parents[1] / "recipes", Path(__file__).parents[3] / "recipes")
-    known = {p.stem: p for folder in folders if folder.is_dir() for p in folder.glob("*.toml")}
+    known = {p.relative_to(f).with_suffix("").as_posix(): p for f in folders for p in f.glob("**/*.toml")}
     if name not in known:
         raise unknown("recipe", name, known)
     return known[name]

@@ -105,7 +105,7 @@ class Reporter:
                     self.board.add_scalar(f"train/{name}", value, report.step)
         line = (
             f"step {report.step}  {report.tokens / 1e6:.2f}M tokens  {report.tokens_per_second:,.0f}/s  "
-            f"next-token {report.clean:.3f}  masked {_levels(report)}"
+            f"{'' if math.isnan(report.clean) else f'next-token {report.clean:.3f}  '}masked {_levels(report)}"
         )
         if self.bar is not None:
             self.bar.update(self.task, completed=report.share, description=line)
@@ -122,11 +122,7 @@ class Reporter:
                 if name != "step" and not math.isnan(value):
                     self.board.add_scalar(f"held/{name}", value, step)
             self.board.flush()
-        match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
-        self.say(
-            f"held out at step {step}: next-token {held.clean_bpb:.3f} bits/byte, draft match by position {match}, "
-            f"{held.accepted:.2f} tokens a cycle"
-        )
+        self.say(f"held out at step {step}: {_figures(held)}")
         self._curves()
 
     def say(self, text: str) -> None:
@@ -154,6 +150,15 @@ class Reporter:
         except MissingExtra as error:
             self.draws = False
             self.say(f"no curves.png: {error}")
+
+
+def _figures(held: Held) -> str:
+    """What a model has of them: next-token loss and drafts, or the masked loss alone."""
+    if not held.draft_match:
+        return "masked " + " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level) + " bits/token"
+    match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
+    drafts = f"draft match by position {match}, {held.accepted:.2f} tokens a cycle"
+    return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}"
 
 
 def _levels(report: StepReport) -> str:

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
-from daguerre.train.batch import batch_loss
+from daguerre.train.batch import Batch, batch_loss, opened_over_time
 from daguerre.train.checkpoint import (
     CHECKPOINTS,
     find_checkpoint,
@@ -38,8 +38,9 @@ from daguerre.train.checkpoint import (
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held, held_out, mean_by_level
-from daguerre.train.objectives import NUM_LEVELS
+from daguerre.train.objectives import CONTEXT_OF, NUM_LEVELS
 from daguerre.train.optim import Average, Optimizer
+from daguerre.train.own import with_own_words
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport
 from daguerre.train.shards import Shard, read_meta
@@ -60,7 +61,7 @@ def named_tokenizer(name: str) -> Tokenizer:
 
 @dataclass
 class Progress:
-    """Where a run stands: finished steps, micro-batches drawn, clean tokens seen, minutes spent."""
+    """Where a run stands: finished steps, micro-batches drawn, tokens of text seen, minutes spent."""
 
     step: int = 0
     micro: int = 0
@@ -119,8 +120,7 @@ class Trainer:
         """A fresh model of the recipe's shape, the one to start from, or, to be filled, the one that was saved."""
         if start_from is not None:
             model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
-            _check_same_shape(self.recipe, model.config, tokenizer)
-            model.requires_grad_(True).train()
+            model = _converted(self.recipe, model, tokenizer).requires_grad_(True).train()
         elif self.recipe.model is None and "model" in saved and isinstance(data, Path):
             model, tokenizer = Backbone(ModelConfig.from_dict(saved["model"])), Tokenizer.load(data / "tokenizer.json")
         else:
@@ -131,7 +131,7 @@ class Trainer:
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
         windows = Windows(shard, self.tokenizer.bos_id)
-        return MicroBatches(windows, Cutter(self.tokenizer), self.recipe.make_mixture(), seed)
+        return MicroBatches(windows, Cutter(self.tokenizer), self.recipe.make_mixture(self.model.config), seed)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -188,12 +188,13 @@ class Trainer:
         """Gradients of the stage's micro-batches, clipped, one update, one update of the average."""
         stage, began = self.recipe.stage(share), time.monotonic()
         totals = StepTotals()
-        for batch in feed.take(self.progress.micro, stage):
-            batch = batch.to(self.device)
+        for index, batch in enumerate(feed.take(self.progress.micro, stage), self.progress.micro):
+            batch = self._annealed(batch.to(self.device), share, index)
             with self._precision():
+                batch = with_own_words(self.model, batch, self.recipe.backend)
                 report = batch_loss(self.forward_model, batch, self.recipe.backend)
             (report.loss / stage.micro_batches).backward()
-            totals.add(report, stage)
+            totals.add(report, batch.num_tokens, stage)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
         if not (math.isfinite(totals.loss) and math.isfinite(norm)):
             saved = list_checkpoints(self.out / CHECKPOINTS)
@@ -206,9 +207,15 @@ class Trainer:
         self.average.update(self.model)
         self.progress.step += 1
         self.progress.micro += stage.micro_batches
-        self.progress.tokens += totals.clean_count
+        self.progress.tokens += totals.num_tokens
         self._tick()
         return totals.report(self.progress, norm, factor, share, time.monotonic() - began, stage)
+
+    def _annealed(self, batch: Batch, share: float, index: int) -> Batch:
+        """Micro-batch number `index` as the model sees it at this share of the run: see `Recipe.anneal`."""
+        if share >= self.recipe.anneal:
+            return batch
+        return opened_over_time(batch, share / self.recipe.anneal, np.random.default_rng([self.recipe.seed, index, 1]))
 
     def _precision(self) -> Any:
         enabled = self.recipe.precision == "bf16"
@@ -327,18 +334,40 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
     longest = max(stage.length for stage in recipe.stages)
     if longest > config.max_positions:
         raise InputError(f"a stage has windows of {longest} tokens, the model's context is {config.max_positions}")
-    if config.context != "causal" or not config.shift:
-        kind = f"{config.context} context" if config.context != "causal" else "rows that predict themselves"
-        raise UnsupportedError(f"a model with {kind} cannot be trained: start from one with causal context and a shift")
+    for name, objective in recipe.make_mixture(config).objectives.items():
+        if objective.context != config.context:
+            fitting = ", ".join(layout for layout, context in CONTEXT_OF.items() if context == config.context)
+            raise UnsupportedError(
+                f"mixture.{name} has the layout {objective.layout!r}, which is for {objective.context} context, and "
+                f"the model has {config.context} context: its layouts are {fitting}"
+            )
+    if recipe.anneal and not (config.context == "full" and config.shift):
+        raise UnsupportedError('anneal opens the attention of a causal model: it needs context = "full" and a shift')
     if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):
         raise UnsupportedError("the model has no null token, which infilling needs: take infill out of the mixture")
 
 
-def _check_same_shape(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer) -> None:
-    """InputError when a recipe's own [model], if it has one, is not the model that the run starts from."""
+def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer) -> Backbone:
+    """The model to start from, as the recipe's [model] has it: a causal one turns full where that asks for it.
+
+    Shift and weights are kept (DiffuGPT, Gong et al. 2024). InputError when [model] differs in anything else.
+    """
     if recipe.model is None:
-        return
-    for name, asked in asdict(recipe.model).items():
+        if recipe.anneal:
+            raise InputError('recipe: anneal converts a causal model: it needs a [model] with context = "full"')
+        return model
+    converts = (model.config.context, recipe.model.context, model.config.shift) == ("causal", "full", True)
+    _check_same_shape(recipe, replace(model.config, context="full") if converts else model.config, tokenizer)
+    if not converts:
+        return model
+    full = Backbone(recipe.model_config(tokenizer))
+    full.load_state_dict(model.state_dict())
+    return full
+
+
+def _check_same_shape(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """InputError when a recipe's own [model] is not the model that the run starts from."""
+    for name, asked in asdict(recipe.model).items():  # type: ignore[arg-type]
         if asked != getattr(config, name):
             raise InputError(
                 f"the recipe has model.{name} = {asked}, the model to start from {getattr(config, name)}: "
@@ -359,11 +388,12 @@ class StepTotals:
     """Sums over the micro-batches of one step."""
 
     def __init__(self) -> None:
-        self.loss, self.clean_sum, self.clean_count = 0.0, 0.0, 0
+        self.loss, self.clean_sum, self.clean_count, self.num_tokens = 0.0, 0.0, 0, 0
         self.level_sum, self.level_count = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS, dtype=np.int64)
 
-    def add(self, report: Any, stage: Stage) -> None:
+    def add(self, report: Any, num_tokens: int, stage: Stage) -> None:
         self.loss += float(report.loss.detach()) / stage.micro_batches
+        self.num_tokens += num_tokens
         self.clean_sum += report.clean_sum
         self.clean_count += report.clean_count
         self.level_sum += report.level_sum
@@ -379,10 +409,10 @@ class StepTotals:
             share=share,
             length=stage.length,
             loss=self.loss,
-            clean=self.clean_sum / max(1, self.clean_count),
+            clean=self.clean_sum / self.clean_count if self.clean_count else math.nan,
             by_level=tuple(mean_by_level(self.level_sum, self.level_count)),
             level_count=tuple(self.level_count.tolist()),
             grad_norm=norm,
             lr_factor=factor,
-            tokens_per_second=self.clean_count / seconds,
+            tokens_per_second=self.num_tokens / seconds,
         )

@@ -1,0 +1,397 @@
+"""A race of training objectives: one backbone, one corpus, the same minutes each; then one table and one picture.
+
+    python benchmarks/race.py --data CORPUS --out runs/race --minutes 20   train and measure; can be stopped and resumed
+    python benchmarks/race.py --report                                     benchmarks/results/race.json into docs/
+
+Every entry runs in a process of its own and leaves `result.json` in its folder; a finished entry is not run again.
+Measured on the frozen held-out sample: bits per byte, and how many tokens of a removed span of 32 are found in a given
+number of forwards, without (completion) and with (infill) the text behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.canvas import Canvas
+from daguerre.errors import DaguerreError, DataError, InputError, MissingExtra, unknown
+from daguerre.evals.bits import bits_per_byte, spread
+from daguerre.evals.documents import read_documents
+from daguerre.evals.frozen import Document, load_frozen
+from daguerre.evals.machine import machine_facts
+from daguerre.files import atomic_write
+from daguerre.generate import Draw, denoise
+from daguerre.model import Model, load
+from daguerre.models.loading import CONFIG, read_extra
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.noise.process import process_of
+from daguerre.sampling.ancestral import ancestral
+from daguerre.sampling.logits import Law
+from daguerre.sampling.policies import Confidence
+from daguerre.sampling.random import Counter
+from daguerre.sampling.rules import Never
+from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
+from daguerre.train.run import run_training
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES, RESULTS = ROOT / "recipes" / "race", ROOT / "benchmarks" / "results" / "race.json"
+TABLE, PICTURE = ROOT / "docs" / "objectives.md", ROOT / "docs" / "objectives.png"
+PREFIX, SPAN, SUFFIX = 127, 32, 64  # tokens; the span begins at position 128, where a block of 16 does
+STEPS = (1, 2, 4, 8, 16, 32)
+COMPLETION, INFILL = "completion", "infill"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recipe of recipes/race and what its model can do.
+
+    what       for the table
+    layouts    of `bits_per_byte`
+    tasks      COMPLETION, INFILL
+    after      the entry whose model it starts from
+    """
+
+    what: str
+    layouts: tuple[int | str, ...]
+    tasks: tuple[str, ...]
+    after: str | None = None
+
+
+BOTH = (COMPLETION, INFILL)
+ENTRIES = {
+    "ar": Entry("next token only", ("ar",), (COMPLETION,)),
+    "mixture": Entry("the default model's mixture: causal context", ("ar", 16, "full"), BOTH),
+    "mdlm": Entry("MDLM, LLaDA: masks, full context", ("full",), BOTH),
+    "bd3": Entry("BD3-LM: masks, blocks of 16", (16,), (COMPLETION,)),
+    "uniform": Entry("UDLM, Duo: random tokens", ("full",), BOTH),
+    "hybrid": Entry("GIDD: masks and random tokens", ("full",), BOTH),
+    "sedd": Entry("SEDD absorbing, in its equivalent x_0 form", ("full",), BOTH),
+    "conversion": Entry("DiffuGPT: from `ar` to full context", ("full",), BOTH, after="ar"),
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is measured: windows and draws of each for bits per byte, removed spans for accuracy."""
+
+    windows: int = 64
+    samples: int = 8
+    spans: int = 128
+
+
+# ---- one entry ----------------------------------------------------------------------------------------------------
+
+
+def run_entry(
+    name: str,
+    out: Path,
+    data: Path,
+    minutes: float,
+    limits: Limits,
+    documents: Sequence[Document],
+    overrides: Sequence[str] = (),
+) -> Path:
+    """Train an entry, or go on with it, and measure it; its result.json. An entry that has one is left as it is."""
+    folder = out / name
+    result = folder / "result.json"
+    if result.is_file():
+        return result
+    start = str(out / after / "model") if (after := ENTRIES[name].after) else None
+    resume = bool(list_checkpoints(folder / CHECKPOINTS))
+    model = run_training(
+        str(RECIPES / f"{name}.toml"),
+        overrides=overrides,
+        resume=resume,
+        start_from=start,
+        data=data,
+        max_minutes=minutes,
+        out=folder,
+        device="cpu",
+    )
+    if (trained := read_extra(model)["trained"])["minutes"] < minutes:
+        raise InputError(f"{name} was stopped before its {minutes:g} minutes: run the race again to go on")
+    values = {"name": name, "minutes": minutes, "trained": trained, **measure(name, load(model), limits, documents)}
+    with atomic_write(result) as file:
+        file.write((json.dumps(values, indent=2) + "\n").encode())
+    return result
+
+
+def measure(name: str, model: Model, limits: Limits, documents: Sequence[Document]) -> dict[str, Any]:
+    """Bits per byte and accuracy of an entry's model."""
+    entry = ENTRIES[name]
+    figures = bits_per_byte(
+        model.backbone,
+        model.tokenizer,
+        documents,
+        layouts=entry.layouts,
+        exact_windows=limits.windows,
+        bound_windows=limits.windows,
+        samples=limits.samples,
+    )
+    spans = removed_spans(documents, model.tokenizer, limits.spans)
+    return {
+        "parameters": model.backbone.num_parameters,
+        "bits": [asdict(figure) for figure in figures],
+        "accuracy": {task: [accuracy(model, spans, task, steps) for steps in STEPS] for task in entry.tasks},
+        "limits": asdict(limits),
+        "machine": machine_facts(model.backbone.embedding.weight.device),
+    }
+
+
+def removed_spans(documents: Sequence[Document], tokenizer: Tokenizer, num: int) -> list[np.ndarray]:
+    """Runs of PREFIX + SPAN + SUFFIX tokens, one from the middle of each of at most `num` documents, evenly spread."""
+    length, found = PREFIX + SPAN + SUFFIX, []
+    for document in documents:
+        ids = np.array(tokenizer.encode(document.text), dtype=np.int64)
+        if len(ids) >= length:
+            start = (len(ids) - length) // 2
+            found.append(ids[start : start + length])
+    if not found:
+        raise DataError(f"no document has {length} tokens: give longer ones")
+    return [found[i] for i in spread(len(found), num)]
+
+
+def accuracy(model: Model, spans: Sequence[np.ndarray], task: str, steps: int) -> dict[str, float] | None:
+    """Share of the tokens of removed spans that are found, its standard error over spans, and forwards a span.
+
+    None where the model cannot fill a span in so few forwards, or takes no more of them.
+    """
+    if model.config.context == "block" and steps < SPAN // (model.config.block_size or 1):
+        return None
+    if task == COMPLETION and is_autoregressive(model) and steps < SPAN:
+        return None
+    shares, forwards = [], 0
+    for ids in spans:
+        canvas = canvas_of(model, ids, task)
+        drawn, num = fill(model, canvas, steps)
+        shares.append(float((drawn == ids[PREFIX : PREFIX + SPAN]).mean()))
+        forwards += num
+    stderr = float(np.std(shares, ddof=1) / len(shares) ** 0.5) if len(shares) > 1 else 0.0
+    return {"steps": steps, "forwards": forwards / len(spans), "accuracy": float(np.mean(shares)), "stderr": stderr}
+
+
+def is_autoregressive(model: Model) -> bool:
+    """True for a model that was trained on next tokens alone: it has no null, and its masks were never in a text."""
+    return model.config.context == "causal" and model.config.null_id is None
+
+
+def canvas_of(model: Model, ids: np.ndarray, task: str) -> Canvas:
+    """The span open behind its prefix, and for INFILL before its suffix."""
+    before = [model.config.bos_id, *ids[:PREFIX].tolist()]
+    after = ids[PREFIX + SPAN :].tolist() if task == INFILL else []
+    return Canvas.lay_out([before, after], [SPAN], model.config.mask_id)
+
+
+def fill(model: Model, canvas: Canvas, steps: int) -> tuple[np.ndarray, int]:
+    """The most likely tokens (SPAN,) in `steps` forwards, the most confident first, and how many forwards it took."""
+    start, end = canvas.gaps[0]
+    if model.config.process != "absorbing":
+        rng = Counter(0)
+        events = ancestral(process_of(model.config), most_likely(model), canvas.at((start, end)), rng, steps)
+        return exhaust(events).tokens[start:end], steps
+    size = 1 if is_autoregressive(model) else model.config.block_size or SPAN
+    policy, draw = Confidence(max(1, steps * size // SPAN)), Draw(Law(), Counter(0))
+    specials = [i for i in (model.config.eos_id, model.config.null_id) if i is not None]
+    session = model.denoiser.session(canvas)
+    for first in range(start, end, size):
+        span = (first, first + size)
+        canvas = exhaust(denoise(session, policy, canvas.at(span), draw, [Never(tuple(specials))]))
+    return canvas.tokens[start:end], session.counts.forwards
+
+
+def most_likely(model: Model) -> Callable[[Tensor, float], Tensor]:
+    """All probability on the most likely token: a sampler of it draws where and when a token changes, not which."""
+
+    def probs(tokens_BL: Tensor, t: float) -> Tensor:
+        law = model.denoiser.probs(tokens_BL, t)
+        return torch.zeros_like(law).scatter_(-1, law.argmax(-1, keepdim=True), 1.0)
+
+    return probs
+
+
+def exhaust(steps: Generator[Any, None, Canvas]) -> Canvas:
+    """The canvas that a run of events ends with."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            canvas: Canvas = end.value
+            return canvas
+
+
+# ---- the race -----------------------------------------------------------------------------------------------------
+
+
+def start(name: str, arguments: Sequence[str]) -> int:
+    """Run an entry in a process of its own; its exit status."""
+    return subprocess.run([sys.executable, __file__, "--entry", name, *arguments], check=False).returncode
+
+
+def run_race(names: Sequence[str], arguments: Sequence[str], out: Path, results: Path) -> None:
+    """Every entry in a process of its own, in the order of ENTRIES; then one JSON of all that are finished."""
+    for name in ENTRIES:
+        if name not in names or (out / name / "result.json").is_file():
+            continue
+        print(f"--- {name}", flush=True)
+        if start(name, arguments):
+            raise InputError(f"{name} did not finish: mend what it says, and run the race again to go on")
+    finished = [out / name / "result.json" for name in ENTRIES if (out / name / "result.json").is_file()]
+    values = [json.loads(path.read_text(encoding="utf-8")) for path in finished]
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(results) as file:
+        file.write((json.dumps(values, indent=2) + "\n").encode())
+
+
+def write_report(results: Path, table: Path, picture: Path) -> None:
+    """The table and the picture from a race's JSON."""
+    if not results.is_file():
+        raise DataError(f"no race at {results}: run it first")
+    values = json.loads(results.read_text(encoding="utf-8"))
+    draw_picture(values, picture)
+    with atomic_write(table) as file:
+        file.write(markdown(values, picture.name).encode())
+
+
+def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
+    minutes = sorted({f"{value['minutes']:g}" for value in values})
+    head = ["entry", "tokens seen", "ar", "blocks of 16", "full canvas"]
+    head += [f"infill, {steps}" for steps in STEPS] + [f"completion, {steps}" for steps in STEPS]
+    rows = [_row(value) for value in values]
+    lines = [head, ["---"] * len(head), *rows]
+    limits = values[0]["limits"] if values else asdict(Limits())
+    return "\n".join(
+        [
+            "# Objectives, raced",
+            "",
+            f"Written by `python benchmarks/race.py --report`. {' and '.join(minutes)} minutes of training each on the "
+            "same corpus and machine, from `recipes/race/`; one backbone "
+            "(models that are told the noise level have a little more).",
+            "",
+            f"Bits per byte of the frozen held-out sample, on {limits['windows']} windows of 256 tokens: `ar` is "
+            f"exact, the others are upper bounds, from {limits['samples']} stratified draws of noise, with their "
+            "standard error. "
+            f"A bound of one family may be looser than another's. Then the share of the tokens of {limits['spans']} "
+            f"removed spans of {SPAN} that are found in a number of forwards, greedily, with the text on both sides "
+            "(infill) or only before it (completion).",
+            "",
+            *("| " + " | ".join(line) + " |" for line in lines),
+            "",
+            "`sedd` is the absorbing process's own bound as the loss, to which score entropy is equal once its scores "
+            "are written through predictions of the text, with SEDD's time input. `conversion` has the minutes of `ar` "
+            "behind it as well. Models of the uniform and hybrid processes are sampled by their posterior with all "
+            "probability on the most likely token; whatever they wrote may change until the last step.",
+            "",
+            f"![Accuracy against forwards, and bits per byte]({picture})",
+            "",
+        ]
+    )
+
+
+def _row(value: dict[str, Any]) -> list[str]:
+    bits = {figure["layout"]: figure for figure in value["bits"]}
+    cells = [f"`{value['name']}`: {ENTRIES[value['name']].what}", f"{value['trained']['tokens'] / 1e6:.2f}M"]
+    for layout in ("ar", "16", "full"):
+        figure = bits.get(layout)
+        cells.append("" if figure is None else _with_error(figure))
+    for task in (INFILL, COMPLETION):
+        points = value["accuracy"].get(task) or [None] * len(STEPS)
+        cells += ["" if point is None else f"{point['accuracy']:.3f}" for point in points]
+    return cells
+
+
+def _with_error(figure: dict[str, Any]) -> str:
+    return f"{figure['value']:.3f}" + (f" ± {figure['stderr']:.3f}" if not figure["exact"] else "")
+
+
+def draw_picture(values: Sequence[dict[str, Any]], path: Path) -> None:
+    """Accuracy against forwards for both tasks, and bits per byte. MissingExtra without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(15.0, 4.8), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    infill, completion, bits = figure.subplots(1, 3)
+    colors = {name: f"C{index}" for index, name in enumerate(ENTRIES)}
+    for panel, task in ((infill, INFILL), (completion, COMPLETION)):
+        for value in values:
+            points = [point for point in value["accuracy"].get(task) or () if point is not None]
+            if points:
+                xs, ys = ([point[key] for point in points] for key in ("forwards", "accuracy"))
+                panel.plot(xs, ys, "o-", markersize=4, color=colors[value["name"]], label=value["name"])
+        panel.set_title(f"{task.capitalize()}: share of {SPAN} tokens found")
+        panel.set_xlabel("forwards")
+        panel.set_xscale("log", base=2)
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.25)
+    infill.legend(fontsize=8)
+    best = [(value["name"], min(value["bits"], key=lambda figure: figure["value"])) for value in values]
+    places = np.arange(len(best))
+    bits.barh(places, [figure["value"] for _, figure in best], color=[colors[name] for name, _ in best])
+    bits.set_yticks(places, [f"{name} ({figure['layout']})" for name, figure in best])
+    bits.invert_yaxis()
+    bits.set_title("Bits per byte, the best of an entry's layouts")
+    bits.grid(alpha=0.25, axis="x")
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a corpus, as `daguerre data python` makes it")
+    parser.add_argument("--out", type=Path, default=Path("runs/race"), help="folder of the runs")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of training, for each entry")
+    parser.add_argument("--only", nargs="+", default=list(ENTRIES), help="entries; all by default")
+    parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for every recipe")
+    parser.add_argument("--heldout", type=Path, help="files to measure on; the frozen sample by default")
+    for name, value in asdict(Limits()).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the JSON of all entries")
+    parser.add_argument("--report", action="store_true", help="write the table and the picture from the JSON, no more")
+    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--entry", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    try:
+        _run(options, sys.argv[1:] if arguments is None else list(arguments))
+    except DaguerreError as error:
+        print(f"race: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(options: argparse.Namespace, given: list[str]) -> None:
+    if options.report:
+        write_report(options.results, options.table, options.table.with_suffix(".png"))
+        return
+    if options.data is None:
+        raise InputError("say what to train on: --data CORPUS")
+    for name in options.only:
+        if name not in ENTRIES:
+            raise unknown("entry", name, ENTRIES)
+        if (
+            (after := ENTRIES[name].after)
+            and after not in options.only
+            and not (options.out / after / "model" / CONFIG).is_file()
+        ):
+            raise InputError(f"{name} starts from {after}: run that too")
+    if options.entry is None:
+        run_race(options.only, given, options.out, options.results)
+        return
+    limits = Limits(options.windows, options.samples, options.spans)
+    documents = load_frozen() if options.heldout is None else read_documents(options.heldout)[0]
+    run_entry(options.entry, options.out, options.data, options.minutes, limits, documents, options.overrides)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""Write the tables of README.md and MODEL_CARD.md anew: `python docs/write_figures.py`.
+
+A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of TABLES. It has the rows that
+`benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
+them must be of the model as shipped: DataError for a report of other weights, and for a task that was measured twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from daguerre.errors import DataError
+from daguerre.evals.report import layout_name, table
+from daguerre.files import atomic_write
+from daguerre.models.loading import CONFIG, model_folder
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = ("README.md", "MODEL_CARD.md")
+RESULTS = ROOT / "benchmarks" / "results"
+FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
+BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+Row = tuple[str, str, str, str]
+"""What was measured, the figure, the bar, and whether it is met; the last two are empty where there is no bar."""
+
+
+def main() -> None:
+    tasks = read_tasks(sorted(RESULTS.glob("default-*.json")))
+    for name in DOCUMENTS:
+        text = rewritten((ROOT / name).read_text(encoding="utf-8"), tasks)
+        with atomic_write(ROOT / name) as file:
+            file.write(text.encode())
+
+
+def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
+    """{task: what its report says of it}; under "reports", the reports by file name."""
+    shipped = json.loads((model_folder("default") / CONFIG).read_text(encoding="utf-8"))["weights_sha256"]
+    out: dict[str, Any] = {"reports": {}}
+    for path in paths:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        if report["model"]["weights_sha256"] != shipped:
+            raise DataError(f"{path.name} is of other weights than the default model's: measure it anew, or remove it")
+        for task in report.keys() - set(FACTS):
+            if task in out:
+                raise DataError(f"{path.name} has {task!r}, which another report has too: keep one of them")
+            out[task] = report[task]
+        out["reports"][path.name] = report
+    return out
+
+
+def rewritten(text: str, tasks: dict[str, Any]) -> str:
+    """A document with its tables written anew. DataError for a table that is not in TABLES."""
+
+    def write(match: re.Match[str]) -> str:
+        if match[2] not in TABLES:
+            raise DataError(f"no table is called {match[2]!r}: choose one of {', '.join(TABLES)}")
+        return f"{match[1]}{TABLES[match[2]](tasks)}\n{match[3]}"
+
+    return BLOCK.sub(write, text)
+
+
+def bars(tasks: dict[str, Any]) -> str:
+    """What was aimed at: bits per byte, drafts, completion, infilling, correction."""
+    rows = [row for name, make in BARS.items() if name in tasks for row in make(tasks[name])]
+    return table(["", "measured", "aimed at", ""], rows)
+
+
+def bits_bars(figures: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    names = {"ar": "autoregressive, exact", "16": "NELBO, blocks of 16", "full": "NELBO, full canvas"}
+    for figure in figures:
+        if figure["layout"] in names:
+            bar = 1.15 if figure["layout"] == "ar" else 1.75
+            name = f"{names[figure['layout']]}, bits per byte"
+            yield name, _bits_value(figure), f"{bar} or less", verdict(figure["value"] <= bar)
+
+
+def draft_bars(task: dict[str, Any]) -> Iterator[Row]:
+    for position, bar in ((2, 0.55), (4, 0.30), (8, 0.18)):
+        share, error = task["match_by_position"][position - 1], task["match_stderr"][position - 1]
+        name = f"one-shot draft equal to its own greedy text, position {position}"
+        yield name, f"{share:.2f} ± {error:.2f}", f"{bar:.2f}", verdict(share >= bar)
+    accepted = task["accepted_a_cycle"]
+    figure = f"{accepted:.2f} ± {task['accepted_stderr']:.2f}"
+    yield "tokens accepted a cycle of self-speculation, simulated", figure, "2.8", verdict(accepted >= 2.8)
+
+
+def completion_bars(task: dict[str, Any]) -> Iterator[Row]:
+    name = f"next-line completion: tokens a forward at most {100 * task['margin']:g} point below `ar`'s accuracy (95%)"
+    best = [row for row in task["rows"] if row["label"] == task["best_within_margin"]]
+    speed = best[0]["tokens_per_forward"] if best else 0.0
+    yield name, f"{speed:.2f} ({best[0]['label']})" if best else "no setting", "1.5", verdict(speed >= 1.5)
+
+
+def infill_bars(task: dict[str, Any]) -> Iterator[Row]:
+    of = {(outcome["method"], outcome["length"]): outcome for outcome in task["outcomes"]}
+    own, known = of["infill", "unknown"], of["infill", "known"]
+    yield "a missing line, unknown length, exact", _share(own, "exact"), "5%", verdict(own["exact"] >= 0.05)
+    yield "the same, its length known", _share(known, "exact"), "", ""
+    others = [outcome for (method, length), outcome in of.items() if method != "infill" and length == "unknown"]
+    above = all(own["exact"] > other["exact"] for other in others)
+    rivals = ", ".join(f"`{other['method']}` {100 * other['exact']:.1f}%" for other in others)
+    share = own["exact"] / known["exact"] if known["exact"] else 0.0
+    yield (
+        "unknown length, as a share of known length; and above what does not see the suffix",
+        f"{share:.0%}; {rivals}",
+        "80%, above all",
+        verdict(share >= 0.8 and above),
+    )
+
+
+def correction_bars(task: dict[str, Any]) -> Iterator[Row]:
+    name = "5% of a line's tokens wrong: fixed, with at most 2% of the others broken"
+    place = task["best"]["random 0.05"]
+    if place is None:
+        yield name, "no threshold breaks so few", "50%", verdict(False)
+        return
+    best = task["rows"][place]
+    figure = f"{best['fixed']:.0%} fixed, {best['broken']:.1%} broken (threshold {best['threshold']:g})"
+    yield name, figure, "50%", verdict(best["fixed"] >= 0.5 and best["broken"] <= 0.02)
+
+
+BARS: dict[str, Callable[[Any], Iterator[Row]]] = {
+    "bits": bits_bars,
+    "draft": draft_bars,
+    "completion": completion_bars,
+    "infill": infill_bars,
+    "correction": correction_bars,
+}
+
+
+def bits(tasks: dict[str, Any]) -> str:
+    """Bits per byte of every layout, in all and by place in the context."""
+    if "bits" not in tasks:
+        return ""
+    eighths = [f"{i}/8" for i in range(1, len(tasks["bits"][0]["by_position"]) + 1)]
+    rows = [
+        [
+            layout_name(f["layout"]) + ("" if f["exact"] else ", bound"),
+            _bits_value(f),
+            *map(_bits_place, f["by_position"]),
+        ]
+        for f in tasks["bits"]
+    ]
+    return table(["bits per byte, in all and by eighths of the context", "in all", *eighths], rows)
+
+
+def infill(tasks: dict[str, Any]) -> str:
+    """Line infilling by every method."""
+    if "infill" not in tasks:
+        return ""
+    rows = [
+        [
+            f"{o['method']}, {o['length']} length",
+            _share(o, "exact"),
+            _share(o, "parses"),
+            f"{o['similarity']:.2f}",
+        ]
+        for o in tasks["infill"]["outcomes"]
+    ]
+    return table(["missing lines", "exact", "file parses", "similarity"], rows)
+
+
+def draft(tasks: dict[str, Any]) -> str:
+    """Draft match at all positions."""
+    if "draft" not in tasks:
+        return ""
+    task = tasks["draft"]
+    header = ["position in the draft", *(str(i) for i in range(1, len(task["match_by_position"]) + 1))]
+    rows = [["equal", *(f"{share:.2f}" for share in task["match_by_position"])]]
+    rows.append(["standard error", *(f"{error:.2f}" for error in task["match_stderr"])])
+    return table(header, rows)
+
+
+def measured(tasks: dict[str, Any]) -> str:
+    """What was measured with what."""
+    files_of: dict[str, list[str]] = {}
+    for name, report in tasks["reports"].items():
+        machine, data = report["machine"], report["data"]
+        threads = "one thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+        conditions = (
+            f"{data['name']} ({data['documents']} files of {data['packages']} packages that no training file comes "
+            f"from, {data['bytes'] / 1e6:.1f} MB), {threads} of {machine['cores']} {machine['processor']} cores, "
+            f"{report['model']['dtype']}"
+        )
+        ran = ", ".join(sorted(report.keys() - set(FACTS)))
+        files_of.setdefault(conditions, []).append(f"{ran} ([{name}](benchmarks/results/{name}))")
+    return "\n".join(f"* {', '.join(files)}: {conditions}" for conditions, files in files_of.items())
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "bars": bars,
+    "bits": bits,
+    "infill": infill,
+    "draft": draft,
+    "measured": measured,
+}
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _bits_value(figure: dict[str, Any]) -> str:
+    return f"{figure['value']:.3f}" + (f" ± {figure['stderr']:.3f}" if figure["stderr"] else "")
+
+
+def _bits_place(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _share(outcome: dict[str, Any], name: str) -> str:
+    low, high = outcome[f"{name}_interval"]
+    return f"{100 * outcome[name]:.1f}% of {outcome['num']} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""One-shot drafts against the model's own greedy text: what self-speculation could accept.
+
+A prompt is `<bos>` and the tokens of a document around its middle. The model drafts the next tokens in one forward, all
+of them masked, and writes the same number greedily, one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from daguerre.errors import DataError
+from daguerre.evals.bits import evenly
+from daguerre.evals.frozen import Document
+from daguerre.evals.statistics import ratio_stderr
+from daguerre.models.backbone import Backbone
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.monitor import accepted_a_cycle, draft_equals
+
+PROMPT_TOKENS, DRAFT_TOKENS = 128, 16
+AT_ONCE = 64
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Tokens, `<bos>` first, and the number of the document they are from."""
+
+    document: int
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Shares of `prompts`; a standard error takes those of one document together, and is None where there is but one.
+
+    match_by_position     position i of the draft is that of the greedy text
+    accepted_by_position  positions 1 .. i all are
+    accepted_a_cycle      tokens: the longest start that is accepted and a bonus token, no more than were drafted
+    """
+
+    prompts: int
+    documents: int
+    match_by_position: tuple[float, ...]
+    match_stderr: tuple[float | None, ...]
+    accepted_by_position: tuple[float, ...]
+    accepted_a_cycle: float
+    accepted_stderr: float | None
+
+
+def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int) -> list[Prompt]:
+    """At most `limit` prompts, as evenly over the documents as they allow: the middle of each, then more around it.
+
+    DataError when no document is long enough.
+    """
+    parts = [_parts(tokenizer.encode(document.text)) for document in documents]
+    out: list[Prompt] = []
+    for rank in range(max(map(len, parts), default=0)):
+        found = [Prompt(n, (tokenizer.bos_id, *own[rank])) for n, own in enumerate(parts) if rank < len(own)]
+        out += [found[i] for i in evenly(len(found), min(len(found), limit - len(out)))]
+    if not out:
+        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave 'draft' out")
+    return out
+
+
+def _parts(ids: list[int]) -> list[list[int]]:
+    """Parts of a document that do not overlap, the one behind its middle first, then the nearest to that."""
+    size, middle = PROMPT_TOKENS - 1, len(ids) // 2
+    if middle + size > len(ids):
+        return []
+    starts = range(middle % size, len(ids) - size + 1, size)
+    return [ids[start : start + size] for start in sorted(starts, key=lambda start: abs(start - middle))]
+
+
+def measure_drafts(backbone: Backbone, prompts: Sequence[Prompt], progress: Progress | None = None) -> Drafts:
+    """Draft DRAFT_TOKENS after each prompt; `progress` is called as progress("", prompts done, to do)."""
+    tell = progress or (lambda what, done, total: None)
+    parts = []
+    for start in range(0, len(prompts), AT_ONCE):
+        tell("", start, len(prompts))
+        rows = torch.tensor([prompt.tokens for prompt in prompts[start : start + AT_ONCE]])
+        parts.append(draft_equals(backbone, rows.to(backbone.embedding.weight.device), DRAFT_TOKENS))
+    tell("", len(prompts), len(prompts))
+    equal = np.concatenate(parts)
+    document = np.array([prompt.document for prompt in prompts])
+    accepted = accepted_a_cycle(equal)
+    return Drafts(
+        prompts=len(prompts),
+        documents=len(set(document.tolist())),
+        match_by_position=tuple(equal.mean(0).tolist()),
+        match_stderr=tuple(_stderr(column, document) for column in equal.T),
+        accepted_by_position=tuple(np.cumprod(equal, axis=1).mean(0).tolist()),
+        accepted_a_cycle=float(accepted.mean()),
+        accepted_stderr=_stderr(accepted, document),
+    )
+
+
+def _stderr(values: np.ndarray, document: np.ndarray) -> float | None:
+    error = ratio_stderr(values.astype(np.float64), np.ones(len(values)), document)
+    return None if np.isnan(error) else error

@@ -1,0 +1,221 @@
+"""The tasks of EleutherAI's lm-evaluation-harness on a model of ours: extra `eval`.
+
+    python -m daguerre.evals.lm_eval run --model daguerre --model_args model=default --tasks lambada_openai
+
+This is the harness's own command with one more model in its table. Model arguments are `Options` and the fields of
+`Decode`: `model_args model=FOLDER,mode=block,block_size=8,threshold=0.9`.
+
+A likelihood is exact for a model with causal context and a shift (kind "ar"). Other models have a bound, and the same
+number of draws for every answer: `Options.kind`. What was used is logged, and stands in the results' `config`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
+from daguerre.likelihood import SpanLayout, check_layout, default_layout, score_tokens
+from daguerre.model import Model, load
+from daguerre.models.layout import Layout
+from daguerre.sampling.decode import Decode
+
+NAME = "daguerre"
+MAX_GEN_TOKENS = 256
+HARNESS_DEVICE = "cuda:0"
+"""What the harness asks of every model unless told."""
+log = logging.getLogger("lm_eval.daguerre")  # below the harness's own, so that it is shown as that one is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is scored, and how; see `daguerre.likelihood.score_tokens`.
+
+    model, device, dtype  as in `daguerre.load`; a model that is loaded already has the last two
+    kind, layout          None: "ar" where that is exact, else "elbo"; and the model's own layout
+    samples               draws of masks of a bound
+    seed                  of masks, the same ones for equally long texts, and of what is generated
+    """
+
+    model: Model | str = "default"
+    device: str = "cpu"
+    dtype: str = "float32"
+    kind: str | None = None
+    layout: SpanLayout | None = None
+    samples: int = 32
+    seed: int = 0
+
+
+class Answers:
+    """The harness's three questions, in terms of texts. Longer texts lose their beginning, and that is logged."""
+
+    def __init__(self, options: Options, decode: Decode) -> None:
+        own = options.model
+        self.model = own if isinstance(own, Model) else load(own, options.device, options.dtype)
+        self.options, self.decode = options, decode
+        config = self.model.config
+        decode.check_model(config)
+        self.exact_at_once = config.context == "causal" and config.shift
+        self.kind = options.kind or ("ar" if self.exact_at_once else "elbo")
+        check_layout(config, self.kind, options.layout)
+        log.info("likelihoods are %s", self.likelihood)
+
+    @cached_property
+    def likelihood(self) -> str:
+        """What the likelihoods are, in words."""
+        layout = self.options.layout or default_layout(self.model.config)
+        spans = layout if layout == "full" else f"spans of {layout}"
+        return {
+            "ar": "exact",
+            "chain": f"exact left to right within the layout ({spans})",
+            "elbo": f"lower bounds (layout: {spans}; {self.options.samples} draws of masks)",
+        }[self.kind]
+
+    @property
+    def room(self) -> int:
+        """Tokens that a text may have beside `<bos>`."""
+        return self.model.config.max_positions - 1
+
+    def continuation(self, context: str, text: str) -> tuple[float, bool]:
+        """(log-likelihood in nats of `text` after `context`, whether the model's default decoding writes it).
+
+        The two are encoded together and parted where their tokens first differ from those of the context alone: a token
+        that the border would have cut is scored whole.
+        """
+        before, whole = (self.model.tokenizer.encode(each) for each in (context, context + text))
+        common = next((i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), len(before))
+        return self._scored(whole, common)
+
+    def whole(self, text: str) -> float:
+        """Log-likelihood in nats of a text, in windows that overlap only in what the last of them is given."""
+        ids = self.model.tokenizer.encode(text)
+        return sum(self._value(part, given) for part, given in windows(ids, self.room))
+
+    def generate(self, context: str, arguments: dict[str, Any]) -> str:
+        """A continuation. Arguments of a task: `until`, `max_gen_toks`, `do_sample`, and fields of `Decode`."""
+        given = dict(arguments)
+        stop = given.pop("until", None) or ()
+        num = given.pop("max_gen_toks", min(MAX_GEN_TOKENS, self.room // 2))
+        sample = given.pop("do_sample", None)
+        if sample is not None:
+            given["temperature"] = given.get("temperature", 1.0) if sample else 0.0
+        options = {"stop": stop} | {name: value for name, value in given.items() if value is not None}
+        ids = self._last(self.model.tokenizer.encode(context), self.room - num)
+        return self.model.generate(ids, num, self.decode, **options).text
+
+    def _scored(self, ids: list[int], given: int) -> tuple[float, bool]:
+        num = len(ids) - given
+        if num == 0:
+            return 0.0, True
+        if num > self.room:
+            raise InputError(f"an answer of {num} tokens does not fit the model's {self.room}: leave the task out")
+        kept = self._last(ids, self.room)
+        if self.kind == "ar" and self.exact_at_once:
+            return self._at_once(kept, len(kept) - num)
+        written = self.model.generate(kept[:-num], num, heal=False, min_tokens=num)
+        return self._value(kept, len(kept) - num), [token.id for token in written.tokens] == kept[-num:]
+
+    @torch.inference_mode()
+    def _at_once(self, ids: list[int], given: int) -> tuple[float, bool]:
+        """Both answers from one autoregressive forward. Greedy decoding never writes <null> in a completion."""
+        backbone, config = self.model.backbone, self.model.config
+        tokens = torch.tensor([[config.bos_id, *ids]], device=backbone.embedding.weight.device)
+        hidden = backbone(tokens[:, :-1], Layout.causal(len(ids), device=tokens.device))
+        logits, target = backbone.logits(hidden[0, given:]), tokens[0, given + 1 :]
+        value = logits.log_softmax(-1).gather(1, target[:, None]).sum()
+        if config.null_id is not None:
+            logits[:, config.null_id] = float("-inf")
+        return float(value), bool((logits.argmax(-1) == target).all())
+
+    def _value(self, ids: Sequence[int], given: int) -> float:
+        asked = {"kind": self.kind, "layout": self.options.layout, "samples": self.options.samples}
+        tokens = [self.model.config.bos_id, *ids]
+        return -score_tokens(self.model.backbone, tokens, given=given + 1, seed=self.options.seed, **asked).value  # type: ignore[arg-type]
+
+    def _last(self, ids: list[int], num: int) -> list[int]:
+        if num < 1:
+            raise InputError(f"max_gen_toks leaves no room for a prompt: the model has {self.room} positions")
+        if len(ids) > num:
+            log.warning("a text of %d tokens loses its first %d", len(ids), len(ids) - num)
+        return ids[-num:]
+
+
+def windows(ids: list[int], room: int) -> Iterator[tuple[list[int], int]]:
+    """Parts of at most `room` tokens and how many at the beginning of each are given; every token is scored once."""
+    for start in range(0, len(ids), room):
+        end = min(start + room, len(ids))
+        first = max(0, end - room)
+        yield ids[first:end], start - first
+
+
+def adapter() -> type:
+    """A subclass of the harness's `LM`, made anew. MissingExtra without lm-eval."""
+    try:
+        from lm_eval.api.model import LM
+    except ImportError:
+        raise MissingExtra("lm-eval", "eval") from None
+
+    class DaguerreLM(LM):  # type: ignore[misc]
+        """Answers one request after the other; the same requests have the same answers in any order."""
+
+        def __init__(self, batch_size: Any = None, max_batch_size: Any = None, **arguments: Any) -> None:
+            super().__init__()
+            if str(batch_size or 1) != "1" or max_batch_size:
+                raise UnsupportedError("requests are answered one at a time: leave out the batch sizes")
+            names = {field.name for field in fields(Options)}
+            own = {name: value for name, value in arguments.items() if name in names}
+            if own.get("device") == HARNESS_DEVICE and not torch.cuda.is_available():
+                own["device"] = "cpu"
+                log.info("no CUDA device here, on the CPU")
+            rest = {name: value for name, value in arguments.items() if name not in names}
+            options = Options(**own)
+            self.answers = Answers(options, Decode(seed=options.seed, **rest))
+
+        def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+            return [self._kept("loglikelihood", r, self.answers.continuation(*r.args)) for r in requests]
+
+        def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+            return [self._kept("loglikelihood_rolling", r, self.answers.whole(*r.args)) for r in requests]
+
+        def generate_until(self, requests: Sequence[Any]) -> list[str]:
+            return [self._kept("generate_until", r, self.answers.generate(*r.args)) for r in requests]
+
+        def get_model_info(self) -> dict[str, Any]:
+            model = self.answers.model
+            return {"model_num_parameters": model.backbone.num_parameters, "likelihood": self.answers.likelihood}
+
+        def _kept(self, question: str, request: Any, answer: Any) -> Any:
+            self.cache_hook.add_partial(question, request.args, answer)
+            return answer
+
+    return DaguerreLM
+
+
+def register() -> None:
+    """Enter the adapter into the harness's table of models, as "daguerre"."""
+    made = adapter()
+    from lm_eval.api.registry import register_model
+
+    register_model(NAME)(made)
+
+
+def main() -> None:
+    """The harness's own command; a mistake of ours is one line on standard error and exit status 2."""
+    try:
+        register()
+        from lm_eval.__main__ import cli_evaluate
+
+        cli_evaluate()
+    except DaguerreError as error:
+        sys.stderr.write(f"daguerre: {' '.join(str(error).split())}\n")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

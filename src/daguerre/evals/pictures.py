@@ -1,0 +1,202 @@
+"""Pictures of a report of `harness.evaluate`: one PNG for each task that has one, as wide as a README shows.
+
+Colors are those of Okabe and Ito, which the color-blind tell apart; lines differ in their markers too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from daguerre.errors import MissingExtra
+from daguerre.evals.bits import NUM_BUCKETS
+from daguerre.evals.report import layout_name
+from daguerre.files import atomic_write
+
+BLACK, BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
+    "#000000", "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9",
+)  # fmt: skip
+COLORS, MARKERS = (BLACK, BLUE, GREEN, ORANGE, RED, SKY, PURPLE), "osD^vPX"
+GRAY = "#5c6670"
+ALONE = {"ar": "*", "truth": "D"}
+"""Markers of texts that no number of steps was set for."""
+SIZE, DPI = (8.2, 4.4), 110
+
+
+def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[Path]:
+    """Draw what `report` has beside its JSON file at `path`, and return the pictures' paths: NAME-bits.png, and so on.
+
+    A file named for the task, such as NAME-bits.json, has its picture under its own name. MissingExtra without
+    matplotlib.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    out = []
+    for name, draw in PICTURES.items():
+        if name not in report:
+            continue
+        figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure, report)
+        if not figure.axes:
+            continue
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+        stem = Path(path).stem.removesuffix(f"-{name}")
+        out.append(Path(path).with_name(f"{stem}-{name}.png"))
+        with atomic_write(out[-1]) as file:
+            file.write(buffer.getvalue())
+    return out
+
+
+def _bits(figure: Any, report: dict[str, Any]) -> None:
+    """Bits per byte by place in the context, a line for each layout; chains are dashed."""
+    panel = _panel(
+        figure.subplots(), "Bits per byte by place in the context", "position in the context, tokens", "bits per byte"
+    )
+    context = report["model"]["max_positions"] - 1
+    for layout, color, marker in zip(report["bits"], COLORS, MARKERS, strict=False):
+        points = [
+            ((i + 0.5) * context / NUM_BUCKETS, value)
+            for i, value in enumerate(layout["by_position"])
+            if value is not None
+        ]
+        style = "-" if layout["layout"] == "ar" else ":" if layout["exact"] else "--"
+        kind = "" if layout["exact"] else ", bound"
+        name = f"{layout_name(layout['layout'])}{kind}: {layout['value']:.3f}"
+        panel.plot(*zip(*points, strict=True), style, marker=marker, markersize=5, color=color, label=name)
+    panel.set_xlim(0, context)
+    _legend(panel, "in all")
+
+
+def _draft(figure: Any, report: dict[str, Any]) -> None:
+    """Draft match by position, with standard errors, and the share of drafts that match up to it."""
+    task = report["draft"]
+    error = "" if task["accepted_stderr"] is None else f" ± {task['accepted_stderr']:.2f}"
+    title = f"One-shot drafts: {task['accepted_a_cycle']:.2f}{error} tokens accepted a cycle, bonus token included"
+    panel = _panel(figure.subplots(), title, "position in the draft", f"share of {task['prompts']} prompts")
+    position = range(1, len(task["match_by_position"]) + 1)
+    errors = [value or 0.0 for value in task["match_stderr"]]
+    panel.errorbar(
+        position,
+        task["match_by_position"],
+        errors,
+        fmt="o-",
+        color=BLUE,
+        markersize=5,
+        capsize=2,
+        label="this position is equal",
+    )
+    panel.plot(position, task["accepted_by_position"], "s--", color=RED, markersize=4, label="all up to here are equal")
+    panel.set_xticks(position)
+    panel.set_ylim(0, 1)
+    panel.legend(frameon=False, title="to the model's own greedy text (bars: standard error)", alignment="left")
+
+
+def _completion(figure: Any, report: dict[str, Any]) -> None:
+    """Tokens a forward against accuracy lost: a color for each block size, a marker for each threshold."""
+    (ar,) = (row for row in report["completion"]["rows"] if row["mode"] == "ar")
+    rows = [row for row in report["completion"]["rows"] if row is not ar]
+    title = "Next-line completion: tokens a forward, and exact lines lost for them (bars: 95%)"
+    panel = _panel(figure.subplots(), title, "tokens a forward", "exact lines, difference to ar in percentage points")
+    panel.axhline(0, color=GRAY, linewidth=0.8)
+    panel.plot(
+        [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: {ar['accuracy']:.1%} exact"
+    )
+    levels = sorted({row["threshold"] for row in rows if row["threshold"] is not None})
+    marker_of: dict[float | None, str] = dict(zip(levels, MARKERS, strict=False)) | {None: "x"}
+    for size, color in zip(sorted({row["block_size"] for row in rows}), COLORS[1:], strict=False):
+        own = sorted((row for row in rows if row["block_size"] == size), key=lambda row: row["tokens_per_forward"])
+        sure = [row for row in own if row["threshold"] is not None]
+        panel.plot(*_differences(sure)[:2], "-", color=color, linewidth=1, label=f"blocks of {size}")
+        panel.errorbar(*_differences(own), fmt="none", ecolor=color, elinewidth=0.7, capsize=2)
+        for row in own:
+            panel.plot(*_differences([row])[:2], marker_of[row["threshold"]], color=color, markersize=6)
+    for level, marker in marker_of.items():
+        name = "fixed number of steps" if level is None else f"threshold {level:g}"
+        panel.plot([], [], marker, color=GRAY, label=name)
+    _legend(panel, None)
+
+
+def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float], list[list[float]]]:
+    """Tokens a forward, difference to `ar` in percentage points, and how far its interval goes below and above."""
+    ys = [100 * row["difference"] for row in rows]
+    ends = [[abs(100 * row["difference_interval"][i] - y) for row, y in zip(rows, ys, strict=True)] for i in (0, 1)]
+    return [row["tokens_per_forward"] for row in rows], ys, ends
+
+
+def _steps(figure: Any, report: dict[str, Any]) -> None:
+    """What few forwards cost: tokens of a held-out span, and the likelihood and variety of free text."""
+    spans = report["steps"]["spans"]
+    texts = [text for text in report["steps"]["texts"] if text["nats"] is not None]
+    draws = [(_span_steps, spans)] * bool(spans) + [(_text_steps, texts)] * bool(texts)
+    if draws:
+        for panel, (draw, rows) in zip(figure.subplots(1, len(draws), squeeze=False)[0], draws, strict=True):
+            draw(panel, rows)
+
+
+def _span_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
+    title = f"Held-out spans of {rows[0]['length']} tokens"
+    _panel(panel, title, "forwards", f"percent, of {rows[0]['num']} spans or their tokens")
+    xs = [row["forwards"] for row in rows]
+    for name, what, color, marker in (("token", "tokens right", BLUE, "o"), ("exact", "spans exact", RED, "s")):
+        share = [100 * row["token_accuracy" if name == "token" else name] for row in rows]
+        ends = [row[f"{name}_interval"] or (y / 100, y / 100) for row, y in zip(rows, share, strict=True)]
+        errors = [[abs(100 * end[i] - y) for end, y in zip(ends, share, strict=True)] for i in (0, 1)]
+        panel.errorbar(xs, share, errors, fmt=f"{marker}-", color=color, markersize=5, capsize=2, label=what)
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(xs, [f"{x:g}" for x in xs])
+    panel.set_ylim(bottom=0)
+    panel.legend(frameon=False, title="bars: 95%", alignment="left", loc="best", fontsize=9)
+
+
+def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
+    """The plane of likelihood and entropy: a curve over steps for each length and temperature, its ends numbered."""
+    _panel(panel, "Texts written freely", "unigram entropy, nats", "nats a token, by its own ar law")
+    color_of = dict(zip(sorted({row["length"] for row in rows}, reverse=True), (BLUE, RED), strict=False))
+    for way in dict.fromkeys((row["layout"], row["length"], row["temperature"]) for row in rows):
+        own = [row for row in rows if (row["layout"], row["length"], row["temperature"]) == way]
+        color, fill = color_of[way[1]], "white" if way[2] else color_of[way[1]]
+        points = [row["entropy"] for row in own], [row["nats"] for row in own]
+        if way[0] in ALONE:
+            panel.plot(*points, ALONE[way[0]], color=color, markersize=10, markerfacecolor=fill, zorder=3)
+            continue
+        panel.plot(*points, "o-", color=color, markersize=4, markerfacecolor=fill)
+        for row in (own[0], own[-1]):
+            place = (row["entropy"], row["nats"])
+            panel.annotate(f"{row['steps']}", place, (5, 4), textcoords="offset points", fontsize=8, color=color)
+    for length, color in color_of.items():
+        layout = next(row["layout"] for row in rows if row["length"] == length)
+        panel.plot([], [], "o-", color=color, markersize=4, label=f"{layout} of {length} tokens, by steps")
+    for name, marker in ALONE.items():
+        panel.plot([], [], marker, color=GRAY, label=name)
+    panel.plot([], [], "o", color=GRAY, markerfacecolor="white", label="hollow: temperature 1")
+    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=8.5, ncols=2)
+
+
+def _panel(panel: Any, title: str, across: str, up: str) -> Any:
+    panel.set_title(title, loc="left", fontsize=12)
+    panel.set_xlabel(across)
+    panel.set_ylabel(up)
+    panel.grid(alpha=0.25)
+    panel.spines[["top", "right"]].set_visible(False)
+    return panel
+
+
+def _legend(panel: Any, title: str | None) -> None:
+    """Beside the panel, so that it covers nothing."""
+    panel.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, alignment="left")
+
+
+PICTURES: dict[str, Callable[[Any, dict[str, Any]], None]] = {
+    "bits": _bits,
+    "draft": _draft,
+    "completion": _completion,
+    "steps": _steps,
+}

@@ -1,0 +1,82 @@
+"""The absorbing process: tokens turn into the mask (D3PM absorbing; MDLM, arXiv 2406.07524, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.noise.schedule import Linear, Schedule, check_inside, check_step
+
+
+@dataclass(frozen=True)
+class Absorbing:
+    """Every token turns into the mask on its own, and stays one (D3PM absorbing; MDLM, section 3).
+
+    A clean text holds no mask. A denoiser need not be told the time: its best answer does not depend on it (RADD).
+    """
+
+    mask_id: int
+    schedule: Schedule = Linear()
+    needs_time: ClassVar[bool] = False
+
+    def prior(self, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+        """x_1: all masks; nothing is drawn."""
+        return torch.full(shape, self.mask_id)
+
+    def prior_from(self, u: Tensor) -> Tensor:
+        """x_1 of the shape of `u`, whose values do not matter."""
+        return torch.full_like(u, self.mask_id, dtype=torch.int64)
+
+    def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
+        """A draw from q(x_t given x_0): each token is masked with probability 1 - alpha(t)."""
+        keep = self.schedule.alpha(t_B)[:, None]
+        uniform = torch.rand(x0_BL.shape, generator=generator, dtype=torch.float64, device=x0_BL.device)
+        return torch.where(uniform < keep, x0_BL, self.mask_id)
+
+    def marginal(self, probs_BLV: Tensor, t_B: Tensor) -> Tensor:
+        """q(x_t given x_0 ~ probs), float64 (B, L, V): alpha probs, and 1 - alpha on the mask."""
+        alpha = self.schedule.alpha(t_B.double())[:, None, None]
+        out = alpha * probs_BLV.double()
+        out[..., self.mask_id] += 1 - alpha[..., 0]
+        return out
+
+    def jump_rate(self, xt_BL: Tensor, t_B: Tensor) -> Tensor:
+        """Rate at which any other token turns into x_t, float64 (B, L): -alpha'/alpha for the mask, else 0."""
+        t = t_B.double()
+        rate = -self.schedule.alpha_prime(t) / self.schedule.alpha(t)
+        return torch.where(xt_BL == self.mask_id, rate[:, None], 0.0)
+
+    def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
+        """q(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
+
+        Tokens stay what they are, a mask stays one with probability (1-alpha_s)/(1-alpha_t) (MDLM, eq. 7).
+        """
+        check_step(t, s)
+        times = torch.tensor([s, t], dtype=torch.float64)
+        alpha_s, alpha_t = self.schedule.alpha(times).tolist()
+        stay = (1 - alpha_s) / (1 - alpha_t)
+        masked = probs_BLV * (1 - stay)
+        masked[..., self.mask_id] = stay
+        fixed = torch.zeros_like(probs_BLV).scatter_(-1, xt_BL[..., None], 1.0)
+        return torch.where((xt_BL == self.mask_id)[..., None], masked, fixed)
+
+    def loss_weight(self, t: Tensor) -> Tensor:
+        """What a masked token's cross-entropy weighs in the NELBO; 1/t on the linear schedule."""
+        return self.schedule.weight(t)
+
+    def cross_entropy(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
+        """-log p(x_0 given x_t), float64 (B, L): cross-entropy at masks, 0 elsewhere. The mask's logit is left out."""
+        without = logits_BLV.double().index_fill(-1, torch.tensor(self.mask_id, device=logits_BLV.device), -torch.inf)
+        masked = xt_BL == self.mask_id
+        out = torch.zeros_like(without[..., 0])
+        out[masked] = F.cross_entropy(without[masked], x0_BL[masked], reduction="none")
+        return out
+
+    def nelbo(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
+        """Integrand of the NELBO over t, nats a token, float64 (B, L): weight(t) CE at masks (MDLM, eq. 10)."""
+        check_inside(t_B)
+        return self.loss_weight(t_B.double())[:, None] * self.cross_entropy(logits_BLV, x0_BL, xt_BL, t_B)

@@ -1,0 +1,160 @@
+"""Pictures of a report: one for each task that has one, of what the report says."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+
+from daguerre.errors import MissingExtra
+from daguerre.evals import pictures
+from daguerre.evals.pictures import PICTURES, SIZE, draw_pictures
+
+PNG = b"\x89PNG\r\n"
+
+
+def bits(layout: str, value: float, *, exact: bool = False) -> dict[str, Any]:
+    positions = [value + 0.1, *[value] * 5, None, None]
+    return {"layout": layout, "exact": exact, "value": value, "by_position": positions}
+
+
+def setting(size: int | None, threshold: float | None, speed: float, lost: float) -> dict[str, Any]:
+    return {
+        "mode": "block" if size else "ar", "block_size": size, "policy": "threshold" if threshold else "confidence",
+        "threshold": threshold, "accuracy": 0.2, "difference": -lost,
+        "difference_interval": [-lost - 0.01, 0.01 - lost], "tokens_per_forward": speed,
+    }  # fmt: skip
+
+
+def span(forwards: int, right: float) -> dict[str, Any]:
+    return {
+        "length": 16, "num": 200, "forwards": forwards, "token_accuracy": right, "token_interval": None,
+        "exact": right / 4, "exact_interval": [right / 4 - 0.01, right / 4 + 0.02],
+    }  # fmt: skip
+
+
+def text(layout: str, length: int, steps: int | None, heat: float | None, nats: float | None) -> dict[str, Any]:
+    return {
+        "layout": layout, "length": length, "steps": steps, "temperature": heat, "nats": nats, "entropy": 3.0,
+    }  # fmt: skip
+
+
+REPORT: dict[str, Any] = {
+    "model": {"max_positions": 1024},
+    "bits": [bits("ar", 1.0, exact=True), bits("16", 1.5), bits("full", 1.6), bits("chain 16", 1.1, exact=True)],
+    "draft": {
+        "prompts": 64, "match_by_position": [0.9, 0.5, 0.2], "match_stderr": [0.01, None, 0.03],
+        "accepted_by_position": [0.9, 0.45, 0.1], "accepted_a_cycle": 2.45, "accepted_stderr": 0.05,
+    },
+    "completion": {
+        "rows": [
+            setting(None, None, 0.95, 0.0), setting(4, 0.5, 1.6, 0.05), setting(4, 0.9, 1.1, 0.01),
+            setting(8, 0.9, 1.2, 0.02), setting(8, None, 1.9, 0.1),
+        ]
+    },
+    "steps": {
+        "spans": [span(1, 0.3), span(2, 0.35), span(16, 0.4)],
+        "texts": [
+            text("canvas", 128, 2, 0.0, 1.5), text("canvas", 128, 128, 0.0, 0.5), text("block", 64, 2, 1.0, 4.0),
+            text("block", 64, 64, 1.0, 3.0), text("ar", 128, None, 0.0, 0.4), text("truth", 64, None, None, 2.0),
+        ],
+    },
+}  # fmt: skip
+
+
+def drawn(name: str) -> Any:
+    figure = Figure(figsize=SIZE)
+    PICTURES[name](figure, REPORT)
+    return figure.axes[0]
+
+
+def labels(panel: Any) -> list[str]:
+    return [text.get_text() for text in panel.get_legend().get_texts()]
+
+
+def test_a_picture_is_drawn_for_each_task_that_the_report_has(tmp_path: Path) -> None:
+    paths = draw_pictures(REPORT, tmp_path / "report.json")
+    some = draw_pictures(
+        {"model": REPORT["model"], "draft": REPORT["draft"], "infill": {}}, tmp_path / "some-draft.json"
+    )
+
+    assert [path.name for path in paths] == [f"report-{name}.png" for name in PICTURES]
+    assert [path.name for path in some] == ["some-draft.png"]
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in (*paths, *some)}
+    assert all(path.read_bytes().startswith(PNG) for path in paths)
+
+
+def test_bits_are_drawn_where_windows_reach() -> None:
+    panel = drawn("bits")
+
+    ar, block, *_ = panel.get_lines()
+    assert list(ar.get_ydata()) == pytest.approx([1.1, 1, 1, 1, 1, 1])
+    assert ar.get_xdata()[0] == pytest.approx(1023 / 16)
+    assert (ar.get_linestyle(), block.get_linestyle()) == ("-", "--")
+    assert labels(panel)[:2] == ["ar: 1.000", "spans of 16, bound: 1.500"]
+    assert labels(panel)[3] == "spans of 16, left to right: 1.100"
+    assert panel.get_xlabel().endswith("tokens")
+    assert panel.get_ylabel() == "bits per byte"
+
+
+def test_drafts_are_drawn_with_their_errors() -> None:
+    panel = drawn("draft")
+
+    assert "2.45 ± 0.05 tokens accepted a cycle" in panel.get_title(loc="left")
+    assert [list(line.get_ydata()) for line in panel.get_lines() if len(line.get_ydata()) == 3][-1] == [0.9, 0.45, 0.1]
+    (errors,) = panel.collections
+    assert [segment[1][1] - segment[0][1] for segment in errors.get_segments()] == pytest.approx([0.02, 0, 0.06])
+
+
+def test_settings_are_drawn_by_block_size_and_threshold() -> None:
+    panel = drawn("completion")
+
+    assert labels(panel) == [
+        "ar: 20.0% exact", "blocks of 4", "blocks of 8", "threshold 0.5", "threshold 0.9", "fixed number of steps",
+    ]  # fmt: skip
+    line = next(line for line in panel.get_lines() if line.get_label() == "blocks of 4")
+    assert list(zip(*line.get_data(), strict=True)) == [pytest.approx((1.1, -1)), pytest.approx((1.6, -5))]
+
+
+def test_steps_are_drawn_as_accuracy_by_forwards_and_as_likelihood_by_entropy() -> None:
+    figure = Figure(figsize=SIZE)
+    PICTURES["steps"](figure, REPORT)
+
+    spans, texts = figure.axes
+    assert next(list(line.get_ydata()) for line in spans.get_lines() if len(line.get_ydata()) == 3) == [30, 35, 40]
+    assert [tick.get_text() for tick in spans.get_xticklabels()] == ["1", "2", "16"]
+    assert {note.get_text() for note in texts.texts} == {"2", "128", "64"}
+    assert [list(line.get_ydata()) for line in texts.get_lines()[:4]] == [[1.5, 0.5], [4.0, 3.0], [0.4], [2.0]]
+    assert labels(texts)[:2] == ["canvas of 128 tokens, by steps", "block of 64 tokens, by steps"]
+
+
+def test_what_a_model_could_not_be_asked_is_not_drawn(tmp_path: Path) -> None:
+    texts = [text("block", 64, 2, 0.0, None)]
+    figure = Figure(figsize=SIZE)
+    PICTURES["steps"](figure, {"steps": {"spans": REPORT["steps"]["spans"], "texts": texts}})
+
+    assert len(figure.axes) == 1
+    nothing = {"model": REPORT["model"], "steps": {"spans": [], "texts": texts}}
+    assert draw_pictures(nothing, tmp_path / "r.json") == list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra, match=r"daguerre\[train\]"):
+        draw_pictures(REPORT, tmp_path / "report.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_two_lines_of_a_picture_look_the_same() -> None:
+    looks = list(zip(pictures.COLORS, pictures.MARKERS, strict=True))
+    assert len(set(pictures.COLORS)) == len(set(pictures.MARKERS)) == len(looks) >= 7
