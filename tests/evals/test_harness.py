@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +120,9 @@ def test_a_model_is_asked_what_its_context_allows(
     assert "Not measured: draft, because drafts are for models with causal context" in markdown(report)
 
 
-def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: list[Document]) -> None:
+def test_what_cannot_be_done_is_refused(
+    models: dict[str, Model], make_model: Callable[..., Model], documents: list[Document]
+) -> None:
     with pytest.raises(UnsupportedError, match="draft"):
         evaluate(models["full"], documents, what=["draft"])
     with pytest.raises(InputError, match="did you mean 'infill'"):
@@ -136,6 +139,10 @@ def test_what_cannot_be_done_is_refused(models: dict[str, Model], documents: lis
     for task in ("tokens", "steps"):
         with pytest.raises(DataError, match=f"leave '{task}' out"):
             evaluate(models["causal"], documents, what=[task], limits=Limits(spans=0, texts=0))
+    uniform = make_model(context="full", shift=False, process="uniform", time_input=True)
+    for task in ("infill", "tokens", "steps", "correction"):
+        with pytest.raises(UnsupportedError, match="uniform process"):
+            evaluate(uniform, documents, what=[task])
     with pytest.raises(InputError, match="workers must be 1 or more"):
         evaluate(models["causal"], documents, workers=0)
     with pytest.raises(InputError, match="samples must be 2 or more, not 1"):
@@ -161,7 +168,15 @@ def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents:
 def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> None:
     told = measured[1]
 
-    assert told >= {"bits: ar", "bits: 4", "bits: full", "infill: known length", "infill: unknown length", "draft"}
+    assert told >= {
+        "bits: ar",
+        "bits: 4",
+        "bits: full",
+        "bits: chain 4",
+        "infill: known length",
+        "infill: unknown length",
+        "draft",
+    }
     assert told >= {"completion: grid", "completion: ar", "steps: texts", "steps: spans", "tokens: spans of 8"}
     assert "correction" in told
 
@@ -239,7 +254,7 @@ def test_every_task_works_on_a_folder_and_its_report_says_what_was_not_used(caus
     assert "1 document has carriage returns, and no line is taken out of it." in markdown(report)
     assert "carriage returns" not in markdown(alone)
     drawn = {path.name for path in draw_pictures(alone, tmp_path / "x.json")}
-    assert drawn == {f"x-{name}.png" for name in ("bits", "draft", "completion", "steps")}
+    assert drawn == {f"x-{task}.png" for task in ("bits", "draft", "completion", "steps")}
 
 
 def test_a_declared_encoding_is_followed(tmp_path: Path) -> None:

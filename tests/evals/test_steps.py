@@ -13,7 +13,7 @@ from daguerre.evals.lines import parse
 from daguerre.evals.steps import (
     CANVAS_TOKENS,
     Way,
-    make_beginnings,
+    make_prompts,
     parses_by_half,
     text_quality,
     unigram_entropy,
@@ -40,7 +40,7 @@ def documents() -> list[Document]:
 
 
 def test_a_prompt_is_whole_lines_from_a_statement_on(causal: Model, documents: list[Document]) -> None:
-    prompts = make_beginnings(documents, causal.tokenizer, causal.config, 6)
+    prompts = make_prompts(documents, causal.tokenizer, causal.config, 6)
 
     assert len(prompts) == 6
     assert len({prompt.document.sha256 for prompt in prompts[:2]}) == 2
@@ -55,11 +55,11 @@ def test_a_prompt_is_whole_lines_from_a_statement_on(causal: Model, documents: l
 def test_a_prompt_that_cannot_be_is_refused(make_model, documents: list[Document]) -> None:
     small = make_model(max_positions=128)
     with pytest.raises(UnsupportedError, match="'steps' needs 162 positions and the model has 128"):
-        make_beginnings(documents, small.tokenizer, small.config, 1)
+        make_prompts(documents, small.tokenizer, small.config, 1)
     large = make_model()
     for text in ("x = 1\n", "not ( python\n" * 100, SOURCE.replace("\n", "\r\n")):
         with pytest.raises(DataError, match="tokens of Python"):
-            make_beginnings([document(text)], large.tokenizer, large.config, 1)
+            make_prompts([document(text)], large.tokenizer, large.config, 1)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_block_model_writes_its_own_blocks(models: dict[str, Model]) -> None:
 def test_texts_have_their_length_their_forwards_and_their_likelihood(
     causal: Model, documents: list[Document], heat: float
 ) -> None:
-    prompts = make_beginnings(documents, causal.tokenizer, causal.config, 2)
+    prompts = make_prompts(documents, causal.tokenizer, causal.config, 2)
     chosen = [
         Way("canvas", 24, Decode(mode="full", policy="confidence", steps=4, temperature=heat)),
         Way("ar", 24, Decode(mode="ar", temperature=heat)),
@@ -102,7 +102,7 @@ def test_texts_have_their_length_their_forwards_and_their_likelihood(
 
 
 def test_the_nats_of_a_text_are_those_of_its_tokens(causal: Model, documents: list[Document]) -> None:
-    (prompt,) = make_beginnings(documents, causal.tokenizer, causal.config, 1)
+    (prompt,) = make_prompts(documents, causal.tokenizer, causal.config, 1)
 
     (truth,) = write(causal, [Way("truth", 24, None)], 0, prompt)
 
@@ -141,7 +141,7 @@ def test_figures_are_means_over_prompts(
 ) -> None:
     chosen = [Way("canvas", 8, Decode(mode="full", policy="confidence", steps=2)), Way("truth", 8, None)]
     monkeypatch.setattr("daguerre.evals.steps.ways", lambda config: chosen)
-    prompts = make_beginnings(documents, causal.tokenizer, causal.config, 2)
+    prompts = make_prompts(documents, causal.tokenizer, causal.config, 2)
 
     (canvas, truth), examples = text_quality(causal, prompts)
 

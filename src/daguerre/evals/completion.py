@@ -217,10 +217,12 @@ def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt
         if line_end(read(plan, canvas, done=False).gaps[0].text) is not None:
             break
     seconds = time.perf_counter() - started
-    reading = read(plan, canvas, done=True).gaps[0]
+    (reading,) = read(plan, canvas, done=True).gaps
     written = reading.text[: line_end(reading.text)]
     line = first_line(written)
-    sizes = [len(plan.slots[0].healing.table.of[token]) for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()]
+    sizes = [
+        len(plan.slots[0].healing.table.of[token]) for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()
+    ]
     return Attempt(
         line=line,
         exact=is_exact(example, line),

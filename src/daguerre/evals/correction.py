@@ -34,7 +34,6 @@ from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
 from daguerre.sampling.revision import revise
-from daguerre.sampling.rules import Never
 
 RATES = (0.05, 0.15)
 KINDS = ("random", "guess")
@@ -189,14 +188,13 @@ def _looker(model: Model, canvas: Canvas) -> Look:
     """A `Look` that remembers: many ways to revise pass through the same line."""
     session, config = model.denoiser.session(canvas), model.config
     positions = np.arange(*canvas.gaps[0])
-    never = Never(tuple(token for token in (config.eos_id, config.null_id) if token is not None))
     seen: dict[tuple[bytes, bytes], np.ndarray] = {}
 
     def look(now: Canvas) -> np.ndarray:
         key = now.tokens.tobytes(), now.open.tobytes()
         if key not in seen:
             seen[key] = session.logits(now, positions).astype(np.float64)
-            never.ban(now, positions, seen[key])
+            seen[key][:, config.ends] = -np.inf
         return seen[key]
 
     return look

@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 from daguerre.errors import DataError, InputError, UnsupportedError, unknown
+from daguerre.evals import drafts
 from daguerre.evals.bits import BOUND_WINDOWS, bits_per_byte
 from daguerre.evals.completion import LINE_TOKENS, MARGIN, next_line_completion
 from daguerre.evals.correction import MOST_BROKEN, ROUNDS, line_correction
-from daguerre.evals.drafts import make_prompts, measure_drafts
 from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
 from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, MissingLine, make_examples
@@ -32,7 +32,7 @@ from daguerre.evals.spans import (
     span_infilling,
     static,
 )
-from daguerre.evals.steps import SPAN_STEPS, SPAN_TOKENS, has_law, make_beginnings, text_quality
+from daguerre.evals.steps import SPAN_STEPS, SPAN_TOKENS, has_law, make_prompts, text_quality
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
 from daguerre.models.loading import CONFIG, model_folder
@@ -188,6 +188,7 @@ def _lines(
     model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str
 ) -> tuple[list[MissingLine], tuple[int, int]]:
     """The lines of `task`, and how many tokens are shown before and after each."""
+    Decode().check_model(model.config)
     if not limits.lines:
         raise DataError(f"no line is asked for: give a number of lines, or leave {task!r} out")
     room = model.config.max_positions
@@ -261,9 +262,10 @@ def _tokens(model: Model, documents: Sequence[Document], limits: Limits, seed: i
 
 
 def _steps(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    Decode().check_model(model.config)
     if not limits.texts:
         raise DataError("no text is asked for: give a number of texts, or leave 'steps' out")
-    prompts = make_beginnings(documents, model.tokenizer, model.config, limits.texts, seed=seed)
+    prompts = make_prompts(documents, model.tokenizer, model.config, limits.texts, seed=seed)
     spans = [] if model.config.context == "block" else _spans(model, documents, limits, seed, SPAN_TOKENS, "steps")
     schedules = {f"{steps} steps": static(steps) for steps in SPAN_STEPS}
 
@@ -289,6 +291,7 @@ def _spans(
 ) -> list[MissingSpan]:
     if model.config.context == "block":
         raise UnsupportedError(f"a model with block context does not see a suffix: leave {task!r} out")
+    Decode().check_model(model.config)
     if not limits.spans:
         raise DataError(f"no span is asked for: give a number of spans, or leave {task!r} out")
     room = model.config.max_positions
@@ -299,8 +302,8 @@ def _spans(
 def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
     if not has_law(model.config):
         raise UnsupportedError("drafts are for models with causal context and a shift: leave 'draft' out")
-    prompts = make_prompts(documents, model.tokenizer, limits.prompts)
-    return lambda tell: asdict(measure_drafts(model.backbone, prompts, tell))
+    prompts = drafts.make_prompts(documents, model.tokenizer, limits.prompts)
+    return lambda tell: asdict(drafts.measure_drafts(model.backbone, prompts, tell))
 
 
 TASKS = {

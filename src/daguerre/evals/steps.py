@@ -132,7 +132,7 @@ def has_law(config: ModelConfig) -> bool:
     return config.context == "causal" and config.shift
 
 
-def make_beginnings(
+def make_prompts(
     documents: Sequence[Document], tokenizer: Tokenizer, config: ModelConfig, limit: int, *, seed: int = 0
 ) -> list[Prompt]:
     """At most `limit` prompts, as evenly over the documents as they allow, in an order hashed from `seed`.
@@ -194,7 +194,7 @@ def _write(model: Model, way: Way, prompt: Prompt, seed: int) -> Written:
         decode = Decode.of(way.decode, min_tokens=way.length, seed=seed)
         plan = make_plan(model.config, model.tokenizer, decode, prompt.text, None, way.length, None)
         *_, last = Sample(model.denoiser, plan, 0, None).steps()
-        forwards, start = last.step + 1, plan.canvas.gaps[0][0]
+        forwards, (start, _) = last.step + 1, plan.canvas.gaps[0]
         ids = np.concatenate([last.canvas.tokens[:start], last.canvas.filled(plan.canvas.gaps[0])])
     seconds = time.perf_counter() - started
     ids = ids[: start + way.length]
