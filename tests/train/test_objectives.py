@@ -277,6 +277,17 @@ def test_masks_from_the_left_are_what_decoding_leaves(layout: str) -> None:
     assert partly > 50
 
 
+def test_the_token_that_decoding_draws_next_weighs_more_in_a_span_masked_from_the_left() -> None:
+    example = example_of("blocks", 1, 60, u=0.4, left=1.0, next=4.0)
+    plain = example_of("blocks", 1, 60, u=0.4, next=4.0)
+    for span in np.split(np.flatnonzero(open_rows(example)), _breaks(example)):
+        weight = example.weight[span][example.target[span] != IGNORE]
+        assert weight.tolist() == [4.0] + [1.0] * (len(weight) - 1)
+    assert set(plain.weight[open_rows(plain)]) == {0.0, 1.0}
+    with pytest.raises(InputError, match="next"):
+        Objective(layout="blocks", next=0.0)
+
+
 def test_infilling_needs_a_null_token_and_a_gap() -> None:
     tokens, rng = np.arange(16, 40), np.random.default_rng(0)
     with pytest.raises(InputError, match="null"):

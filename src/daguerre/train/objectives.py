@@ -98,7 +98,8 @@ class Objective:
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
     top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
     `left` is the share of spans whose visible tokens are the leftmost ones, as decoding from left to right has them: a
-    gap's end is decided in that state, which masks at random hardly ever show.
+    gap's end is decided in that state, which masks at random hardly ever show. In such a span the first masked token,
+    which is what decoding draws, weighs `next` times as much.
 
     What the model itself says is put in place just before the forward (`train/own.py`):
 
@@ -123,6 +124,7 @@ class Objective:
     masked: float = 1.0
     copies: int = 1
     left: float = 0.0
+    next: float = 1.0
     teacher: str = "data"
     errors: float = 0.0
     certainty: float = 0.0
@@ -146,6 +148,8 @@ class Objective:
             raise InputError('teacher = "own" continues spans that see what is before them: drafts and blocks, shifted')
         if not 0 <= self.left <= 1:
             raise InputError(f"left is a share of the spans, not {self.left}")
+        if self.next <= 0:
+            raise InputError(f"next is a weight above 0, not {self.next}")
         if not (0 <= self.errors < 1 and self.certainty >= 0):
             raise InputError(f"errors is a share below 1 and certainty a weight, not {self.errors}, {self.certainty}")
         if self.errors and (self.teacher == "own" or not self.shift or self.layout == "next_token"):
@@ -286,9 +290,9 @@ def _open_span(
     """
     num = len(answer)
     expected, rate = _share_and_rate(objective.schedule, t)
-    masked = _mask_exactly(num, expected, rng)
+    masked, next_one = _mask_exactly(num, expected, rng), 1.0
     if objective.left and rng.random() < objective.left:
-        masked = np.sort(masked)
+        masked, next_one = np.sort(masked), objective.next
     share = masked.sum() / num
     shown, guess = _plant_errors(answer, ~masked, source, objective, rng)
     noisy = np.where(masked, source.mask_id, shown)
@@ -303,6 +307,7 @@ def _open_span(
         later_nulls[1:] = asked[1:] & (answer[:-1] == source.null_id)
     if later_nulls.any():
         weight[later_nulls] /= later_nulls.sum()
+    weight[masked & (masked.cumsum() == 1)] *= next_one
     level = np.where(masked, min(NUM_LEVELS - 1, int(share * NUM_LEVELS)), REVISED)
     writer.add(
         inputs,

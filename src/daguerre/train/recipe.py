@@ -112,6 +112,7 @@ class Share:
     masked: float = 1.0
     copies: int = 1
     left: float = 0.0
+    next: float = 1.0
     teacher: str = "data"
     errors: float = 0.0
     certainty: float = 0.0
