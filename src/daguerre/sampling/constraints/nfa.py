@@ -34,6 +34,7 @@ class Nfa:
         self.budget = budget
         self.moves: list[list[tuple[int, int]]] = []
         self.free: list[list[int]] = []
+        self.certain: set[int] = set()  # states whose moves exclude one another
         self.at_start: dict[int, int] = {}
         self.at_end: dict[int, int] = {}
         self._escapes: dict[tuple[int, int], int] = {}
@@ -41,7 +42,7 @@ class Nfa:
     def state(self) -> int:
         self.moves.append([])
         self.free.append([])
-        if len(self.moves) % 256 == 0:
+        if len(self.moves) % 1024 == 0:
             self.budget.steps(len(self.moves))
         return len(self.moves) - 1
 
@@ -93,6 +94,7 @@ class Nfa:
         self.link(entry, states[0])
         for state, arcs in zip(states, dfa.arcs, strict=True):
             self.moves[state] += [(chosen, states[target]) for chosen, target in arcs]
+        self.certain.update(states)
         return self._joined(states, dfa)
 
     def quoted(self, entry: int, dfa: Dfa) -> int:
@@ -151,7 +153,7 @@ def determinize(nfa: Nfa, entry: int, last: int) -> Dfa:
     packed = {
         m: sum(1 << k for k in np.flatnonzero(row).tolist()) for m, row in zip(masks, member[:, first], strict=True)
     }
-    return _Subsets(nfa, packed, len(first), class_of_byte.astype(np.uint8)).run(entry, last)
+    return minimize(_Subsets(nfa, packed, len(first), class_of_byte.astype(np.uint8)).run(entry, last))
 
 
 class _Subsets:
@@ -167,28 +169,41 @@ class _Subsets:
         self.last = last
         start = self.kept(self.closed(entry, self.nfa.at_start))
         number: dict[frozenset[int], int] = {start: 0}
-        waiting, rows, accept = [start], [], []
-        while waiting:
-            following: list[frozenset[int]] = []
-            for subset in waiting:
-                row = np.full(self.num_classes, DEAD, dtype=np.int32)
-                for classes, target in self.successors(subset):
-                    known = number.get(target)
-                    if known is None:
-                        known = number[target] = len(number)
-                        following.append(target)
-                    row[self.column(classes)] = known
-                rows.append(row)
-                accept.append(self.ends(subset))
-                if len(rows) % 256 == 0:
-                    self.nfa.budget.states(len(number))
-            waiting = following
+        subsets, accept = [start], []
+        source: list[int] = []
+        taken: list[int] = []
+        target: list[int] = []
+        for i, subset in enumerate(subsets):
+            for classes, reached in self.successors(subset):
+                known = number.get(reached)
+                if known is None:
+                    known = number[reached] = len(number)
+                    subsets.append(reached)
+                source.append(i)
+                taken.append(classes)
+                target.append(known)
+            accept.append(self.ends(subset))
+            if i % 256 == 0:
+                self.nfa.budget.states(len(number))
         if not any(accept):
             return empty()
-        return minimize(Dfa(np.array(rows), self.class_of_byte, np.array(accept)))
+        return Dfa(self.table(source, taken, target, len(subsets)), self.class_of_byte, np.array(accept))
+
+    def table(self, source: list[int], taken: list[int], target: list[int], num_states: int) -> np.ndarray:
+        """The transitions (Q, K) of arcs given by their sets of classes."""
+        delta_QK = np.full((num_states, self.num_classes), DEAD, dtype=np.int32)
+        columns = [self.column(classes) for classes in taken]
+        lengths = np.array([len(column) for column in columns])
+        rows = np.repeat(np.array(source), lengths)
+        delta_QK[rows, np.concatenate(columns)] = np.repeat(np.array(target, dtype=np.int32), lengths)
+        return delta_QK
 
     def successors(self, subset: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
         """Disjoint sets of classes, each with the subset that it leads to."""
+        if len(subset) == 1:
+            (state,) = subset
+            if state in self.nfa.certain:
+                return [(classes, self.closure(target)) for classes, target in self.moves[state]]
         pieces: list[tuple[int, frozenset[int]]] = []
         for state in subset:
             for classes, target in self.moves[state]:

@@ -7,16 +7,17 @@ A set is written once for each place where it nests differently. A set that cont
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import combinations
+from typing import Protocol
 
 from daguerre.errors import UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import Dfa, empty, intersect, subtract
+from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract
 from daguerre.sampling.constraints.nfa import Nfa, determinize
 from daguerre.sampling.constraints.schema import Schema, literals
-from daguerre.sampling.constraints.values import FALSE, TRUE, Arrays, Expr, Objects, every
+from daguerre.sampling.constraints.values import FALSE, TRUE, Arrays, Const, Expr, Objects, every
 
 ANY_DEPTH = 2
 MAX_KEY_SETS = 32
@@ -35,21 +36,34 @@ class Writer:
 
     def dfa(self, expr: Expr) -> Dfa:
         """The minimal automaton of the JSON texts of an expression."""
-        return self._dfa(expr, frozenset(), self.depth)
+        nfa = Nfa(self.budget)
+        entry = nfa.state()
+        return determinize(nfa, entry, self._put(nfa, entry, expr, frozenset(), self.depth))
 
-    def _dfa(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
-        """`around`: the sets that this one stands in and may lead back to; `left`: how often that may yet happen."""
-        if expr == FALSE:
-            return empty()
+    def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
+        """Write a set into `nfa` from `entry` on, and return the state it ends in; of an empty set, nothing leads there.
+
+        `around`: the sets that this one stands in, of those that contain themselves; `left`: how often one of them may
+        yet be entered again.
+        """
+        if expr in self._reached(expr):
+            return nfa.embed(entry, self._recursive(expr, around, left))
+        last = nfa.state()
+        self._write(nfa, entry, expr, last, around, left)
+        return last
+
+    def _recursive(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
+        """The automaton of a set that contains itself."""
         if expr == TRUE and expr not in around:
             left = min(left, ANY_DEPTH)
         around &= self._reached(expr)
         key = (expr, around, left)
         if key not in self._written:
-            if expr in around and left == 0:
-                self._written[key] = empty()
-            else:
-                self._written[key] = self._write(expr, around | {expr}, left - (expr in around))
+            nfa = Nfa(self.budget)
+            entry, last = nfa.state(), nfa.state()
+            if expr not in around or left > 0:
+                self._write(nfa, entry, expr, last, around | {expr}, left - (expr in around))
+            self._written[key] = determinize(nfa, entry, last)
         return self._written[key]
 
     def _reached(self, expr: Expr) -> frozenset[Expr]:
@@ -78,10 +92,8 @@ class Writer:
                 yield array.item(i)
                 yield from (every([array.item(i), wanted]) for wanted in array.contains)
 
-    def _write(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
+    def _write(self, nfa: Nfa, entry: int, expr: Expr, last: int, around: frozenset[Expr], left: int) -> None:
         held = self.schema.values(expr)
-        nfa = Nfa(self.budget)
-        entry, last = nfa.state(), nfa.state()
         words = ["null"] * held.null + [str(word).lower() for word in sorted(held.booleans)]
         for word in words:
             nfa.link(nfa.literal(entry, word.encode()), last)
@@ -89,11 +101,11 @@ class Writer:
             nfa.link(nfa.embed(entry, held.numbers), last)
         if not held.strings.is_empty:
             nfa.link(nfa.quoted(entry, held.strings), last)
+        put = partial(self._put, nfa, around=around, left=left)
         for array in held.arrays:
-            self._array(nfa, array, partial(self._dfa, around=around, left=left), entry, last)
+            self._array(nfa, array, put, entry, last)
         for shape in held.objects:
-            self._object(nfa, shape, partial(self._dfa, around=around, left=left), entry, last)
-        return determinize(nfa, entry, last)
+            self._object(nfa, shape, put, entry, last)
 
     def _others(self, shape: Objects) -> list[tuple[Dfa, Expr]]:
         """Disjoint sets of names that the schema does not mention, each with what such a member must be."""
@@ -108,16 +120,11 @@ class Writer:
         found = [(part, shape.member(part.shortest().decode())) for part in parts]
         return [(part, member) for part, member in found if member != FALSE]
 
-    def _object(self, nfa: Nfa, shape: Objects, dfa_of: DfaOf, entry: int, last: int) -> None:
+    def _object(self, nfa: Nfa, shape: Objects, put: Put, entry: int, last: int) -> None:
         """Write the objects of a shape, with a state for each number of members so far, as far as that matters."""
-        slots = [(name, dfa_of(shape.member(name)), name in shape.required) for name in shape.names()]
-        if any(required and member.is_empty for _, member, required in slots):
-            return
-        slots = [slot for slot in slots if not slot[1].is_empty]
-        others = [(names, dfa_of(member)) for names, member in self._others(shape)]
-        others = [(names, member) for names, member in others if not member.is_empty]
-        most = None if shape.most is None or (not others and shape.most >= len(slots)) else shape.most
-        least = shape.least if shape.least > sum(required for _, _, required in slots) else 0
+        names, others = shape.names(), self._others(shape)
+        most = None if shape.most is None or (not others and shape.most >= len(names)) else shape.most
+        least = shape.least if shape.least > len(shape.required) else 0
         if least > 1 and others:  # a name might come twice, and count once
             raise UnsupportedError(
                 f"the schema's minProperties {shape.least} counts members that it does not name, which is not "
@@ -125,28 +132,38 @@ class Writer:
             )
         top = max(least, 1) if most is None else most
         at = {0: nfa.literal(entry, b"{")}
-        for name, member, required in slots:
-            arrive = {count: nfa.state() for count in sorted({_more(c, top, most) for c in at} - {top + 1})}
-            key = literals([name], self.budget)
-            for count, state in at.items():
-                if (more := _more(count, top, most)) in arrive:
-                    nfa.link(_key(nfa, state, count, key), arrive[more])
-            passed = {} if required else at
-            ends = {count: nfa.embed(state, member) for count, state in arrive.items()}
+        for name in names:
+            arrive: dict[int, int] = {}
+            self._keys(nfa, at, literals([name], self.budget), top, most, arrive)
+            ends = {count: put(state, expr=shape.member(name)) for count, state in arrive.items()}
+            passed = {} if name in shape.required else at
             at = {count: nfa.state() for count in sorted({*ends, *passed})}
             for count, state in [*ends.items(), *passed.items()]:
                 nfa.link(state, at[count])
-        for count in range(top + 1) if others else ():
-            more = _more(count, top, most)
-            if count in at and more <= top:
-                target = at.setdefault(more, nfa.state())
-                for names, member in others:
-                    nfa.link(nfa.embed(_key(nfa, at[count], count, names), member), target)
+        if others:
+            at |= {count: nfa.state() for count in range(min(at), top + 1) if count not in at}
+        for keys, member in others:
+            arrive = {}
+            self._keys(nfa, at, keys, top, most, arrive)
+            for count, state in arrive.items():
+                nfa.link(put(state, expr=member), at[count])
         for count, state in at.items():
             if count >= least:
                 nfa.link(nfa.literal(state, b"}"), last)
 
-    def _array(self, nfa: Nfa, shape: Arrays, dfa_of: DfaOf, entry: int, last: int) -> None:
+    def _keys(
+        self, nfa: Nfa, at: dict[int, int], names: Dfa, top: int, most: int | None, arrive: dict[int, int]
+    ) -> None:
+        """Write a member's name, after any number of members, up to the value; `arrive`: a state for each new number."""
+        for count, state in at.items():
+            if (more := _more(count, top, most)) <= top:
+                target = arrive.setdefault(more, -1)
+                if target < 0:
+                    target = arrive[more] = nfa.state()
+                key = nfa.quoted(nfa.literal(state, b"," * (count > 0)), names)
+                nfa.link(nfa.literal(key, b":"), target)
+
+    def _array(self, nfa: Nfa, shape: Arrays, put: Put, entry: int, last: int) -> None:
         """Write the arrays of a shape, with a state for each (number of items, what is seen of those wanted or used)."""
         if (shape.contains and shape.unique) or len(shape.contains) > MAX_CONTAINS:
             raise UnsupportedError("the schema's contains is not supported with uniqueItems or many others: remove it")
@@ -154,6 +171,7 @@ class Writer:
         top = max(shape.least, shape.num_prefix, 1) if shape.most is None else shape.most
         start: tuple[int, frozenset[str]] = (0, frozenset())
         states = {start: nfa.literal(entry, b"[")}
+        begins: dict[tuple[int, frozenset[str], Expr], int] = {}
         waiting = [start]
         while waiting:
             count, seen = waiting.pop()
@@ -161,24 +179,25 @@ class Writer:
             if count >= shape.least and (shape.unique or len(seen) == len(shape.contains)):
                 nfa.link(nfa.literal(state, b"]"), last)
             more = _more(count, top, shape.most)
-            for member, seen_then in arms_of(shape, dfa_of, count, seen) if more <= top else ():
-                if not member.is_empty:
-                    if (more, seen_then) not in states:
-                        states[more, seen_then] = nfa.state()
-                        waiting.append((more, seen_then))
-                    begin = nfa.literal(state, b"," * (count > 0))
-                    nfa.link(nfa.embed(begin, member), states[more, seen_then])
+            for member, seen_then in arms_of(shape, count, seen) if more <= top else ():
+                if (more, seen_then) not in states:
+                    states[more, seen_then] = nfa.state()
+                    waiting.append((more, seen_then))
+                if (more, seen_then, member) not in begins:
+                    begin = begins[more, seen_then, member] = nfa.state()
+                    nfa.link(put(begin, expr=member), states[more, seen_then])
+                nfa.link(nfa.literal(state, b"," * (count > 0)), begins[more, seen_then, member])
 
-    def _arms(self, shape: Arrays, dfa_of: DfaOf, i: int, seen: frozenset[str]) -> Iterator[Arm]:
+    def _arms(self, shape: Arrays, i: int, seen: frozenset[str]) -> Iterator[Arm]:
         """(an item, what is then seen): with every choice of wanted items that it is at once."""
         wanted = {str(k): expr for k, expr in enumerate(shape.contains) if str(k) not in seen}
         for size in range(len(wanted) + 1):
             for chosen in combinations(wanted, size):
-                yield dfa_of(every([shape.item(i), *(wanted[k] for k in chosen)])), seen | set(chosen)
+                yield every([shape.item(i), *(wanted[k] for k in chosen)]), seen | set(chosen)
 
-    def _unique_arms(self, shape: Arrays, dfa_of: DfaOf, i: int, seen: frozenset[str]) -> Iterator[Arm]:
+    def _unique_arms(self, shape: Arrays, i: int, seen: frozenset[str]) -> Iterator[Arm]:
         """(an item, what is then seen): one of few values, none of those already seen."""
-        texts = dfa_of(shape.item(i)).strings(MAX_UNIQUE)
+        texts = self.dfa(shape.item(i)).strings(MAX_UNIQUE)
         if texts is None:
             raise UnsupportedError(
                 f"the schema's uniqueItems is supported for items of at most {MAX_UNIQUE} values: list them in an enum"
@@ -186,21 +205,21 @@ class Writer:
         for text in sorted(texts):
             value = repr(json.loads(text, parse_float=_number))
             if value not in seen:
-                yield literals([text], self.budget), seen | {value}
+                yield Const(text.decode()), seen | {value}
 
 
-DfaOf = Callable[[Expr], Dfa]
-Arm = tuple[Dfa, frozenset[str]]
+Arm = tuple[Expr, frozenset[str]]
+
+
+class Put(Protocol):
+    """`Writer._put`, but for what is given."""
+
+    def __call__(self, entry: int, /, expr: Expr) -> int: ...
 
 
 def _more(count: int, top: int, most: int | None) -> int:
     """One more than `count`; where nothing limits it, `top` stands for itself and all above."""
     return min(count + 1, top) if most is None else count + 1
-
-
-def _key(nfa: Nfa, state: int, count: int, names: Dfa) -> int:
-    """A member's name up to its value, after `count` members."""
-    return nfa.literal(nfa.quoted(nfa.literal(state, b"," * (count > 0)), names), b":")
 
 
 def _number(text: str) -> float | int:
