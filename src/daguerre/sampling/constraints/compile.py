@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from daguerre.errors import InputError
@@ -18,6 +19,7 @@ from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
 from daguerre.sampling.constraints.schema import Schema, literals
 from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, cached, lift
+from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
 from daguerre.sampling.constraints.writing import Writer
 
 VERSION = 1
@@ -76,6 +78,25 @@ def compile_schema(
     return _compiled(lambda b: schema_dfa(schema, b, lenient, depth), what, tokenizer, budget, folder)
 
 
+def compile_tools(
+    tools: Sequence[Mapping[str, object]],
+    tokenizer: Tokenizer,
+    *,
+    choice: str = AUTO,
+    marks: tuple[str, str] = (OPENING, CLOSING),
+    lenient: bool = False,
+    depth: int = DEPTH,
+    budget: Budget | None = None,
+    folder: Path | None = None,
+) -> TokenAutomaton:
+    """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}; see `tools`.
+
+    `choice`: "auto", "required" for calls alone, or the name of the one function to call, once.
+    """
+    what = ["tools", list(tools), choice, marks, lenient, _sound(depth)]
+    return _compiled(partial(tools_dfa, tools, choice, marks, depth, lenient), what, tokenizer, budget, folder)
+
+
 def schema_dfa(
     schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH
 ) -> tuple[Dfa, tuple[str, ...]]:
@@ -107,7 +128,12 @@ def _compiled(
 ) -> TokenAutomaton:
     def compiled() -> TokenAutomaton:
         allowed = budget or Budget()
-        dfa, ignored = make(allowed)
+        try:
+            dfa, ignored = make(allowed)
+        except RecursionError:
+            raise InputError("the constraint is nested too deep: flatten it") from None
+        except UnicodeEncodeError as error:
+            raise InputError(f"the constraint holds a lone surrogate, {error.object!r:.40}: remove it") from error
         if dfa.is_empty:
             raise InputError("the constraint allows no text at all: it contradicts itself; loosen it")
         return lift(dfa, Vocabulary.make(tokenizer), allowed, ignored)

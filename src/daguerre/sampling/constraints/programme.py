@@ -14,13 +14,17 @@ Letters: L positions of the row, A asked, P positions up to the last asked, Q st
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.sampling.constraints.dfa import DEAD
 from daguerre.sampling.constraints.tokens import NONE, Edges, TokenAutomaton
+
+TINY = 1e-30
+"""Below it a sum of float32 may have lost small terms."""
+SAFE_SPAN = 600.0
+"""Factors whose logs span less than this in all multiply without underflow in float64."""
 
 
 class Programme:
@@ -103,7 +107,8 @@ class Programme:
 
     def best(self, logp_AV: np.ndarray) -> np.ndarray:
         """Tokens (A,) of the most likely completion: Viterbi's algorithm. Of equals, an arbitrary but fixed one."""
-        scores_PC = self._scores(logp_AV, _class_max)
+        self._check_shape(logp_AV)
+        scores_PC = self._scores(_class_max(logp_AV, self.automaton))
         edges = self.automaton.by_dst
         weight_PQ = np.full((len(scores_PC) + 1, self.automaton.num_states), -np.inf)
         weight_PQ[0, self.state] = 0.0
@@ -134,7 +139,9 @@ class Programme:
                 return self.sample(self._truncated(logp_AV, top_p), u_A)
             except InputError:
                 return self.sample(logp_AV, u_A)
-        scores_PC = self._scores(logp_AV, _class_sum)
+        self._check_shape(logp_AV)
+        held_AT = _relative(logp_AV, self.automaton)
+        scores_PC = self._scores(_class_sum(logp_AV, held_AT, self.automaton))
         to_go_PQ = self._to_go(scores_PC)
         edges, state = self.automaton.by_src, self.state
         if to_go_PQ[0, state] == -np.inf:
@@ -148,8 +155,12 @@ class Programme:
                 state = int(dst[cls == self.fixed[i]][0])
                 continue
             edge, u = _draw(scores_C[cls] + to_go_PQ[i + 1][dst], float(u_A[asked]))
-            tokens = self._tokens_of(int(cls[edge]))
-            out[asked] = tokens[_draw(logp_AV[asked, tokens].astype(np.float64), u)[0]]
+            tokens, members = self._tokens_of(int(cls[edge])), self._members(int(cls[edge]))
+            total = np.cumsum(held_AT[asked, members], dtype=np.float64)
+            if total[-1] > TINY:
+                out[asked] = tokens[min(int(np.searchsorted(total, u * total[-1], side="right")), len(tokens) - 1)]
+            else:
+                out[asked] = tokens[_draw(logp_AV[asked, tokens].astype(np.float64), u)[0]]
             asked, state = asked + 1, int(dst[edge])
         return out
 
@@ -170,22 +181,31 @@ class Programme:
 
     def _shares(self, logp_AV: np.ndarray) -> np.ndarray:
         """(A, C): the log of what a token's probability is to be multiplied by for its marginal."""
-        scores_PC = self._scores(logp_AV, _class_sum)
+        self._check_shape(logp_AV)
+        held_AT = _relative(logp_AV, self.automaton)
+        scores_PC = self._scores(_class_sum(logp_AV, held_AT, self.automaton))
         to_go_PQ = self._to_go(scores_PC)
         edges = self.automaton.by_dst
         come_PQ = np.full_like(to_go_PQ, -np.inf)
         come_PQ[0, self.state] = 0.0
         for i, scores_C in enumerate(scores_PC):
-            come_PQ[i + 1, edges.keys] = _log_sums(come_PQ[i].take(edges.src) + scores_C.take(edges.cls), edges)
+            come_PQ[i + 1, edges.keys] = _log_dot(come_PQ[i], edges.src, scores_C, edges.cls, edges)
         total = to_go_PQ[0, self.state]
         if total == -np.inf:
             raise self._empty()
         by_class = self.automaton.by_class
         share_AC = np.full((len(logp_AV), self.automaton.num_classes), -np.inf)
         for row, i in zip(share_AC, self.positions.tolist(), strict=False):
-            paths = come_PQ[i].take(by_class.src) + to_go_PQ[i + 1].take(by_class.dst)
-            row[by_class.keys] = _log_sums(paths, by_class) - total
+            paths = _log_dot(come_PQ[i], by_class.src, to_go_PQ[i + 1], by_class.dst, by_class)
+            row[by_class.keys] = paths - total
         return share_AC
+
+    def _check_shape(self, logp_AV: np.ndarray) -> None:
+        if len(logp_AV) > len(self.positions) or logp_AV.shape[1:] != (self.automaton.vocab_size,):
+            raise InputError(
+                f"log-probabilities of shape {logp_AV.shape} do not fit {len(self.positions)} open positions and a "
+                f"vocabulary of {self.automaton.vocab_size}: give a row for each of the first open positions"
+            )
 
     def _to_go(self, scores_PC: np.ndarray) -> np.ndarray:
         """(P+1, Q): the log of the probability of completing the row from a state before each position."""
@@ -193,23 +213,15 @@ class Programme:
         to_go_PQ = np.full((len(scores_PC) + 1, self.automaton.num_states), -np.inf)
         to_go_PQ[-1, self._terminal(len(scores_PC))] = 0.0
         for i in range(len(scores_PC) - 1, -1, -1):
-            paths = to_go_PQ[i + 1].take(edges.dst) + scores_PC[i].take(edges.cls)
-            to_go_PQ[i, edges.keys] = _log_sums(paths, edges)
+            to_go_PQ[i, edges.keys] = _log_dot(to_go_PQ[i + 1], edges.dst, scores_PC[i], edges.cls, edges)
         return to_go_PQ
 
-    def _scores(self, logp_AV: np.ndarray, reduce: Reduce) -> np.ndarray:
+    def _scores(self, scores_AC: np.ndarray) -> np.ndarray:
         """(P, C): what each class weighs at each position up to the last asked; at a fixed one, its own class alone."""
-        num_asked = len(logp_AV)
-        if num_asked > len(self.positions) or logp_AV.shape[1:] != (self.automaton.vocab_size,):
-            raise InputError(
-                f"log-probabilities of shape {logp_AV.shape} do not fit {len(self.positions)} open positions and a "
-                f"vocabulary of {self.automaton.vocab_size}: give a row for each of the first open positions"
-            )
-        asked = self.positions[:num_asked]
-        end = int(asked[-1]) + 1 if num_asked else 0
+        asked = self.positions[: len(scores_AC)]
+        end = int(asked[-1]) + 1 if len(asked) else 0
         scores_PC = np.full((end, self.automaton.num_classes), -np.inf)
-        if num_asked:
-            scores_PC[asked] = reduce(logp_AV, self.automaton)
+        scores_PC[asked] = scores_AC
         fixed = np.flatnonzero(~self.open[:end])
         scores_PC[fixed, self.fixed[fixed]] = 0.0
         return scores_PC
@@ -219,8 +231,12 @@ class Programme:
         return self.completes[position] if "completes" in self.__dict__ else self._backward(position)[0]
 
     def _tokens_of(self, cls: int) -> np.ndarray:
+        return self.automaton.tokens[self._members(cls)]
+
+    def _members(self, cls: int) -> slice:
+        """Where a class's tokens are in `automaton.tokens`."""
         first = self.automaton.first_token
-        return self.automaton.tokens[first[cls] : first[cls + 1]]
+        return slice(int(first[cls]), int(first[cls + 1]))
 
     def _likeliest(self, logp_V: np.ndarray, cls: int) -> int:
         tokens = self._tokens_of(cls)
@@ -244,35 +260,61 @@ class Programme:
         )
 
 
-class Reduce(Protocol):
-    """From log-probabilities (A, V) to a weight for each class (A, C)."""
-
-    def __call__(self, logp_AV: np.ndarray, automaton: TokenAutomaton) -> np.ndarray: ...
-
-
 def _class_max(logp_AV: np.ndarray, automaton: TokenAutomaton) -> np.ndarray:
     """(A, C): the log-probability of the likeliest token of each class."""
     return np.maximum.reduceat(logp_AV.take(automaton.tokens, axis=1), automaton.first_token[:-1], axis=1)
 
 
-def _class_sum(logp_AV: np.ndarray, automaton: TokenAutomaton) -> np.ndarray:
+def _relative(logp_AV: np.ndarray, automaton: TokenAutomaton) -> np.ndarray:
+    """(A, T): probabilities of the automaton's tokens, class by class, over that of each row's likeliest token.
+
+    In the precision of the log-probabilities.
+    """
+    held_AT = logp_AV.take(automaton.tokens, axis=1)
+    held_AT -= _tops(logp_AV)
+    return np.exp(held_AT, out=held_AT)
+
+
+def _tops(logp_AV: np.ndarray) -> np.ndarray:
+    top_A1 = logp_AV.max(axis=1, keepdims=True)
+    return np.where(top_A1 == -np.inf, 0.0, top_A1).astype(logp_AV.dtype)
+
+
+def _class_sum(logp_AV: np.ndarray, held_AT: np.ndarray, automaton: TokenAutomaton) -> np.ndarray:
     """(A, C): the log of the probability of each class. Float64."""
     first = automaton.first_token
-    held = logp_AV.take(automaton.tokens, axis=1).astype(np.float64)
-    top_AC = np.maximum.reduceat(held, first[:-1], axis=1)
-    top_AC[top_AC == -np.inf] = 0.0
-    held -= np.repeat(top_AC, np.diff(first), axis=1)
+    sum_AC = np.add.reduceat(held_AT, first[:-1], axis=1, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        return np.log(np.add.reduceat(np.exp(held, out=held), first[:-1], axis=1)) + top_AC
+        log_AC = np.log(sum_AC) + _tops(logp_AV)
+    faint = np.flatnonzero((sum_AC < TINY).any(axis=1))
+    for i in faint:  # beside the likeliest token of the row some classes vanish: they need a scale of their own
+        logs = logp_AV[i, automaton.tokens].astype(np.float64)
+        top_C = np.maximum.reduceat(logs, first[:-1])
+        top_C[top_C == -np.inf] = 0.0
+        with np.errstate(divide="ignore"):
+            log_AC[i] = np.log(np.add.reduceat(np.exp(logs - np.repeat(top_C, np.diff(first))), first[:-1])) + top_C
+    return log_AC
 
 
-def _log_sums(paths_E: np.ndarray, edges: Edges) -> np.ndarray:
-    """The log of the sum of exponentials over each run of edges with the same key."""
-    top = np.maximum.reduceat(paths_E, edges.starts)
-    top[top == -np.inf] = 0.0
-    lengths = np.diff(edges.starts, append=len(paths_E))
+def _log_dot(a: np.ndarray, a_E: np.ndarray, b: np.ndarray, b_E: np.ndarray, edges: Edges) -> np.ndarray:
+    """The log of the sum of exp(a[a_E] + b[b_E]) over each run of edges with the same key."""
+    top_a, top_b = a.max(), b.max()
+    if top_a == -np.inf or top_b == -np.inf:
+        return np.full(len(edges.keys), -np.inf)
     with np.errstate(divide="ignore"):
+        if _span(a, top_a) + _span(b, top_b) < SAFE_SPAN:
+            products_E = np.exp(a - top_a).take(a_E) * np.exp(b - top_b).take(b_E)
+            return np.log(np.add.reduceat(products_E, edges.starts)) + (top_a + top_b)
+        paths_E = a.take(a_E) + b.take(b_E)
+        top = np.maximum.reduceat(paths_E, edges.starts)
+        top[top == -np.inf] = 0.0
+        lengths = np.diff(edges.starts, append=len(paths_E))
         return np.log(np.add.reduceat(np.exp(paths_E - np.repeat(top, lengths)), edges.starts)) + top
+
+
+def _span(logs: np.ndarray, top: float) -> float:
+    """How far below the top the least finite one is."""
+    return top - logs.min(where=logs != -np.inf, initial=top)
 
 
 def _draw(logs: np.ndarray, u: float) -> tuple[int, float]:

@@ -265,14 +265,14 @@ class Schema:
         return found
 
     def _const(self, schema: Json, pointer: str, negate: bool) -> Expr:
-        found = Const(_compact(schema["const"]))
+        found = Const(compact(schema["const"]))
         return Not(found) if negate else found
 
     def _enum(self, schema: Json, pointer: str, negate: bool) -> Values | Expr:
         if not isinstance(schema["enum"], list):
             raise InputError(f"enum at #{pointer} must be a list, not {schema['enum']!r:.40}: correct the schema")
         strings = [value for value in schema["enum"] if isinstance(value, str)]
-        others = Or(tuple(Const(_compact(value)) for value in schema["enum"] if not isinstance(value, str)))
+        others = Or(tuple(Const(compact(value)) for value in schema["enum"] if not isinstance(value, str)))
         words = replace(NOTHING, strings=literals(strings, self.budget))
         if negate:
             spare = replace(self.everything, strings=subtract(self.everything.strings, words.strings, self.budget))
@@ -286,14 +286,14 @@ class Schema:
             case bool():
                 return replace(NOTHING, booleans=frozenset([value]))
             case int() | float():
-                texts = {_compact(value), str(int(value)) if value == int(value) else _compact(value)}
+                texts = {compact(value), str(int(value)) if value == int(value) else compact(value)}
                 return replace(NOTHING, numbers=literals(sorted(texts), self.budget))
             case str():
                 return replace(NOTHING, strings=literals([value], self.budget))
             case list():
-                items = tuple(Const(_compact(item)) for item in value)
+                items = tuple(Const(compact(item)) for item in value)
                 return replace(NOTHING, arrays=(Arrays((ItemRule(items, FALSE),), len(items), len(items)),))
-        members = tuple((name, Const(_compact(member))) for name, member in value.items())
+        members = tuple((name, Const(compact(member))) for name, member in value.items())
         return replace(NOTHING, objects=(Objects((KeyRule(members, (), FALSE),), tuple(value)),))
 
     def _other_than(self, value: Any) -> Values:
@@ -311,10 +311,10 @@ class Schema:
             case list():
                 size = len(value)
                 lengths = [Arrays(least=size + 1)] + ([Arrays(most=size - 1)] if size else [])
-                differ = [self._item_not(i, Const(_compact(item)), size) for i, item in enumerate(value)]
+                differ = [self._item_not(i, Const(compact(item)), size) for i, item in enumerate(value)]
                 return self._arrays(*lengths, *differ)
         raise UnsupportedError(
-            f"the schema excludes the object {_compact(value):.40}, which is not supported: write what is allowed"
+            f"the schema excludes the object {compact(value):.40}, which is not supported: write what is allowed"
         )
 
     def _item_not(self, i: int, expr: Expr, least: int) -> Arrays:
@@ -545,7 +545,8 @@ KEYWORDS: dict[str, Handler] = {
 }
 
 
-def _compact(value: object) -> str:
+def compact(value: object) -> str:
+    """JSON without spaces, as the automata write it."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:

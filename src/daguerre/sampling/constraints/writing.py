@@ -41,7 +41,7 @@ class Writer:
         return determinize(nfa, entry, self._put(nfa, entry, expr, frozenset(), self.depth))
 
     def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
-        """Write a set into `nfa` from `entry` on, and return the state it ends in; of an empty set, nothing leads there.
+        """Write a set into `nfa` from `entry` on, and return the state it ends in; nothing leads there if it is empty.
 
         `around`: the sets that this one stands in, of those that contain themselves; `left`: how often one of them may
         yet be entered again.
@@ -133,8 +133,7 @@ class Writer:
         top = max(least, 1) if most is None else most
         at = {0: nfa.literal(entry, b"{")}
         for name in names:
-            arrive: dict[int, int] = {}
-            self._keys(nfa, at, literals([name], self.budget), top, most, arrive)
+            arrive = self._keys(nfa, at, literals([name], self.budget), top, most)
             ends = {count: put(state, expr=shape.member(name)) for count, state in arrive.items()}
             passed = {} if name in shape.required else at
             at = {count: nfa.state() for count in sorted({*ends, *passed})}
@@ -143,28 +142,25 @@ class Writer:
         if others:
             at |= {count: nfa.state() for count in range(min(at), top + 1) if count not in at}
         for keys, member in others:
-            arrive = {}
-            self._keys(nfa, at, keys, top, most, arrive)
-            for count, state in arrive.items():
+            for count, state in self._keys(nfa, at, keys, top, most).items():
                 nfa.link(put(state, expr=member), at[count])
         for count, state in at.items():
             if count >= least:
                 nfa.link(nfa.literal(state, b"}"), last)
 
-    def _keys(
-        self, nfa: Nfa, at: dict[int, int], names: Dfa, top: int, most: int | None, arrive: dict[int, int]
-    ) -> None:
-        """Write a member's name, after any number of members, up to the value; `arrive`: a state for each new number."""
+    def _keys(self, nfa: Nfa, at: dict[int, int], names: Dfa, top: int, most: int | None) -> dict[int, int]:
+        """Write a name up to its value, after each number of members; return a state for each number after that."""
+        arrive: dict[int, int] = {}
         for count, state in at.items():
             if (more := _more(count, top, most)) <= top:
-                target = arrive.setdefault(more, -1)
-                if target < 0:
-                    target = arrive[more] = nfa.state()
+                if more not in arrive:
+                    arrive[more] = nfa.state()
                 key = nfa.quoted(nfa.literal(state, b"," * (count > 0)), names)
-                nfa.link(nfa.literal(key, b":"), target)
+                nfa.link(nfa.literal(key, b":"), arrive[more])
+        return arrive
 
     def _array(self, nfa: Nfa, shape: Arrays, put: Put, entry: int, last: int) -> None:
-        """Write the arrays of a shape, with a state for each (number of items, what is seen of those wanted or used)."""
+        """Write the arrays of a shape, with a state for each (number of items, what is seen of wanted or used ones)."""
         if (shape.contains and shape.unique) or len(shape.contains) > MAX_CONTAINS:
             raise UnsupportedError("the schema's contains is not supported with uniqueItems or many others: remove it")
         arms_of = self._unique_arms if shape.unique else self._arms
