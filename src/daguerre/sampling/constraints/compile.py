@@ -24,7 +24,7 @@ from daguerre.sampling.constraints.writing import Writer
 
 VERSION = 1
 """Changes when the same constraint would compile to another automaton."""
-DEPTH = 3
+DEPTH, ANY_DEPTH = 3, 2
 Made = tuple[Dfa, tuple[str, ...]]
 """An automaton over bytes, and what was ignored."""
 
@@ -67,15 +67,18 @@ def compile_schema(
     *,
     lenient: bool = False,
     depth: int = DEPTH,
+    any_depth: int = ANY_DEPTH,
     budget: Budget | None = None,
     folder: Path | None = None,
 ) -> TokenAutomaton:
-    """The JSON texts that a schema accepts, compact and with members in the order of the schema, where a schema that
-    contains itself does so at most `depth` times. UnsupportedError names a keyword that is not supported and its place;
-    with `lenient` it is ignored, and the automaton's `ignored` lists it.
+    """The JSON texts that a schema accepts, compact and with members in the order of the schema.
+
+    A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it asks for
+    nothing. UnsupportedError names a keyword that is not supported and its place; with `lenient` it is ignored, and the
+    automaton's `ignored` lists it.
     """
-    what = ["schema", schema, lenient, _sound(depth)]
-    return _compiled(lambda b: schema_dfa(schema, b, lenient, depth), what, tokenizer, budget, folder)
+    what = ["schema", schema, lenient, _sound(depth), _sound(any_depth)]
+    return _compiled(lambda b: schema_dfa(schema, b, lenient, depth, any_depth), what, tokenizer, budget, folder)
 
 
 def compile_tools(
@@ -98,19 +101,11 @@ def compile_tools(
 
 
 def schema_dfa(
-    schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH
-) -> tuple[Dfa, tuple[str, ...]]:
+    schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH, any_depth: int = ANY_DEPTH
+) -> Made:
     """(the automaton over bytes, what was ignored) of a schema."""
-    try:
-        held = Schema(schema, budget, lenient)
-        dfa = Writer(held, depth, budget).dfa(held.root)
-    except RecursionError:
-        raise InputError("the schema is nested too deep: flatten it") from None
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"the schema holds a lone surrogate, which UTF-8 does not have: {error.object!r:.40}"
-        ) from error
-    return dfa, tuple(held.ignored)
+    held = Schema(schema, budget, lenient)
+    return Writer(held, depth, any_depth, budget).dfa(held.root), tuple(held.ignored)
 
 
 def _sound(depth: int) -> int:

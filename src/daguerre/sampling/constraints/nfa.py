@@ -192,10 +192,10 @@ class _Subsets:
     def table(self, source: list[int], taken: list[int], target: list[int], num_states: int) -> np.ndarray:
         """The transitions (Q, K) of arcs given by their sets of classes."""
         delta_QK = np.full((num_states, self.num_classes), DEAD, dtype=np.int32)
-        columns = [self.column(classes) for classes in taken]
-        lengths = np.array([len(column) for column in columns])
-        rows = np.repeat(np.array(source), lengths)
-        delta_QK[rows, np.concatenate(columns)] = np.repeat(np.array(target, dtype=np.int32), lengths)
+        if taken:
+            columns = [self.column(classes) for classes in taken]
+            lengths = [len(column) for column in columns]
+            delta_QK[np.repeat(source, lengths), np.concatenate(columns)] = np.repeat(target, lengths)
         return delta_QK
 
     def successors(self, subset: frozenset[int]) -> list[tuple[int, frozenset[int]]]:

@@ -23,6 +23,9 @@ from daguerre.sampling.constraints.tokens import NONE, Edges, TokenAutomaton
 
 TINY = 1e-30
 """Below it a sum of float32 may have lost small terms."""
+BLOCK = 256
+"""A token is drawn from its class in two steps: a block of so many tokens, then one of them."""
+BELOW_ONE = float(np.nextafter(1.0, 0.0))
 SAFE_SPAN = 600.0
 """Factors whose logs span less than this in all multiply without underflow in float64."""
 
@@ -156,11 +159,14 @@ class Programme:
                 continue
             edge, u = _draw(scores_C[cls] + to_go_PQ[i + 1][dst], float(u_A[asked]))
             tokens, members = self._tokens_of(int(cls[edge])), self._members(int(cls[edge]))
-            total = np.cumsum(held_AT[asked, members], dtype=np.float64)
-            if total[-1] > TINY:
-                out[asked] = tokens[min(int(np.searchsorted(total, u * total[-1], side="right")), len(tokens) - 1)]
+            weights = held_AT[asked, members]
+            sums = np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64)
+            if sums.sum() > TINY:
+                block, u = _pick(sums, u)
+                chosen = block * BLOCK + _pick(weights[block * BLOCK : (block + 1) * BLOCK], u)[0]
             else:
-                out[asked] = tokens[_draw(logp_AV[asked, tokens].astype(np.float64), u)[0]]
+                chosen = _draw(logp_AV[asked, tokens].astype(np.float64), u)[0]
+            out[asked] = tokens[chosen]
             asked, state = asked + 1, int(dst[edge])
         return out
 
@@ -318,9 +324,14 @@ def _span(logs: np.ndarray, top: float) -> float:
 
 
 def _draw(logs: np.ndarray, u: float) -> tuple[int, float]:
-    """An index drawn by u in [0, 1) from unnormalized logs, and what is left of u, again uniform on [0, 1)."""
-    weights = np.exp(logs - logs.max())
-    total = np.cumsum(weights)
-    chosen = min(int(np.searchsorted(total, u * total[-1], side="right")), int(np.flatnonzero(weights)[-1]))
-    rest = (u * total[-1] - (total[chosen] - weights[chosen])) / weights[chosen]
-    return chosen, min(max(float(rest), 0.0), np.nextafter(1.0, 0.0))
+    """`_pick` from unnormalized logs."""
+    return _pick(np.exp(logs - logs.max()), u)
+
+
+def _pick(weights: np.ndarray, u: float) -> tuple[int, float]:
+    """An index drawn by u in [0, 1), never one without weight, and what is left of u, again uniform on [0, 1)."""
+    total = np.cumsum(weights, dtype=np.float64)
+    at = u * total[-1]
+    chosen = min(int(total.searchsorted(at, side="right")), int(total.searchsorted(total[-1])))
+    rest = float((at - (total[chosen] - weights[chosen])) / weights[chosen])
+    return chosen, min(max(rest, 0.0), BELOW_ONE)

@@ -217,9 +217,21 @@ class Schema:
         return [(key, self._node(f"{pointer}/{keyword}/{_escaped(key)}")) for key in keys]
 
     def _node(self, pointer: str) -> Expr:
-        """The schema at a pointer; true and false are told apart from others at once."""
-        schema = self.resolve(pointer)
-        return Node(pointer) if not isinstance(schema, bool) else TRUE if schema else FALSE
+        """The schema at a pointer, or where its $ref leads; one that asks for nothing is TRUE, false is FALSE."""
+        passed: set[str] = set()
+        while pointer not in passed:
+            passed.add(pointer)
+            schema = self.resolve(pointer)
+            if isinstance(schema, bool):
+                return TRUE if schema else FALSE
+            if not isinstance(schema, dict):
+                break
+            asked = [key for key in schema if key not in ANNOTATIONS and not key.startswith(EXTENSIONS)]
+            if not asked:
+                return TRUE
+            if "$ref" in asked and (self.old or len(asked) == 1):
+                pointer = self._target(schema["$ref"], pointer)
+        return Node(pointer)
 
     def _parts(self, schema: Json, keyword: str, pointer: str) -> tuple[Expr, ...]:
         return tuple(node for _, node in self._nodes(schema, keyword, pointer))

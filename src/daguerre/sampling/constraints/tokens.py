@@ -162,7 +162,7 @@ class TokenAutomaton:
     @classmethod
     def load(cls, path: Path) -> TokenAutomaton:
         """What `save` wrote; any exception when it is damaged."""
-        with np.load(path, allow_pickle=False) as held:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
             return cls(**{name: held[name] for name in FIELDS}, ignored=tuple(held["ignored"].tolist()))
 
 

@@ -17,6 +17,8 @@ from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.schema import Schema, compact
 from daguerre.sampling.constraints.writing import Writer
 
+ANY_DEPTH = 1
+"""How deep values nest where the parameters ask for nothing."""
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 AUTO, REQUIRED = "auto", "required"
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
@@ -37,7 +39,7 @@ def tools_dfa(
             raise InputError(f"each function needs a name of its own, other than auto and required, not {name!r:.40}")
         try:
             schema = Schema(tool.get("parameters", NO_PARAMETERS), budget, lenient)
-            calls[name] = Writer(schema, depth, budget).dfa(schema.root)
+            calls[name] = Writer(schema, depth, ANY_DEPTH, budget).dfa(schema.root)
         except InputError as error:
             raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
         ignored += [f"{what} of {name}" for what in schema.ignored]

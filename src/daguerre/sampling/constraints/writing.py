@@ -1,7 +1,8 @@
 """Sets of JSON values as automata over their text: compact, members in the order of the schema, then all others.
 
 A set is written once for each place where it nests differently. A set that contains itself is entered again at most
-`depth` times; values that nest deeper are not in the language. "Any value" nests at most ANY_DEPTH deep.
+`depth` times; values that nest deeper are not in the language. Where a schema asks for nothing, values nest at most
+`any_depth` deep: every level more doubles the automaton.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from daguerre.sampling.constraints.nfa import Nfa, determinize
 from daguerre.sampling.constraints.schema import Schema, literals
 from daguerre.sampling.constraints.values import FALSE, TRUE, Arrays, Const, Expr, Objects, every
 
-ANY_DEPTH = 2
 MAX_KEY_SETS = 32
 MAX_UNIQUE = 7
 MAX_CONTAINS = 3
@@ -29,8 +29,8 @@ MAX_EXPRESSIONS = 5_000
 class Writer:
     """Writes the values of a schema."""
 
-    def __init__(self, schema: Schema, depth: int, budget: Budget) -> None:
-        self.schema, self.depth, self.budget = schema, depth, budget
+    def __init__(self, schema: Schema, depth: int, any_depth: int, budget: Budget) -> None:
+        self.schema, self.depth, self.any_depth, self.budget = schema, depth, any_depth, budget
         self._written: dict[tuple[Expr, frozenset[Expr], int], Dfa] = {}
         self._within: dict[Expr, frozenset[Expr]] = {}
 
@@ -55,7 +55,7 @@ class Writer:
     def _recursive(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
         """The automaton of a set that contains itself."""
         if expr == TRUE and expr not in around:
-            left = min(left, ANY_DEPTH)
+            left = self.any_depth
         around &= self._reached(expr)
         key = (expr, around, left)
         if key not in self._written:
