@@ -9,7 +9,7 @@ from daguerre.errors import InputError
 
 MAX_STATES = 60_000
 MAX_STEPS = 600_000
-MAX_EDGES = 30_000_000
+MAX_EDGES = 10_000_000
 SECONDS = 10.0
 
 
