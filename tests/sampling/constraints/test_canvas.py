@@ -1,4 +1,4 @@
-"""Whatever is committed, in whatever order, the row ends as a valid text: random weights, pins, orders, temperatures."""
+"""Whatever is committed, in whatever order, the row ends as a valid text: random weights, pins, parts of paths."""
 
 from __future__ import annotations
 

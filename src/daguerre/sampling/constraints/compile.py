@@ -17,7 +17,8 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
-from daguerre.sampling.constraints.schema import Schema, literals
+from daguerre.sampling.constraints.schema import Schema
+from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, cached, lift
 from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
 from daguerre.sampling.constraints.writing import Writer

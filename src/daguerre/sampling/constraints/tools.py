@@ -14,7 +14,8 @@ from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.nfa import Nfa, determinize
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.schema import Schema, compact
+from daguerre.sampling.constraints.schema import Schema
+from daguerre.sampling.constraints.text import compact
 from daguerre.sampling.constraints.writing import Writer
 
 ANY_DEPTH = 1

@@ -17,7 +17,8 @@ from daguerre.errors import UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract
 from daguerre.sampling.constraints.nfa import Nfa, determinize
-from daguerre.sampling.constraints.schema import Schema, literals
+from daguerre.sampling.constraints.schema import Schema
+from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.values import FALSE, TRUE, Arrays, Const, Expr, Objects, every
 
 MAX_KEY_SETS = 32
