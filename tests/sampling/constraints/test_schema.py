@@ -11,8 +11,9 @@ import jsonschema
 import pytest
 
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compile import schema_dfa
+from daguerre.sampling.constraints.compile import compile_schema, schema_dfa
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.text import compact
@@ -241,6 +242,7 @@ def test_what_is_not_supported_is_named_with_its_place(schema: Any, complaint: s
         ({"multipleOf": 0}, "multipleOf must be above 0"),
         ({"multipleOf": 0.000123457}, "choose a rounder number"),
         ({"minimum": 1e300}, "too large or too small"),
+        ({"minLength": float("inf")}, "minLength at # must be a count"),
     ],
 )
 def test_a_broken_schema_is_an_error_that_says_where(schema: Any, complaint: str) -> None:
@@ -260,6 +262,22 @@ def test_lenient_ignores_and_reports() -> None:
 def test_a_hostile_schema_is_an_error_and_not_a_hang() -> None:
     names = [f"p{i}" for i in range(14)]
     either = [{"anyOf": [{"required": [name]}, {"properties": {name: {"type": "null"}}}]} for name in names]
-    for schema in ({"type": "object", "allOf": either}, {"type": "string", "minLength": 10**8}):
+    many = {"type": "array", "minItems": 10**9}
+    for schema in ({"type": "object", "allOf": either}, {"type": "string", "minLength": 10**8}, many):
         with pytest.raises(InputError, match=r"too large|took longer|more than 200 ways"):
             schema_dfa(schema, Budget(max_states=5_000, max_steps=50_000, seconds=5))
+
+
+def test_a_schema_that_is_nested_too_deep_is_an_error(tokenizer: Tokenizer) -> None:
+    schema: dict[str, Any] = {"type": "null"}
+    for _ in range(3000):
+        schema = {"properties": {"a": schema}}
+
+    with pytest.raises(InputError, match=r"nested too deep|took longer"):
+        compile_schema(schema, tokenizer, budget=Budget(seconds=1))
+
+
+def test_a_divisor_of_many_digits_is_exact() -> None:
+    dfa = automaton({"multipleOf": 1e-50})
+
+    assert dfa.accepts(b"7") and dfa.accepts(b"0.5")

@@ -141,6 +141,6 @@ def _key(what: Sequence[object], tokenizer: Tokenizer) -> str:
     """A hash of all that the automaton depends on. The order of a schema's keys is part of it."""
     try:
         content = json.dumps([VERSION, what, tokenizer.sha256])
-    except (TypeError, ValueError) as error:
-        raise InputError(f"the constraint is not JSON: {error}; correct it") from error
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the constraint is not JSON, or nested too deep: {error}; correct it") from error
     return hashlib.sha256(content.encode()).hexdigest()

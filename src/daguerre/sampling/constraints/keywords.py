@@ -285,7 +285,7 @@ def _property_names(whole: Schema, schema: Json, pointer: str, negate: bool) -> 
 
 def _dependencies(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Expr:
     held = schema[keyword]
-    if not isinstance(whole, dict):
+    if not isinstance(held, dict):
         raise InputError(f"{keyword} at #{pointer} must be an object, not {held!r:.40}: correct the schema")
     rules = []
     for name, then in whole.nodes(schema, keyword, pointer):

@@ -114,7 +114,7 @@ def multiples(of: int | float, budget: Budget) -> Dfa:
     whole, behind = 1 + remainder, 1 + modulus * np.arange(1, scale + 2)[:, None] + remainder
     delta[0, ord("-")] = 0
     delta[whole, ord(".")] = behind[0]
-    accept[whole] = remainder * 10**scale % modulus == 0
+    accept[whole] = remainder * pow(10, scale, modulus) % modulus == 0
     for digit in range(10):
         column, after = ord("0") + digit, (remainder * 10 + digit) % modulus
         delta[0, column] = whole[digit % modulus]
@@ -123,7 +123,7 @@ def multiples(of: int | float, budget: Budget) -> Dfa:
             delta[behind[f], column] = behind[f + 1][after]
     delta[behind[scale], ord("0")] = behind[scale]
     for f in range(scale + 1):
-        accept[behind[f]] = remainder * 10 ** (scale - f) % modulus == 0
+        accept[behind[f]] = remainder * pow(10, scale - f, modulus) % modulus == 0
     remainders = minimize(Dfa(delta, np.arange(256, dtype=np.uint8), accept))
     return intersect(remainders, numbers(PLAIN), budget)
 

@@ -10,6 +10,7 @@ there. `format` is checked. Strings and patterns count characters, not UTF-16 un
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -123,14 +124,19 @@ class Schema:
             return False
         if depth == 0 or held.null or held.booleans or not (held.numbers.is_empty and held.strings.is_empty):
             return False
-        return all(
-            (o.most is not None and o.most < max(o.least, len(o.required)))
-            or any(self.never(o.member(name), depth - 1) for name in o.required)
-            for o in held.objects
-        ) and all(
-            (a.most is not None and a.most < a.least) or any(self.never(a.item(i), depth - 1) for i in range(a.least))
-            for a in held.arrays
+        return all(self._never_object(shape, depth) for shape in held.objects) and all(
+            self._never_array(shape, depth) for shape in held.arrays
         )
+
+    def _never_object(self, shape: Objects, depth: int) -> bool:
+        if shape.most is not None and shape.most < max(shape.least, len(shape.required)):
+            return True
+        return any(self.never(shape.member(name), depth - 1) for name in shape.required)
+
+    def _never_array(self, shape: Arrays, depth: int) -> bool:
+        if shape.most is not None and shape.most < shape.least:
+            return True
+        return any(self.never(shape.item(i), depth - 1) for i in range(min(shape.least, shape.num_prefix + 1)))
 
     # A schema and where it stands
 
@@ -221,7 +227,7 @@ class Schema:
 
     def number(self, schema: Json, keyword: str, pointer: str, count: bool = False) -> Any:
         value = schema[keyword]
-        sound = isinstance(value, int | float) and not isinstance(value, bool)
+        sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not sound or (count and (value < 0 or value != int(value))):
             raise InputError(f"{keyword} at #{pointer} must be a {'count' if count else 'number'}, not {value!r:.40}")
         return int(value) if count else value
