@@ -1,0 +1,146 @@
+"""From a constraint to a token automaton: the functions that users of this package call.
+
+Each takes a tokenizer, a budget, and a folder in which to keep what was compiled, or None; a kept automaton is found by
+a hash of the constraint and the tokenizer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from daguerre.errors import InputError
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
+from daguerre.sampling.constraints.schema import Schema
+from daguerre.sampling.constraints.text import literals
+from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, cached, lift
+from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
+from daguerre.sampling.constraints.writing import Writer
+
+VERSION = 1
+"""Changes when the same constraint would compile to another automaton."""
+DEPTH, ANY_DEPTH = 3, 2
+Made = tuple[Dfa, tuple[str, ...]]
+"""An automaton over bytes, and what was ignored."""
+
+
+def compile_regex(
+    pattern: str, tokenizer: Tokenizer, *, budget: Budget | None = None, folder: Path | None = None
+) -> TokenAutomaton:
+    """The texts that match a pattern of the dialect of `regex` as a whole."""
+    return _compiled(lambda b: (regex_dfa(pattern, b), ()), ["regex", pattern], tokenizer, budget, folder)
+
+
+def compile_choices(
+    choices: Sequence[str], tokenizer: Tokenizer, *, budget: Budget | None = None, folder: Path | None = None
+) -> TokenAutomaton:
+    """Any one of the texts. InputError when there are none."""
+    if not choices:
+        raise InputError("there are no choices: give at least one text")
+    return _compiled(lambda b: (literals(choices, b), ()), ["choices", *choices], tokenizer, budget, folder)
+
+
+def compile_grammar(
+    rules: Mapping[str, str],
+    start: str,
+    tokenizer: Tokenizer,
+    *,
+    depth: int = DEPTH,
+    budget: Budget | None = None,
+    folder: Path | None = None,
+) -> TokenAutomaton:
+    """The texts of a grammar, named patterns that call one another with `(?&name)`, each within itself at most `depth`
+    times.
+    """
+    what = ["grammar", dict(rules), start, _sound(depth)]
+    return _compiled(lambda b: (grammar_dfa(rules, start, depth, b), ()), what, tokenizer, budget, folder)
+
+
+def compile_schema(
+    schema: Mapping[str, object] | bool,
+    tokenizer: Tokenizer,
+    *,
+    lenient: bool = False,
+    depth: int = DEPTH,
+    any_depth: int = ANY_DEPTH,
+    budget: Budget | None = None,
+    folder: Path | None = None,
+) -> TokenAutomaton:
+    """The JSON texts that a schema accepts, compact and with members in the order of the schema.
+
+    A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it asks for
+    nothing. UnsupportedError names a keyword that is not supported and its place; with `lenient` it is ignored, and the
+    automaton's `ignored` lists it.
+    """
+    what = ["schema", schema, lenient, _sound(depth), _sound(any_depth)]
+    return _compiled(lambda b: schema_dfa(schema, b, lenient, depth, any_depth), what, tokenizer, budget, folder)
+
+
+def compile_tools(
+    tools: Sequence[Mapping[str, object]],
+    tokenizer: Tokenizer,
+    *,
+    choice: str = AUTO,
+    marks: tuple[str, str] = (OPENING, CLOSING),
+    lenient: bool = False,
+    depth: int = DEPTH,
+    budget: Budget | None = None,
+    folder: Path | None = None,
+) -> TokenAutomaton:
+    """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}; see `tools`.
+
+    `choice`: "auto", "required" for calls alone, or the name of the one function to call, once.
+    """
+    what = ["tools", list(tools), choice, marks, lenient, _sound(depth)]
+    return _compiled(partial(tools_dfa, tools, choice, marks, depth, lenient), what, tokenizer, budget, folder)
+
+
+def schema_dfa(
+    schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH, any_depth: int = ANY_DEPTH
+) -> Made:
+    """(the automaton over bytes, what was ignored) of a schema."""
+    held = Schema(schema, budget, lenient)
+    return Writer(held, depth, any_depth, budget).dfa(held.root), tuple(held.ignored)
+
+
+def _sound(depth: int) -> int:
+    if not 1 <= depth <= 32:
+        raise InputError(f"depth must be from 1 to 32, not {depth}")
+    return depth
+
+
+def _compiled(
+    make: Callable[[Budget], Made],
+    what: Sequence[object],
+    tokenizer: Tokenizer,
+    budget: Budget | None,
+    folder: Path | None,
+) -> TokenAutomaton:
+    def compiled() -> TokenAutomaton:
+        allowed = budget or Budget()
+        try:
+            dfa, ignored = make(allowed)
+        except RecursionError:
+            raise InputError("the constraint is nested too deep: flatten it") from None
+        except UnicodeEncodeError as error:
+            raise InputError(f"the constraint holds a lone surrogate, {error.object!r:.40}: remove it") from error
+        if dfa.is_empty:
+            raise InputError("the constraint allows no text at all: it contradicts itself; loosen it")
+        return lift(dfa, Vocabulary.make(tokenizer), allowed, ignored)
+
+    return cached(folder / f"{_key(what, tokenizer)}.npz" if folder else None, compiled)
+
+
+def _key(what: Sequence[object], tokenizer: Tokenizer) -> str:
+    """A hash of all that the automaton depends on. The order of a schema's keys is part of it."""
+    try:
+        content = json.dumps([VERSION, what, tokenizer.sha256])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the constraint is not JSON, or nested too deep: {error}; correct it") from error
+    return hashlib.sha256(content.encode()).hexdigest()

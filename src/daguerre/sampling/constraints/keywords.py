@@ -1,0 +1,336 @@
+"""The keywords of JSON Schema: for each, the values that satisfy it and, under `not`, those that do not.
+
+A function of the table `KEYWORDS` is given the whole schema, the object that the keyword stands in, its place, and
+whether the opposite is asked for. Keywords that mean something only together have one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from daguerre.errors import InputError
+from daguerre.sampling.constraints.dfa import Dfa, subtract
+from daguerre.sampling.constraints.formats import FORMATS
+from daguerre.sampling.constraints.numbers import INTEGER, PLAIN, above, below, multiples, numbers
+from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.text import compact, lengths, literals
+from daguerre.sampling.constraints.values import (
+    FALSE,
+    NOTHING,
+    TRUE,
+    And,
+    Arrays,
+    Const,
+    Expr,
+    Has,
+    ItemRule,
+    KeyRule,
+    Not,
+    Objects,
+    Or,
+    Values,
+    every,
+)
+
+if TYPE_CHECKING:
+    from daguerre.sampling.constraints.schema import Schema
+
+Json = Mapping[str, Any]
+LONGEST = 1000
+"""A maxLength above this many characters acts as this many."""
+KINDS = {
+    "null": "null",
+    "boolean": "booleans",
+    "integer": "numbers",
+    "number": "numbers",
+    "string": "strings",
+    "array": "arrays",
+    "object": "objects",
+}
+
+
+# Any kind of value
+
+
+def _type(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    for name in types:
+        if name not in KINDS:
+            raise InputError(f"type at #{pointer} is {name!r:.40}: choose from {', '.join(KINDS)}")
+    kinds = {KINDS[name] for name in types}
+    integers = "integer" in types and "number" not in types
+    if not negate:
+        found = whole.everything.only(*kinds)
+        return replace(found, numbers=numbers(INTEGER)) if integers else found
+    found = whole.everything.without(*kinds)
+    if integers:
+        integral = regex_dfa("-?[0-9]+(\\.0+)?", whole.budget)
+        found = replace(found, numbers=subtract(numbers(PLAIN), integral, whole.budget))
+    return found
+
+
+def _const(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
+    found = Const(compact(schema["const"]))
+    return Not(found) if negate else found
+
+
+def _enum(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | Expr:
+    if not isinstance(schema["enum"], list):
+        raise InputError(f"enum at #{pointer} must be a list, not {schema['enum']!r:.40}: correct the schema")
+    strings = [value for value in schema["enum"] if isinstance(value, str)]
+    others = Or(tuple(Const(compact(value)) for value in schema["enum"] if not isinstance(value, str)))
+    words = replace(NOTHING, strings=literals(strings, whole.budget))
+    if negate:
+        spare = replace(whole.everything, strings=subtract(whole.everything.strings, words.strings, whole.budget))
+        return whole.all([spare, whole.values(Not(others))])
+    return whole.any([whole.values(others), words])
+
+
+# Combinations
+
+
+def _ref(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
+    found = whole.node(whole.target(schema["$ref"], pointer))
+    return Not(found) if negate else found
+
+
+def _combined(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Expr:
+    parts = whole.parts(schema, keyword, pointer)
+    found = And(parts) if keyword == "allOf" else Or(parts)
+    return Not(found) if negate else found
+
+
+def _not(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
+    found = whole.node(f"{pointer}/not")
+    return found if negate else Not(found)
+
+
+def _one_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
+    """Alternatives that exclude one another are an anyOf; of others, one holds and those that overlap with it do
+    not.
+    """
+    parts = whole.parts(schema, "oneOf", pointer)
+    pairs = [(i, j) for i in range(len(parts)) for j in range(i) if not whole.never(And((parts[i], parts[j])))]
+    if negate:
+        none = And(tuple(Not(part) for part in parts))
+        return Or((none, *(And((parts[i], parts[j])) for i, j in pairs)))
+    rivals = {i: [parts[a + b - i] for a, b in pairs if i in (a, b)] for i in range(len(parts))}
+    return Or(tuple(every([part, *map(Not, rivals[i])]) for i, part in enumerate(parts)))
+
+
+def _if(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
+    if "if" not in schema:  # then and else say nothing alone
+        return FALSE if negate else TRUE
+    test = whole.node(f"{pointer}/if")
+    then, other = (whole.node(f"{pointer}/{key}") if key in schema else TRUE for key in ("then", "else"))
+    if negate:
+        then, other = Not(then), Not(other)
+    return Or((every([test, then]), every([Not(test), other])))
+
+
+# Numbers
+
+
+def _bound(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Values | None:
+    if isinstance(schema[keyword], bool):
+        return None  # draft 4's exclusiveMinimum: it says how minimum is meant
+    strict = keyword.startswith("exclusive") or schema.get("exclusive" + keyword.capitalize()) is True
+    lower = keyword in ("minimum", "exclusiveMinimum")
+    value = whole.number(schema, keyword, pointer)
+    return whole.numbers((above if lower != negate else below)(value, strict != negate, whole.budget), negate)
+
+
+def _multiple_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    found = multiples(whole.number(schema, "multipleOf", pointer), whole.budget)
+    return whole.numbers(subtract(numbers(PLAIN), found, whole.budget) if negate else found, negate)
+
+
+# Strings
+
+
+def _min_length(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    least = whole.number(schema, "minLength", pointer, count=True)
+    return whole.strings(lengths(least, None, whole.budget), negate)
+
+
+def _max_length(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    most = whole.number(schema, "maxLength", pointer, count=True)
+    return whole.strings(lengths(0, most if negate else min(most, LONGEST), whole.budget), negate)
+
+
+def _pattern(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    return whole.strings(_search(whole, schema["pattern"], f"{pointer}/pattern"), negate)
+
+
+def _search(whole: Schema, pattern: object, pointer: str) -> Dfa:
+    """The strings that hold a match of a pattern."""
+    if not isinstance(pattern, str):
+        raise InputError(f"the pattern at #{pointer} must be a string, not {pattern!r:.40}: correct the schema")
+    if pattern not in whole.patterns:
+        try:
+            whole.patterns[pattern] = regex_dfa(pattern, whole.budget, search=True)
+        except InputError as error:
+            raise type(error)(f"at #{pointer}: {error}") from error
+    return whole.patterns[pattern]
+
+
+def _format(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
+    name = schema["format"]
+    if name not in FORMATS:
+        whole.refuse(f"format {name!r:.40}", pointer)
+        return None
+    if negate:
+        raise whole.cannot_negate("format", pointer)
+    return whole.strings(regex_dfa(FORMATS[name], whole.budget), negate)
+
+
+# Arrays
+
+
+def _items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
+    listed = "items" if isinstance(schema.get("items"), list) else "prefixItems"
+    prefix = whole.parts(schema, listed, pointer) if listed in schema else ()
+    rest_key = "additionalItems" if listed == "items" else "items"
+    rest: Expr = whole.node(f"{pointer}/{rest_key}") if rest_key in schema else TRUE
+    if not negate:
+        return whole.arrays(Arrays((ItemRule(prefix, rest),)))
+    wrong = [whole.item_not(i, expr, 0) for i, expr in enumerate(prefix)]
+    if whole.values(rest) is not whole.everything:
+        if prefix:
+            raise whole.cannot_negate(rest_key, pointer)
+        wrong.append(Arrays(contains=(Not(rest),)))
+    return replace(NOTHING, arrays=tuple(wrong))
+
+
+def _contains(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    wanted = whole.node(f"{pointer}/contains")
+    if negate:
+        return replace(NOTHING, arrays=(Arrays((ItemRule((), Not(wanted)),)),))
+    return whole.arrays(Arrays(contains=(wanted,)))
+
+
+def _min_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    least = whole.number(schema, "minItems", pointer, count=True)
+    if negate:
+        return replace(NOTHING, arrays=(Arrays(most=least - 1),) if least else ())
+    return whole.arrays(Arrays(least=least))
+
+
+def _max_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    most = whole.number(schema, "maxItems", pointer, count=True)
+    return replace(NOTHING, arrays=(Arrays(least=most + 1),)) if negate else whole.arrays(Arrays(most=most))
+
+
+def _unique_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
+    if not isinstance(schema["uniqueItems"], bool):
+        raise InputError(f"uniqueItems at #{pointer} must be true or false: correct the schema")
+    if not schema["uniqueItems"]:
+        return NOTHING if negate else None
+    if negate:
+        raise whole.cannot_negate("uniqueItems", pointer)
+    return whole.arrays(Arrays(unique=True))
+
+
+# Objects
+
+
+def _members(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
+    names = whole.nodes(schema, "properties", pointer)
+    patterns = [
+        (_search(whole, pattern, f"{pointer}/patternProperties"), node)
+        for pattern, node in whole.nodes(schema, "patternProperties", pointer)
+    ]
+    rest: Expr = whole.node(f"{pointer}/additionalProperties") if "additionalProperties" in schema else TRUE
+    if not negate:
+        return whole.objects(Objects((KeyRule(tuple(names), tuple(patterns), rest),)))
+    for keyword, expr in [("patternProperties", node) for _, node in patterns] + [("additionalProperties", rest)]:
+        if whole.values(expr) is not whole.everything:
+            raise whole.cannot_negate(keyword, pointer)
+    wrong = (Objects((KeyRule(((name, Not(expr)),)),), (name,)) for name, expr in names)
+    return replace(NOTHING, objects=tuple(wrong))
+
+
+def _required(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | Expr:
+    names = schema["required"]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"required at #{pointer} must be a list of names, not {names!r:.40}: correct the schema")
+    if negate:
+        lacking = tuple(Objects((KeyRule(((name, FALSE),)),)) for name in names)
+        return replace(NOTHING, objects=lacking)
+    return whole.objects(Objects(required=tuple(dict.fromkeys(names))))
+
+
+def _min_properties(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    least = whole.number(schema, "minProperties", pointer, count=True)
+    if negate:
+        return replace(NOTHING, objects=(Objects(most=least - 1),) if least else ())
+    return whole.objects(Objects(least=least))
+
+
+def _max_properties(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    most = whole.number(schema, "maxProperties", pointer, count=True)
+    return replace(NOTHING, objects=(Objects(least=most + 1),)) if negate else whole.objects(Objects(most=most))
+
+
+def _property_names(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    if negate:
+        raise whole.cannot_negate("propertyNames", pointer)
+    allowed = whole.values(whole.node(f"{pointer}/propertyNames")).strings
+    others = subtract(whole.everything.strings, allowed, whole.budget)
+    return whole.objects(Objects((KeyRule(patterns=((others, FALSE),)),)))
+
+
+def _dependencies(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Expr:
+    held = schema[keyword]
+    if not isinstance(held, dict):
+        raise InputError(f"{keyword} at #{pointer} must be an object, not {held!r:.40}: correct the schema")
+    rules = []
+    for name, then in whole.nodes(schema, keyword, pointer):
+        needs: Expr = And(tuple(map(Has, held[name]))) if isinstance(held[name], list) else then
+        rules.append(Or((Not(Has(name)), every([Has(name), needs]))))
+    return Not(And(tuple(rules))) if negate else And(tuple(rules))
+
+
+Handler = Callable[["Schema", Json, str, bool], Values | Expr | None]
+KEYWORDS: dict[str, Handler] = {
+    "type": _type,
+    "const": _const,
+    "enum": _enum,
+    "$ref": _ref,
+    "allOf": partial(_combined, keyword="allOf"),
+    "anyOf": partial(_combined, keyword="anyOf"),
+    "oneOf": _one_of,
+    "not": _not,
+    "if": _if,
+    "then": _if,
+    "else": _if,
+    "minimum": partial(_bound, keyword="minimum"),
+    "maximum": partial(_bound, keyword="maximum"),
+    "exclusiveMinimum": partial(_bound, keyword="exclusiveMinimum"),
+    "exclusiveMaximum": partial(_bound, keyword="exclusiveMaximum"),
+    "multipleOf": _multiple_of,
+    "minLength": _min_length,
+    "maxLength": _max_length,
+    "pattern": _pattern,
+    "format": _format,
+    "prefixItems": _items,
+    "items": _items,
+    "additionalItems": _items,
+    "contains": _contains,
+    "minItems": _min_items,
+    "maxItems": _max_items,
+    "uniqueItems": _unique_items,
+    "properties": _members,
+    "patternProperties": _members,
+    "additionalProperties": _members,
+    "required": _required,
+    "minProperties": _min_properties,
+    "maxProperties": _max_properties,
+    "propertyNames": _property_names,
+    "dependencies": partial(_dependencies, keyword="dependencies"),
+    "dependentSchemas": partial(_dependencies, keyword="dependentSchemas"),
+    "dependentRequired": partial(_dependencies, keyword="dependentRequired"),
+}

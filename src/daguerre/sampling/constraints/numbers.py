@@ -1,0 +1,135 @@
+"""JSON numbers with a property, as automata over their text.
+
+Numbers that must be compared or divided are plain decimals, without exponent; equal values are treated alike, so 1.50
+passes where 1.5 does. Decimal digits decide, exactly; a fraction next to a bound has no more digits than a float keeps.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+
+from daguerre.errors import InputError
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.dfa import DEAD, Dfa, intersect, minimize
+from daguerre.sampling.constraints.regex import regex_dfa
+
+INTEGER = "0|-?[1-9][0-9]*"
+PLAIN = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?"
+NUMBER = PLAIN + "([eE][+-]?[0-9]{1,3})?"
+FLOAT_DIGITS = 15
+"""Decimals of so many digits are different floats when they are different, and in the same order."""
+MAX_REMAINDERS = 20_000
+
+
+@lru_cache(maxsize=8)
+def numbers(pattern: str) -> Dfa:
+    """The automaton of one of the patterns above."""
+    return regex_dfa(pattern, Budget())
+
+
+def above(bound: int | float, strict: bool, budget: Budget) -> Dfa:
+    """Plain decimals greater than a bound, or equal to it unless `strict`."""
+    return _compared(_decimal(bound), strict, budget)
+
+
+def below(bound: int | float, strict: bool, budget: Budget) -> Dfa:
+    """Plain decimals less than a bound, or equal to it unless `strict`."""
+    return _compared(-_decimal(bound), strict, budget, negate=True)
+
+
+def _decimal(value: int | float) -> Decimal:
+    found = Decimal(value) if isinstance(value, int) else Decimal(repr(value))
+    if not found.is_finite() or abs(found.adjusted()) > 100:
+        raise InputError(f"the number {value} in the schema is too large or too small to compare with: change it")
+    return found
+
+
+def _compared(bound: Decimal, strict: bool, budget: Budget, negate: bool = False) -> Dfa:
+    """Numbers x (or, with `negate`, -x) from `bound` up."""
+    whole, fraction = _digits(abs(bound))
+    digits = max(FLOAT_DIGITS - len(whole), len(fraction), 1)
+    minus, plus = ("", "-") if negate else ("-", "")
+    some = "(0|[1-9][0-9]*)(\\.[0-9]+)?"
+    if bound > 0:
+        pattern = plus + "(" + _unsigned(whole, fraction, True, strict) + ")"
+    elif bound < 0:
+        pattern = f"{plus}{some}|{minus}({_unsigned(whole, fraction, False, strict)})"
+    else:
+        positive = _unsigned("0", "", True, True)
+        pattern = f"{plus}({positive})" if strict else f"{plus}({positive})|-?0(\\.0+)?"
+    shape = f"-?[0-9]+(\\.[0-9]{{1,{digits}}})?"
+    return intersect(regex_dfa(pattern, budget), regex_dfa(shape, budget), budget)
+
+
+def _digits(value: Decimal) -> tuple[str, str]:
+    """The digits before the point and after it, without zeros that mean nothing."""
+    whole, _, fraction = format(value, "f").partition(".")
+    return whole.lstrip("0") or "0", fraction.rstrip("0")
+
+
+def _unsigned(whole: str, fraction: str, greater: bool, strict: bool) -> str:
+    """A pattern of the decimals without sign that are greater (or less) than whole.fraction, or equal to it."""
+    after = "(\\.[0-9]+)?"
+    parts = [] if strict else [f"{whole}\\.{fraction}0*" if fraction else f"{whole}(\\.0+)?"]
+    if greater:
+        parts.append(f"[1-9][0-9]{{{len(whole)},}}{after}")
+        parts.append(f"{whole}\\.{fraction}0*[1-9][0-9]*")
+    else:
+        if len(whole) > 1:
+            parts.append(f"(0|[1-9][0-9]{{0,{len(whole) - 2}}}){after}")
+        parts += [whole + f"\\.{fraction[:k]}" * (k > 0) for k in range(len(fraction))]
+    for k, digit in enumerate(whole):
+        others = _others(int(digit), greater, first=k == 0 and len(whole) > 1)
+        parts += [f"{whole[:k]}{others}[0-9]{{{len(whole) - k - 1}}}{after}"] if others else []
+    for k, digit in enumerate(fraction):
+        others = _others(int(digit), greater, first=False)
+        parts += [f"{whole}\\.{fraction[:k]}{others}[0-9]*"] if others else []
+    return "|".join(parts)
+
+
+def _others(digit: int, greater: bool, first: bool) -> str:
+    """A class of the digits greater or less than one; the first of several is not 0. "" when there are none."""
+    low, high = (digit + 1, 9) if greater else (int(first), digit - 1)
+    return f"[{low}-{high}]" if low <= high else ""
+
+
+def multiples(of: int | float, budget: Budget) -> Dfa:
+    """Plain decimals that are a multiple of a number above 0: the digits read so far, modulo it."""
+    step = _decimal(of)
+    if step <= 0:
+        raise InputError(f"multipleOf must be above 0, not {of}: change the schema")
+    scale = max(0, -int(step.as_tuple().exponent))
+    modulus = int(Fraction(step) * 10**scale)
+    count = modulus * (scale + 1)
+    if count > MAX_REMAINDERS:
+        raise InputError(f"multipleOf {of} needs {count:,} states, above {MAX_REMAINDERS:,}: choose a rounder number")
+    # state 0: nothing read; then remainders before the point; then those after f digits behind it
+    delta = np.full((1 + modulus * (scale + 2), 256), DEAD, dtype=np.int32)
+    accept = np.zeros(len(delta), dtype=bool)
+    remainder = np.arange(modulus)
+    whole, behind = 1 + remainder, 1 + modulus * np.arange(1, scale + 2)[:, None] + remainder
+    delta[0, ord("-")] = 0
+    delta[whole, ord(".")] = behind[0]
+    accept[whole] = remainder * pow(10, scale, modulus) % modulus == 0
+    for digit in range(10):
+        column, after = ord("0") + digit, (remainder * 10 + digit) % modulus
+        delta[0, column] = whole[digit % modulus]
+        delta[whole, column] = whole[after]
+        for f in range(scale):
+            delta[behind[f], column] = behind[f + 1][after]
+    delta[behind[scale], ord("0")] = behind[scale]
+    for f in range(scale + 1):
+        accept[behind[f]] = remainder * pow(10, scale - f, modulus) % modulus == 0
+    remainders = minimize(Dfa(delta, np.arange(256, dtype=np.uint8), accept))
+    return intersect(remainders, numbers(PLAIN), budget)
+
+
+def equal_to(value: int | float, budget: Budget) -> Dfa:
+    """Plain decimals of one value."""
+    whole, fraction = _digits(abs(_decimal(value)))
+    sign = "-" if value < 0 else "" if value else "-?"
+    return regex_dfa(f"{sign}{whole}\\.{fraction}0*" if fraction else f"{sign}{whole}(\\.0+)?", budget)

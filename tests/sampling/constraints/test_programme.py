@@ -1,0 +1,206 @@
+"""The programme against brute force: every text of the right length is listed, weighed, and compared."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.sampling.constraints.programme import Programme
+from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton, useful
+
+MAX_STATES, MAX_CLASSES, MAX_TOKENS, MAX_LENGTH = 5, 4, 6, 6
+NUM_AUTOMATA = 500
+
+
+def random_automaton(rng: np.random.Generator) -> TokenAutomaton:
+    """Deterministic, of any shape: loops, several ways to one end, tokens without a class."""
+    num_states, num_classes = int(rng.integers(1, MAX_STATES + 1)), int(rng.integers(1, MAX_CLASSES + 1))
+    vocab_size = int(rng.integers(num_classes, MAX_TOKENS + 1))
+    class_of_token = np.concatenate(
+        [np.arange(num_classes), rng.integers(NONE, num_classes, size=vocab_size - num_classes)]
+    )
+    delta = rng.integers(0, num_states, size=(num_states, num_classes))
+    src, cls = np.nonzero(rng.random((num_states, num_classes)) < 0.6)
+    accept = rng.random(num_states) < 0.5
+    columns = (rng.permutation(class_of_token), src, delta[src, cls], cls)
+    try:
+        automaton = useful(TokenAutomaton(accept, *(column.astype(np.int32) for column in columns)))
+    except InputError:
+        return random_automaton(rng)
+    return automaton if len(automaton.src) else random_automaton(rng)
+
+
+def random_row(rng: np.random.Generator, automaton: TokenAutomaton) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(tokens, open, logp): pins anywhere, and open positions that nothing is known of at the right."""
+    length = int(rng.integers(1, MAX_LENGTH + 1))
+    usable = np.flatnonzero(automaton.class_of_token != NONE)
+    tokens, is_open = rng.choice(usable, size=length), rng.random(length) < 0.7
+    num_asked = int(rng.integers(0, is_open.sum() + 1))
+    logits = rng.normal(size=(num_asked, automaton.vocab_size)) * 3
+    logits[rng.random(logits.shape) < 0.05] = -np.inf
+    with np.errstate(invalid="ignore"):
+        logp = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return tokens, is_open, np.where(np.isnan(logp), -1.0, logp)
+
+
+def listed(automaton: TokenAutomaton, tokens: np.ndarray, is_open: np.ndarray, state: int) -> set[tuple[int, ...]]:
+    """Every row of the language with the fixed tokens."""
+    choices = [range(automaton.vocab_size) if o else [int(t)] for t, o in zip(tokens, is_open, strict=True)]
+    ends = ((row, automaton.walk(row, state)) for row in product(*choices))
+    return {row for row, end in ends if end >= 0 and automaton.accept[end]}
+
+
+def law(rows: set[tuple[int, ...]], is_open: np.ndarray, logp: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The log-probability of each assignment to the asked positions that some row of the language has."""
+    asked = np.flatnonzero(is_open)[: len(logp)]
+    assignments = {tuple(row[i] for i in asked) for row in rows}
+    logs = {a: float(sum(logp[i, t] for i, t in enumerate(a))) for a in assignments}
+    return {a: log for a, log in logs.items() if log > -np.inf}
+
+
+def test_the_programme_equals_brute_force_on_random_automata_with_pins_and_suffixes() -> None:
+    rng = np.random.default_rng(1)
+    seen = {"feasible": 0, "empty": 0, "pinned": 0, "suffix": 0}
+    for _ in range(NUM_AUTOMATA):
+        automaton = random_automaton(rng)
+        tokens, is_open, logp = random_row(rng, automaton)
+        state = int(rng.integers(0, automaton.num_states))
+        programme = Programme(automaton, tokens, is_open, state)
+        rows = listed(automaton, tokens, is_open, state)
+        logs = law(rows, is_open, logp)
+        if rows:
+            positions, forced = programme.forced()
+            same = [
+                (i, r[i]) for i in np.flatnonzero(is_open) for r in list(rows)[:1] if len({x[i] for x in rows}) == 1
+            ]
+            assert list(zip(positions.tolist(), forced.tolist(), strict=True)) == [(int(i), t) for i, t in same]
+        if not logs:
+            seen["empty"] += 1
+            for method in (programme.best, programme.marginals):
+                with pytest.raises(InputError):
+                    method(logp)
+            continue
+        seen["feasible"] += 1
+        seen["pinned"] += not is_open.all()
+        seen["suffix"] += len(logp) < is_open.sum()
+        best = tuple(programme.best(logp).tolist())
+        assert logs[best] == pytest.approx(max(logs.values()), abs=1e-12)
+        weights = np.exp(np.array(list(logs.values())) - max(logs.values()))
+        wanted = np.zeros(logp.shape)
+        for assignment, weight in zip(logs, weights / weights.sum(), strict=True):
+            wanted[range(len(assignment)), assignment] += weight
+        found = programme.marginals(logp)
+        np.testing.assert_allclose(found, wanted, atol=1e-9, rtol=0)
+        drawn = programme.sample(logp, rng.random(len(logp)))
+        assert tuple(drawn.tolist()) in logs
+        np.testing.assert_allclose(
+            programme.probabilities(logp, drawn), wanted[range(len(drawn)), drawn], atol=1e-9, rtol=0
+        )
+    assert min(seen.values()) > 50, seen
+
+
+def test_sampled_frequencies_are_the_law_given_the_language() -> None:
+    rng = np.random.default_rng(2)
+    num_draws, num_checked = 1500, 0
+    while num_checked < 4:
+        automaton = random_automaton(rng)
+        tokens, is_open, logp = random_row(rng, automaton)
+        logs = law(listed(automaton, tokens, is_open, 0), is_open, logp / 3)
+        if not 8 <= len(logs) <= 60:
+            continue
+        num_checked += 1
+        programme = Programme(automaton, tokens, is_open)
+        draws = [tuple(programme.sample(logp / 3, u).tolist()) for u in rng.random((num_draws, len(logp)))]
+        total = np.logaddexp.reduce(list(logs.values()))
+        for assignment, log in logs.items():
+            p = np.exp(log - total)
+            if p * num_draws >= 10:  # where the count is nearly normal
+                sigma = np.sqrt(p * (1 - p) / num_draws)
+                assert abs(draws.count(assignment) / num_draws - p) <= 4 * sigma
+        assert set(draws) <= set(logs)
+
+
+def chain(text: list[int], vocab_size: int) -> TokenAutomaton:
+    """The language of one text."""
+    steps = np.arange(len(text), dtype=np.int32)
+    accept = np.arange(len(text) + 1) == len(text)
+    return TokenAutomaton(accept, np.arange(vocab_size, dtype=np.int32), steps, steps + 1, np.array(text, np.int32))
+
+
+def test_after_the_language_ends_only_the_filler_may_follow() -> None:
+    automaton = chain([1, 2], 4).__class__(
+        np.array([False, False, True]), np.array([NONE, 0, 1, NONE]), *np.array([[0, 1], [1, 2], [0, 1]], np.int32)
+    )
+    filled = automaton.with_filler(3)
+    everything = np.ones(5, dtype=bool)
+
+    programme = Programme(filled, np.zeros(5, dtype=np.int64), everything)
+
+    assert programme.forced()[1].tolist() == [1, 2, 3, 3, 3]
+    assert programme.best(np.zeros((5, 4))).tolist() == [1, 2, 3, 3, 3]
+    with pytest.raises(InputError, match="part of the language"):
+        automaton.with_filler(1)
+
+
+def test_what_cannot_fit_is_an_error_that_says_how_much_room_is_needed() -> None:
+    programme = Programme(chain([1, 2, 3], 4), np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
+
+    for method in (programme.check, programme.forced, lambda: programme.best(np.zeros((2, 4)))):
+        with pytest.raises(InputError, match="shortest text has 3 tokens"):
+            method()
+
+
+def test_a_fixed_token_outside_the_language_is_named() -> None:
+    automaton = TokenAutomaton(np.array([True]), np.array([NONE, 0]), *np.zeros((3, 1), np.int32))
+
+    with pytest.raises(InputError, match="token 0 fixed at position 1"):
+        Programme(automaton, np.array([1, 0]), np.zeros(2, dtype=bool))
+
+
+def test_banning_every_allowed_token_is_an_error_about_the_ban() -> None:
+    programme = Programme(chain([1], 4), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))
+
+    with pytest.raises(InputError, match="no token is left"):
+        programme.best(np.array([[0.0, -np.inf, 0.0, 0.0]]))
+
+
+def test_the_terminal_states_of_a_span_know_the_suffix_and_the_room_that_is_left() -> None:
+    # the language a*b: an early b would leave a fixed b without a place
+    loop = TokenAutomaton(np.array([False, True]), np.array([0, 1]), *np.array([[0, 0], [0, 1], [0, 1]], np.int32))
+    likes_b = np.log(np.array([[0.01, 0.99]] * 3))
+
+    for tokens, is_open in (([0, 0, 0, 1], [1, 1, 1, 0]), ([0, 0, 0, 0, 0], [1, 1, 1, 1, 1])):
+        programme = Programme(loop, np.array(tokens), np.array(is_open, dtype=bool))
+        assert programme.best(likes_b).tolist() == [0, 0, 0]
+
+
+def test_top_p_cuts_the_marginals_and_gives_way_where_nothing_would_be_left() -> None:
+    # a text of two equal tokens, ab or ba: marginals .6 and .4 at both places
+    either = TokenAutomaton(
+        np.array([False, False, False, True]),
+        np.array([0, 1]),
+        *np.array([[0, 0, 1, 2], [1, 2, 3, 3], [0, 1, 1, 0]], np.int32),
+    )
+    logp = np.log(np.array([[0.6, 0.4], [0.5, 0.5]]))
+    programme = Programme(either, np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
+    draws = [programme.sample(logp, np.array([u, 0.5]), top_p=0.5).tolist() for u in (0.1, 0.9)]
+    np.testing.assert_allclose(programme.marginals(logp)[0], [0.6, 0.4])
+    assert draws == [[0, 1], [0, 1]]
+
+    # xxa, xbx, cxx with weights that make x the likeliest token everywhere, which the language does not have
+    states = np.array([[0, 0, 1, 2, 1, 3, 4], [1, 2, 3, 4, 4, 5, 5], [0, 3, 0, 0, 2, 1, 0]], np.int32)
+    one_each = TokenAutomaton(np.arange(6) == 5, np.arange(4), *states)
+    programme = Programme(one_each, np.zeros(3, dtype=np.int64), np.ones(3, dtype=bool))
+    drawn = programme.sample(np.full((3, 4), -np.log(4)), np.array([0.3, 0.5, 0.7]), top_p=0.3)
+    assert one_each.accepts(drawn.tolist())
+
+
+def test_wrong_shapes_are_refused() -> None:
+    programme = Programme(chain([1], 4), np.zeros(1, dtype=np.int64), np.ones(1, dtype=bool))
+
+    for shape in ((2, 4), (1, 3)):
+        with pytest.raises(InputError, match="do not fit"):
+            programme.best(np.zeros(shape))

@@ -1,0 +1,123 @@
+r"""The dialect against Python's `re` where the two agree, and what it refuses."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
+
+ALPHABET = "abcx z8.@-é日'\t"
+PATTERNS = (
+    "a*b+c?",
+    "(foo|ab|ba){2,3}x?",
+    "^$|(^(?:\\S+\\s+){0,9}\\S+$)",
+    "(z|8){2,4}$",
+    "^(a)|(b)|('.*')+$",
+    "[^a-y]{3}",
+    "(a|b)*a(a|b){4}",
+    "[é-ü]+|日{2}",
+    "x{0}y|a{2,}?",
+    "(?:^a|c)b|(?P<name>zz)",
+    "[\\w.-]+@[^\\d]",
+    "[\\]x-]+",
+    "",
+)
+
+
+def texts(seed: int, count: int) -> list[str]:
+    rng = random.Random(seed)
+    narrow = [ALPHABET[:k] for k in (2, 3, 8, len(ALPHABET))]
+    return ["".join(rng.choices(rng.choice(narrow), k=rng.randrange(9))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_means_what_python_says(pattern: str) -> None:
+    inside = re.compile(pattern, re.ASCII)
+    whole, somewhere = regex_dfa(pattern, Budget()), regex_dfa(pattern, Budget(), search=True)
+    found = set()
+    for text in texts(len(pattern), 400):
+        wanted = (inside.fullmatch(text) is not None, inside.search(text) is not None)
+        assert (whole.accepts(text.encode()), somewhere.accepts(text.encode())) == wanted, text
+        found.add(wanted)
+    assert len(found) > 1
+
+
+def test_only_whole_characters_match() -> None:
+    dfa = regex_dfa(".", Budget())
+
+    assert dfa.accepts("\U0010ffff".encode()) and dfa.accepts("日".encode())
+    for bad in (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"\n"):
+        assert not dfa.accepts(bad)
+
+
+def test_escapes_stand_for_their_characters() -> None:
+    for pattern, text in (("\\x41\\u00e9\\u{1F600}", "Aé\U0001f600"), ("\\t\\0[\\b]", "\t\0\b"), ("\\$\\{\\/", "${/")):
+        assert regex_dfa(pattern, Budget()).accepts(text.encode())
+
+
+def test_characters_that_languages_disagree_on_are_neither_white_space_nor_its_opposite() -> None:
+    for pattern in ("\\s", "\\S"):
+        assert not regex_dfa(pattern, Budget()).accepts("\ufeff".encode())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "complaint"),
+    [
+        ("(a)\\1", "a back-reference"),
+        ("(?P<n>a)(?P=n)", "a back-reference"),
+        ("a(?=b)", "lookahead"),
+        ("(?<!a)b", "lookbehind"),
+        ("\\bword", "a word boundary"),
+        ("(?i)a", "flags"),
+        ("(?>a)", "an atomic group"),
+        ("a++", "a possessive repetition"),
+        ("\\p{L}", "a Unicode property"),
+        ("(a", "a group that is not closed at character 0"),
+        ("a)", "a closing parenthesis"),
+        ("[a", "a class that is not closed"),
+        ("[z-a]", "a range whose ends"),
+        ("a{3,2}", "at least 3 and at most 2"),
+        ("*a", "a repetition of nothing"),
+        ("a**", "a repetition of a repetition"),
+        ("^*", "a repeated anchor"),
+        ("a{x}", "an opening brace"),
+        ("\\q", "unknown escape"),
+        ("\\ud800", "U\\+D800, which is no character"),
+        ("a\\", "an end that comes too soon"),
+        ("(" * 200 + ")" * 200, "groups inside one another"),
+    ],
+)
+def test_what_the_dialect_lacks_is_an_error_that_names_it(pattern: str, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        regex_dfa(pattern, Budget())
+
+
+@pytest.mark.parametrize("pattern", ["((a{100}){100}){100}", "(a|b)*a(a|b){30}", "a{999999999}"])
+def test_a_hostile_pattern_is_an_error_and_not_a_hang(pattern: str) -> None:
+    with pytest.raises(InputError, match=r"too large|took longer"):
+        regex_dfa(pattern, Budget(max_states=5000, max_steps=50_000))
+
+
+def test_the_clock_ends_a_compilation() -> None:
+    with pytest.raises(InputError, match="took longer than 0 s"):
+        regex_dfa("(a|b)*a(a|b){15}", Budget(seconds=0.0))
+
+
+def test_a_grammar_nests_to_its_depth_and_no_further() -> None:
+    rules = {"sum": "(?&term)(\\+(?&term))*", "term": "[0-9]|\\((?&sum)\\)"}
+    dfa = grammar_dfa(rules, "sum", 3, Budget())
+
+    assert all(dfa.accepts(text) for text in (b"1", b"1+2", b"(1+2)+3", b"((1)+(2))"))
+    assert not any(dfa.accepts(text) for text in (b"", b"(1", b"1)", b"(((1)))"))
+
+
+def test_a_rule_that_is_not_there_is_named() -> None:
+    with pytest.raises(InputError, match=r"unknown rule .* 'trm': did you mean 'term'"):
+        grammar_dfa({"start": "(?&trm)", "term": "a"}, "start", 3, Budget())
+    with pytest.raises(InputError, match="unknown rule 'go'"):
+        grammar_dfa({"start": "a"}, "go", 3, Budget())

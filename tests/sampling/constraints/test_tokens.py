@@ -1,0 +1,132 @@
+"""The automaton over tokens against the one over bytes, on a vocabulary of ours and on a tiny one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints import Budget, compile_choices, compile_grammar, compile_regex, compile_schema
+from daguerre.sampling.constraints.dfa import DEAD
+from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton, Vocabulary, lift
+
+PATTERNS = ("[a-z]+(_[a-z]+)*", "def \\w+\\(\\):\n    return \\d{1,3}", "(é|日本){2,5}.?", "\\s*x{3}")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_token_does_what_its_bytes_do(pattern: str, tokenizer: Tokenizer) -> None:
+    dfa = regex_dfa(pattern, Budget())
+    automaton = lift(dfa, Vocabulary.make(tokenizer), Budget())
+
+    assert automaton.num_states == len(dfa)  # every byte is a token, so no state is lost, and their order is kept
+    for state in range(len(dfa)):
+        for token in range(tokenizer.vocab_size):
+            text = tokenizer.token_bytes(token)
+            wanted = dfa.run(text, state) if text else DEAD
+            found = automaton.class_of_token[token]
+            edges = automaton.by_src
+            run = slice(edges.first[state], edges.first[state + 1])
+            if found == NONE:
+                assert wanted == DEAD
+            elif token % 7 == 0:
+                assert automaton.step(state, token) == wanted
+            else:
+                assert (wanted != DEAD) == (found in edges.cls[run])
+
+
+def test_every_way_to_write_a_text_is_accepted(tokenizer: Tokenizer) -> None:
+    rng = random.Random(0)
+    automaton = compile_regex("(def|class) [a-z_]{3,20}:\n    pass", tokenizer)
+    text = b"def quick_sort:\n    pass"
+    pieces: dict[bytes, int] = {tokenizer.token_bytes(t): t for t in range(tokenizer.vocab_size)}
+    for _ in range(50):
+        tokens, at = [], 0
+        while at < len(text):
+            size = rng.choice([k for k in range(1, 9) if text[at : at + k] in pieces])
+            tokens.append(pieces[text[at : at + size]])
+            at += len(text[at : at + size])
+        assert automaton.accepts(tokens)
+        assert not automaton.accepts([*tokens, tokenizer.eos_id])
+        assert automaton.with_filler(tokenizer.eos_id).accepts([*tokens, tokenizer.eos_id, tokenizer.eos_id])
+        assert not automaton.with_filler(tokenizer.eos_id).accepts([*tokens[:-1], tokenizer.eos_id])
+
+
+def test_tokens_of_a_class_act_alike_and_classes_differ(tokenizer: Tokenizer) -> None:
+    automaton = compile_schema({"type": "object", "properties": {"name": {"type": "string"}}}, tokenizer)
+    columns = {}
+    for cls in range(automaton.num_classes):
+        chosen = automaton.cls == cls
+        columns[cls] = tuple(sorted(zip(automaton.src[chosen].tolist(), automaton.dst[chosen].tolist(), strict=True)))
+
+    assert len(set(columns.values())) == automaton.num_classes
+    assert automaton.num_classes < tokenizer.vocab_size / 10
+    assert {automaton.class_of_token[token] for token in tokenizer.special_ids} == {NONE}
+    assert automaton.fewest_tokens() == 1 if b"{}" in map(tokenizer.token_bytes, range(tokenizer.vocab_size)) else 2
+
+
+def test_states_that_a_vocabulary_cannot_reach_are_left_out() -> None:
+    dfa = regex_dfa("ab|cd", Budget())
+
+    automaton = lift(dfa, Vocabulary.of([b"", b"a", b"ab", b"b", b"c"]), Budget())
+
+    assert automaton.class_of_token.tolist().count(NONE) == 2  # the special one, and c, after which nothing is possible
+    assert automaton.num_states == 3
+    with pytest.raises(InputError, match="no text that this vocabulary can write"):
+        lift(dfa, Vocabulary.of([b"a", b"c"]), Budget())
+
+
+def test_choices_and_grammars_compile(tokenizer: Tokenizer) -> None:
+    choices = compile_choices(["yes", "no", "né"], tokenizer)
+    grammar = compile_grammar({"sum": "(?&term)(\\+(?&term))*", "term": "[0-9]|\\((?&sum)\\)"}, "sum", tokenizer)
+
+    assert all(choices.accepts(tokenizer.encode(text)) for text in ("yes", "no", "né"))
+    assert not choices.accepts(tokenizer.encode("yesno"))
+    assert grammar.accepts(tokenizer.encode("(1+2)+3")) and not grammar.accepts(tokenizer.encode("(1+2"))
+    with pytest.raises(InputError, match="no choices"):
+        compile_choices([], tokenizer)
+    with pytest.raises(InputError, match="depth must be from 1"):
+        compile_grammar({"a": "b"}, "a", tokenizer, depth=0)
+
+
+def same(a: TokenAutomaton, b: TokenAutomaton) -> bool:
+    fields = ("accept", "class_of_token", "src", "dst", "cls", "ignored")
+    return all(np.array_equal(getattr(a, field), getattr(b, field)) for field in fields)
+
+
+def test_what_was_compiled_is_kept_by_constraint_and_tokenizer(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "made_up": 1}
+    made = compile_schema(schema, tokenizer, lenient=True, folder=tmp_path / "new")
+    (path,) = (tmp_path / "new").iterdir()
+    before = path.stat().st_mtime_ns
+
+    again = compile_schema(schema, tokenizer, lenient=True, folder=tmp_path / "new")
+
+    assert same(made, again) and path.stat().st_mtime_ns == before
+    assert again.ignored == ("keyword 'made_up' at #",)
+    compile_regex("a+", tokenizer, folder=tmp_path / "new")
+    compile_regex("a+", Tokenizer.default("8k"), folder=tmp_path / "new")
+    assert len(list((tmp_path / "new").iterdir())) == 3
+
+
+def test_a_damaged_file_is_compiled_anew(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made = compile_regex("a+", tokenizer, folder=tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+
+    assert same(compile_regex("a+", tokenizer, folder=tmp_path), made)
+    assert same(TokenAutomaton.load(path), made)
+
+
+def test_too_many_edges_are_an_error(tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match="edges over this vocabulary"):
+        compile_regex("[a-z]{1,200}", tokenizer, budget=Budget(max_edges=1000))
+
+
+def test_a_language_without_texts_is_an_error(tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match="contradicts itself"):
+        compile_regex("[]", tokenizer)

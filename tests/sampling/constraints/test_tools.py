@@ -1,0 +1,70 @@
+"""Text, or calls: one language in which a reader can tell them apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints import compile_tools
+from daguerre.sampling.constraints.tokens import TokenAutomaton
+
+WEATHER: dict[str, Any] = {
+    "name": "weather",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1, "maximum": 14}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+}
+NOW: dict[str, Any] = {"name": "now"}
+CALL = '<tool_call>{"name":"weather","arguments":{"city":"Oslo","days":3}}</tool_call>'
+EMPTY = '<tool_call>{"name":"now","arguments":{}}</tool_call>'
+
+
+def accepts(automaton: TokenAutomaton, tokenizer: Tokenizer, text: str) -> bool:
+    return automaton.accepts(tokenizer.encode(text))
+
+
+def test_text_or_one_or_more_calls(tokenizer: Tokenizer) -> None:
+    automaton = compile_tools([WEATHER, NOW], tokenizer)
+
+    for text in ("", "It is cold. <tool> 日本", CALL, CALL + EMPTY + CALL):
+        assert accepts(automaton, tokenizer, text)
+    for text in (CALL[:-1], "See: " + CALL, CALL + "done", CALL.replace("3", "15"), CALL.replace("weather", "moon")):
+        assert not accepts(automaton, tokenizer, text)
+
+
+def test_required_leaves_out_the_text_and_a_name_asks_for_one_call(tokenizer: Tokenizer) -> None:
+    required = compile_tools([WEATHER, NOW], tokenizer, choice="required")
+    named = compile_tools([WEATHER, NOW], tokenizer, choice="now")
+
+    assert accepts(required, tokenizer, CALL + EMPTY) and not accepts(required, tokenizer, "text")
+    assert accepts(named, tokenizer, EMPTY)
+    assert not any(accepts(named, tokenizer, text) for text in (CALL, EMPTY + EMPTY, ""))
+
+
+def test_other_marks_may_stand_around_calls(tokenizer: Tokenizer) -> None:
+    automaton = compile_tools([NOW], tokenizer, marks=("[[", "]]"))
+
+    assert accepts(automaton, tokenizer, '[[{"name":"now","arguments":{}}]]')
+    assert accepts(automaton, tokenizer, "a[b]") and not accepts(automaton, tokenizer, "a[[b]")
+
+
+def test_what_is_wrong_with_a_function_is_said_with_its_name(tokenizer: Tokenizer) -> None:
+    with pytest.raises(UnsupportedError, match=r"function 'f': .* 'minContains' at #"):
+        compile_tools([{"name": "f", "parameters": {"minContains": 1}}], tokenizer)
+    lenient = compile_tools(
+        [{"name": "f", "parameters": {"type": "object", "minContains": 1}}], tokenizer, lenient=True
+    )
+    assert lenient.ignored == ("keyword 'minContains' at # of f",)
+    with pytest.raises(InputError, match="unknown function 'nov': did you mean 'now'"):
+        compile_tools([NOW], tokenizer, choice="nov")
+    for tools in ([NOW, NOW], [{"name": "auto"}], [{}]):
+        with pytest.raises(InputError, match="a name of its own"):
+            compile_tools(tools, tokenizer)
+    with pytest.raises(InputError, match="nothing to call"):
+        compile_tools([], tokenizer)
