@@ -26,17 +26,18 @@ def writes(tokens: list[int], start: int, *, sure: float = 10.0) -> Says:
 
 def test_a_completion_is_what_the_denoiser_wants(scripted: Any, tokenizer: Tokenizer) -> None:
     prompt, want = tokenizer.encode("x = 1\n"), tokenizer.encode("y = x + 2\nprint(y)\n")
-    for mode in ("ar", "block", "full"):
+    for mode in ("ar", "block", "full", "speculative"):
         denoiser = scripted(writes(want, 1 + len(prompt)))
         result = main_path.generate(denoiser, tokenizer, prompt, len(want), mode=mode, block_size=None, heal=False)
         assert result.text == "y = x + 2\nprint(y)\n"
         assert result.finish_reason == "length"
         assert [t.id for t in result.tokens] == want
         assert "".join(t.text for t in result.tokens) == result.text
-        assert result.usage.forwards == {"ar": len(want), "block": 1 + (len(want) > 16), "full": 1}[mode]
+        forwards = {"ar": len(want), "block": 1 + (len(want) > 16), "full": 1, "speculative": 1 + len(want) // 2}
+        assert result.usage.forwards == forwards[mode]
 
 
-@pytest.mark.parametrize("mode", ["ar", "block", "full"])
+@pytest.mark.parametrize("mode", ["ar", "block", "full", "speculative"])
 def test_the_end_of_text_ends_a_completion_and_is_not_in_it(scripted: Any, tokenizer: Tokenizer, mode: str) -> None:
     want = [*tokenizer.encode("a = b"), EOS, *tokenizer.encode("never")]
     result = main_path.generate(scripted(writes(want, 1)), tokenizer, "", 32, mode=mode)
@@ -74,7 +75,7 @@ def test_a_healed_word_counts_as_one_of_the_least_tokens(scripted: Any, tokenize
         assert [t.text for t in result.tokens] == ["rt", "a", "a"]
 
 
-@pytest.mark.parametrize("mode", ["ar", "block", "full"])
+@pytest.mark.parametrize("mode", ["ar", "block", "full", "speculative"])
 def test_text_is_cut_before_a_stop_string_that_spans_tokens(scripted: Any, tokenizer: Tokenizer, mode: str) -> None:
     want = tokenizer.encode("alpha = 1\nbeta = 2\ngamma = 3\n")
     denoiser = scripted(writes(want, 1))

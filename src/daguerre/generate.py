@@ -1,4 +1,4 @@
-"""The main path: `denoise`, and `generate`, `infill` and `stream` around it.
+"""The main path: `denoise`, beside it `speculate`, and `generate`, `infill` and `stream` around them.
 
 The life of a token: a request's texts become a canvas with one gap (`plan.make_plan`); the last word before the gap is
 drawn again where it was cut (`_heal`); then, span by span, the denoiser is asked for logits at the open positions, the
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.canvas import Canvas
+from daguerre.canvas import Canvas, Decision
 from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser, Session
 from daguerre.models.tokenizer import Tokenizer
@@ -33,12 +33,17 @@ MAX_TOKENS = 64
 INFILL_TOKENS = 24
 """A gap unless told: well within the lengths of text and <null> that infilling is trained with."""
 
+WORTH = 0.05
+"""A drafted token is put to the test while the draft gives itself and those before it at least this probability."""
+
 Steps = Generator[Event, None, Canvas]
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How tokens are drawn. Without `by_step` a position's random number is the same in every step (mode "ar")."""
+    """How tokens are drawn. Without `by_step` a position's random number is the same in every step: modes "ar" and
+    "speculative".
+    """
 
     law: Law
     rng: Counter
@@ -89,6 +94,73 @@ def denoise(
     return canvas
 
 
+def speculate(
+    session: Session,
+    canvas: Canvas,
+    draw: Draw,
+    rules: Sequence[Rule],
+    size: int,
+    ended: Callable[[Canvas], bool],
+    late: Callable[[], bool] = never,
+) -> Steps:
+    """Fill the active span with the tokens that one span of one position after the other would get, in fewer forwards.
+
+    A forward verifies a draft of fewer than `size` tokens against the autoregressive law: what that draws stands, to the
+    first token that the draft has otherwise or the end of the text. The same forward drafts what comes behind each place
+    where this may be. Commits one token a forward, or more; draws nothing that mode "ar" would not.
+    """
+    assert canvas.span is not None
+    (start, end), draft = canvas.span, np.zeros(0, dtype=np.int64)
+    while start < end and not late():
+        step = session.counts.forwards
+        verified = session.verify(canvas.at((start, end)), draft, size - 1)
+        decision = _agreed(canvas, start, draft, verified.logits, draw, rules, ended)
+        num = len(decision)
+        session.counts.drafted += len(draft)
+        session.counts.accepted += int((decision.tokens[: len(draft)] == draft[:num]).sum())
+        canvas = canvas.at((start, start + num)).apply(decision)
+        yield Event(step, decision, canvas)
+        if ended(canvas):
+            break
+        start += num
+        draft = _draft(canvas, start, verified.behind(num - 1), draw, rules)
+    return canvas
+
+
+def _agreed(
+    canvas: Canvas,
+    start: int,
+    draft: np.ndarray,
+    logits: np.ndarray,
+    draw: Draw,
+    rules: Sequence[Rule],
+    ended: Callable[[Canvas], bool],
+) -> Decision:
+    """What the autoregressive law, logits (D + 1, V), draws from `start` on: as far as it draws the draft (D,), and one
+    token more.
+    """
+    decisions: list[Decision] = []
+    for position, row in enumerate(logits, start):
+        canvas = canvas.at((position, position + 1))
+        proposals = draw(canvas, canvas.asked(), row[None], rules, 0)
+        decisions.append(complete(rules, canvas, commit(proposals, np.ones(1, dtype=bool))))
+        canvas = canvas.apply(decisions[-1])
+        if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or ended(canvas):
+            break
+    return Decision.join(decisions)
+
+
+def _draft(canvas: Canvas, start: int, logits: np.ndarray, draw: Draw, rules: Sequence[Rule]) -> np.ndarray:
+    """Tokens (D,) for the positions from `start` on, from their logits (A, V), as far as they are worth a test.
+
+    The most likely ones at every temperature: at 1 more of them stand than of tokens drawn by the same random numbers
+    from a law that knows less (docs/log.md).
+    """
+    likely = replace(draw, law=replace(draw.law, temperature=0.0))
+    proposals = likely(canvas, start + np.arange(len(logits)), logits, rules, 0)
+    return proposals.tokens[np.cumprod(proposals.probabilities) >= WORTH]
+
+
 def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = never) -> Steps:
     """A whole request: heal, then one span after the other until the text ends, the budget does, or it is late."""
     policy = plan.decode.rule_of_commit
@@ -96,9 +168,18 @@ def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = nev
     if late() or plan.healing.where(canvas)[1]:
         return canvas
     rules = plan.rules(canvas)
+
+    def ended(now: Canvas) -> bool:
+        return read(plan, now, done=False).stopped
+
     for span in plan.spans(canvas):
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
-        if late() or read(plan, canvas, done=False).stopped:
+        canvas = canvas.at(span)
+        if plan.decode.mode == "speculative":
+            steps = speculate(session, canvas, draw, rules, plan.decode.draft_size, ended, late)
+        else:
+            steps = denoise(session, policy, canvas, draw, rules, late)
+        canvas = yield from steps
+        if late() or ended(canvas):
             break
     return canvas
 
@@ -120,7 +201,7 @@ class Sample:
         self.plan, self.canvas = plan, plan.canvas
         self.events: list[Event] = []
         self._session = denoiser.session(plan.canvas, plan.decode.cache)
-        self._draw = Draw(plan.decode.law, Counter(plan.decode.seed, sample), by_step=plan.decode.mode != "ar")
+        self._draw = Draw(plan.decode.law, Counter(plan.decode.seed, sample), by_step=not plan.decode.autoregressive)
         self._started = time.perf_counter()
         self._deadline = math.inf if timeout is None else self._started + timeout
 

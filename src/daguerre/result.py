@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -36,9 +36,10 @@ class TokenInfo:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a request took. `rows` were active in its forwards (open positions, seeds); settled ones are counted apart:
-    `prefill_rows` of the caller's text, `settle_rows` of what was drawn. `seconds` are of the wall clock, prefill and
-    all.
+    """What a request took. `rows` were active in its forwards (open positions, seeds, verified tokens); settled ones are
+    counted apart: `prefill_rows` of the caller's text, `settle_rows` of what was drawn, and `refreshed_rows` computed
+    again for want of a cache. Together they are `computed_rows`; `reused_rows` were read from the cache. `accepted` of
+    the `drafted` tokens stood their test (mode "speculative"). `seconds` are of the wall clock, prefill and all.
     """
 
     prompt_tokens: int
@@ -47,11 +48,18 @@ class Usage:
     rows: int
     prefill_rows: int
     settle_rows: int
+    refreshed_rows: int
+    reused_rows: int
+    drafted: int
+    accepted: int
     seconds: float
+    computed_rows: int = field(init=False)
     tokens_per_forward: float = field(init=False)
     tokens_per_second: float = field(init=False)
 
     def __post_init__(self) -> None:
+        computed = self.rows + self.prefill_rows + self.settle_rows + self.refreshed_rows
+        object.__setattr__(self, "computed_rows", computed)
         object.__setattr__(self, "tokens_per_forward", self.completion_tokens / max(1, self.forwards))
         object.__setattr__(self, "tokens_per_second", self.completion_tokens / max(self.seconds, 1e-9))
 
@@ -180,7 +188,5 @@ def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Cou
         logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
         tokens.append(TokenInfo(text, int(canvas.tokens[position]), logprob, step, confidence))
     reason: FinishReason = "stop" if reading.stopped else "length" if plan.finished(canvas) else "timeout"
-    usage = Usage(
-        plan.num_prompt, len(tokens), counts.forwards, counts.rows, counts.prefill_rows, counts.settle_rows, seconds
-    )
+    usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds)
     return Result(reading.text, tuple(tokens), reason, usage, Trace.record(plan.canvas, events))

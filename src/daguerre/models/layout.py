@@ -112,6 +112,9 @@ class Layout:
 
     `num_settled` is the same for every request of the batch. `plain` says that the settled rows are one causal
     run each (one document, one segment, positions in order, nothing cached): backends may then skip the mask.
+
+    The last `alone` settled rows attend one at a time, each over every key up to its own, so that a row has the bits
+    that it has in a forward of its own. As with `plain`, the caller knows that no other rule hides a key from them.
     """
 
     rows: Rows
@@ -119,6 +122,7 @@ class Layout:
     context: Context = "causal"
     block_size: int | None = None
     plain: bool = False
+    alone: int = 0
 
     @classmethod
     def causal(cls, num_rows: int, *, start: int = 0, batch: int = 1, device: torch.device | str = "cpu") -> Layout:
@@ -135,10 +139,15 @@ class Layout:
         past = 0 if cached is None else cached.num_rows
         keys = self.rows if cached is None else Rows.cat([cached, self.rows])
         out: list[tuple[slice, int, Tensor | None]] = []
-        for start, stop in ((0, self.num_settled), (self.num_settled, self.rows.num_rows)):
+        together, end = self.num_settled - self.alone, self.num_settled
+        single = [(row, row + 1) for row in range(together, end)]
+        for start, stop in ((0, together), *single, (end, self.rows.num_rows)):
             if stop == start:
                 continue
             num_keys = past + stop
+            if together <= start < end:
+                out.append((slice(start, stop), num_keys, self.rows.span.new_ones((1, 1, 1, num_keys), dtype=torch.bool)))
+                continue
             if self.plain and stop == self.num_settled and past == 0 and self.context == "causal":
                 out.append((slice(start, stop), num_keys, None))
                 continue

@@ -14,16 +14,20 @@ from daguerre.sampling.logits import Law
 from daguerre.sampling.policies import POLICIES, Policy
 
 Mode = Literal["ar", "block", "full", "speculative"]
-MODES: tuple[Mode, ...] = ("ar", "block", "full")
+MODES: tuple[Mode, ...] = ("ar", "block", "full", "speculative")
 DEFAULT_BLOCK = 16
+DEFAULT_DRAFT = 2
+"""Tokens a forward, at most, of mode "speculative": the fastest size for the default model (docs/log.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decode:
     """How to decode. InputError for a value out of range, or two that exclude each other.
 
-    mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span
-    block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
+    mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span;
+                 speculative: the tokens of "ar", up to `block_size` in a forward that verifies a draft of its own
+    block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
+                 "speculative" (None: 2)
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
     steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
@@ -68,8 +72,6 @@ class Decode:
         for name in ("schema", "regex"):
             if getattr(self, name) is not None:
                 raise UnsupportedError(f"{name} is not supported yet: leave it out")
-        if self.mode == "speculative":
-            raise UnsupportedError('mode "speculative" is not supported yet: "ar" draws the same tokens')
         for kind, value, known in (
             ("mode", self.mode, MODES),
             ("policy", self.policy, POLICIES),
@@ -115,10 +117,10 @@ class Decode:
         """Whatever differs from its default must have a part in the mode and the policy."""
         of_policies = {name for kind in POLICIES.values() for name in kind.options}
         idle = dict.fromkeys(of_policies - set(POLICIES[self.policy].options), f"policy {self.policy!r}")
-        if self.mode != "block":
+        if self.mode not in ("block", "speculative"):
             idle["block_size"] = f"mode {self.mode!r}"
-        if self.mode == "ar":  # one position at a time leaves no policy a choice
-            idle |= dict.fromkeys(("policy", *of_policies), "mode 'ar'")
+        if self.autoregressive:  # its law leaves no policy a choice
+            idle |= dict.fromkeys(("policy", *of_policies), f"mode {self.mode!r}")
         for option in fields(self):
             if option.name in idle and getattr(self, option.name) != option.default:
                 raise InputError(f"{option.name} has no part in {idle[option.name]}: leave out one of the two")
@@ -129,6 +131,16 @@ class Decode:
         if decode is not None and not isinstance(decode, Decode):
             raise InputError(f"decode must be a Decode, not {type(decode).__name__}: use Decode(...) or plain options")
         return cls(**options) if decode is None else replace(decode, **options)
+
+    @property
+    def autoregressive(self) -> bool:
+        """True for the modes whose tokens are those of the autoregressive law."""
+        return self.mode in ("ar", "speculative")
+
+    @property
+    def draft_size(self) -> int:
+        """Mode "speculative": the most tokens that a forward commits."""
+        return self.block_size or DEFAULT_DRAFT
 
     @cached_property
     def law(self) -> Law:
@@ -143,10 +155,10 @@ class Decode:
 
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming it, for what this model's context or training cannot honor."""
-        if self.mode == "ar" and not (config.context == "causal" and config.shift):
+        if self.autoregressive and not (config.context == "causal" and config.shift):
             shift = "with" if config.shift else "without"
             raise UnsupportedError(
-                f'mode "ar" needs causal context and a shift, and this model has {config.context} context {shift} one: '
+                f'mode "{self.mode}" needs causal context and a shift, and this model has {config.context} context {shift} one: '
                 'use mode "block" or "full"'
             )
         if config.context == "block":
@@ -166,7 +178,7 @@ class Decode:
         """Positions of a span, at most; InputError when there are more `steps` than that."""
         if self.mode == "ar":
             size = 1
-        elif self.mode == "full" or (infilling and self.block_size is None):
+        elif self.mode in ("full", "speculative") or (infilling and self.block_size is None):
             size = max_tokens
         else:
             size = self.block_size or config.block_size or DEFAULT_BLOCK
