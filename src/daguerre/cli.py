@@ -35,7 +35,10 @@ REQUEST: dict[str, Any] = {
         int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
     ],
     "mode": Annotated[str | None, typer.Option(help="ar, block, full or speculative.")],
-    "block_size": Annotated[int | None, typer.Option(help="Tokens denoised together in block mode; most tokens a forward in speculative mode.")],
+    "block_size": Annotated[
+        int | None,
+        typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
+    ],
     "policy": Annotated[str | None, typer.Option(help="What is committed in a step: threshold, confidence, random.")],
     "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
     "steps": Annotated[int | None, typer.Option(help="Forwards per span of the confidence and random policies.")],

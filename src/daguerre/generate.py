@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser, Session
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import Plan, Text, make_plan
-from daguerre.result import Result, StreamEvent, committed_text, draft_text, make_result, read
+from daguerre.result import Result, StreamEvent, committed_text, draft_text, has_ended, make_result
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.logits import Law, Proposals, biased, propose
 from daguerre.sampling.policies.base import Policy, Progress, commit
@@ -105,20 +106,20 @@ def speculate(
 ) -> Steps:
     """Fill the active span with the tokens that one span of one position after the other would get, in fewer forwards.
 
-    A forward verifies a draft of fewer than `size` tokens against the autoregressive law: what that draws stands, to the
-    first token that the draft has otherwise or the end of the text. The same forward drafts what comes behind each place
-    where this may be. Commits one token a forward, or more; draws nothing that mode "ar" would not.
+    A forward verifies a draft of fewer than `size` tokens against the autoregressive law: what that draws stands, up to
+    the first token that the draft has otherwise, or the end of the text. The same forward drafts what comes behind each
+    place where this may be. It commits one token or more, and none that mode "ar" would not draw.
     """
     assert canvas.span is not None
     (start, end), draft = canvas.span, np.zeros(0, dtype=np.int64)
     while start < end and not late():
         step = session.counts.forwards
         verified = session.verify(canvas.at((start, end)), draft, size - 1)
-        decision = _agreed(canvas, start, draft, verified.logits, draw, rules, ended)
+        canvas, decision = _agreed(canvas, start, draft, verified.logits, draw, rules, ended)
         num = len(decision)
         session.counts.drafted += len(draft)
         session.counts.accepted += int((decision.tokens[: len(draft)] == draft[:num]).sum())
-        canvas = canvas.at((start, start + num)).apply(decision)
+        canvas = canvas.at((start, start + num))
         yield Event(step, decision, canvas)
         if ended(canvas):
             break
@@ -135,7 +136,7 @@ def _agreed(
     draw: Draw,
     rules: Sequence[Rule],
     ended: Callable[[Canvas], bool],
-) -> Decision:
+) -> tuple[Canvas, Decision]:
     """What the autoregressive law, logits (D + 1, V), draws from `start` on: as far as it draws the draft (D,), and one
     token more.
     """
@@ -147,7 +148,7 @@ def _agreed(
         canvas = canvas.apply(decisions[-1])
         if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or ended(canvas):
             break
-    return Decision.join(decisions)
+    return canvas, Decision.join(decisions)
 
 
 def _draft(canvas: Canvas, start: int, logits: np.ndarray, draw: Draw, rules: Sequence[Rule]) -> np.ndarray:
@@ -167,11 +168,7 @@ def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = nev
     canvas = yield from _heal(session, plan, draw, late)
     if late() or plan.healing.where(canvas)[1]:
         return canvas
-    rules = plan.rules(canvas)
-
-    def ended(now: Canvas) -> bool:
-        return read(plan, now, done=False).stopped
-
+    rules, ended = plan.rules(canvas), partial(has_ended, plan)
     for span in plan.spans(canvas):
         canvas = canvas.at(span)
         if plan.decode.mode == "speculative":

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from daguerre.canvas import Canvas
+from daguerre.canvas import Canvas, Ints
 from daguerre.models.denoiser import Counts
 from daguerre.plan import Plan
 from daguerre.trace import Event, Trace
@@ -36,10 +36,11 @@ class TokenInfo:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a request took. `rows` were active in its forwards (open positions, seeds, verified tokens); settled ones are
-    counted apart: `prefill_rows` of the caller's text, `settle_rows` of what was drawn, and `refreshed_rows` computed
-    again for want of a cache. Together they are `computed_rows`; `reused_rows` were read from the cache. `accepted` of
-    the `drafted` tokens stood their test (mode "speculative"). `seconds` are of the wall clock, prefill and all.
+    """What a request took. `rows` were active in its forwards (open positions, seeds, tokens under test); settled ones
+    are counted apart: `prefill_rows` of the caller's text, `settle_rows` of what was drawn, and `refreshed_rows`
+    computed again for want of a cache. Together they are `computed_rows`; `reused_rows` were read from the cache.
+    `accepted` of the `drafted` tokens stood their test (mode "speculative"). `seconds` are of the wall clock, prefill
+    and all.
     """
 
     prompt_tokens: int
@@ -108,14 +109,26 @@ class Reading:
         return "".join(self.texts)
 
 
+def has_ended(plan: Plan, canvas: Canvas) -> bool:
+    """Whether `read` finds the text stopped; without stop strings no text has to be decoded for it."""
+    return read(plan, canvas, done=False).stopped if plan.decode.stop else _ending(plan, canvas)[1]
+
+
+def _ending(plan: Plan, canvas: Canvas) -> tuple[Ints, bool]:
+    """The tokens of the gap before its first open position or ending token, int64, and whether that one is an end of
+    the text: within the budget.
+    """
+    drawn = canvas.filled(plan.gap)
+    ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
+    if not ends.size:
+        return drawn, False
+    return drawn[: int(ends[0])], plan.gap[0] + int(ends[0]) < plan.healing.end(canvas)
+
+
 def read(plan: Plan, canvas: Canvas, *, done: bool) -> Reading:
     """Read what the gap of `canvas` says so far. With `done`, half a character at the end becomes U+FFFD."""
     table, start = plan.healing.table.of, plan.gap[0]
-    drawn = canvas.filled(plan.gap)
-    ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
-    ended = bool(ends.size) and start + int(ends[0]) < plan.healing.end(canvas)
-    if ends.size:
-        drawn = drawn[: int(ends[0])]
+    drawn, ended = _ending(plan, canvas)
     skip = len(plan.healing.text)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     positions, texts = [], []

@@ -59,8 +59,8 @@ class Verification:
     """What one forward says about a draft of D tokens that begins at a span's first position s, and about what follows.
 
     logits  float32 (D + 1, V): the autoregressive law at s + j, had the draft's first j tokens been drawn
-    behind  behind(j) is float32 logits (A, V) of the open positions s + j + 1, ..., seen from the same j tokens and from
-            one another, without the one at s + j
+    behind  behind(j): float32 logits (A, V) of the positions s + j + 1, ..., as open ones that see the same j tokens
+            and, like the one at s + j, no other
     """
 
     logits: np.ndarray
@@ -223,7 +223,9 @@ class BackboneSession:
         plan = plan_verification(canvas, len(draft), ahead)
         masks = np.full(len(plan.opened), self.backbone.config.mask_id)
         hidden = self._forward(plan, np.concatenate([canvas.tokens[:start], draft]), masks)
-        return Verification(self._project(hidden, np.arange(plan.answering)), partial(self._behind, hidden, plan, start))
+        return Verification(
+            self._project(hidden, np.arange(plan.answering)), partial(self._behind, hidden, plan, start)
+        )
 
     @torch.inference_mode()
     def _behind(self, hidden: Tensor, plan: RowPlan, start: int, row: int) -> np.ndarray:

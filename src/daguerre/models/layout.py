@@ -146,7 +146,9 @@ class Layout:
                 continue
             num_keys = past + stop
             if together <= start < end:
-                out.append((slice(start, stop), num_keys, self.rows.span.new_ones((1, 1, 1, num_keys), dtype=torch.bool)))
+                out.append(
+                    (slice(start, stop), num_keys, self.rows.span.new_ones((1, 1, 1, num_keys), dtype=torch.bool))
+                )
                 continue
             if self.plain and stop == self.num_settled and past == 0 and self.context == "causal":
                 out.append((slice(start, stop), num_keys, None))

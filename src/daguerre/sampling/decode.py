@@ -156,9 +156,9 @@ class Decode:
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming it, for what this model's context or training cannot honor."""
         if self.autoregressive and not (config.context == "causal" and config.shift):
-            shift = "with" if config.shift else "without"
+            has = f"{config.context} context {'with' if config.shift else 'without'} one"
             raise UnsupportedError(
-                f'mode "{self.mode}" needs causal context and a shift, and this model has {config.context} context {shift} one: '
+                f'mode "{self.mode}" needs causal context and a shift, and this model has {has}: '
                 'use mode "block" or "full"'
             )
         if config.context == "block":
