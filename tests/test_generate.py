@@ -56,6 +56,34 @@ def test_a_span_is_left_as_soon_as_its_text_has_ended(scripted: Any, tokenizer: 
     assert (result.text, result.usage.forwards) == ("a", 1)
 
 
+def test_what_is_behind_an_end_of_text_is_left_while_what_is_before_it_is_open(
+    scripted: Any, tokenizer: Tokenizer
+) -> None:
+    word, other = tokenizer.encode("a")[0], tokenizer.encode("b")[0]
+
+    def says(canvas: Canvas, position: int) -> dict[int, float]:
+        return {EOS: 20.0} if position == 5 else {word: 1.0, other: 0.0}
+
+    denoiser = scripted(says)
+    result = main_path.generate(denoiser, tokenizer, "", 16)
+    assert (result.text, result.usage.forwards) == ("aaaa", 5)
+    assert [len(asked) for asked in denoiser.asked] == [16, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("mode", ["block", "full"])
+def test_a_span_is_left_once_a_stop_string_stands_in_its_settled_text(
+    scripted: Any, tokenizer: Tokenizer, mode: str
+) -> None:
+    want = tokenizer.encode("a = 1\nb = 2\nc = 3\n")
+    sure = len(tokenizer.encode("a = 1\n"))
+
+    def says(canvas: Canvas, position: int) -> dict[int, float]:
+        return {want[position - 1]: 20.0 if position <= sure else -19.0}
+
+    result = main_path.generate(scripted(says), tokenizer, "", len(want), mode=mode, stop="\n")
+    assert (result.text, result.finish_reason, result.usage.forwards) == ("a = 1", "stop", 1)
+
+
 def test_min_tokens_holds_the_end_back(scripted: Any, tokenizer: Tokenizer) -> None:
     word = tokenizer.encode("a")[0]
     denoiser = scripted(lambda canvas, position: {EOS: 9.0, word: 5.0})

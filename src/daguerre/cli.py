@@ -39,9 +39,18 @@ REQUEST: dict[str, Any] = {
         int | None,
         typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
     ],
-    "policy": Annotated[str | None, typer.Option(help="What is committed in a step: threshold, confidence, random.")],
+    "policy": Annotated[
+        str | None,
+        typer.Option(
+            help="What a step commits: threshold, factor, entropy_bounded, confidence, entropy, margin or random."
+        ),
+    ],
     "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
-    "steps": Annotated[int | None, typer.Option(help="Forwards per span of the confidence and random policies.")],
+    "factor": Annotated[float | None, typer.Option(help="How unsure the factor policy lets n positions be together.")],
+    "gamma": Annotated[float | None, typer.Option(help="Nats that the entropy_bounded policy commits together.")],
+    "steps": Annotated[
+        int | None, typer.Option(help="Forwards per span of the confidence, entropy, margin and random policies.")
+    ],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],

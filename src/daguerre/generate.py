@@ -12,7 +12,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,8 @@ WORTH = 0.05
 """A drafted token is put to the test while the draft gives itself and those before it at least this probability."""
 
 Steps = Generator[Event, None, Canvas]
+Over = Callable[[Canvas], bool]
+"""Whether a run is to end early at this canvas: its text has ended, or its time."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Draw:
         return propose(asked, own, self.law, self.rng.uniform(TOKEN, asked, step if self.by_step else 0))
 
 
-def never() -> bool:
+def never(canvas: Canvas) -> bool:
     return False
 
 
@@ -69,18 +70,18 @@ def denoise(
     canvas: Canvas,
     draw: Draw,
     rules: Sequence[Rule] = (),
-    late: Callable[[], bool] = never,
+    over: Over = never,
 ) -> Steps:
     """Fill the active span of `canvas`: yields one event a step, returns the canvas; who iterates observes.
 
     Takes at most `policy.bound` forwards, and the last of them commits everything still open. Ends early, with open
-    positions, once `late()` is true.
+    positions, once the canvas is `over`.
     """
     num_start = len(canvas.asked())
     bound = policy.bound(num_start)
     for step in range(bound):
         asked = canvas.asked()
-        if not asked.size or late():
+        if not asked.size or over(canvas):
             break
         request_step = session.counts.forwards
         proposals = draw(canvas, asked, session.logits(canvas, asked), rules, request_step)
@@ -101,30 +102,28 @@ def speculate(
     draw: Draw,
     rules: Sequence[Rule],
     size: int,
-    ended: Callable[[Canvas], bool],
-    late: Callable[[], bool] = never,
+    over: Over = never,
 ) -> Steps:
     """Fill the active span with the tokens that one span of one position after the other would get, in fewer forwards.
 
     A forward verifies a draft of fewer than `size` tokens against the autoregressive law: what that draws stands, up to
-    the first token that the draft has otherwise, or the end of the text. The same forward drafts what comes behind each
-    place where this may be. It commits one token or more, and none that mode "ar" would not draw.
+    the first token that the draft has otherwise. The same forward drafts what comes behind each place where this may
+    be. It commits one token or more, and none that mode "ar" would not draw.
     """
     assert canvas.span is not None
     (start, end), draft = canvas.span, np.zeros(0, dtype=np.int64)
-    while start < end and not late():
+    while start < end and not over(canvas):
         step = session.counts.forwards
         verified = session.verify(canvas.at((start, end)), draft, size - 1)
-        canvas, decision = _agreed(canvas, start, draft, verified.logits, draw, rules, ended)
+        canvas, decision = _agreed(canvas, start, draft, verified.logits, draw, rules, over)
         num = len(decision)
         session.counts.drafted += len(draft)
         session.counts.accepted += int((decision.tokens[: len(draft)] == draft[:num]).sum())
         canvas = canvas.at((start, start + num))
         yield Event(step, decision, canvas)
-        if ended(canvas):
-            break
         start += num
-        draft = _draft(canvas, start, verified.behind(num - 1), draw, rules)
+        if not over(canvas):
+            draft = _draft(canvas, start, verified.behind(num - 1), draw, rules)
     return canvas
 
 
@@ -135,7 +134,7 @@ def _agreed(
     logits: np.ndarray,
     draw: Draw,
     rules: Sequence[Rule],
-    ended: Callable[[Canvas], bool],
+    over: Over,
 ) -> tuple[Canvas, Decision]:
     """What the autoregressive law, logits (D + 1, V), draws from `start` on: as far as it draws the draft (D,), and one
     token more.
@@ -146,7 +145,7 @@ def _agreed(
         proposals = draw(canvas, canvas.asked(), row[None], rules, 0)
         decisions.append(complete(rules, canvas, commit(proposals, np.ones(1, dtype=bool))))
         canvas = canvas.apply(decisions[-1])
-        if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or ended(canvas):
+        if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or over(canvas):
             break
     return canvas, Decision.join(decisions)
 
@@ -162,22 +161,24 @@ def _draft(canvas: Canvas, start: int, logits: np.ndarray, draw: Draw, rules: Se
     return proposals.tokens[np.cumprod(proposals.probabilities) >= WORTH]
 
 
-def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = never) -> Steps:
+def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool]) -> Steps:
     """A whole request: heal, then one span after the other until the text ends, the budget does, or it is late."""
-    policy = plan.decode.rule_of_commit
+    decode = plan.decode
     canvas = yield from _heal(session, plan, draw, late)
-    if late() or plan.healing.where(canvas)[1]:
+    if plan.healing.where(canvas)[1]:
         return canvas
-    rules, ended = plan.rules(canvas), partial(has_ended, plan)
+    rules = plan.rules(canvas)
+
+    def over(now: Canvas) -> bool:
+        return late() or has_ended(plan, now)
+
     for span in plan.spans(canvas):
-        canvas = canvas.at(span)
-        if plan.decode.mode == "speculative":
-            steps = speculate(session, canvas, draw, rules, plan.decode.draft_size, ended, late)
-        else:
-            steps = denoise(session, policy, canvas, draw, rules, late)
-        canvas = yield from steps
-        if late() or ended(canvas):
+        if over(canvas):
             break
+        if decode.mode == "speculative":
+            canvas = yield from speculate(session, canvas.at(span), draw, rules, decode.draft_size, over)
+        else:
+            canvas = yield from denoise(session, decode.rule_of_commit, canvas.at(span), draw, rules, over)
     return canvas
 
 
@@ -187,7 +188,7 @@ def _heal(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool]) ->
     while plan.healing.where(canvas)[1] and not late():
         position = plan.healing.where(canvas)[0]
         span = (position, position + 1)
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, [plan.healing], late)
+        canvas = yield from denoise(session, policy, canvas.at(span), draw, [plan.healing], lambda now: late())
     return canvas
 
 

@@ -81,6 +81,10 @@ def test_a_shifted_model_with_block_context_is_refused(make_model: Any) -> None:
         ({"top_p": 1.5}, "top_p must be"),
         ({"top_k": 0}, "top_k must be"),
         ({"threshold": 2.0}, "threshold must be"),
+        ({"policy": "factor", "factor": -1.0}, "factor must be"),
+        ({"policy": "factor", "factor": float("nan")}, "factor must be"),
+        ({"policy": "entropy_bounded", "gamma": -0.1}, "gamma must be"),
+        ({"gamma": 0.5}, "gamma has no part in policy 'threshold'"),
         ({"steps": 0, "policy": "random"}, "steps must be"),
         ({"block_size": 0}, "block_size must be"),
         ({"min_tokens": -1}, "min_tokens must be"),
@@ -110,7 +114,7 @@ def test_an_unknown_option_gets_the_nearest_name(causal: Model) -> None:
 
 
 def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar() -> None:
-    values: dict[str, Any] = {"threshold": 0.5, "steps": 2}
+    values: dict[str, Any] = {"threshold": 0.5, "factor": 2.0, "gamma": 0.5, "steps": 2}
     for option in {option for kind in POLICIES.values() for option in kind.options}:
         for name, kind in POLICIES.items():
             given = {"policy": name, option: values[option]}

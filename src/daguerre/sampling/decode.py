@@ -30,7 +30,10 @@ class Decode:
                  "speculative" (None: 2)
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
-    steps        policies "confidence" and "random" only: forwards for each span; None: one for each position
+    factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
+    gamma        policy "entropy_bounded" only: nats of entropy that positions committed together may have
+    steps        policies "confidence", "entropy", "margin" and "random" only: forwards for each span; None: one for
+                 each position
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     stop         a string or several; text ends before the first that appears
@@ -45,6 +48,8 @@ class Decode:
     block_size: int | None = None
     policy: str = "threshold"
     threshold: float = 0.9
+    factor: float = 1.0
+    gamma: float = 0.1
     steps: int | None = None
     temperature: float = 0.0
     top_p: float = 1.0
@@ -108,7 +113,7 @@ class Decode:
                 raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
         if self.seed >= 2**64:
             raise InputError(f"seed must be below 2^64, not {self.seed}")
-        for name in ("threshold", "temperature", "top_p"):
+        for name in ("threshold", "factor", "gamma", "temperature", "top_p"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 raise InputError(f"{name} must be a number, not {value!r}")
