@@ -195,7 +195,8 @@ def evaluate_model(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write this JSON file, and the tables beside it as .md.")] = None,
     what: Annotated[
-        list[str] | None, typer.Option(help="bits, infill or draft; may be repeated. All that can be done by default.")
+        list[str] | None,
+        typer.Option(help="bits, infill, draft or speculation; may be repeated. All that can be done by default."),
     ] = None,
     lines: Annotated[int | None, typer.Option(help="Lines to infill; 200 by default.")] = None,
     windows: Annotated[
@@ -203,10 +204,10 @@ def evaluate_model(
         typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about half a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, in about a minute.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure bits per byte, line infilling and drafts on held-out code."""
+    """Measure bits per byte, line infilling, drafts and speculation on held-out code."""
     from daguerre.evals import harness
     from daguerre.evals.documents import read_documents
     from daguerre.evals.report import check_path, markdown, write_report

@@ -40,6 +40,8 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", "copy", "ar"}
     assert len(report["infill"]["examples"]) == 2
     assert len(report["draft"]["match_by_position"]) == 16
+    assert [outcome["temperature"] for outcome in report["speculation"]["outcomes"]] == [0.0, 1.0]
+    assert all(outcome["identical"] == outcome["prompts"] == 2 for outcome in report["speculation"]["outcomes"])
     assert report["model"]["parameters"] == causal.backbone.num_parameters
     assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
     assert report["data"]["documents"] == 3
@@ -65,6 +67,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
     assert "## Line infilling" in text
     assert "first line exact, %" in text
+    assert "| 1 | 2 of 2 |" in text
     assert "seconds a line" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "report.md"]
 
@@ -112,7 +115,7 @@ def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents:
     report = evaluate(causal, [SHORT], limits=LIMITS)
 
     assert "bits" in report
-    assert set(report["skipped"]) == {"infill", "draft"}
+    assert set(report["skipped"]) == {"infill", "draft", "speculation"}
     text = markdown(report)
     assert "Not measured: infill, because no line to infill" in text
     assert "Not measured: draft, because no document has 256 tokens" in text
@@ -125,7 +128,8 @@ def test_progress_names_the_task(causal: Model, documents: list[Document]) -> No
 
     evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: told.add(what))
 
-    assert told == {"bits: ar", "bits: 4", "bits: full", "infill: known length", "infill: unknown length", "draft"}
+    bits, infill = {"bits: ar", "bits: 4", "bits: full"}, {"infill: known length", "infill: unknown length"}
+    assert told == bits | infill | {"draft", "speculation: temperature 0", "speculation: temperature 1"}
 
 
 def test_a_folder_is_read_as_documents(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""Evaluate a model: bits per byte, line infilling, and drafts, with what is needed to measure the same again.
+"""Evaluate a model: bits per byte, line infilling, drafts, speculation, with what is needed to measure the same again.
 
 With the default limits, a model of 5 million parameters takes about ten minutes on one thread of a laptop, and the
-standard error of a bound is below half a percent of its value. `QUICK` takes half a minute, and is for a first look.
+standard error of a bound is below half a percent of its value. `QUICK` takes a minute, and is for a first look.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
 from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, MissingLine, make_examples
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.speculation import NEW_TOKENS, TEMPERATURES, compare
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
 from daguerre.models.loading import CONFIG, model_folder
@@ -38,7 +40,7 @@ class Limits:
 
     exact_windows, bound_windows, samples, layouts  see `bits_per_byte`
     lines    infilling examples, asked at known and at unknown length
-    prompts  prompts of PROMPT_TOKENS that drafts continue
+    prompts  prompts of PROMPT_TOKENS that drafts and speculation continue
     """
 
     layouts: tuple[int | str, ...] | None = None
@@ -176,19 +178,13 @@ def _shown(example: MissingLine, predictions: dict[str, dict[str, str]]) -> dict
 
 
 def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
-    """One-shot drafts against the model's own greedy text, after the middle of documents that are long enough."""
-    if model.config.context != "causal" or not model.config.shift:
-        raise UnsupportedError("drafts are for models with causal context and a shift: leave 'draft' out")
-    encoded = [model.tokenizer.encode(document.text) for document in documents]
-    bodies = [ids[len(ids) // 2 :][: PROMPT_TOKENS - 1] for ids in encoded]
-    prompts = [[model.tokenizer.bos_id, *body] for body in bodies if len(body) == PROMPT_TOKENS - 1]
-    if not prompts:
-        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave 'draft' out")
-    kept = [prompts[index] for index in spread(len(prompts), limits.prompts)]
+    """One-shot drafts against the model's own greedy text."""
+    kept = _prompts(model, documents, limits, "draft")
 
     def measure(tell: Progress) -> Any:
         tell("", 0, len(kept))
-        rows = torch.tensor(kept, device=model.backbone.embedding.weight.device)
+        rows = torch.tensor([[model.tokenizer.bos_id, *body] for body in kept])
+        rows = rows.to(model.backbone.embedding.weight.device)
         match, accepted = draft_match(model.backbone, rows, DRAFT_TOKENS)
         tell("", len(kept), len(kept))
         return {"prompts": len(kept), "match_by_position": match.tolist(), "accepted_a_cycle": accepted}
@@ -196,7 +192,35 @@ def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: in
     return measure
 
 
-TASKS = {"bits": _bits, "infill": _infill, "draft": _draft}
+def _speculation(model: Model, documents: Sequence[Document], limits: Limits, seed: int) -> Measure:
+    """Mode "speculative" against mode "ar"."""
+    kept = _prompts(model, documents, limits, "speculation")
+    if model.config.max_positions < PROMPT_TOKENS + NEW_TOKENS:
+        raise DataError(f"speculation needs {PROMPT_TOKENS + NEW_TOKENS} positions: leave 'speculation' out")
+
+    def measure(tell: Progress) -> Any:
+        outcomes = []
+        for temperature in TEMPERATURES:
+            counted = partial(tell, f"temperature {temperature:g}")
+            outcomes.append(asdict(compare(model, kept, temperature, counted)))
+        return {"new_tokens": NEW_TOKENS, "outcomes": outcomes}
+
+    return measure
+
+
+def _prompts(model: Model, documents: Sequence[Document], limits: Limits, task: str) -> list[list[int]]:
+    """The ids of prompts, <bos> not among them: from the middle of documents that are long enough."""
+    if model.config.context != "causal" or not model.config.shift:
+        raise UnsupportedError(f"drafts are for models with causal context and a shift: leave '{task}' out")
+    encoded = [model.tokenizer.encode(document.text) for document in documents]
+    bodies = [ids[len(ids) // 2 :][: PROMPT_TOKENS - 1] for ids in encoded]
+    whole = [body for body in bodies if len(body) == PROMPT_TOKENS - 1]
+    if not whole:
+        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave '{task}' out")
+    return [whole[index] for index in spread(len(whole), limits.prompts)]
+
+
+TASKS = {"bits": _bits, "infill": _infill, "draft": _draft, "speculation": _speculation}
 
 
 def _model_facts(model: Model, name: str | None) -> dict[str, Any]:

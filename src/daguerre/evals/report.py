@@ -50,6 +50,8 @@ def markdown(report: dict[str, Any]) -> str:
         parts.append(_infill(report["infill"]))
     if "draft" in report:
         parts.append(_draft(report["draft"]))
+    if "speculation" in report:
+        parts.append(_speculation(report["speculation"]))
     parts += [f"Not measured: {name}, because {reason}." for name, reason in report["skipped"].items()]
     parts.append(_measured_with(report))
     return "\n\n".join(parts) + "\n"
@@ -144,6 +146,29 @@ def _draft(task: dict[str, Any]) -> str:
         f"{task['accepted_a_cycle']:.2f} tokens accepted a cycle, bonus token included.\n\n"
         + table(header, [["equal", *(f"{share:.2f}" for share in match)]])
     )
+
+
+def _speculation(task: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{o['temperature']:g}",
+            f"{o['identical']} of {o['prompts']}",
+            f"{o['tokens_per_forward']:.2f}",
+            f"{o['rows_per_forward']:.1f}",
+            f"{o['accepted']} of {o['drafted']}",
+            f"{o['speedup']:.2f}",
+        ]
+        for o in task["outcomes"]
+    ]
+    header = [
+        "temperature",
+        "same tokens as ar",
+        "tokens a forward",
+        "rows a forward",
+        "accepted",
+        "times as fast as ar",
+    ]
+    return f"## Speculation\n\n{task['new_tokens']} tokens a prompt, the modes in turn.\n\n" + table(header, rows)
 
 
 def _measured_with(report: dict[str, Any]) -> str:
