@@ -107,8 +107,18 @@ class Backbone(nn.Module):
         self.final_norm = RMSNorm(config.width, config.norm_eps)
         self.register_buffer("never", torch.tensor(config.unpredictable_ids), persistent=False)
 
-    def forward(self, tokens_BR: Tensor, layout: Layout, cache: Cache | None = None, backend: str = "sdpa") -> Tensor:
-        """Hidden states (B, R, D). With a cache, reads its rows as keys and stores this forward's settled rows."""
+    def forward(
+        self,
+        tokens_BR: Tensor,
+        layout: Layout,
+        cache: Cache | None = None,
+        backend: str = "sdpa",
+        asked_A: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states (B, R, D), or those of the asked rows (B, A, D).
+
+        With a cache, reads its rows as keys and stores this forward's settled rows.
+        """
         x = self.embedding(tokens_BR)
         compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x = x.to(compute)
@@ -118,7 +128,7 @@ class Backbone(nn.Module):
             x = layer(x, rotary, blocks, backend, layout.num_settled, cache, index)
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows[: layout.num_settled])
-        return self.final_norm(x)
+        return self.final_norm(x if asked_A is None else x[:, asked_A])
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""

@@ -13,8 +13,8 @@ from daguerre.models.layout import Rows
 class Cache:
     """Preallocated keys and values, (layers, B, kv heads, capacity, H), and the labels of their rows.
 
-    A forward reads the `length` rows stored so far and, through `append`, stores its own settled rows behind them.
-    `commit` makes those visible to the next forward; until then they are not part of `length`.
+    A forward reads the `length` rows stored so far and, through `append`, stores its own rows behind them. `commit`
+    makes the settled ones visible to the next forward; what is stored and never committed is scratch.
     """
 
     def __init__(
@@ -31,26 +31,35 @@ class Cache:
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.capacity = capacity
         self.length = 0
-        self.rows: Rows | None = None
+        self._rows: list[Rows] = []
+
+    @property
+    def rows(self) -> Rows | None:
+        """Labels of the `length` rows; None while there are none."""
+        if len(self._rows) > 1:
+            self._rows = [Rows.cat(self._rows)]
+        return self._rows[0] if self._rows else None
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, (B, kv heads, length, H) each."""
         return self.keys[layer, :, :, : self.length], self.values[layer, :, :, : self.length]
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Store settled rows of one layer, (B, kv heads, rows, H), behind the last committed row."""
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store rows of one layer, (B, kv heads, rows, H), behind the last committed one; views of all, with these."""
         end = self.length + keys.shape[2]
         if end > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
         self.keys[layer, :, :, self.length : end] = keys
         self.values[layer, :, :, self.length : end] = values
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
     def commit(self, rows: Rows) -> None:
         """Make the rows stored by the last forward part of the cache."""
-        self.rows = rows if self.rows is None else Rows.cat([self.rows, rows])
+        self._rows.append(rows)
         self.length += rows.num_rows
 
     def truncate(self, length: int) -> None:
         """Forget every row behind the first `length`."""
-        self.length = min(length, self.length)
-        self.rows = self.rows[: self.length] if self.rows is not None and self.length else None
+        if length < self.length:
+            self._rows = [self.rows[:length]] if self.rows is not None and length else []
+            self.length = length

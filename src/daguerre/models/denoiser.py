@@ -12,6 +12,7 @@ Letters: A asked positions, S settled rows, R rows of a forward, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Literal, Protocol
 
 import numpy as np
@@ -23,9 +24,12 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import SETTLED, Layout, Rows
+from daguerre.models.lean import LeanBackbone, cannot_pack
 
 CacheMode = Literal["auto", "none"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none")
+Execution = Literal["lean", "reference"]
+EXECUTIONS: tuple[Execution, ...] = ("lean", "reference")
 
 
 @dataclass
@@ -116,13 +120,33 @@ def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
 
 
 class BackboneDenoiser:
-    """A `Denoiser` over one backbone, which it only reads: safe to use from several threads."""
+    """A `Denoiser` over one backbone, which it only reads: safe to use from several threads.
 
-    def __init__(self, backbone: Backbone, backend: str = "sdpa") -> None:
+    execution: "lean" (`models.lean`) runs packed copies of the weights, on a CPU; "reference" runs the backbone itself.
+    None is lean where the weights can be packed. Sessions see the weights as they are when the session begins.
+    """
+
+    def __init__(self, backbone: Backbone, execution: Execution | None = None) -> None:
         if backbone.config.context == "block" and backbone.config.shift:
             raise UnsupportedError("a model with block context and a shift cannot be decoded: only unshifted ones can")
-        self.backbone, self.backend = backbone, backend
+        if execution not in (None, *EXECUTIONS):
+            raise unknown("execution", execution, EXECUTIONS)
+        self.backbone, self.execution = backbone, execution
         self.config = backbone.config
+        self._lean: tuple[Stamp, LeanBackbone] | None = None
+        self._packing = Lock()
+
+    @property
+    def executor(self) -> Backbone | LeanBackbone:
+        """What runs the forwards. Weights are packed at the first call, and again once they have changed."""
+        lean = self.execution or ("reference" if cannot_pack(self.backbone.embedding.weight) else "lean")
+        if lean == "reference":
+            return self.backbone
+        with self._packing:
+            stamp = _stamp(self.backbone)
+            if self._lean is None or self._lean[0] != stamp:
+                self._lean = stamp, LeanBackbone(self.backbone)
+            return self._lean[1]
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps settled rows, exactly; "none" computes all of them in every forward."""
@@ -132,7 +156,15 @@ class BackboneDenoiser:
             raise InputError(
                 f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
             )
-        return BackboneSession(self.backbone, self.backend, len(canvas), cache == "auto")
+        return BackboneSession(self.executor, len(canvas), cache == "auto")
+
+
+Stamp = tuple[tuple[int, int, torch.dtype], ...]
+
+
+def _stamp(backbone: Backbone) -> Stamp:
+    """Which weights these are, and how often they were written: equal stamps, equal weights."""
+    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in backbone.parameters())
 
 
 class BackboneSession:
@@ -142,32 +174,31 @@ class BackboneSession:
     an answer is a function of the canvas alone.
     """
 
-    def __init__(self, backbone: Backbone, backend: str, capacity: int, cached: bool) -> None:
-        self.backbone, self.backend, self.capacity = backbone, backend, capacity
+    def __init__(self, executor: Backbone | LeanBackbone, capacity: int, cached: bool) -> None:
+        self.executor = executor
         self.counts = Counts()
-        weight = backbone.embedding.weight
+        weight = executor.embedding.weight
         self.device = weight.device
-        keep = cached and backbone.config.context != "full"
-        self._cache = Cache(backbone.config, capacity, dtype=weight.dtype, device=self.device) if keep else None
+        keep = cached and executor.config.context != "full"
+        self._cache = Cache(executor.config, capacity, dtype=weight.dtype, device=self.device) if keep else None
         self._held = np.zeros((3, 0), dtype=np.int64)  # position, segment and token of each cached row
 
     @torch.inference_mode()
     def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
         """Float32 logits (A, V) of the asked positions; see `Session`."""
-        config = self.backbone.config
+        config = self.executor.config
         plan = plan_rows(config, canvas)
         tokens = np.where(canvas.open, config.mask_id, canvas.tokens)
         past = self._reuse(plan, tokens)
         positions = np.concatenate([plan.settled[past:], plan.opened])
-        hidden = self.backbone(
+        hidden = self.executor(
             torch.from_numpy(tokens[positions])[None].to(self.device),
             self._layout(plan, past),
             self._cache,
-            self.backend,
+            asked_A=torch.from_numpy(self._row_of(asked - plan.offset, plan, past)).to(self.device),
         )
         self._count(plan, past)
-        wanted = torch.from_numpy(self._row_of(asked - plan.offset, plan, past)).to(self.device)
-        return self.backbone.logits(hidden[0, wanted]).cpu().numpy()
+        return self.executor.logits(hidden[0]).cpu().numpy()
 
     def _reuse(self, plan: RowPlan, tokens: np.ndarray) -> int:
         """Forget cached rows from the first that this plan does not need; returns how many stay."""
@@ -189,10 +220,10 @@ class BackboneSession:
         segment = np.concatenate([plan.segment[past:], np.zeros(len(plan.opened), dtype=np.int64)])
         span = np.where(np.arange(len(position)) < num_new, SETTLED, 0)
         place, spans, segments = (torch.from_numpy(x)[None].to(self.device) for x in (position, span, segment))
-        config = self.backbone.config
-        plain = past == 0 and num_new > 0 and not plan.segment.any() and config.context == "causal"
+        config = self.executor.config
+        plain = config.context == "causal" and not plan.segment.any()
         rows = Rows.make(place, spans, segment=segments)
-        return Layout(rows, num_new, context=config.context, block_size=config.block_size, plain=plain)
+        return Layout(rows, num_new, config.context, config.block_size, plain=plain, open_sees_all=True)
 
     def _row_of(self, rows: np.ndarray, plan: RowPlan, past: int) -> np.ndarray:
         """Where in the forward the rows at these positions are."""

@@ -110,8 +110,9 @@ def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None 
 class Layout:
     """The rows of one forward. Settled rows come first: they never look at the open rows behind them.
 
-    `num_settled` is the same for every request of the batch. `plain` says that the settled rows are one causal
-    run each (one document, one segment, positions in order, nothing cached): backends may then skip the mask.
+    `num_settled` is the same for every request of the batch. Two flags let an executor skip a mask. `plain`: the settled
+    rows, those of a cache included, are one causal run each (one document, one segment, positions in order).
+    `open_sees_all`: every open row sees every row, those of a cache included.
     """
 
     rows: Rows
@@ -119,6 +120,7 @@ class Layout:
     context: Context = "causal"
     block_size: int | None = None
     plain: bool = False
+    open_sees_all: bool = False
 
     @classmethod
     def causal(cls, num_rows: int, *, start: int = 0, batch: int = 1, device: torch.device | str = "cpu") -> Layout:
