@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,11 +12,20 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.layout import Rows
 
 
+class Window(NamedTuple):
+    """Views of one layer of a cache: its new rows, (B, kv heads, rows, H), and all of them, (B * kv heads, C, H)."""
+
+    new_keys: Tensor
+    new_values: Tensor
+    keys: Tensor
+    values: Tensor
+
+
 class Cache:
     """Preallocated keys and values, (layers, B, kv heads, capacity, H), and the labels of their rows.
 
-    A forward reads the `length` rows stored so far and, through `append`, stores its own rows behind them. `commit`
-    makes the settled ones visible to the next forward; what is stored and never committed is scratch.
+    A forward reads the `length` rows stored so far and, through `append` or `window`, stores its own rows behind them.
+    `commit` makes the settled ones visible to the next forward; what is stored and never committed is scratch.
     """
 
     def __init__(
@@ -44,14 +55,24 @@ class Cache:
         """Keys and values of one layer, (B, kv heads, length, H) each."""
         return self.keys[layer, :, :, : self.length], self.values[layer, :, :, : self.length]
 
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store rows of one layer, (B, kv heads, rows, H), behind the last committed one; views of all, with these."""
-        end = self.length + keys.shape[2]
-        if end > self.capacity:
-            raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Store settled rows of one layer, (B, kv heads, rows, H), behind the last committed row."""
+        end = self._room(keys.shape[2])
         self.keys[layer, :, :, self.length : end] = keys
         self.values[layer, :, :, self.length : end] = values
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def window(self, num_rows: int) -> list[Window]:
+        """Views of each layer, made once a forward: where to write `num_rows` rows, and all rows with those behind."""
+        end = self._room(num_rows)
+        new = (x[:, :, :, self.length : end].unbind(0) for x in (self.keys, self.values))
+        every = (x.flatten(1, 2)[:, :, :end].unbind(0) for x in (self.keys, self.values))
+        return [Window(*views) for views in zip(*new, *every, strict=True)]
+
+    def _room(self, num_rows: int) -> int:
+        end = self.length + num_rows
+        if end > self.capacity:
+            raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
+        return end
 
     def commit(self, rows: Rows) -> None:
         """Make the rows stored by the last forward part of the cache."""

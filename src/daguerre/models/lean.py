@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.errors import UnsupportedError
-from daguerre.models.backbone import Attention, Backbone, Layer, rotary_tables
+from daguerre.models.backbone import Backbone, Layer, rotary_tables
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows, allowed
 
@@ -29,19 +29,20 @@ CHUNK = 64
 
 
 class Linear:
-    """x W^T of packed weights, x (rows, in); with `add` (rows, out), the sum, in one operation.
+    """x W^T + bias of packed weights, x (rows, in); or with `add` (rows, out), x W^T + add, in one operation.
 
     In bfloat16 a row has the same bits whatever the number of rows and threads; in float32 it is within 1e-5.
     """
 
-    def __init__(self, weight: Tensor) -> None:
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous())
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self._weight, self._bias = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous()), bias
         self._plain = torch.ops.mkldnn._linear_pointwise.default
         self._binary = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, x: Tensor, add: Tensor | None = None) -> Tensor:
         if add is None:
-            return self._plain(x, self._weight, None, "none", [], "")
+            return self._plain(x, self._weight, self._bias, "none", [], "")
+        assert self._bias is None
         return self._binary(x, add, self._weight, None, "add")
 
 
@@ -58,24 +59,25 @@ class Chunk:
     bias: Tensor | None = None
 
 
-def chunks(layout: Layout, cached: Rows | None, past: int, dtype: torch.dtype, size: int = CHUNK) -> list[Chunk]:
-    """The products that attention makes for these rows, when `past` rows labeled `cached` stand before them.
+def chunks(layout: Layout, cache: Cache | None, dtype: torch.dtype, size: int = CHUNK) -> list[Chunk]:
+    """The products that attention makes for these rows behind those of the cache.
 
-    Settled rows are multiplied with the keys up to the end of their chunk, open rows with all.
+    Settled rows are multiplied with the keys up to the end of their chunk where no later one is seen, open rows with all.
     """
+    past = 0 if cache is None else cache.length
     num_rows, num_settled = layout.rows.num_rows, layout.num_settled
     edges = [*range(0, num_settled, size), *range(num_settled, num_rows, size), num_rows]
     out = []
     for start, stop in zip(edges, edges[1:], strict=False):
-        keys = past + (stop if stop <= num_settled else num_rows)
         if stop <= num_settled and layout.plain:
             out.append(_causal(start, stop, past, dtype))
         elif start >= num_settled and layout.open_sees_all:
-            out.append(Chunk(start, stop, keys))
+            out.append(Chunk(start, stop, past + num_rows))
         else:
-            every = layout.rows if cached is None else Rows.cat([cached, layout.rows])
-            seen = allowed(layout.rows[start:stop], every[:keys], layout.context, layout.block_size)
-            out.append(Chunk(start, stop, keys, 0, _bias(seen[:, None], dtype)))
+            keys = layout.rows if cache is None or cache.rows is None else Rows.cat([cache.rows, layout.rows])
+            num_keys = past + (num_settled if stop <= num_settled else num_rows)
+            seen = allowed(layout.rows[start:stop], keys[:num_keys], layout.context, layout.block_size)
+            out.append(Chunk(start, stop, num_keys, 0, _bias(seen[:, None], dtype)))
     return out
 
 
@@ -93,65 +95,66 @@ def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, parts: list[Chunk]) -> Tensor:
-    """Attention of scaled q (B, R, N, H) over keys and values (B, K, C, H): (B * R, N * H) in their dtype."""
-    batch, rows, num_heads, head = q.shape
-    num_kv = keys.shape[1]
-    groups = num_heads // num_kv
-    keys, values = keys.flatten(0, 1), values.flatten(0, 1)
-    q = q.view(batch, rows, num_kv, groups, head).permute(0, 2, 3, 1, 4)
-    out = []
-    for part in parts:
-        num = part.stop - part.start
-        asked = q[:, :, :, part.start : part.stop].to(keys.dtype, memory_format=torch.contiguous_format)
-        asked = asked.reshape(batch * num_kv, groups * num, head)
-        scores = torch.bmm(keys[:, : part.num_keys], asked.mT).mT  # keys first: they lie as they are multiplied
-        if part.bias is not None:
-            grouped = scores[:, :, part.first :].unflatten(0, (batch, num_kv)).unflatten(2, (groups, num))
-            grouped.add_(part.bias[:, :, None])
-        y = torch.bmm(torch.softmax(scores, dim=-1), values[:, : part.num_keys])
-        out.append(y.view(batch, num_heads, num, head).transpose(1, 2))
-    joined = out[0] if len(out) == 1 else torch.cat(out, dim=1)
-    return joined.reshape(batch * rows, num_heads * head)
+    """Attention of scaled q (B, N, R, H) over keys and values (B * K, C, H): (B * R, N * H)."""
+    batch, num_heads, rows, head = q.shape
+    out = [_product(q if len(parts) == 1 else q[:, :, part.start : part.stop], keys, values, part) for part in parts]
+    joined = out[0] if len(out) == 1 else torch.cat(out, dim=2)
+    return joined.transpose(1, 2).reshape(batch * rows, num_heads * head)
+
+
+def _product(q: Tensor, keys: Tensor, values: Tensor, part: Chunk) -> Tensor:
+    """One chunk, q (B, N, rows, H): the same shape."""
+    batch, num_heads, rows, head = q.shape
+    num_kv, groups = len(keys) // batch, num_heads * batch // len(keys)
+    keys, values = keys[:, : part.num_keys], values[:, : part.num_keys]
+    scores = torch.bmm(keys, q.reshape(batch * num_kv, groups * rows, head).mT).mT  # keys are read as they lie
+    if part.bias is not None:
+        seen = scores[:, :, part.first :].unflatten(0, (batch, num_kv)).unflatten(2, (groups, rows))
+        seen.add_(part.bias[:, :, None])
+    return torch.bmm(torch.softmax(scores, dim=-1), values).view(q.shape)
 
 
 def _unit(x: Tensor, offset: Tensor) -> Tensor:
-    """Float32 x / sqrt(sum x^2 + offset^2) over the last dimension: an RMSNorm but for the factor that weights hold."""
+    """Float32 x / sqrt(sum x^2 + offset^2) over the last dimension: an RMSNorm without its weight and sqrt(D)."""
     x = x.float()
     return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), offset)
 
 
 class LeanLayer:
-    """One layer: packed weights, with the weights of norms and their sqrt(D) multiplied into them."""
+    """One layer: packed weights, with the weights of the norms before them and their sqrt(D) multiplied in."""
 
     def __init__(self, layer: Layer, eps: float) -> None:
         attention, mlp = layer.attention, layer.mlp
-        self.num_heads, self.num_kv, _ = attention.heads
-        width, self.head = layer.attention_norm.weight.shape[0], attention.q_norm.weight.shape[0]
-        q_weight, k_weight = attention.q_norm.weight.detach(), (attention.k_norm.weight * self.head**0.5).detach()
-        both = torch.cat([q_weight.expand(self.num_heads, -1), k_weight.expand(self.num_kv, -1)])
-        self._qk_weight = both.float()  # of queries: sqrt(H) of their norm over sqrt(H) of attention
-        self._offset, self._head_offset = torch.tensor((width * eps) ** 0.5), torch.tensor((self.head * eps) ** 0.5)
+        self.heads, self.head = attention.heads, attention.q_norm.weight.shape[0]
+        num_heads, num_kv, _ = self.heads
+        self._cuts = ((num_heads + num_kv) * self.head, num_kv * self.head)
+        q_weight, k_weight = attention.q_norm.weight, attention.k_norm.weight * self.head**0.5
+        both = torch.cat([q_weight.expand(num_heads, -1), k_weight.expand(num_kv, -1)])
+        self._qk_weight = both.detach().float()  # sqrt(H) of the queries' norm cancels the one that attention divides by
+        self._offset = torch.tensor((attention.qkv.in_features * eps) ** 0.5)
+        self._head_offset = torch.tensor((self.head * eps) ** 0.5)
         self._qkv = Linear(_scaled(attention.qkv.weight, layer.attention_norm.weight))
         self._gate_up = Linear(_scaled(mlp.gate_up.weight, layer.mlp_norm.weight))
         self._out, self._down = Linear(attention.out.weight), Linear(mlp.down.weight)
 
     def project(self, x: Tensor, batch: int, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Of hidden states (B * R, D): float32 queries (B, R, N, H), scaled, and keys (B, R, K, H); values likewise."""
-        qkv = self._qkv(_unit(x, self._offset).to(x.dtype)).view(batch, -1, self.num_heads + 2 * self.num_kv, self.head)
-        qk = _unit(qkv[:, :, : -self.num_kv], self._head_offset).mul_(self._qk_weight)
+        """Scaled queries (B, N, R, H), keys and values (B, K, R, H) of hidden states (B * R, D); float32 but values."""
+        qk, v = self._qkv(_unit(x, self._offset).to(x.dtype)).split(self._cuts, dim=1)
+        qk = _unit(qk.view(len(x), -1, self.head), self._head_offset).mul_(self._qk_weight)
         cos, sin = rotary
-        turned = (qk * cos).addcmul_(qk.roll(self.head // 2, -1), sin)
-        return turned[:, :, : self.num_heads], turned[:, :, self.num_heads :], qkv[:, :, -self.num_kv :]
+        turned = (qk * cos).addcmul_(qk.roll(self.head // 2, -1), sin).view(batch, -1, sum(self.heads[:2]), self.head)
+        q, k = turned.transpose(1, 2).split(self.heads[:2], dim=1)
+        return q, k, v.view(batch, -1, self.heads[2], self.head).transpose(1, 2)
 
     def finish(self, x: Tensor, y: Tensor) -> Tensor:
         """Hidden states (rows, D) behind the layer, from those before it and what attention gave."""
         x = self._out(y, add=x)
         gate, up = self._gate_up(_unit(x, self._offset).to(x.dtype)).chunk(2, dim=-1)
-        return self._down(F.silu(gate) * up, add=x)
+        return self._down(F.silu(gate).mul_(up), add=x)
 
 
 def _scaled(weight: Tensor, norm: Tensor) -> Tensor:
-    """A matrix (out, D) that takes `_unit` in place of an RMSNorm of this weight (D,)."""
+    """The matrix (out, D) that takes `_unit` in place of an RMSNorm of weight `norm` (D,)."""
     return (weight.detach().float() * norm.detach().float() * len(norm) ** 0.5).to(weight.dtype)
 
 
@@ -168,14 +171,15 @@ class LeanBackbone:
         if reason:
             raise UnsupportedError(f'execution "lean" cannot run {reason}: use execution="reference"')
         self.config = config = backbone.config
-        self.embedding, self._head = backbone.embedding, Linear(weight)
+        self.embedding, self._never = backbone.embedding, backbone.never
         self._layers = [LeanLayer(layer, config.norm_eps) for layer in backbone.layers]  # type: ignore[arg-type]
-        self._final_norm = backbone.final_norm.weight.detach()
-        self._never = backbone.never
+        self._final = backbone.final_norm.weight.detach().float() * config.width**0.5
+        self._offset = torch.tensor((config.width * config.norm_eps) ** 0.5)
+        bias = torch.zeros(config.vocab_size, dtype=weight.dtype).index_fill_(0, self._never, float("-inf"))
+        self._head = Linear(weight, bias)
         position = torch.arange(config.max_positions)[None]
         cos, sin = rotary_tables(position, config.head_width, config.rope_theta, torch.float32)
-        self._cos = torch.cat([cos, cos], dim=-1)[0, 0, :, None]  # (positions, 1, H)
-        self._sin = torch.cat([-sin, sin], dim=-1)[0, 0, :, None]
+        self._rotary = torch.cat([cos, cos, -sin, sin], dim=-1).view(-1, 2, config.head_width)
 
     @torch.inference_mode()
     def __call__(
@@ -186,31 +190,30 @@ class LeanBackbone:
         Open rows are written to the cache behind its settled ones, as scratch: its capacity counts them too.
         """
         batch, rows = tokens_BR.shape
-        past = 0 if cache is None else cache.length
-        parts = chunks(layout, None if cache is None else cache.rows, past, self.embedding.weight.dtype)
-        position = layout.rows.position
-        rotary = self._cos[position], self._sin[position]
-        x = self.embedding(tokens_BR.reshape(-1))
+        x = F.embedding(tokens_BR.reshape(-1), self.embedding.weight)
+        rotary = self._rotary[layout.rows.position.reshape(-1)].split(1, dim=1)
+        parts = chunks(layout, cache, x.dtype)
+        windows = None if cache is None else cache.window(rows)
         for index, layer in enumerate(self._layers):
             q, k, v = layer.project(x, batch, rotary)
-            keys, values = k.transpose(1, 2), v.transpose(1, 2)
-            if cache is None:
-                keys = keys.to(values.dtype)
+            if windows is None:
+                keys, values = k.to(x.dtype).flatten(0, 1), v.flatten(0, 1)
             else:
-                keys, values = cache.append(index, keys, values)
-            y = _attend(q, keys, values, parts)
+                new_keys, new_values, keys, values = windows[index]
+                new_keys.copy_(k)
+                new_values.copy_(v)
+            y = _attend(q.to(x.dtype, memory_format=torch.contiguous_format), keys, values, parts)
             if asked_A is not None and layer is self._layers[-1]:
                 x, y = (z.view(batch, rows, -1)[:, asked_A].flatten(0, 1) for z in (x, y))
             x = layer.finish(x, y)
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows[: layout.num_settled])
-        return F.rms_norm(x, (x.shape[-1],), self._final_norm, self.config.norm_eps).view(batch, -1, x.shape[-1])
+        return _unit(x, self._offset).mul_(self._final).to(x.dtype).view(batch, -1, x.shape[-1])
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""
-        out = self._head(hidden.reshape(-1, hidden.shape[-1])).float()
-        return out.index_fill_(-1, self._never, float("-inf")).view(*hidden.shape[:-1], -1)
+        return self._head(hidden.reshape(-1, hidden.shape[-1])).float().view(*hidden.shape[:-1], -1)
 
 
 def cannot_pack(weight: Tensor) -> str | None:
