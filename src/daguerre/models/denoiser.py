@@ -50,7 +50,10 @@ class Session(Protocol):
     counts: Counts
 
     def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
-        """Float32 logits (A, V) of the asked positions, int64 (A,) ascending; reserved tokens are minus infinity."""
+        """Float32 logits (A, V) of the asked positions, int64 (A,) ascending; reserved tokens are minus infinity.
+
+        The array is the caller's own to change.
+        """
 
 
 class Denoiser(Protocol):
