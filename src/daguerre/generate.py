@@ -21,7 +21,7 @@ from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser, Session
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import Plan, Text, make_plan
-from daguerre.result import Result, StreamEvent, committed_text, draft_text, make_result, read
+from daguerre.result import Result, StreamEvent, committed_text, draft_text, make_result, stopped
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.logits import Law, Proposals, biased, propose
 from daguerre.sampling.policies.base import Policy, Progress, commit
@@ -50,7 +50,9 @@ class Draw:
         """A token for each asked position (A,), from its logits (A, V) under the rules."""
         own = biased(logits, self.law)
         ban(rules, canvas, asked, own)
-        return propose(asked, own, self.law, self.rng.uniform(TOKEN, asked, step if self.by_step else 0))
+        greedy = self.law.temperature == 0
+        u = np.zeros(len(asked)) if greedy else self.rng.uniform(TOKEN, asked, step if self.by_step else 0)
+        return propose(asked, own, self.law, u)
 
 
 def never() -> bool:
@@ -98,7 +100,7 @@ def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = nev
     rules = plan.rules(canvas)
     for span in plan.spans(canvas):
         canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
-        if late() or read(plan, canvas, done=False).stopped:
+        if late() or stopped(plan, canvas):
             break
     return canvas
 

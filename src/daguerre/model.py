@@ -82,8 +82,8 @@ def load(
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
     execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules; None is
-    lean where it can be. threads: how many PyTorch uses on the CPU from now on, in the whole process; "auto" tries a few
-    numbers on this model and takes the fastest; None changes nothing.
+    lean where it can be. threads: how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a
+    few numbers on this model and takes the best; None changes nothing.
 
     CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
     that cannot be packed where "lean" was asked for; InputError for a device that is not here.

@@ -104,10 +104,8 @@ def read(plan: Plan, canvas: Canvas, *, done: bool) -> Reading:
     """Read what the gap of `canvas` says so far. With `done`, half a character at the end becomes U+FFFD."""
     table, start = plan.healing.table.of, plan.gap[0]
     drawn = canvas.filled(plan.gap)
-    ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
-    ended = bool(ends.size) and start + int(ends[0]) < plan.healing.end(canvas)
-    if ends.size:
-        drawn = drawn[: int(ends[0])]
+    length, ended = _end(plan, canvas, drawn)
+    drawn = drawn[:length]
     skip = len(plan.healing.text)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     positions, texts = [], []
@@ -120,6 +118,21 @@ def read(plan: Plan, canvas: Canvas, *, done: bool) -> Reading:
     if texts:
         texts[-1] += decoder.decode(b"", final=done or ended)
     return _cut(Reading(tuple(positions), tuple(texts), ended), plan.decode.stop)
+
+
+def stopped(plan: Plan, canvas: Canvas) -> bool:
+    """Whether what the gap of `canvas` says so far ends there: `read(...).stopped`, without the text where none is asked."""
+    if plan.decode.stop:
+        return read(plan, canvas, done=False).stopped
+    return _end(plan, canvas, canvas.filled(plan.gap))[1]
+
+
+def _end(plan: Plan, canvas: Canvas, drawn: np.ndarray) -> tuple[int, bool]:
+    """How many of the drawn tokens come before an ending, and whether there is one within the budget."""
+    ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
+    if not ends.size:
+        return len(drawn), False
+    return int(ends[0]), plan.gap[0] + int(ends[0]) < plan.healing.end(canvas)
 
 
 def _cut(reading: Reading, stop: Sequence[str]) -> Reading:

@@ -9,7 +9,7 @@ Letters: B requests, R rows of this forward, C rows already cached.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -65,10 +65,10 @@ class Rows:
         return self.position.shape[1]
 
     def __getitem__(self, index: slice) -> Rows:
-        return replace(self, **{f.name: getattr(self, f.name)[:, index] for f in fields(self)})
+        return Rows(**{name: label[:, index] for name, label in self.__dict__.items()})
 
     def to(self, device: torch.device | str) -> Rows:
-        return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return Rows(**{name: label.to(device) for name, label in self.__dict__.items()})
 
     @staticmethod
     def cat(parts: list[Rows]) -> Rows:
@@ -110,8 +110,8 @@ def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None 
 class Layout:
     """The rows of one forward. Settled rows come first: they never look at the open rows behind them.
 
-    `num_settled` is the same for every request of the batch. Two flags let an executor skip a mask. `plain`: the settled
-    rows, those of a cache included, are one causal run each (one document, one segment, positions in order).
+    `num_settled` is the same for every request of the batch. Two flags let an executor skip a mask. `plain`: the
+    settled rows, those of a cache included, are one causal run each (one document, one segment, positions in order).
     `open_sees_all`: every open row sees every row, those of a cache included.
     """
 

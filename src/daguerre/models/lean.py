@@ -130,7 +130,9 @@ class LeanLayer:
         self._cuts = ((num_heads + num_kv) * self.head, num_kv * self.head)
         q_weight, k_weight = attention.q_norm.weight, attention.k_norm.weight * self.head**0.5
         both = torch.cat([q_weight.expand(num_heads, -1), k_weight.expand(num_kv, -1)])
-        self._qk_weight = both.detach().float()  # sqrt(H) of the queries' norm cancels the one that attention divides by
+        self._qk_weight = (
+            both.detach().float()
+        )  # sqrt(H) of the queries' norm cancels the one that attention divides by
         self._offset = torch.tensor((attention.qkv.in_features * eps) ** 0.5)
         self._head_offset = torch.tensor((self.head * eps) ** 0.5)
         self._qkv = Linear(_scaled(attention.qkv.weight, layer.attention_norm.weight))
@@ -207,7 +209,7 @@ class LeanBackbone:
                 x, y = (z.view(batch, rows, -1)[:, asked_A].flatten(0, 1) for z in (x, y))
             x = layer.finish(x, y)
         if cache is not None and layout.num_settled:
-            cache.commit(layout.rows[: layout.num_settled])
+            cache.commit(layout.rows if layout.num_settled == rows else layout.rows[: layout.num_settled])
         return _unit(x, self._offset).mul_(self._final).to(x.dtype).view(batch, -1, x.shape[-1])
 
     @torch.inference_mode()

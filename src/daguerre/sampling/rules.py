@@ -73,9 +73,11 @@ class EndOfText:
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
         """Fill the span behind the first <eos> that has nothing open before it."""
-        after = canvas.apply(decision)
         assert canvas.span is not None
         (start, _), end = canvas.gaps[-1], canvas.span[1]
+        if self.token not in decision.tokens and self.token not in canvas.tokens[start:end][~canvas.open[start:end]]:
+            return decision
+        after = canvas.apply(decision)
         ended = np.flatnonzero(after.filled((start, end)) == self.token)
         if not ended.size:
             return decision
