@@ -121,7 +121,7 @@ def read(plan: Plan, canvas: Canvas, *, done: bool) -> Reading:
 
 
 def stopped(plan: Plan, canvas: Canvas) -> bool:
-    """Whether what the gap of `canvas` says so far ends there: `read(...).stopped`, without the text where none is asked."""
+    """`read(...).stopped`: whether the text ends in what is committed; nothing is decoded where no stop string is."""
     if plan.decode.stop:
         return read(plan, canvas, done=False).stopped
     return _end(plan, canvas, canvas.filled(plan.gap))[1]

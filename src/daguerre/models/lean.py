@@ -1,11 +1,11 @@
-"""Lean execution: a backbone's weights run for inference on a CPU, with as little around the products as PyTorch allows.
+"""Lean execution: a backbone's weights run for inference on a CPU, with little around the products.
 
-What it leaves out of `Backbone.forward`, which stays the reference: laying weights out anew at every call (they are packed
-once, by oneDNN), concatenating cached and new keys (rows are written behind the settled ones, in place), making rotary
-tables and masks that the layout does not need, computing queries and branches of rows that nobody reads.
+What it leaves out of `Backbone.forward`, which stays the reference: laying weights out anew at every call (oneDNN packs
+them once), concatenating cached and new keys (rows are written behind the settled ones, in place), rotary tables and
+masks that the layout does not need, and the last layer's branches of rows that nobody asks for.
 
-Attention is two plain products, chunk by chunk of rows: on a CPU in bfloat16 up to three times as fast as SDPA. Scores are
-in the dtype of the weights, as in training. Norms and rotations are in float32.
+Attention is two plain products, chunk by chunk of rows: in bfloat16 up to three times as fast as SDPA on a CPU. Scores
+are in the dtype of the weights, as in training. Norms and rotations are in float32.
 
 Letters: B requests, R rows, A asked rows, C keys, D width, N heads, K key-value heads, G query heads for each of those,
 H head width, V vocabulary.
@@ -48,8 +48,8 @@ class Linear:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Queries [start, stop) of a forward, the keys they are multiplied with, and a bias (B or 1, 1, stop-start, C - first)
-    on the keys from `first` on; None where they see all of them.
+    """Queries [start, stop) of a forward, the number C of keys they are multiplied with, and a bias on those from
+    `first` on, (B or 1, 1, stop - start, C - first); None where they see all of them.
     """
 
     start: int
@@ -62,7 +62,7 @@ class Chunk:
 def chunks(layout: Layout, cache: Cache | None, dtype: torch.dtype, size: int = CHUNK) -> list[Chunk]:
     """The products that attention makes for these rows behind those of the cache.
 
-    Settled rows are multiplied with the keys up to the end of their chunk where no later one is seen, open rows with all.
+    Open rows are multiplied with all keys; settled rows with those up to the end of their chunk, if none later is seen.
     """
     past = 0 if cache is None else cache.length
     num_rows, num_settled = layout.rows.num_rows, layout.num_settled
@@ -130,9 +130,7 @@ class LeanLayer:
         self._cuts = ((num_heads + num_kv) * self.head, num_kv * self.head)
         q_weight, k_weight = attention.q_norm.weight, attention.k_norm.weight * self.head**0.5
         both = torch.cat([q_weight.expand(num_heads, -1), k_weight.expand(num_kv, -1)])
-        self._qk_weight = (
-            both.detach().float()
-        )  # sqrt(H) of the queries' norm cancels the one that attention divides by
+        self._qk_weight = both.detach().float()  # the queries' sqrt(H) is left out: attention divides by it
         self._offset = torch.tensor((attention.qkv.in_features * eps) ** 0.5)
         self._head_offset = torch.tensor((self.head * eps) ** 0.5)
         self._qkv = Linear(_scaled(attention.qkv.weight, layer.attention_norm.weight))
@@ -173,11 +171,12 @@ class LeanBackbone:
         if reason:
             raise UnsupportedError(f'execution "lean" cannot run {reason}: use execution="reference"')
         self.config = config = backbone.config
-        self.embedding, self._never = backbone.embedding, backbone.never
+        self.embedding = backbone.embedding
         self._layers = [LeanLayer(layer, config.norm_eps) for layer in backbone.layers]  # type: ignore[arg-type]
         self._final = backbone.final_norm.weight.detach().float() * config.width**0.5
         self._offset = torch.tensor((config.width * config.norm_eps) ** 0.5)
-        bias = torch.zeros(config.vocab_size, dtype=weight.dtype).index_fill_(0, self._never, float("-inf"))
+        bias = torch.zeros(config.vocab_size, dtype=weight.dtype)
+        bias[list(config.unpredictable_ids)] = float("-inf")
         self._head = Linear(weight, bias)
         position = torch.arange(config.max_positions)[None]
         cos, sin = rotary_tables(position, config.head_width, config.rope_theta, torch.float32)

@@ -44,7 +44,7 @@ def candidates(num_cpus: int) -> list[int]:
 
 
 def fastest(nums: list[int], seconds: Callable[[int], float]) -> int:
-    """The number of least time, ascending; more of them only for a gain worth having, and none beyond one without it."""
+    """The first of ascending numbers whose successor gains too little; `seconds` says what a number takes."""
     best, least = nums[0], seconds(nums[0])
     for num in nums[1:]:
         took = seconds(num)
