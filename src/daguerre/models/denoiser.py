@@ -220,12 +220,11 @@ class BackboneSession:
     def _layout(self, plan: RowPlan, past: int) -> Layout:
         num_new = len(plan.settled) - past
         position = np.concatenate([plan.settled[past:], plan.opened])
-        segment = np.concatenate([plan.segment[past:], np.zeros(len(plan.opened), dtype=np.int64)])
-        span = np.where(np.arange(len(position)) < num_new, SETTLED, 0)
-        place, spans, segments = (torch.from_numpy(x)[None].to(self.device) for x in (position, span, segment))
+        span, segment = np.zeros((2, len(position)), dtype=np.int64)
+        span[:num_new], segment[:num_new] = SETTLED, plan.segment[past:]
         config = self.executor.config
         plain = config.context == "causal" and not plan.segment.any()
-        rows = Rows.make(place, spans, segment=segments)
+        rows = Rows.of_numpy(position, span, segment).to(self.device)
         return Layout(rows, num_new, config.context, config.block_size, plain=plain, open_sees_all=True)
 
     def _row_of(self, rows: np.ndarray, plan: RowPlan, past: int) -> np.ndarray:

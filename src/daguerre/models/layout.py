@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,6 +60,13 @@ class Rows:
             for name, value in values.items()
         }
         return cls(position=position, **full)
+
+    @classmethod
+    def of_numpy(cls, position: np.ndarray, span: np.ndarray, segment: np.ndarray) -> Rows:
+        """Rows of one request, of int64 labels (R,); the others are as in `make`. One tensor holds them all."""
+        labels = np.zeros((6, 1, len(position)), dtype=np.int64)
+        labels[0], labels[1], labels[3], labels[4], labels[5] = position, span, segment, NO_HORIZON, NO_SPAN
+        return cls(*torch.from_numpy(labels).unbind(0))
 
     @property
     def num_rows(self) -> int:

@@ -26,6 +26,8 @@ from daguerre.models.layout import Layout, Rows, allowed
 
 CHUNK = 64
 """Rows whose scores are in memory at a time."""
+VECTOR = 32
+"""Numbers in a register: queries of a key head come in multiples of it where softmax takes them side by side."""
 
 
 class Linear:
@@ -107,11 +109,13 @@ def _product(q: Tensor, keys: Tensor, values: Tensor, part: Chunk) -> Tensor:
     batch, num_heads, rows, head = q.shape
     num_kv, groups = len(keys) // batch, num_heads * batch // len(keys)
     keys, values = keys[:, : part.num_keys], values[:, : part.num_keys]
-    scores = torch.bmm(keys, q.reshape(batch * num_kv, groups * rows, head).mT).mT  # keys are read as they lie
+    scores = torch.bmm(keys, q.reshape(batch * num_kv, groups * rows, head).mT)  # keys are read as they lie
     if part.bias is not None:
-        seen = scores[:, :, part.first :].unflatten(0, (batch, num_kv)).unflatten(2, (groups, rows))
+        seen = scores.mT[:, :, part.first :].unflatten(0, (batch, num_kv)).unflatten(2, (groups, rows))
         seen.add_(part.bias[:, :, None])
-    return torch.bmm(torch.softmax(scores, dim=-1), values).view(q.shape)
+    whole = groups * rows % VECTOR == 0
+    weights = torch.softmax(scores, dim=1).mT if whole else torch.softmax(scores.mT, dim=-1)
+    return torch.bmm(weights, values).view(q.shape)
 
 
 def _unit(x: Tensor, offset: Tensor) -> Tensor:
