@@ -107,7 +107,7 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, parts: list[Chunk]) -> Tens
 def _product(q: Tensor, keys: Tensor, values: Tensor, part: Chunk) -> Tensor:
     """One chunk, q (B, N, rows, H): the same shape."""
     batch, num_heads, rows, head = q.shape
-    num_kv, groups = len(keys) // batch, num_heads * batch // len(keys)
+    num_kv, groups = keys.shape[0] // batch, num_heads * batch // keys.shape[0]
     keys, values = keys[:, : part.num_keys], values[:, : part.num_keys]
     scores = torch.bmm(keys, q.reshape(batch * num_kv, groups * rows, head).mT)  # keys are read as they lie
     if part.bias is not None:
@@ -143,11 +143,11 @@ class LeanLayer:
 
     def project(self, x: Tensor, batch: int, rotary: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Scaled queries (B, N, R, H), keys and values (B, K, R, H) of hidden states (B * R, D); float32 but values."""
-        qk, v = self._qkv(_unit(x, self._offset).to(x.dtype)).split(self._cuts, dim=1)
-        qk = _unit(qk.view(len(x), -1, self.head), self._head_offset).mul_(self._qk_weight)
+        qk, v = torch.split_with_sizes(self._qkv(_unit(x, self._offset).to(x.dtype)), self._cuts, dim=1)
+        qk = _unit(qk.view(x.shape[0], -1, self.head), self._head_offset).mul_(self._qk_weight)
         cos, sin = rotary
         turned = (qk * cos).addcmul_(qk.roll(self.head // 2, -1), sin).view(batch, -1, sum(self.heads[:2]), self.head)
-        q, k = turned.transpose(1, 2).split(self.heads[:2], dim=1)
+        q, k = torch.split_with_sizes(turned.transpose(1, 2), self.heads[:2], dim=1)
         return q, k, v.view(batch, -1, self.heads[2], self.head).transpose(1, 2)
 
     def finish(self, x: Tensor, y: Tensor) -> Tensor:
@@ -196,11 +196,11 @@ class LeanBackbone:
         """
         batch, rows = tokens_BR.shape
         x = F.embedding(tokens_BR.reshape(-1), self.embedding.weight)
-        rotary = self._rotary[layout.rows.position.reshape(-1)].split(1, dim=1)
+        cos, sin = torch.split_with_sizes(self._rotary[layout.rows.position.reshape(-1)], (1, 1), dim=1)
         parts = chunks(layout, cache, x.dtype)
         windows = None if cache is None else cache.window(rows)
         for index, layer in enumerate(self._layers):
-            q, k, v = layer.project(x, batch, rotary)
+            q, k, v = layer.project(x, batch, (cos, sin))
             if windows is None:
                 keys, values = k.to(x.dtype).flatten(0, 1), v.flatten(0, 1)
             else:
