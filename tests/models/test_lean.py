@@ -53,7 +53,7 @@ def full(batch: int) -> Layout:
 
 
 def blocks(batch: int) -> Layout:
-    return Layout(settled_then_open(batch, 80, 8), 80, context="block", block_size=8, open_sees_all=True)
+    return Layout(settled_then_open(batch, 84, 12), 84, context="block", block_size=12, open_sees_all=True)
 
 
 def infill(batch: int) -> Layout:
@@ -83,7 +83,7 @@ def trios(make_model: Any) -> dict[torch.dtype, Executors]:
     """By dtype: the reference in float32, the reference, and lean execution, all of the same weights."""
     out: dict[torch.dtype, Executors] = {}
     for dtype in (torch.float32, torch.bfloat16):
-        backbone = make_model(width=64, mlp_width=160).backbone
+        backbone = make_model(width=64, mlp_width=160, norm_eps=0.05).backbone
         with torch.no_grad():  # norms that do something
             for name, weight in backbone.named_parameters():
                 if name.endswith("norm.weight"):
