@@ -61,7 +61,9 @@ class Draw:
         """A token for each asked position (A,), from its logits (A, V) under the rules."""
         own = biased(logits, self.law)
         ban(rules, canvas, asked, own)
-        return propose(asked, own, self.law, self.rng.uniform(TOKEN, asked, step if self.by_step else 0))
+        greedy = self.law.temperature == 0
+        u = np.zeros(len(asked)) if greedy else self.rng.uniform(TOKEN, asked, step if self.by_step else 0)
+        return propose(asked, own, self.law, u)
 
 
 def never(canvas: Canvas) -> bool:
