@@ -88,8 +88,8 @@ def draft_bars(task: dict[str, Any]) -> Iterator[Row]:
 
 
 def completion_bars(task: dict[str, Any]) -> Iterator[Row]:
-    name = f"next-line completion: tokens a forward at most {100 * task['margin']:g} point below `ar`'s accuracy (95%)"
-    best = [row for row in task["rows"] if row["label"] == task["best_within_margin"]]
+    name = "next-line completion: tokens a forward, no worse than `ar` in exact lines and similarity (95%)"
+    best = [row for row in task["rows"] if row["label"] == task["best_no_worse"]]
     speed = best[0]["tokens_per_forward"] if best else 0.0
     yield name, f"{speed:.2f} ({best[0]['label']})" if best else "no setting", "1.5", verdict(speed >= 1.5)
 

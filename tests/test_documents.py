@@ -162,12 +162,12 @@ def test_every_bar_is_met_or_missed(figures: ModuleType) -> None:
     good = {
         "infill": {"outcomes": [line("infill", "unknown", 0.18), known, *others]},
         "correction": {"rows": rows, "best": {"random 0.05": 0}},
-        "completion": {"rows": speeds, "margin": 0.01, "best_within_margin": "block 8"},
+        "completion": {"rows": speeds, "best_no_worse": "block 8"},
     }
     bad = {
         "infill": {"outcomes": [line("infill", "unknown", 0.1), known, *others]},
         "correction": {"rows": rows, "best": {"random 0.05": None}},
-        "completion": {"rows": speeds, "margin": 0.01, "best_within_margin": None},
+        "completion": {"rows": speeds, "best_no_worse": None},
     }
 
     assert "missed" not in figures.bars(good)

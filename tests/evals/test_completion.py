@@ -115,13 +115,17 @@ def test_the_best_setting_is_the_fastest_that_is_right_as_often(
         (label(slow), 60),
         (label(wrong), 60),
     ]
-    assert done.best_within_margin == done.best_not_lower == label(fast)
+    assert done.best_within_margin == done.best_no_worse == label(fast)
     assert done.prefill_seconds == 0.5
     row = done.rows[1]
     assert (row.tokens_per_forward, row.produced_per_forward, row.forwards) == (2.0, 4.5, 2.0)
     assert (row.tokens_per_second, row.characters_per_second) == pytest.approx((40.0, 120.0))
     assert (row.accuracy, row.difference) == (pytest.approx(1 / 6), 0.0)
     assert done.rows[3].difference_interval[1] < 0
+    assert [row.no_worse for row in done.rows] == [True, True, True, False]
+    unlike = dataclasses.replace(row, similarity_difference_interval=(-0.2, -0.1))
+    assert not unlike.no_worse
+    assert dataclasses.replace(row, similarity_difference_interval=(-0.2, 0.1)).no_worse
     assert done.lines[0] == {"ar": "x", label(fast): "x"}
 
 
@@ -142,7 +146,7 @@ def test_a_setting_that_is_wrong_on_all_lines_is_not_the_best(
     done = next_line_completion(causal, many, settings=[wrong, right], grid_lines=10)
 
     assert [(row.label, row.num) for row in done.rows] == [("ar", 300), (label(wrong), 300), (label(right), 300)]
-    assert done.best_within_margin == done.best_not_lower == label(right)
+    assert done.best_within_margin == done.best_no_worse == label(right)
 
 
 def test_the_grid_has_every_block_size_and_threshold_once() -> None:

@@ -228,7 +228,7 @@ def _completion(model: Model, documents: Sequence[Document], limits: Limits, see
             "margin": MARGIN,
             "rows": [asdict(row) for row in result.rows],
             "best_within_margin": result.best_within_margin,
-            "best_not_lower": result.best_not_lower,
+            "best_no_worse": result.best_no_worse,
             "prefill_seconds": result.prefill_seconds,
             "examples": [_shown(example, written) for example, written in zip(examples, result.lines, strict=True)],
         }

@@ -204,7 +204,7 @@ def _completion(task: dict[str, Any]) -> str:
         "Most tokens a forward, of the settings run on all lines, "
         f"with a difference to ar whose interval begins at -{100 * task['margin']:g}% or above: "
         f"{task['best_within_margin'] or 'none'}; "
-        f"with one not significantly below 0: {task['best_not_lower'] or 'none'}."
+        f"no worse than ar in exact lines and similarity: {task['best_no_worse'] or 'none'}."
     )
 
 
