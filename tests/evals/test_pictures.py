@@ -24,8 +24,8 @@ def bits(layout: str, value: float, *, exact: bool = False) -> dict[str, Any]:
 def setting(size: int | None, threshold: float | None, speed: float, lost: float) -> dict[str, Any]:
     return {
         "mode": "block" if size else "ar", "block_size": size, "policy": "threshold" if threshold else "confidence",
-        "threshold": threshold, "accuracy": 0.2, "difference": -lost,
-        "difference_interval": [-lost - 0.01, 0.01 - lost], "tokens_per_forward": speed,
+        "threshold": threshold, "similarity": 0.4, "similarity_difference": -lost,
+        "similarity_difference_interval": [-lost - 0.01, 0.01 - lost], "tokens_per_forward": speed,
     }  # fmt: skip
 
 
@@ -113,10 +113,10 @@ def test_settings_are_drawn_by_block_size_and_threshold() -> None:
     panel = drawn("completion")
 
     assert labels(panel) == [
-        "ar: 20.0% exact", "blocks of 4", "blocks of 8", "threshold 0.5", "threshold 0.9", "fixed number of steps",
+        "ar: similarity 0.40", "blocks of 4", "blocks of 8", "threshold 0.5", "threshold 0.9", "fixed number of steps",
     ]  # fmt: skip
     line = next(line for line in panel.get_lines() if line.get_label() == "blocks of 4")
-    assert list(zip(*line.get_data(), strict=True)) == [pytest.approx((1.1, -1)), pytest.approx((1.6, -5))]
+    assert list(zip(*line.get_data(), strict=True)) == [pytest.approx((1.1, -0.01)), pytest.approx((1.6, -0.05))]
 
 
 def test_steps_are_drawn_as_accuracy_by_forwards_and_as_likelihood_by_entropy() -> None:

@@ -100,14 +100,17 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
 
 
 def _completion(figure: Any, report: dict[str, Any]) -> None:
-    """Tokens a forward against accuracy lost: a color for each block size, a marker for each threshold."""
+    """Tokens a forward against similarity lost: a color for each block size, a marker for each threshold.
+
+    Exact lines are too few in a small model to tell settings apart.
+    """
     (ar,) = (row for row in report["completion"]["rows"] if row["mode"] == "ar")
     rows = [row for row in report["completion"]["rows"] if row is not ar]
-    title = "Next-line completion: tokens a forward, and exact lines lost for them (bars: 95%)"
-    panel = _panel(figure.subplots(), title, "tokens a forward", "exact lines, difference to ar in percentage points")
+    title = "Next-line completion: tokens a forward, and what they cost (bars: 95%)"
+    panel = _panel(figure.subplots(), title, "tokens a forward", "similarity to the true line, less that of ar")
     panel.axhline(0, color=GRAY, linewidth=0.8)
     panel.plot(
-        [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: {ar['accuracy']:.1%} exact"
+        [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: similarity {ar['similarity']:.2f}"
     )
     levels = sorted({row["threshold"] for row in rows if row["threshold"] is not None})
     marker_of: dict[float | None, str] = dict(zip(levels, MARKERS, strict=False)) | {None: "x"}
@@ -125,9 +128,10 @@ def _completion(figure: Any, report: dict[str, Any]) -> None:
 
 
 def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float], list[list[float]]]:
-    """Tokens a forward, difference to `ar` in percentage points, and how far its interval goes below and above."""
-    ys = [100 * row["difference"] for row in rows]
-    ends = [[abs(100 * row["difference_interval"][i] - y) for row, y in zip(rows, ys, strict=True)] for i in (0, 1)]
+    """Tokens a forward, difference to `ar` in similarity, and how far its interval goes below and above."""
+    ys = [row["similarity_difference"] for row in rows]
+    intervals = [row["similarity_difference_interval"] or (y, y) for row, y in zip(rows, ys, strict=True)]
+    ends = [[abs(interval[i] - y) for interval, y in zip(intervals, ys, strict=True)] for i in (0, 1)]
     return [row["tokens_per_forward"] for row in rows], ys, ends
 
 
