@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from daguerre.canvas import Canvas
+from daguerre.canvas import Canvas, Decision
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
-from daguerre.models.denoiser import Counts
+from daguerre.models.denoiser import Counts, Verification
 from daguerre.models.tokenizer import Tokenizer
 
 MakeModel = Callable[..., Model]
@@ -102,6 +102,25 @@ class Scripted:
             for token, logit in self.says(canvas, position).items():
                 row[token] = logit
         return out
+
+    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
+        """The law speaks with the draft's beginning committed, and what is behind with one position more left open."""
+        assert canvas.span is not None
+        start, end = canvas.span
+        canvases = [canvas]
+        for position, token in enumerate(draft.tolist(), start):
+            one = Decision([position], [token], [1.0], [1.0])
+            canvases.append(canvases[-1].apply(one))
+        laws = [self.logits(now, np.array([place]))[0] for place, now in enumerate(canvases, start)]
+        self.counts.forwards -= len(laws) - 1
+
+        def behind(row: int) -> np.ndarray:
+            first = start + row + 1
+            out = self.logits(canvases[row], np.arange(first, max(first, min(first + ahead, end - 1))))
+            self.counts.forwards -= 1
+            return out
+
+        return Verification(np.stack(laws), behind)
 
 
 @pytest.fixture

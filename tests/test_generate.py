@@ -26,17 +26,18 @@ def writes(tokens: list[int], start: int, *, sure: float = 10.0) -> Says:
 
 def test_a_completion_is_what_the_denoiser_wants(scripted: Any, tokenizer: Tokenizer) -> None:
     prompt, want = tokenizer.encode("x = 1\n"), tokenizer.encode("y = x + 2\nprint(y)\n")
-    for mode in ("ar", "block", "full"):
+    for mode in ("ar", "block", "full", "speculative"):
         denoiser = scripted(writes(want, 1 + len(prompt)))
         result = main_path.generate(denoiser, tokenizer, prompt, len(want), mode=mode, block_size=None, heal=False)
         assert result.text == "y = x + 2\nprint(y)\n"
         assert result.finish_reason == "length"
         assert [t.id for t in result.tokens] == want
         assert "".join(t.text for t in result.tokens) == result.text
-        assert result.usage.forwards == {"ar": len(want), "block": 1 + (len(want) > 16), "full": 1}[mode]
+        forwards = {"ar": len(want), "block": 1 + (len(want) > 16), "full": 1, "speculative": 1 + len(want) // 2}
+        assert result.usage.forwards == forwards[mode]
 
 
-@pytest.mark.parametrize("mode", ["ar", "block", "full"])
+@pytest.mark.parametrize("mode", ["ar", "block", "full", "speculative"])
 def test_the_end_of_text_ends_a_completion_and_is_not_in_it(scripted: Any, tokenizer: Tokenizer, mode: str) -> None:
     want = [*tokenizer.encode("a = b"), EOS, *tokenizer.encode("never")]
     result = main_path.generate(scripted(writes(want, 1)), tokenizer, "", 32, mode=mode)
@@ -53,6 +54,34 @@ def test_a_span_is_left_as_soon_as_its_text_has_ended(scripted: Any, tokenizer: 
 
     result = main_path.generate(scripted(says), tokenizer, "", 16)
     assert (result.text, result.usage.forwards) == ("a", 1)
+
+
+def test_what_is_behind_an_end_of_text_is_left_while_what_is_before_it_is_open(
+    scripted: Any, tokenizer: Tokenizer
+) -> None:
+    word, other = tokenizer.encode("a")[0], tokenizer.encode("b")[0]
+
+    def says(canvas: Canvas, position: int) -> dict[int, float]:
+        return {EOS: 20.0} if position == 5 else {word: 1.0, other: 0.0}
+
+    denoiser = scripted(says)
+    result = main_path.generate(denoiser, tokenizer, "", 16)
+    assert (result.text, result.usage.forwards) == ("aaaa", 5)
+    assert [len(asked) for asked in denoiser.asked] == [16, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("mode", ["block", "full"])
+def test_a_span_is_left_once_a_stop_string_stands_in_its_settled_text(
+    scripted: Any, tokenizer: Tokenizer, mode: str
+) -> None:
+    want = tokenizer.encode("a = 1\nb = 2\nc = 3\n")
+    sure = len(tokenizer.encode("a = 1\n"))
+
+    def says(canvas: Canvas, position: int) -> dict[int, float]:
+        return {want[position - 1]: 20.0 if position <= sure else -19.0}
+
+    result = main_path.generate(scripted(says), tokenizer, "", len(want), mode=mode, stop="\n")
+    assert (result.text, result.finish_reason, result.usage.forwards) == ("a = 1", "stop", 1)
 
 
 def test_min_tokens_holds_the_end_back(scripted: Any, tokenizer: Tokenizer) -> None:
@@ -74,7 +103,7 @@ def test_a_healed_word_counts_as_one_of_the_least_tokens(scripted: Any, tokenize
         assert [t.text for t in result.tokens] == ["rt", "a", "a"]
 
 
-@pytest.mark.parametrize("mode", ["ar", "block", "full"])
+@pytest.mark.parametrize("mode", ["ar", "block", "full", "speculative"])
 def test_text_is_cut_before_a_stop_string_that_spans_tokens(scripted: Any, tokenizer: Tokenizer, mode: str) -> None:
     want = tokenizer.encode("alpha = 1\nbeta = 2\ngamma = 3\n")
     denoiser = scripted(writes(want, 1))

@@ -57,6 +57,12 @@ class Decision:
     def __len__(self) -> int:
         return len(self.positions)
 
+    @staticmethod
+    def join(parts: Sequence[Decision]) -> Decision:
+        """All commits of `parts`, one behind the other; none of them reopens."""
+        names = ("positions", "tokens", "probabilities", "confidence")
+        return Decision(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
     def extended(self, positions: Ints, token: int, like: int) -> Decision:
         """Also commit `token` at `positions`, as sure as the commit at index `like`."""
         num = len(positions)

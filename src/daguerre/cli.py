@@ -34,13 +34,27 @@ REQUEST: dict[str, Any] = {
     "min_tokens": Annotated[
         int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
     ],
-    "mode": Annotated[str | None, typer.Option(help="ar, block or full.")],
-    "block_size": Annotated[int | None, typer.Option(help="Tokens denoised together in block mode.")],
+    "mode": Annotated[str | None, typer.Option(help="ar, block, full or speculative.")],
+    "block_size": Annotated[
+        int | None,
+        typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
+    ],
     "policy": Annotated[
-        str | None, typer.Option(help="What is committed in a step: threshold, confidence, random, first_hitting.")
+        str | None,
+        typer.Option(
+            help="What a step commits: threshold, factor, entropy_bounded, confidence, entropy, margin, random or "
+            "first_hitting."
+        ),
     ],
     "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
-    "steps": Annotated[int | None, typer.Option(help="Forwards per span of every policy but threshold.")],
+    "factor": Annotated[float | None, typer.Option(help="How unsure the factor policy lets n positions be together.")],
+    "gamma": Annotated[float | None, typer.Option(help="Nats that the entropy_bounded policy commits together.")],
+    "steps": Annotated[
+        int | None,
+        typer.Option(
+            help="Most forwards per span of the confidence, entropy, margin, random and first_hitting policies."
+        ),
+    ],
     "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
     "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
@@ -252,7 +266,7 @@ def evaluate_model(
     what: Annotated[
         list[str] | None,
         typer.Option(
-            help="bits, infill, draft, completion, steps, tokens or correction; may be repeated. "
+            help="bits, infill, draft, completion, steps, tokens, correction or speculation; may be repeated. "
             "All that can be done by default."
         ),
     ] = None,
@@ -268,7 +282,10 @@ def evaluate_model(
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
     workers: Annotated[
-        int, typer.Option(help="Processes, of one thread each, that examples are spread over (not bits and draft).")
+        int,
+        typer.Option(
+            help="Processes, of one thread each, that examples are spread over (not bits, draft, speculation)."
+        ),
     ] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="A first look, in a minute or two.")] = False,
     as_json: AsJson = False,

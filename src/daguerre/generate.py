@@ -1,4 +1,4 @@
-"""The main path: `denoise`, and `generate`, `infill`, `fill`, `edit` and `stream` around it.
+"""The main path: `denoise`, beside it `speculate`, and `generate`, `infill`, `fill`, `edit` and `stream` around them.
 
 The life of a token: a request's texts become a canvas with gaps (`plan.lay_out`); the last word before a gap is
 drawn again where it was cut (`_heal`); then, span by span, the denoiser is asked for logits at the open positions, the
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.canvas import Canvas
+from daguerre.canvas import Canvas, Decision
 from daguerre.editing import Span, find_spans, split_at, split_template
 from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser, Session
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import Plan, Text, keep_drafts, lay_out, make_plan
-from daguerre.result import Result, StreamEvent, committed_text, draft_text, make_result, read
+from daguerre.result import Result, StreamEvent, committed_text, draft_text, has_ended, make_result
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.logits import Law, Proposals, biased, propose
 from daguerre.sampling.policies.base import Policy, Progress, commit
@@ -37,12 +37,19 @@ INFILL_TOKENS = 24
 EDIT_SLACK = 8
 """How many tokens more than it had an edited part may get unless told."""
 
+WORTH = 0.05
+"""A drafted token is put to the test while the draft gives itself and those before it at least this probability."""
+
 Steps = Generator[Event, None, Canvas]
+Over = Callable[[Canvas], bool]
+"""Whether a run is to end early at this canvas: its text has ended, or its time."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """How tokens are drawn. Without `by_step` a position's random number is the same in every step (mode "ar")."""
+    """How tokens are drawn. Without `by_step` a position's random number is the same in every step: modes "ar" and
+    "speculative".
+    """
 
     law: Law
     rng: Counter
@@ -57,7 +64,7 @@ class Draw:
         return propose(asked, own, self.law, self.rng.uniform(TOKEN, asked, step if self.by_step else 0))
 
 
-def never() -> bool:
+def never(canvas: Canvas) -> bool:
     return False
 
 
@@ -67,18 +74,18 @@ def denoise(
     canvas: Canvas,
     draw: Draw,
     rules: Sequence[Rule] = (),
-    late: Callable[[], bool] = never,
+    over: Over = never,
 ) -> Steps:
     """Fill the active span of `canvas`: yields one event a step, returns the canvas; who iterates observes.
 
     Takes at most `policy.bound` forwards, and the last of them commits everything still open. Ends early, with open
-    positions, once `late()` is true.
+    positions, once the canvas is `over`.
     """
     num_start = len(canvas.asked())
     bound = policy.bound(num_start)
     for step in range(bound):
         asked = canvas.asked()
-        if not asked.size or late():
+        if not asked.size or over(canvas):
             break
         request_step = session.counts.forwards
         proposals = draw(canvas, asked, session.logits(canvas, asked), rules, request_step)
@@ -93,18 +100,93 @@ def denoise(
     return canvas
 
 
-def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool] = never) -> Steps:
+def speculate(
+    session: Session,
+    canvas: Canvas,
+    draw: Draw,
+    rules: Sequence[Rule],
+    size: int,
+    over: Over = never,
+) -> Steps:
+    """Fill the active span with the tokens that one span of one position after the other would get, in fewer forwards.
+
+    A forward verifies a draft of fewer than `size` tokens against the autoregressive law: what that draws stands, up to
+    the first token that the draft has otherwise. The same forward drafts what comes behind each place where this may
+    be. It commits one token or more, and none that mode "ar" would not draw.
+    """
+    assert canvas.span is not None
+    (start, end), draft = canvas.span, np.zeros(0, dtype=np.int64)
+    while start < end and not over(canvas):
+        step = session.counts.forwards
+        verified = session.verify(canvas.at((start, end)), draft, size - 1)
+        canvas, decision = _agreed(canvas, start, draft, verified.logits, draw, rules, over)
+        num = len(decision)
+        session.counts.drafted += len(draft)
+        session.counts.accepted += int((decision.tokens[: len(draft)] == draft[:num]).sum())
+        canvas = canvas.at((start, start + num))
+        yield Event(step, decision, canvas)
+        start += num
+        if not over(canvas):
+            draft = _draft(canvas, start, verified.behind(num - 1), draw, rules)
+    return canvas
+
+
+def _agreed(
+    canvas: Canvas,
+    start: int,
+    draft: np.ndarray,
+    logits: np.ndarray,
+    draw: Draw,
+    rules: Sequence[Rule],
+    over: Over,
+) -> tuple[Canvas, Decision]:
+    """What the autoregressive law, logits (D + 1, V), draws from `start` on: as far as it draws the draft (D,), and one
+    token more.
+    """
+    decisions: list[Decision] = []
+    for position, row in enumerate(logits, start):
+        canvas = canvas.at((position, position + 1))
+        proposals = draw(canvas, canvas.asked(), row[None], rules, 0)
+        decisions.append(complete(rules, canvas, commit(proposals, np.ones(1, dtype=bool))))
+        canvas = canvas.apply(decisions[-1])
+        if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or over(canvas):
+            break
+    return canvas, Decision.join(decisions)
+
+
+def _draft(canvas: Canvas, start: int, logits: np.ndarray, draw: Draw, rules: Sequence[Rule]) -> np.ndarray:
+    """Tokens (D,) for the positions from `start` on, from their logits (A, V), as far as they are worth a test.
+
+    The most likely ones at every temperature: at 1 more of them stand than of tokens drawn by the same random numbers
+    from a law that knows less (docs/log.md).
+    """
+    likely = replace(draw, law=replace(draw.law, temperature=0.0))
+    proposals = likely(canvas, start + np.arange(len(logits)), logits, rules, 0)
+    return proposals.tokens[np.cumprod(proposals.probabilities) >= WORTH]
+
+
+def run(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool]) -> Steps:
     """A whole request: heal, then one span after the other until the text ends, the budget does, or it is late."""
-    policy = plan.decode.rule_of_commit
+    decode = plan.decode
     canvas = yield from _heal(session, plan, draw, late)
     if not plan.healed(canvas):
         return canvas
     rules = plan.rules(canvas)
+
+    def over(now: Canvas) -> bool:
+        return late() or has_ended(plan, now)
+
+    def within(now: Canvas) -> bool:  # a span that is read again is finished first
+        return late() if decode.revise else over(now)
+
     for span in plan.spans(canvas):
-        if late() or read(plan, canvas, done=False).stopped:
+        if over(canvas):
             break
-        canvas = yield from denoise(session, policy, canvas.at(span), draw, rules, late)
-        canvas = yield from _revise(session, plan, canvas, draw, late)
+        if decode.mode == "speculative":
+            canvas = yield from speculate(session, canvas.at(span), draw, rules, decode.draft_size, over)
+        else:
+            canvas = yield from denoise(session, decode.rule_of_commit, canvas.at(span), draw, rules, within)
+            canvas = yield from _revise(session, plan, canvas, draw, late)
     return canvas
 
 
@@ -133,7 +215,7 @@ def _heal(session: Session, plan: Plan, draw: Draw, late: Callable[[], bool]) ->
         while slot.healing.where(canvas)[1] and not late():
             position = slot.healing.where(canvas)[0]
             span = (position, position + 1)
-            canvas = yield from denoise(session, policy, canvas.at(span), draw, [slot.healing], late)
+            canvas = yield from denoise(session, policy, canvas.at(span), draw, [slot.healing], lambda now: late())
     return canvas
 
 
@@ -144,7 +226,7 @@ class Sample:
         self.plan, self.canvas = plan, plan.canvas
         self.events: list[Event] = []
         self._session = denoiser.session(plan.canvas, plan.decode.cache)
-        self._draw = Draw(plan.decode.law, Counter(plan.decode.seed, sample), by_step=plan.decode.mode != "ar")
+        self._draw = Draw(plan.decode.law, Counter(plan.decode.seed, sample), by_step=not plan.decode.autoregressive)
         self._started = time.perf_counter()
         self._deadline = math.inf if timeout is None else self._started + timeout
 

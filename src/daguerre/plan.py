@@ -239,8 +239,10 @@ def _check_infilling(
     config: ModelConfig, decode: Decode, budgets: Sequence[tuple[int, int]], heal: bool | None
 ) -> bool | None:
     """Whether this model can infill as asked; returns `heal`, False where the model cannot."""
-    if decode.mode == "ar":
-        raise UnsupportedError('mode "ar" cannot infill, since it never sees the suffix: use mode "block" or "full"')
+    if decode.autoregressive:
+        raise UnsupportedError(
+            f'mode "{decode.mode}" cannot infill, since it never sees the suffix: use mode "block" or "full"'
+        )
     if config.context == "block":
         raise UnsupportedError("a model with block context cannot infill: no block sees what comes after it")
     if config.null_id is not None:

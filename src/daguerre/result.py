@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from daguerre.canvas import Canvas
+from daguerre.canvas import Canvas, Ints
 from daguerre.editing import unified_diff
 from daguerre.models.denoiser import Counts
 from daguerre.plan import Plan
@@ -38,9 +38,11 @@ class TokenInfo:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a request took. `rows` were active in its forwards (open positions, seeds); settled ones are counted apart:
-    `prefill_rows` of the caller's text, `settle_rows` of what was drawn. `seconds` are of the wall clock, prefill and
-    all.
+    """What a request took. `rows` were active in its forwards (open positions, seeds, tokens under test); settled ones
+    are counted apart: `prefill_rows` of the caller's text, `settle_rows` of what was drawn, and `refreshed_rows`
+    computed again for want of a cache. Together they are `computed_rows`; `reused_rows` were read from the cache.
+    `accepted` of the `drafted` tokens stood their test (mode "speculative"). `seconds` are of the wall clock, prefill
+    and all.
     """
 
     prompt_tokens: int
@@ -49,11 +51,18 @@ class Usage:
     rows: int
     prefill_rows: int
     settle_rows: int
+    refreshed_rows: int
+    reused_rows: int
+    drafted: int
+    accepted: int
     seconds: float
+    computed_rows: int = field(init=False)
     tokens_per_forward: float = field(init=False)
     tokens_per_second: float = field(init=False)
 
     def __post_init__(self) -> None:
+        computed = self.rows + self.prefill_rows + self.settle_rows + self.refreshed_rows
+        object.__setattr__(self, "computed_rows", computed)
         object.__setattr__(self, "tokens_per_forward", self.completion_tokens / max(1, self.forwards))
         object.__setattr__(self, "tokens_per_second", self.completion_tokens / max(self.seconds, 1e-9))
 
@@ -130,20 +139,34 @@ class Readings:
         return all(gap.stopped for gap in self.gaps)
 
 
+def has_ended(plan: Plan, canvas: Canvas) -> bool:
+    """Whether `read` finds the text stopped; without stop strings no text has to be decoded for it."""
+    if plan.decode.stop:
+        return read(plan, canvas, done=False).stopped
+    return all(_ending(plan, canvas, index)[1] for index in range(len(plan.slots)))
+
+
+def _ending(plan: Plan, canvas: Canvas, index: int) -> tuple[Ints, bool]:
+    """The tokens of a gap before its first open position or ending token, int64, and whether that one is an end of the
+    text: within the budget.
+    """
+    slot, drawn = plan.slots[index], canvas.filled(canvas.gaps[index])
+    ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
+    if not ends.size:
+        return drawn, False
+    return drawn[: int(ends[0])], slot.start + int(ends[0]) < slot.healing.end(canvas)
+
+
 def read(plan: Plan, canvas: Canvas, *, done: bool) -> Readings:
     """Read what the gaps of `canvas` say so far. With `done`, half a character at an end becomes U+FFFD."""
     return Readings(tuple(_read_gap(plan, canvas, index, done) for index in range(len(plan.slots))))
 
 
 def _read_gap(plan: Plan, canvas: Canvas, index: int, done: bool) -> Reading:
-    slot, gap = plan.slots[index], canvas.gaps[index]
-    table, end = slot.healing.table.of, slot.healing.end(canvas)
-    drawn = canvas.filled(gap)
-    closed = slot.start + len(drawn) >= end and not slot.healing.where(canvas)[1]
-    ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
-    ended = bool(ends.size) and slot.start + int(ends[0]) < end
-    if ends.size:
-        drawn = drawn[: int(ends[0])]
+    slot = plan.slots[index]
+    table, (drawn, ended) = slot.healing.table.of, _ending(plan, canvas, index)
+    whole = len(canvas.filled(canvas.gaps[index]))
+    closed = slot.start + whole >= slot.healing.end(canvas) and not slot.healing.where(canvas)[1]
     skip = len(slot.healing.text)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     positions, texts = [], []
@@ -245,9 +268,7 @@ def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Cou
             logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
             tokens.append(TokenInfo(text, token, logprob, step, confidence))
     reason: FinishReason = "stop" if readings.stopped else "length" if plan.finished(canvas) else "timeout"
-    usage = Usage(
-        plan.num_prompt, len(tokens), counts.forwards, counts.rows, counts.prefill_rows, counts.settle_rows, seconds
-    )
+    usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds)
     texts = tuple(reading.text for reading in readings.gaps)
     trace = Trace.record(plan.canvas, events)
     return Result(_joined(plan, texts), texts, tuple(tokens), reason, usage, trace, _spans(plan, texts), plan.original)

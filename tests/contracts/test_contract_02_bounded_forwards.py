@@ -11,7 +11,7 @@ from daguerre.plan import make_plan
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.policies import POLICIES
 
-VALUES: dict[str, list[Any]] = {"threshold": [0.5, 1.0], "steps": [3]}
+VALUES: dict[str, list[Any]] = {"threshold": [0.5, 1.0], "steps": [3], "factor": [0.0, 2.0], "gamma": [0.0, 1.0]}
 """Values of each option that a policy may read."""
 
 CHOICES: list[dict[str, Any]] = [

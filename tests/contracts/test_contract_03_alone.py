@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from daguerre.model import Model
-from daguerre.models.backbone import Backbone
+from daguerre.models.backbone import Backbone, product
 from daguerre.models.layout import SETTLED, Layout, Rows
 from daguerre.result import Result
 
@@ -112,13 +111,17 @@ def test_a_row_of_a_batch_has_the_logits_it_has_alone(
     check_equal(together, alone, dtype)
 
 
-def test_a_product_in_bfloat16_has_the_same_bits_for_any_number_of_rows() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_product_has_the_same_bits_for_any_number_of_rows(dtype: torch.dtype, num_threads: int) -> None:
     random = torch.Generator().manual_seed(0)
-    weight = (torch.randn(1408, 256, generator=random) / 16).bfloat16()
-    rows = torch.randn(1024, 256, generator=random).bfloat16()
-    whole = F.linear(rows, weight)
-    for num in (1, 7, 16, 65, 300):
-        assert torch.equal(F.linear(rows[:num], weight), whole[:num])
+    weight = (torch.randn(1408, 256, generator=random) / 16).to(dtype)
+    rows = torch.randn(1024, 256, generator=random).to(dtype)
+    with threads(num_threads):
+        whole = product(rows, weight)
+        for num in (*range(1, 34), 65, 131, 300):
+            assert torch.equal(product(rows[None, :num], weight)[0], whole[:num])
+            assert torch.equal(product(rows[-num:], weight), whole[-num:])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

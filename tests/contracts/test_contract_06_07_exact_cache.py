@@ -12,7 +12,13 @@ from daguerre.canvas import Canvas
 from daguerre.model import Model
 
 PROMPT = "def area(w, h):\n    return w"
-MODES: list[dict[str, Any]] = [{"mode": "ar"}, {"mode": "block", "block_size": 5}, {"mode": "block"}, {"mode": "full"}]
+MODES: list[dict[str, Any]] = [
+    {"mode": "ar"},
+    {"mode": "speculative", "block_size": 4},
+    {"mode": "block", "block_size": 5},
+    {"mode": "block"},
+    {"mode": "full"},
+]
 
 
 def both(model: Model, canvases: list[Canvas]) -> float:
@@ -32,12 +38,15 @@ def both(model: Model, canvases: list[Canvas]) -> float:
 def test_generating_with_a_cache_equals_generating_without(causal: Model, options: dict[str, Any]) -> None:
     for temperature in (0.0, 1.0):
         shared: dict[str, Any] = {"temperature": temperature, "seed": 1, **options}
-        if options["mode"] != "ar":
+        if options["mode"] in ("block", "full"):
             shared["threshold"] = 0.5
         fast, slow = (causal.generate(PROMPT, 30, cache=cache, **shared) for cache in ("auto", "none"))
         assert [t.id for t in fast.tokens] == [t.id for t in slow.tokens]
         assert [t.step for t in fast.tokens] == [t.step for t in slow.tokens]
-        assert fast.usage.settle_rows < slow.usage.settle_rows or options == {"mode": "full"}
+        assert fast.usage.rows == slow.usage.rows
+        assert fast.usage.settle_rows == slow.usage.settle_rows
+        assert (fast.usage.refreshed_rows, slow.usage.reused_rows) == (0, 0)
+        assert fast.usage.reused_rows == slow.usage.refreshed_rows > 0
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block"])

@@ -14,6 +14,7 @@ from daguerre.trace import Trace
 
 CASES: list[dict[str, Any]] = [
     {"mode": "ar"},
+    {"mode": "speculative", "block_size": 4},
     {"mode": "block", "block_size": 6, "threshold": 0.5},
     {"mode": "full", "policy": "random", "steps": 5},
     {"suffix": "\n    return x\n", "threshold": 0.5},

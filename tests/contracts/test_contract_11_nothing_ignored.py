@@ -23,7 +23,9 @@ from daguerre.sampling.policies import POLICIES
         ("block", {"mode": "ar"}, 'mode "ar"'),
         ("block", {"mode": "full"}, 'mode "full"'),
         ("block", {"block_size": 4}, "block_size=4"),
-        ("causal", {"mode": "speculative"}, "speculative"),
+        ("causal_unshifted", {"mode": "speculative"}, 'mode "speculative"'),
+        ("full", {"mode": "speculative"}, 'mode "speculative"'),
+        ("block", {"mode": "speculative"}, 'mode "speculative"'),
         ("causal", {"schema": {}}, "schema"),
         ("causal", {"regex": "a*"}, "regex"),
     ],
@@ -38,6 +40,8 @@ def test_a_mode_or_option_beyond_a_model_is_named(
 def test_infilling_beyond_a_model_is_named(models: dict[str, Model], make_model: Any) -> None:
     with pytest.raises(UnsupportedError, match='mode "ar" cannot infill'):
         models["causal"].infill("a", "b", 8, mode="ar")
+    with pytest.raises(UnsupportedError, match='mode "speculative" cannot infill'):
+        models["causal"].infill("a", "b", 8, mode="speculative")
     with pytest.raises(UnsupportedError, match="block context cannot infill"):
         models["block"].infill("a", "b", 8)
     without_null = make_model(null_id=None)
@@ -64,6 +68,7 @@ def test_a_shifted_model_with_block_context_is_refused(make_model: Any) -> None:
         ({"mode": "ar", "block_size": 4}, "block_size has no part in mode 'ar'"),
         ({"mode": "full", "block_size": 4}, "block_size has no part in mode 'full'"),
         ({"mode": "ar", "policy": "random"}, "policy has no part in mode 'ar'"),
+        ({"mode": "speculative", "threshold": 0.5}, "threshold has no part in mode 'speculative'"),
         ({"mode": "ar", "threshold": 0.3}, "threshold has no part in mode 'ar'"),
         ({"mode": "ar", "steps": 2}, "steps has no part in mode 'ar'"),
         ({"mode": ["ar"]}, "unknown mode"),
@@ -76,6 +81,10 @@ def test_a_shifted_model_with_block_context_is_refused(make_model: Any) -> None:
         ({"top_p": 1.5}, "top_p must be"),
         ({"top_k": 0}, "top_k must be"),
         ({"threshold": 2.0}, "threshold must be"),
+        ({"policy": "factor", "factor": -1.0}, "factor must be"),
+        ({"policy": "factor", "factor": float("nan")}, "factor must be"),
+        ({"policy": "entropy_bounded", "gamma": -0.1}, "gamma must be"),
+        ({"gamma": 0.5}, "gamma has no part in policy 'threshold'"),
         ({"steps": 0, "policy": "random"}, "steps must be"),
         ({"block_size": 0}, "block_size must be"),
         ({"min_tokens": -1}, "min_tokens must be"),
@@ -105,7 +114,7 @@ def test_an_unknown_option_gets_the_nearest_name(causal: Model) -> None:
 
 
 def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar() -> None:
-    values: dict[str, Any] = {"threshold": 0.5, "steps": 2}
+    values: dict[str, Any] = {"threshold": 0.5, "factor": 2.0, "gamma": 0.5, "steps": 2}
     for option in {option for kind in POLICIES.values() for option in kind.options}:
         for name, kind in POLICIES.items():
             given = {"policy": name, option: values[option]}

@@ -59,6 +59,8 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {quality["layout"] for quality in report["steps"]["texts"]} == {"canvas", "block", "ar", "truth"}
     assert [outcome["method"] for outcome in report["steps"]["spans"]] == [f"{n} steps" for n in (1, 2, 4, 8, 16)]
     assert {row["kind"] for row in report["correction"]["rows"]} >= {"none", "random"}
+    assert [outcome["temperature"] for outcome in report["speculation"]["outcomes"]] == [0.0, 1.0]
+    assert all(outcome["identical"] == outcome["prompts"] == 2 for outcome in report["speculation"]["outcomes"])
     assert report["model"]["parameters"] == causal.backbone.num_parameters
     assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
     assert report["data"]["documents"] == 3
@@ -87,6 +89,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert f"| spans of 4, left to right | exact | {report['bits'][3]['value']:.4f} |" in text
     assert "## Line infilling" in text
     assert "first line exact, %" in text
+    assert "| 1 | 2 of 2 |" in text
     assert "seconds a line" in text
     for heading in ("Next-line completion", "Steps", "Token spans, true length", "Correction"):
         assert f"## {heading}\n" in text
@@ -162,7 +165,7 @@ def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents:
     assert "Not measured: infill, because no line to infill" in text
     assert "Not measured: draft, because no document has 256 tokens" in text
     nothing = evaluate(causal, documents, limits=dataclasses.replace(LIMITS, lines=0, spans=0, texts=0))
-    assert set(nothing["skipped"]) == set(TASKS) - {"bits", "draft"}
+    assert set(nothing["skipped"]) == set(TASKS) - {"bits", "draft", "speculation"}
 
 
 def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> None:
@@ -179,6 +182,7 @@ def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> N
     }
     assert told >= {"completion: grid", "completion: ar", "steps: texts", "steps: spans", "tokens: spans of 8"}
     assert "correction" in told
+    assert "speculation: temperature 1" in told
 
 
 def test_several_processes_measure_the_same(report: dict[str, Any], causal: Model, documents: list[Document]) -> None:

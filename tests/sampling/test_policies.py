@@ -9,8 +9,21 @@ import pytest
 
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies import POLICIES, Confidence, Policy, Progress, Random, Threshold
+from daguerre.sampling.policies import (
+    POLICIES,
+    Confidence,
+    Entropy,
+    EntropyBounded,
+    Factor,
+    Margin,
+    Policy,
+    Progress,
+    Random,
+    Threshold,
+)
 from daguerre.sampling.policies.base import static_count
+from daguerre.sampling.policies.entropy import entropies
+from daguerre.sampling.policies.margin import margins
 from daguerre.sampling.random import Counter
 
 RNG = Counter(seed=1)
@@ -96,3 +109,75 @@ def test_random_order_is_keyed_and_not_by_probability() -> None:
         orders.append(decision.positions)
     assert 4 < np.mean(orders) - 10 < 11
     assert len({tuple(o.tolist()) for o in orders}) > 25
+
+
+def laws(*probabilities: list[float]) -> Proposals:
+    """Proposals of the most likely tokens of these laws, which are equally long; the last token of each is banned."""
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.array([[*law, 0.0] for law in probabilities]))
+    best = logits.argmax(-1)
+    return Proposals(np.arange(10, 10 + len(logits)), best, np.exp(logits.max(-1)), logits)
+
+
+def decided(policy: Policy, given: Proposals, step: int = 0) -> list[int]:
+    return policy.decide(given, Progress(step, step, len(given)), RNG).positions.tolist()
+
+
+def test_factor_lets_fewer_doubts_pass_the_more_are_committed() -> None:
+    """2(1 - .9) = .2, 3(1 - .8) = .6, 4(1 - .75) = 1: the third is no longer below 1, whatever comes behind it."""
+    given = proposals([0.75, 0.9, 0.5, 0.8])
+    assert decided(Factor(1.0), given) == [11, 13]
+    assert decided(Factor(1.01), given) == [10, 11, 13]
+    assert decided(Factor(0.0), given) == [11]
+    assert decided(Factor(0.59), given) == [11]
+    assert decided(Factor(100.0), given) == [10, 11, 12, 13]
+    assert decided(Factor(1.0), proposals([1.0, 1.0, 1.0])) == [10, 11, 12]
+
+
+def test_factor_stops_at_the_first_that_does_not_fit() -> None:
+    """2(1 - .6) = .8 and 3(1 - .6) = 1.2 and 4(1 - .6) = 1.6."""
+    assert decided(Factor(1.0), proposals([0.6, 0.6, 0.6])) == [10]
+    assert decided(Factor(0.7), proposals([0.6, 0.6, 0.6])) == [10]
+    assert decided(Factor(1.3), proposals([0.6, 0.6, 0.6])) == [10, 11]
+
+
+def test_entropies_and_margins_are_those_of_the_laws() -> None:
+    given = laws([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.2, 0.7, 0.1])
+    assert np.allclose(entropies(given)[:3], [np.log(2), 0.0, 1.5 * np.log(2)])
+    assert np.allclose(margins(given), [0.0, 1.0, 0.25, 0.5])
+
+
+def test_the_entropy_bound_leaves_the_largest_out_of_its_sum() -> None:
+    """Entropies log 2, 0, 1.5 log 2 and log 2: in order 0, .69, .69, 1.04; sums without the last 0, 0, .69, 1.39."""
+    given = laws([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.5, 0.5, 0.0])
+    assert decided(EntropyBounded(0.0), given) == [10, 11]
+    assert decided(EntropyBounded(0.69), given) == [10, 11]
+    assert decided(EntropyBounded(0.70), given) == [10, 11, 13]
+    assert decided(EntropyBounded(1.38), given) == [10, 11, 13]
+    assert decided(EntropyBounded(1.39), given) == [10, 11, 12, 13]
+    assert decided(EntropyBounded(0.0), laws([0.5, 0.5], [0.6, 0.4])) == [11]
+
+
+def test_entropy_and_margin_rank_differently_from_confidence() -> None:
+    """The first law is surest, the second least uncertain, the third has the clearest first choice."""
+    given = laws(
+        [0.55, 0.40, 0.05, 0.0, 0.0],
+        [0.52, 0.48, 0.0, 0.0, 0.0],
+        [0.50, 0.125, 0.125, 0.125, 0.125],
+    )
+    assert decided(Confidence(3), given) == [10]
+    assert decided(Entropy(3), given) == [11]
+    assert decided(Margin(3), given) == [12]
+    assert decided(Entropy(2), given) == [10, 11]
+    assert decided(Margin(2), given) == [10, 12]
+    assert decided(Margin(1), given) == decided(Entropy(1), given) == [10, 11, 12]
+
+
+def test_what_a_policy_ranked_by_is_told_with_its_decision() -> None:
+    given = laws([0.5, 0.5, 0.0], [1.0, 0.0, 0.0])
+    for policy, want in (
+        (Entropy(1), [-np.log(2), 0.0]),
+        (EntropyBounded(9.0), [-np.log(2), 0.0]),
+        (Margin(1), [0, 1]),
+    ):
+        assert np.allclose(policy.decide(given, Progress(0, 0, 2), RNG).confidence, want)

@@ -51,10 +51,10 @@ class Drafts:
     accepted_stderr: float | None
 
 
-def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int) -> list[Prompt]:
+def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, task: str = "draft") -> list[Prompt]:
     """At most `limit` prompts, as evenly over the documents as they allow: the middle of each, then more around it.
 
-    DataError when no document is long enough.
+    DataError, naming the `task` they are for, when no document is long enough.
     """
     parts = [_parts(tokenizer.encode(document.text)) for document in documents]
     out: list[Prompt] = []
@@ -62,7 +62,7 @@ def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int
         found = [Prompt(n, (tokenizer.bos_id, *own[rank])) for n, own in enumerate(parts) if rank < len(own)]
         out += [found[i] for i in evenly(len(found), min(len(found), limit - len(out)))]
     if not out:
-        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave 'draft' out")
+        raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave {task!r} out")
     return out
 
 

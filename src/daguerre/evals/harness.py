@@ -32,6 +32,7 @@ from daguerre.evals.spans import (
     span_infilling,
     static,
 )
+from daguerre.evals.speculation import MOST_PROMPTS, NEW_TOKENS, TEMPERATURES, compare
 from daguerre.evals.steps import SPAN_STEPS, SPAN_TOKENS, has_law, make_prompts, text_quality
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model, load
@@ -53,7 +54,7 @@ class Limits:
     grid_lines  of the lines completed, how many every setting is tried on; the promising ones run on all
     spans       token spans of each length
     texts       prompts continued in every number of steps
-    prompts     prompts that drafts continue
+    prompts     prompts that drafts continue; speculation continues at most `speculation.MOST_PROMPTS` of them
     """
 
     layouts: tuple[int | str, ...] | None = None
@@ -95,7 +96,7 @@ def evaluate(
     model          a Model, or a name that `daguerre.load` takes
     documents      None: the frozen held-out sample
     what           names of TASKS; None: all that the model's context and the documents allow, the others "skipped"
-    workers        processes that examples are spread over, with the same results; "bits" and "draft" run in this one
+    workers        processes that examples are spread over, with the same results; not those of "bits", "draft", "speculation"
     skipped_files  {file that could not be read: reason}, for the report
     progress       called as progress(what, done, to do)
 
@@ -306,6 +307,23 @@ def _draft(model: Model, documents: Sequence[Document], limits: Limits, seed: in
     return lambda tell: asdict(drafts.measure_drafts(model.backbone, prompts, tell))
 
 
+def _speculation(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
+    if not has_law(model.config):
+        raise UnsupportedError("speculation is for models with causal context and a shift: leave 'speculation' out")
+    room = drafts.PROMPT_TOKENS + NEW_TOKENS
+    if model.config.max_positions < room:
+        raise UnsupportedError(f"speculation needs a model of {room} positions or more: leave 'speculation' out")
+    prompts = drafts.make_prompts(documents, model.tokenizer, min(limits.prompts, MOST_PROMPTS), "speculation")
+    bodies = [prompt.tokens[1:] for prompt in prompts]
+
+    def measure(tell: Progress) -> Any:
+        parts = [(each, partial(tell, f"temperature {each:g}")) for each in TEMPERATURES]
+        outcomes = [asdict(compare(model, bodies, temperature, counted)) for temperature, counted in parts]
+        return {"new_tokens": NEW_TOKENS, "outcomes": outcomes}
+
+    return measure
+
+
 TASKS = {
     "bits": _bits,
     "infill": _infill,
@@ -314,6 +332,7 @@ TASKS = {
     "steps": _steps,
     "tokens": _tokens,
     "correction": _correction,
+    "speculation": _speculation,
 }
 
 

@@ -59,6 +59,8 @@ def markdown(report: dict[str, Any]) -> str:
         parts.append("## Token spans, true length\n\n" + _spans(report["tokens"]["outcomes"]))
     if "correction" in report:
         parts.append(_correction(report["correction"]))
+    if "speculation" in report:
+        parts.append(_speculation(report["speculation"]))
     parts += [f"Not measured: {name}, because {reason}." for name, reason in report["skipped"].items()]
     parts.append(_measured_with(report))
     return "\n\n".join(parts) + "\n"
@@ -284,6 +286,29 @@ def _correction(task: dict[str, Any]) -> str:
         + table([*header, "lines exact, %", "forwards"], best)
         + (f"\n\n{task['left_out']} lines are too long for the model." if task["left_out"] else "")
     )
+
+
+def _speculation(task: dict[str, Any]) -> str:
+    rows = [
+        [
+            f"{o['temperature']:g}",
+            f"{o['identical']} of {o['prompts']}",
+            f"{o['tokens_per_forward']:.2f}",
+            f"{o['rows_per_forward']:.1f}",
+            f"{o['accepted']} of {o['drafted']}",
+            f"{o['speedup']:.2f}",
+        ]
+        for o in task["outcomes"]
+    ]
+    header = [
+        "temperature",
+        "same tokens as ar",
+        "tokens a forward",
+        "rows a forward",
+        "accepted",
+        "times as fast as ar",
+    ]
+    return f"## Speculation\n\n{task['new_tokens']} tokens a prompt, the modes in turn.\n\n" + table(header, rows)
 
 
 def _measured_with(report: dict[str, Any]) -> str:

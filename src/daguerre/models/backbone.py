@@ -14,6 +14,27 @@ from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import Layout
 
+ROWS_TOGETHER, FEW_ROWS = 4, 32
+
+
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T of rows x (..., R, D), each with the bits that it has among any other rows.
+
+    In float32 on a CPU the library sums one to three rows in another order than four, and cuts the rows of a product
+    among threads, so few rows are made a multiple of four. In bfloat16 the bits never depend on the number of rows.
+    """
+    few = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[:-1].numel() < FEW_ROWS
+    if not few or x.shape[:-1].numel() % ROWS_TOGETHER == 0:
+        return F.linear(x, weight)
+    rows = x.reshape(-1, x.shape[-1])
+    padded = F.pad(rows, (0, 0, 0, -len(rows) % ROWS_TOGETHER))
+    return F.linear(padded, weight)[: len(rows)].view(*x.shape[:-1], len(weight))
+
+
+class Linear(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return product(x, self.weight)
+
 
 def rotary_tables(position_BR: Tensor, head_width: int, theta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines (B, 1, R, H/2) of position times theta^(-2i/H) (RoFormer, eq. 15), made in float32."""
@@ -43,8 +64,8 @@ class Attention(nn.Module):
         super().__init__()
         head = config.head_width
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-        self.qkv = nn.Linear(config.width, sum(self.heads) * head, bias=False)
-        self.out = nn.Linear(config.width, config.width, bias=False)
+        self.qkv = Linear(config.width, sum(self.heads) * head, bias=False)
+        self.out = Linear(config.width, config.width, bias=False)
         self.q_norm = RMSNorm(head, config.norm_eps)
         self.k_norm = RMSNorm(head, config.norm_eps)
 
@@ -75,8 +96,8 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(config.width, 2 * config.mlp_width, bias=False)
-        self.down = nn.Linear(config.mlp_width, config.width, bias=False)
+        self.gate_up = Linear(config.width, 2 * config.mlp_width, bias=False)
+        self.down = Linear(config.mlp_width, config.width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
@@ -152,7 +173,7 @@ class Backbone(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""
-        out = F.linear(hidden, self.embedding.weight.to(hidden.dtype)).float()
+        out = product(hidden, self.embedding.weight.to(hidden.dtype)).float()
         return out.index_fill(-1, self.never, float("-inf"))  # type: ignore[arg-type]
 
     @torch.no_grad()

@@ -11,18 +11,21 @@ Letters: A asked positions, S settled rows, R rows of a forward, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
-from daguerre.models.layout import SETTLED, Layout, Rows
+from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows
 
 CacheMode = Literal["auto", "none"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none")
@@ -30,14 +33,38 @@ CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none")
 
 @dataclass
 class Counts:
-    """What a session has computed: forwards; rows that were active in them (open ones, seeds, or in a span of one the
-    row that predicts it); settled rows of the first forward (prefill) and of later ones (settle).
+    """What a session has computed.
+
+    forwards
+    rows            active in them: open ones, seeds, and settled ones that answer (see `RowPlan`)
+    prefill_rows    settled rows of the first forward that do not answer
+    settle_rows     the same of later forwards, computed for the first time
+    refreshed_rows  the same, computed again: none with a cache, where nothing goes stale
+    reused_rows     settled rows read from the cache instead of computed, summed over forwards
+    drafted         tokens put to the test by `verify`, and `accepted`: those of them that stood it
     """
 
     forwards: int = 0
     rows: int = 0
     prefill_rows: int = 0
     settle_rows: int = 0
+    refreshed_rows: int = 0
+    reused_rows: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What one forward says about a draft of D tokens that begins at a span's first position s, and about what follows.
+
+    logits  float32 (D + 1, V): the autoregressive law at s + j, had the draft's first j tokens been drawn
+    behind  behind(j): float32 logits (A, V) of the positions s + j + 1, ..., as open ones that see the same j tokens
+            and, like the one at s + j, no other
+    """
+
+    logits: np.ndarray
+    behind: Callable[[int], np.ndarray]
 
 
 class Session(Protocol):
@@ -47,6 +74,13 @@ class Session(Protocol):
 
     def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
         """Float32 logits (A, V) of the asked positions, int64 (A,) ascending; reserved tokens are minus infinity."""
+
+    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
+        """Test `draft`, int64 (D,), at the start of the active span, of which nothing is committed, in one forward.
+
+        ahead: open positions behind each place where the draft may fail; fewer at the end of the span, and none at its
+        last position, where only the law speaks. Only for causal context with a shift, and one gap at the end.
+        """
 
 
 class Denoiser(Protocol):
@@ -62,15 +96,20 @@ class Denoiser(Protocol):
 class RowPlan:
     """The rows that a canvas needs.
 
-    settled   int64 (S,) positions, ascending; `segment` (S,) numbers the fixed run of each
-    opened    int64 (R - S,) positions of the active rows, ascending
-    offset    position i is predicted by the row at position i - offset
+    settled    int64 (S,) positions, ascending; `segment` (S,) numbers the fixed run of each
+    opened     int64 (R - S,) positions of the active rows, ascending among those that see one another
+    offset     position i is predicted by the row at position i - offset
+    answering  how many settled rows, the last ones, are asked too: the autoregressive law
+    horizon    int64 (R - S,): an active row sees the settled rows at positions below its horizon, and the active rows
+               that have the same one; None: it sees all of both
     """
 
     settled: np.ndarray
     segment: np.ndarray
     opened: np.ndarray
     offset: int
+    answering: int = 0
+    horizon: np.ndarray | None = None
 
 
 def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
@@ -96,7 +135,7 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
     if canvas.open[:start].any():
         raise InputError(f"a position before the span {canvas.span} is open: spans are decoded from left to right")
     if offset and end - start == 1:  # the autoregressive law: one settled row
-        return RowPlan(np.arange(start), np.zeros(start, dtype=np.int64), none, offset)
+        return RowPlan(np.arange(start), np.zeros(start, dtype=np.int64), none, offset, answering=1)
     first = start - offset
     return RowPlan(np.arange(first), np.zeros(first, dtype=np.int64), np.arange(first, end - offset), offset)
 
@@ -113,6 +152,22 @@ def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
         active[-1] = False
     settled = np.flatnonzero(~(opened | active))
     return RowPlan(settled, numbers[settled], np.flatnonzero(active), offset)
+
+
+def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> RowPlan:
+    """Rows that verify a draft at the start of the active span: the seed and the draft, settled; and behind each of
+    them `ahead` open rows, which see settled rows up to it. Where the draft fails, the settled rows behind are wrong,
+    and what they wrote into the cache is forgotten by the next call.
+    """
+    assert canvas.span is not None
+    start, end = canvas.span
+    seeds = range(start, start + num_draft + 1)
+    assert num_draft < end - start, "a draft ends before the last position of its span"
+    behind = [np.arange(seed, max(seed, min(seed + ahead, end - 2))) for seed in seeds]
+    settled = np.arange(start + num_draft)
+    horizon = np.repeat(np.array(seeds), [len(rows) for rows in behind])
+    none = np.zeros(len(settled), dtype=np.int64)
+    return RowPlan(settled, none, np.concatenate(behind), offset=1, answering=len(seeds), horizon=horizon)
 
 
 class BackboneDenoiser:
@@ -175,64 +230,90 @@ class BackboneSession:
         config = self.backbone.config
         plan = plan_rows(config, canvas)
         tokens = np.where(canvas.open, config.mask_id, canvas.tokens)
-        past = self._reuse(plan, tokens)
-        positions = np.concatenate([plan.settled[past:], plan.opened])
-        hidden = self.backbone(
-            torch.from_numpy(tokens[positions])[None].to(self.device),
-            self._layout(plan, past),
-            self._cache,
-            self.backend,
-            self._time(canvas, len(positions)),
-        )
-        self._count(plan, past)
-        wanted = torch.from_numpy(self._row_of(asked - plan.offset, plan, past)).to(self.device)
-        return self.backbone.logits(hidden[0, wanted]).cpu().numpy()
+        hidden = self._forward(plan, tokens[plan.settled], tokens[plan.opened], self._level(canvas))
+        return self._project(hidden, self._row_of(asked - plan.offset, plan))
 
-    def _time(self, canvas: Canvas, num_rows: int) -> torch.Tensor | None:
-        """The noise level (1, R): the share of the gaps that is open still."""
-        if not self.backbone.config.time_input:
-            return None
-        return torch.full((1, num_rows), canvas.open.sum() / canvas.in_gap.sum(), device=self.device)
+    @torch.inference_mode()
+    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
+        """The laws of a draft and of what is behind it; see `Session`."""
+        assert canvas.span is not None and canvas.continues
+        start = canvas.span[0]
+        plan = plan_verification(canvas, len(draft), ahead)
+        masks = np.full(len(plan.opened), self.backbone.config.mask_id)
+        hidden = self._forward(plan, np.concatenate([canvas.tokens[:start], draft]), masks)
+        return Verification(
+            self._project(hidden, np.arange(plan.answering)), partial(self._behind, hidden, plan, start)
+        )
+
+    @torch.inference_mode()
+    def _behind(self, hidden: Tensor, plan: RowPlan, start: int, row: int) -> np.ndarray:
+        return self._project(hidden, plan.answering + np.flatnonzero(plan.horizon == start + row))
+
+    def _forward(self, plan: RowPlan, settled: np.ndarray, opened: np.ndarray, level: float | None = None) -> Tensor:
+        """Hidden states of the answering rows and then the active ones, from the tokens of settled and active rows, and
+        the noise level for a model with `time_input`.
+        """
+        past = self._reuse(plan, settled)
+        tokens = torch.from_numpy(np.concatenate([settled[past:], opened]))[None].to(self.device)
+        time = None if level is None else torch.full(tokens.shape, level, device=self.device)
+        hidden = self.backbone(tokens, self._layout(plan, past), self._cache, self.backend, time)
+        return hidden[0, len(plan.settled) - past - plan.answering :]
+
+    def _project(self, hidden: Tensor, rows: np.ndarray) -> np.ndarray:
+        """Float32 logits of some of these hidden states."""
+        return self.backbone.logits(hidden[torch.from_numpy(rows).to(self.device)]).cpu().numpy()
+
+    def _level(self, canvas: Canvas) -> float | None:
+        """The share of the gaps that is open still."""
+        return float(canvas.open.sum() / canvas.in_gap.sum()) if self.backbone.config.time_input else None
 
     def _reuse(self, plan: RowPlan, tokens: np.ndarray) -> int:
-        """Forget cached rows from the first that this plan does not need; returns how many stay."""
+        """Forget cached rows from the first that this plan does not need, and count; returns how many stay."""
+        needed = np.stack([plan.settled, plan.segment, tokens])
+        common = min(needed.shape[1] - plan.answering, self._held.shape[1])
+        differs = np.flatnonzero((needed[:, :common] != self._held[:, :common]).any(axis=0))
+        known = int(differs[0]) if differs.size else common
+        self._held = needed
+        self._count(plan, known)
         if self._cache is None:
             return 0
-        needed = np.stack([plan.settled, plan.segment, tokens[plan.settled]])
-        common = min(needed.shape[1], self._held.shape[1])
-        differs = np.flatnonzero((needed[:, :common] != self._held[:, :common]).any(axis=0))
-        past = int(differs[0]) if differs.size else common
-        if not plan.opened.size:
-            past = min(past, needed.shape[1] - 1)  # the last settled row is the one that answers
-        self._cache.truncate(past)
-        self._held = needed
-        return past
+        self._cache.truncate(known)
+        return known
 
     def _layout(self, plan: RowPlan, past: int) -> Layout:
-        num_new = len(plan.settled) - past
+        num_new, num_open = len(plan.settled) - past, len(plan.opened)
         position = np.concatenate([plan.settled[past:], plan.opened])
-        segment = np.concatenate([plan.segment[past:], np.zeros(len(plan.opened), dtype=np.int64)])
+        segment = np.concatenate([plan.segment[past:], np.zeros(num_open, dtype=np.int64)])
+        horizon = np.full(len(position), NO_HORIZON)
         span = np.where(np.arange(len(position)) < num_new, SETTLED, 0)
-        place, spans, segments = (torch.from_numpy(x)[None].to(self.device) for x in (position, span, segment))
+        if plan.horizon is not None:
+            horizon[num_new:] = span[num_new:] = plan.horizon
+        place, spans, segments, horizons = (
+            torch.from_numpy(x)[None].to(self.device) for x in (position, span, segment, horizon)
+        )
         config = self.backbone.config
         plain = past == 0 and num_new > 0 and not plan.segment.any() and config.context == "causal"
-        rows = Rows.make(place, spans, segment=segments)
-        return Layout(rows, num_new, context=config.context, block_size=config.block_size, plain=plain)
+        rows = Rows.make(place, spans, segment=segments, horizon=horizons)
+        alone = num_new if num_new == plan.answering else 0
+        return Layout(rows, num_new, context=config.context, block_size=config.block_size, plain=plain, alone=alone)
 
-    def _row_of(self, rows: np.ndarray, plan: RowPlan, past: int) -> np.ndarray:
-        """Where in the forward the rows at these positions are."""
-        if not plan.opened.size:
-            return np.searchsorted(plan.settled[past:], rows)
-        index = np.searchsorted(plan.opened, rows)
-        assert np.array_equal(plan.opened[index], rows), "a position was asked that is outside the active span"
-        return index + len(plan.settled) - past
+    def _row_of(self, rows: np.ndarray, plan: RowPlan) -> np.ndarray:
+        """Where among the answering and active rows those at these positions are."""
+        places = np.concatenate([plan.settled[len(plan.settled) - plan.answering :], plan.opened])
+        index = np.searchsorted(places, rows)
+        assert np.array_equal(places[index], rows), "a position was asked that is outside the active span"
+        return index
 
-    def _count(self, plan: RowPlan, past: int) -> None:
-        answering = 0 if plan.opened.size else 1
-        settled = len(plan.settled) - past - answering
-        if self.counts.forwards:
-            self.counts.settle_rows += settled
+    def _count(self, plan: RowPlan, known: int) -> None:
+        """Add a forward whose first `known` settled rows have been computed before."""
+        counts, settled = self.counts, len(plan.settled) - known - plan.answering
+        if counts.forwards:
+            counts.settle_rows += settled
         else:
-            self.counts.prefill_rows += settled
-        self.counts.forwards += 1
-        self.counts.rows += len(plan.opened) + answering
+            counts.prefill_rows += settled
+        counts.forwards += 1
+        counts.rows += len(plan.opened) + plan.answering
+        if self._cache is None:
+            counts.refreshed_rows += known
+        else:
+            counts.reused_rows += known

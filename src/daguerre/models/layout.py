@@ -114,6 +114,8 @@ class Layout:
     run each (one document, one segment, positions in order, nothing cached): backends may then skip the mask.
     `seen` is a boolean (B, R, R) mask of the pairs of this forward's rows that may be seen, where not all that the rule
     allows may be; only for a forward without a cache.
+    The last `alone` settled rows attend one at a time, each over every key up to its own, so that a row has the bits
+    that it has in a forward of its own. As with `plain`, the caller knows that no other rule hides a key from them.
     """
 
     rows: Rows
@@ -122,6 +124,7 @@ class Layout:
     block_size: int | None = None
     plain: bool = False
     seen: Tensor | None = None
+    alone: int = 0
 
     @classmethod
     def causal(cls, num_rows: int, *, start: int = 0, batch: int = 1, device: torch.device | str = "cpu") -> Layout:
@@ -138,10 +141,17 @@ class Layout:
         past = 0 if cached is None else cached.num_rows
         keys = self.rows if cached is None else Rows.cat([cached, self.rows])
         out: list[tuple[slice, int, Tensor | None]] = []
-        for start, stop in ((0, self.num_settled), (self.num_settled, self.rows.num_rows)):
+        together, end = self.num_settled - self.alone, self.num_settled
+        single = [(row, row + 1) for row in range(together, end)]
+        for start, stop in ((0, together), *single, (end, self.rows.num_rows)):
             if stop == start:
                 continue
             num_keys = past + stop
+            if together <= start < end:
+                out.append(
+                    (slice(start, stop), num_keys, self.rows.span.new_ones((1, 1, 1, num_keys), dtype=torch.bool))
+                )
+                continue
             if self.plain and stop == self.num_settled and past == 0 and self.context == "causal":
                 out.append((slice(start, stop), num_keys, None))
                 continue

@@ -14,19 +14,26 @@ from daguerre.sampling.logits import Law
 from daguerre.sampling.policies import POLICIES, Policy
 
 Mode = Literal["ar", "block", "full", "speculative"]
-MODES: tuple[Mode, ...] = ("ar", "block", "full")
+MODES: tuple[Mode, ...] = ("ar", "block", "full", "speculative")
 DEFAULT_BLOCK = 16
+DEFAULT_DRAFT = 2
+"""Tokens a forward, at most, of mode "speculative": the fastest size for the default model (docs/log.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decode:
     """How to decode. InputError for a value out of range, or two that exclude each other.
 
-    mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span
-    block_size   mode "block" only; None: the model's own, else 16. Infilling: None takes all gaps as one span
+    mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span;
+                 speculative: the tokens of "ar", up to `block_size` in a forward that verifies a draft of its own
+    block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
+                 "speculative" (None: 2)
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policy "threshold" only: commit what is at least this probable
-    steps        every policy but "threshold": most forwards for each span; None: one for each position
+    factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
+    gamma        policy "entropy_bounded" only: nats of entropy that positions committed together may have
+    steps        policies "confidence", "entropy", "margin", "random" and "first_hitting" only: most forwards for each
+                 span; None: one for each position
     revise       how often a finished span is read again: tokens are replaced where another is the most likely one
                  and at least `revise_threshold` probable. Modes "block" and "full"; for a model trained to correct
     revise_threshold   what `revise` needs to replace a token
@@ -44,6 +51,8 @@ class Decode:
     block_size: int | None = None
     policy: str = "threshold"
     threshold: float = 0.9
+    factor: float = 1.0
+    gamma: float = 0.1
     steps: int | None = None
     revise: int = 0
     revise_threshold: float = 0.9
@@ -73,8 +82,6 @@ class Decode:
         for name in ("schema", "regex"):
             if getattr(self, name) is not None:
                 raise UnsupportedError(f"{name} is not supported yet: leave it out")
-        if self.mode == "speculative":
-            raise UnsupportedError('mode "speculative" is not supported yet: "ar" draws the same tokens')
         for kind, value, known in (
             ("mode", self.mode, MODES),
             ("policy", self.policy, POLICIES),
@@ -111,7 +118,7 @@ class Decode:
                 raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
         if self.seed >= 2**64:
             raise InputError(f"seed must be below 2^64, not {self.seed}")
-        for name in ("threshold", "revise_threshold", "temperature", "top_p"):
+        for name in ("threshold", "factor", "gamma", "revise_threshold", "temperature", "top_p"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 raise InputError(f"{name} must be a number, not {value!r}")
@@ -122,10 +129,10 @@ class Decode:
         """Whatever differs from its default must have a part in the mode and the policy."""
         of_policies = {name for kind in POLICIES.values() for name in kind.options}
         idle = dict.fromkeys(of_policies - set(POLICIES[self.policy].options), f"policy {self.policy!r}")
-        if self.mode != "block":
+        if self.mode not in ("block", "speculative"):
             idle["block_size"] = f"mode {self.mode!r}"
-        if self.mode == "ar":  # one position at a time leaves no policy a choice
-            idle |= dict.fromkeys(("policy", "revise", *of_policies), "mode 'ar'")
+        if self.autoregressive:  # its law leaves no policy a choice
+            idle |= dict.fromkeys(("policy", "revise", *of_policies), f"mode {self.mode!r}")
         if not self.revise:
             idle["revise_threshold"] = "a request without revise"
         for option in fields(self):
@@ -138,6 +145,16 @@ class Decode:
         if decode is not None and not isinstance(decode, Decode):
             raise InputError(f"decode must be a Decode, not {type(decode).__name__}: use Decode(...) or plain options")
         return cls(**options) if decode is None else replace(decode, **options)
+
+    @property
+    def autoregressive(self) -> bool:
+        """True for the modes whose tokens are those of the autoregressive law."""
+        return self.mode in ("ar", "speculative")
+
+    @property
+    def draft_size(self) -> int:
+        """Mode "speculative": the most tokens that a forward commits."""
+        return self.block_size or DEFAULT_DRAFT
 
     @cached_property
     def law(self) -> Law:
@@ -157,10 +174,10 @@ class Decode:
                 f"a model of the {config.process} process does not commit tokens one after the other, as generate and "
                 "infill do: sample it with daguerre.sampling.ancestral"
             )
-        if self.mode == "ar" and not (config.context == "causal" and config.shift):
-            shift = "with" if config.shift else "without"
+        if self.autoregressive and not (config.context == "causal" and config.shift):
+            has = f"{config.context} context {'with' if config.shift else 'without'} one"
             raise UnsupportedError(
-                f'mode "ar" needs causal context and a shift, and this model has {config.context} context {shift} one: '
+                f'mode "{self.mode}" needs causal context and a shift, and this model has {has}: '
                 'use mode "block" or "full"'
             )
         if config.context == "block":
@@ -180,7 +197,7 @@ class Decode:
         """Positions of a span, at most; InputError when there are more `steps` than that."""
         if self.mode == "ar":
             size = 1
-        elif self.mode == "full" or (infilling and self.block_size is None):
+        elif self.mode in ("full", "speculative") or (infilling and self.block_size is None):
             size = max_tokens
         else:
             size = self.block_size or config.block_size or DEFAULT_BLOCK

@@ -55,7 +55,7 @@ class Never:
 
 @dataclass(frozen=True)
 class EndOfText:
-    """<eos> ends a completion: once all before it is committed, the rest of the active span is <eos> too.
+    """<eos> ends a completion: once one is committed, all open positions of the active span behind it are <eos> too.
 
     It is not drawn at positions below `floor`.
     """
@@ -72,17 +72,14 @@ class EndOfText:
         return np.ones(len(proposals), dtype=bool)
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """Fill the span behind the first <eos> that has nothing open before it."""
-        after = canvas.apply(decision)
-        assert canvas.span is not None
-        (start, _), end = canvas.gaps[-1], canvas.span[1]
-        ended = np.flatnonzero(after.filled((start, end)) == self.token)
-        if not ended.size:
+        """Fill the span behind the first <eos> of the decision: whatever is before it, nothing behind it is text."""
+        ends = np.flatnonzero(decision.tokens == self.token)
+        if not ends.size:
             return decision
-        first = start + int(ended[0])
-        rest = first + np.flatnonzero(after.open[first:end])
-        like = np.flatnonzero(decision.positions == first)
-        return decision.extended(rest, self.token, int(like[0]) if like.size else 0)
+        assert canvas.span is not None
+        first, end = int(decision.positions[ends[0]]), canvas.span[1]
+        rest = first + np.flatnonzero(canvas.open[first:end])
+        return decision.extended(np.setdiff1d(rest, decision.positions), self.token, int(ends[0]))
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from daguerre.sampling.policies.base import Policy, Progress
 from daguerre.sampling.policies.confidence import Confidence
+from daguerre.sampling.policies.entropy import Entropy
+from daguerre.sampling.policies.entropy_bounded import EntropyBounded
+from daguerre.sampling.policies.factor import Factor
 from daguerre.sampling.policies.first_hitting import FirstHitting
+from daguerre.sampling.policies.margin import Margin
 from daguerre.sampling.policies.random import Random
 from daguerre.sampling.policies.threshold import Threshold
 
 POLICIES: dict[str, type[Policy]] = {
     "confidence": Confidence,
+    "entropy": Entropy,
+    "entropy_bounded": EntropyBounded,
+    "factor": Factor,
     "first_hitting": FirstHitting,
+    "margin": Margin,
     "random": Random,
     "threshold": Threshold,
 }
 
-__all__ = ["POLICIES", "Confidence", "FirstHitting", "Policy", "Progress", "Random", "Threshold"]
+__all__ = [
+    "POLICIES",
+    "Confidence",
+    "Entropy",
+    "EntropyBounded",
+    "Factor",
+    "FirstHitting",
+    "Margin",
+    "Policy",
+    "Progress",
+    "Random",
+    "Threshold",
+]

@@ -1,0 +1,40 @@
+"""The entropy-bounded sampler (arXiv 2505.24857): as many positions as depend on one another too little to matter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from daguerre.canvas import Decision
+from daguerre.errors import InputError
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.policies.base import Progress, commit, top
+from daguerre.sampling.policies.entropy import entropies
+from daguerre.sampling.random import Counter
+
+
+@dataclass(frozen=True)
+class EntropyBounded:
+    """With H_1 <= H_2 <= ... the entropies in nats, commit the largest k for which H_1 + ... + H_k, less the largest of
+    them, is at most gamma: the sum bounds what drawing them independently can lose. At least one, whose sum is 0.
+    """
+
+    gamma: float = 0.1
+    options: ClassVar[tuple[str, ...]] = ("gamma",)
+
+    def __post_init__(self) -> None:
+        if not self.gamma >= 0:
+            raise InputError(f"gamma must be a number of nats from 0 up, not {self.gamma}")
+
+    def bound(self, num_open: int) -> int:
+        """One forward for each open position, since each commits at least one."""
+        return num_open
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        """The least uncertain ones, as many as the bound allows."""
+        entropy = entropies(proposals)
+        ranked = np.sort(entropy)
+        without_largest = np.cumsum(ranked) - ranked
+        return commit(proposals, top(-entropy, int((without_largest <= self.gamma).sum())), -entropy)

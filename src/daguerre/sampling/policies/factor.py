@@ -1,0 +1,39 @@
+"""The factor rule (Fast-dLLM, arXiv 2505.22618): the more positions at once, the surer each has to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from daguerre.canvas import Decision
+from daguerre.errors import InputError
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.policies.base import Progress, commit, top
+from daguerre.sampling.random import Counter
+
+
+@dataclass(frozen=True)
+class Factor:
+    """With c_1 >= c_2 >= ... the probabilities, commit the largest n for which (k + 1)(1 - c_k) < factor for every k
+    from 1 to n; at least one.
+    """
+
+    factor: float = 1.0
+    options: ClassVar[tuple[str, ...]] = ("factor",)
+
+    def __post_init__(self) -> None:
+        if not self.factor >= 0:
+            raise InputError(f"factor must be a number from 0 up, not {self.factor}")
+
+    def bound(self, num_open: int) -> int:
+        """One forward for each open position, since each commits at least one."""
+        return num_open
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        """The surest ones, as many as the rule allows."""
+        c = proposals.probabilities
+        doubt = 1 - np.sort(c)[::-1]
+        fits = np.arange(2, len(c) + 2) * doubt < self.factor
+        return commit(proposals, top(c, int(np.cumprod(fits).sum())))
