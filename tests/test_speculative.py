@@ -13,7 +13,7 @@ from daguerre import generate as main_path
 from daguerre.canvas import Canvas
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
-from daguerre.models.denoiser import plan_verification
+from daguerre.models.denoiser import EXECUTIONS, Execution, plan_verification
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import make_plan
 from daguerre.result import Result
@@ -51,11 +51,12 @@ def test_the_tokens_are_those_of_ar_at_every_temperature(causal: Model, law: dic
     assert accepted > 5 or law.get("temperature", 0) > 0
 
 
+@pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_not_one_bit_differs_from_ar(make_model: Any, dtype: torch.dtype) -> None:
+def test_not_one_bit_differs_from_ar(make_model: Any, dtype: torch.dtype, execution: Execution) -> None:
     """A settled row attends alone, and its products do not depend on the number of rows."""
-    model = make_model(width=256, mlp_width=704)
-    model.backbone.to(dtype)
+    made = make_model(width=256, mlp_width=704)
+    model = Model(made.backbone.to(dtype), made.tokenizer, execution)
     for seed, prompt in enumerate(PROMPTS):
         for temperature in (0.0, 1.0):
             options = {"seed": seed, "temperature": temperature}
@@ -149,14 +150,15 @@ def test_samples_streams_and_the_least_number_of_tokens_are_as_by_ar(causal: Mod
 
 def test_forwards_stay_within_the_bound_and_rows_are_counted(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, rows = 0, 0
-    forward = causal.backbone.forward
+    kind = type(causal.denoiser.executor)
+    forward = kind.__call__
 
-    def counted(tokens: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def counted(executor: Any, tokens: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         nonlocal calls, rows
         calls, rows = calls + 1, rows + tokens.shape[1]
-        return forward(tokens, *args, **kwargs)
+        return forward(executor, tokens, *args, **kwargs)
 
-    monkeypatch.setattr(causal.backbone, "forward", counted)
+    monkeypatch.setattr(kind, "__call__", counted)
     for size in (1, 2, 7):
         calls = rows = 0
         decode = Decode(mode="speculative", block_size=size, temperature=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -165,7 +166,7 @@ class Canvas:
         """The same canvas with another active span."""
         if not 0 <= span[0] < span[1] <= len(self):
             raise InputError(f"the span {span} is not a run of this canvas of {len(self)} positions")
-        return replace(self, span=span)
+        return self._changed(span=span)
 
     def apply(self, decision: Decision) -> Canvas:
         """The canvas after `decision`. InputError when it overwrites what is not open without replacing it, or
@@ -174,20 +175,29 @@ class Canvas:
         touched = np.concatenate([decision.positions, decision.reopen])
         if touched.size and not (touched.min() >= 0 and touched.max() < len(self)):
             raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
-        committed = self.in_gap & ~self.open
-        if not committed[decision.replace].all():
-            raise InputError("a decision would replace a position that was not committed")
-        free = self.open.copy()
-        free[decision.replace] = True
+        free = self.open
+        if decision.replace.size:
+            if not (self.in_gap & ~self.open)[decision.replace].all():
+                raise InputError("a decision would replace a position that was not committed")
+            free = self.open.copy()
+            free[decision.replace] = True
         if not free[decision.positions].all():
             raise InputError("a decision would overwrite a position that is not open")
-        if not committed[decision.reopen].all():
+        if decision.reopen.size and not (self.in_gap & ~self.open)[decision.reopen].all():
             raise InputError("a decision would reopen a position that was not committed")
         tokens, opened = self.tokens.copy(), self.open.copy()
         tokens[decision.positions] = decision.tokens
         opened[decision.positions] = False
         opened[decision.reopen] = True
-        return replace(self, tokens=tokens, open=opened)
+        tokens.setflags(write=False)
+        opened.setflags(write=False)
+        return self._changed(tokens=tokens, open=opened)
+
+    def _changed(self, **values: Any) -> Canvas:
+        """With other values, which are right by construction: nothing is checked or copied again."""
+        changed = object.__new__(Canvas)
+        changed.__dict__.update(self.__dict__, **values)
+        return changed
 
     def gap_of(self, positions: Ints) -> Iterator[tuple[Run, Ints]]:
         """The gaps that hold any of `positions`, each with the indices of those it holds."""

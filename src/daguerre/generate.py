@@ -63,7 +63,8 @@ class Draw:
         """A token for each asked position (A,), from its logits (A, V) under the rules."""
         own = biased(logits, self.law)
         ban(rules, canvas, asked, own)
-        u = self.rng.uniform(TOKEN, asked, step if self.by_step else 0)
+        greedy = self.law.temperature == 0
+        u = np.zeros(len(asked)) if greedy else self.rng.uniform(TOKEN, asked, step if self.by_step else 0)
         if self.constraint is not None:
             return self.constraint.propose(canvas, asked, own, self.law, u)
         return propose(asked, own, self.law, u)

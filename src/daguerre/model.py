@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -15,8 +15,9 @@ from daguerre.generate import INFILL_TOKENS, MAX_TOKENS
 from daguerre.likelihood import Order, Score, SpanLayout, nll
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
-from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.denoiser import BackboneDenoiser, Execution
 from daguerre.models.loading import DEFAULT_MODEL, load_model, model_folder, usable_device
+from daguerre.models.threads import check_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import Text
 from daguerre.result import Result, StreamEvent
@@ -26,11 +27,14 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class Model:
-    """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads."""
+    """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
-    def __init__(self, backbone: Backbone, tokenizer: Tokenizer) -> None:
+    execution: how decoding runs the backbone, "lean" or "reference"; see `daguerre.models.denoiser.BackboneDenoiser`.
+    """
+
+    def __init__(self, backbone: Backbone, tokenizer: Tokenizer, execution: Execution | None = None) -> None:
         self.backbone, self.tokenizer = backbone, tokenizer
-        self.denoiser = BackboneDenoiser(backbone)
+        self.denoiser = BackboneDenoiser(backbone, execution)
 
     @property
     def config(self) -> ModelConfig:
@@ -100,14 +104,31 @@ class Model:
         return f"Model({self.backbone.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens)"
 
 
-def load(name: str | os.PathLike[str] = DEFAULT_MODEL, device: str = "cpu", dtype: str = "float32") -> Model:
+def load(
+    name: str | os.PathLike[str] = DEFAULT_MODEL,
+    device: str = "cpu",
+    dtype: str = "float32",
+    *,
+    execution: Execution | None = None,
+    threads: int | Literal["auto"] | None = None,
+) -> Model:
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
-    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub; InputError for a
-    device that is not here.
+    execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules; None is
+    lean where it can be. threads: how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a
+    few numbers on this model and takes the best; None changes nothing.
+
+    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
+    that cannot be packed where "lean" was asked for; InputError for a device that is not here.
     """
     if not isinstance(name, str | os.PathLike):
         raise InputError(f"a model is given by its name or folder, not by {name!r}")
     if dtype not in tuple(DTYPES):
         raise unknown("dtype", dtype, DTYPES)
-    return Model(*load_model(model_folder(name), DTYPES[dtype], usable_device(device)))
+    check_threads(threads, device)
+    model = Model(*load_model(model_folder(name), DTYPES[dtype], usable_device(device)), execution)
+    if execution == "lean":
+        model.denoiser.executor  # noqa: B018
+    if threads is not None:
+        use_threads(threads, model.denoiser.executor, model.config.time_input)
+    return model

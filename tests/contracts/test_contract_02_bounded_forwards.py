@@ -31,14 +31,14 @@ def test_forwards_stay_within_the_plans_bound(
     decode = Decode(temperature=temperature, **options)
     plan = make_plan(model.config, model.tokenizer, decode, "for i in ran", None, 21, None)
     calls = 0
-    forward = model.backbone.forward
+    forward = type(model.denoiser.executor).__call__
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal calls
         calls += 1
         return forward(*args, **kwargs)
 
-    monkeypatch.setattr(model.backbone, "forward", counted)
+    monkeypatch.setattr(type(model.denoiser.executor), "__call__", counted)
     result = model.generate("for i in ran", 21, decode)
     assert result.usage.forwards == calls <= plan.bound
     if result.finish_reason == "length":

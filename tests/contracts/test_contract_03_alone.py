@@ -12,7 +12,9 @@ import torch
 
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone, product
+from daguerre.models.denoiser import EXECUTIONS
 from daguerre.models.layout import SETTLED, Layout, Rows
+from daguerre.models.lean import LeanBackbone, Linear
 from daguerre.result import Result
 
 PROMPT = "def area(w, h):\n    return "
@@ -68,15 +70,17 @@ def layout(num_rows: int, num_open: int, batch: int) -> Layout:
     return Layout(Rows.make(position, span), num_rows - num_open, plain=True)
 
 
-Backbones = dict[torch.dtype, Backbone]
+Executors = dict[tuple[str, torch.dtype], Backbone | LeanBackbone]
 
 
 @pytest.fixture(scope="module")
-def backbones(make_model: Any) -> Backbones:
-    return {dtype: make_model(**LARGE).backbone.to(dtype) for dtype in (torch.float32, torch.bfloat16)}
+def executors(make_model: Any) -> Executors:
+    plain = {dtype: make_model(**LARGE).backbone.to(dtype) for dtype in (torch.float32, torch.bfloat16)}
+    lean = {("lean", dtype): LeanBackbone(backbone) for dtype, backbone in plain.items()}
+    return {("reference", dtype): backbone for dtype, backbone in plain.items()} | lean
 
 
-def logits(backbone: Backbone, tokens: torch.Tensor, num_open: int) -> torch.Tensor:
+def logits(backbone: Backbone | LeanBackbone, tokens: torch.Tensor, num_open: int) -> torch.Tensor:
     """Finite logits (B, R, V') of a forward without a cache."""
     with torch.inference_mode():
         out = backbone.logits(backbone(tokens, layout(tokens.shape[1], num_open, len(tokens))))
@@ -97,17 +101,18 @@ def check_equal(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> N
         assert torch.equal(one.argmax(-1), other.argmax(-1))
 
 
+@pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("num_open", [0, 16])
 @pytest.mark.parametrize("num_rows", [17, 64, 200])
 def test_a_row_of_a_batch_has_the_logits_it_has_alone(
-    backbones: Backbones, dtype: torch.dtype, num_rows: int, num_open: int, num_threads: int
+    executors: Executors, execution: str, dtype: torch.dtype, num_rows: int, num_open: int, num_threads: int
 ) -> None:
-    tokens = draw(4, num_rows)
+    tokens, executor = draw(4, num_rows), executors[execution, dtype]
     with threads(num_threads):
-        together = logits(backbones[dtype], tokens, num_open)
-        alone = torch.cat([logits(backbones[dtype], row[None], num_open) for row in tokens])
+        together = logits(executor, tokens, num_open)
+        alone = torch.cat([logits(executor, row[None], num_open) for row in tokens])
     check_equal(together, alone, dtype)
 
 
@@ -117,18 +122,24 @@ def test_a_product_has_the_same_bits_for_any_number_of_rows(dtype: torch.dtype, 
     random = torch.Generator().manual_seed(0)
     weight = (torch.randn(1408, 256, generator=random) / 16).to(dtype)
     rows = torch.randn(1024, 256, generator=random).to(dtype)
+    packed = Linear(weight)
     with threads(num_threads):
-        whole = product(rows, weight)
+        whole, whole_packed = product(rows, weight), packed(rows)
         for num in (*range(1, 34), 65, 131, 300):
             assert torch.equal(product(rows[None, :num], weight)[0], whole[:num])
             assert torch.equal(product(rows[-num:], weight), whole[-num:])
+            assert torch.equal(packed(rows[:num]), whole_packed[:num])
+            assert torch.equal(packed(rows[-num:]), whole_packed[-num:])
 
 
+@pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_rows", [17, 64, 200])
-def test_one_thread_and_two_give_the_same_logits(backbones: Backbones, dtype: torch.dtype, num_rows: int) -> None:
-    tokens = draw(1, num_rows)
-    one = logits(backbones[dtype], tokens, 16)
+def test_one_thread_and_two_give_the_same_logits(
+    executors: Executors, execution: str, dtype: torch.dtype, num_rows: int
+) -> None:
+    tokens, executor = draw(1, num_rows), executors[execution, dtype]
+    one = logits(executor, tokens, 16)
     with threads(2):
-        two = logits(backbones[dtype], tokens, 16)
+        two = logits(executor, tokens, 16)
     check_equal(one, two, dtype)

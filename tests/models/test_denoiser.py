@@ -114,7 +114,7 @@ def test_one_settled_row_equals_one_open_row(causal: Model) -> None:
     with torch.no_grad():
         opened = causal.backbone.logits(causal.backbone(tokens, Layout(rows, num_settled=14))[:, -1]).numpy()
     finite = np.isfinite(opened)
-    assert np.abs(settled[finite] - opened[finite]).max() < 1e-5
+    assert np.abs(settled[finite] - opened[finite]).max() < 1e-4
 
 
 def test_a_span_of_one_equals_the_plain_autoregressive_forward(causal: Model) -> None:

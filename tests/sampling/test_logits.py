@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.sampling.logits import Law, biased, inverse_cdf, propose, softmax, tempered
+from daguerre.sampling.logits import CACHED, Law, biased, inverse_cdf, most_likely, propose, softmax, tempered
 from daguerre.sampling.random import ORDER, TOKEN, Counter
 
 
@@ -48,13 +48,31 @@ def test_nothing_is_changed_in_place() -> None:
     assert np.array_equal(logits, before)
 
 
-def test_a_bias_moves_only_its_token() -> None:
+@pytest.mark.parametrize(("temperature", "dtype"), [(0.0, np.float32), (0.5, np.float64)])
+def test_a_bias_moves_only_its_token(temperature: float, dtype: type) -> None:
     logits = random_logits(2, 8).astype(np.float32)
-    out = biased(logits, Law(logit_bias={3: 2.5, 5: float("-inf")}))
-    want = logits.astype(np.float64)
+    want = logits.astype(dtype)
     want[:, 3] += 2.5
     want[:, 5] = -np.inf
+    out = biased(logits, Law(temperature, logit_bias={3: 2.5, 5: float("-inf")}))
+    assert out.dtype == dtype
     assert np.array_equal(out, want)
+
+
+@pytest.mark.parametrize("vocabulary", [30, 5000, CACHED + 1])
+def test_the_most_likely_token_has_its_probability_in_float64_too(vocabulary: int) -> None:
+    logits = random_logits(40 if vocabulary < CACHED else 2, vocabulary)
+    logits[:, ::7] = -np.inf
+    tokens, probabilities = most_likely(logits.astype(np.float32))
+    assert np.array_equal(tokens, logits.argmax(axis=-1))
+    assert np.allclose(probabilities, softmax(logits).max(axis=-1), rtol=1e-5)
+    alone = [most_likely(row[None].astype(np.float32)) for row in logits]
+    assert np.array_equal(probabilities, np.concatenate([p for _, p in alone]))
+
+
+def test_a_position_without_a_token_is_an_error_when_the_best_is_taken_too() -> None:
+    with pytest.raises(InputError, match="no token is left"):
+        most_likely(np.full((1, 8), -np.inf, dtype=np.float32))
 
 
 def test_draws_follow_their_law() -> None:

@@ -96,7 +96,8 @@ def evaluate(
     model          a Model, or a name that `daguerre.load` takes
     documents      None: the frozen held-out sample
     what           names of TASKS; None: all that the model's context and the documents allow, the others "skipped"
-    workers        processes that examples are spread over, with the same results; not those of "bits", "draft", "speculation"
+    workers        processes that examples are spread over, with the same results; "bits", "draft" and "speculation" run
+                   in this one
     skipped_files  {file that could not be read: reason}, for the report
     progress       called as progress(what, done, to do)
 

@@ -152,10 +152,12 @@ class Backbone(nn.Module):
         cache: Cache | None = None,
         backend: str = "sdpa",
         time_BR: Tensor | None = None,
+        asked_A: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states (B, R, D). With a cache, reads its rows as keys and stores this forward's settled rows.
+        """Hidden states (B, R, D), or those of the asked rows (B, A, D).
 
-        `time_BR` is the noise level of each row, for a model with `time_input` and no other.
+        With a cache, reads its rows as keys and stores this forward's settled rows. `time_BR` is the noise level of
+        each row, for a model with `time_input` and no other.
         """
         assert (time_BR is None) == (self.time_input is None)
         x = self.embedding(tokens_BR)
@@ -169,7 +171,7 @@ class Backbone(nn.Module):
             x = layer(x, rotary, blocks, backend, layout.num_settled, cache, index)
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows[: layout.num_settled])
-        return self.final_norm(x)
+        return self.final_norm(x if asked_A is None else x[:, asked_A])
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -10,11 +12,20 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.layout import Rows
 
 
+class Window(NamedTuple):
+    """Views of one layer of a cache: its new rows, (B, kv heads, rows, H), and all of them, (B * kv heads, C, H)."""
+
+    new_keys: Tensor
+    new_values: Tensor
+    keys: Tensor
+    values: Tensor
+
+
 class Cache:
     """Preallocated keys and values, (layers, B, kv heads, capacity, H), and the labels of their rows.
 
-    A forward reads the `length` rows stored so far and, through `append`, stores its own settled rows behind them.
-    `commit` makes those visible to the next forward; until then they are not part of `length`.
+    A forward reads the `length` rows stored so far and, through `append` or `window`, stores its own rows behind them.
+    `commit` makes the settled ones visible to the next forward; what is stored and never committed is scratch.
     """
 
     def __init__(
@@ -31,7 +42,14 @@ class Cache:
         self.values = torch.zeros(shape, dtype=dtype, device=device)
         self.capacity = capacity
         self.length = 0
-        self.rows: Rows | None = None
+        self._rows: list[Rows] = []
+
+    @property
+    def rows(self) -> Rows | None:
+        """Labels of the `length` rows; None while there are none."""
+        if len(self._rows) > 1:
+            self._rows = [Rows.cat(self._rows)]
+        return self._rows[0] if self._rows else None
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, (B, kv heads, length, H) each."""
@@ -39,18 +57,42 @@ class Cache:
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> None:
         """Store settled rows of one layer, (B, kv heads, rows, H), behind the last committed row."""
-        end = self.length + keys.shape[2]
-        if end > self.capacity:
-            raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
+        end = self._room(keys.shape[2])
         self.keys[layer, :, :, self.length : end] = keys
         self.values[layer, :, :, self.length : end] = values
 
+    def window(self, num_rows: int) -> list[Window]:
+        """Views of each layer, made once a forward: where to write `num_rows` rows, and all rows with those behind."""
+        end = self._room(num_rows)
+        new = (x[:, :, :, self.length : end].unbind(0) for x in (self.keys, self.values))
+        every = (x.flatten(1, 2)[:, :, :end].unbind(0) for x in (self.keys, self.values))
+        return [Window(*views) for views in zip(*new, *every, strict=True)]
+
+    def reserve(self, num_rows: int) -> None:
+        """Have room for this many rows in all, stored ones included; a quarter is made to spare."""
+        if num_rows > self.capacity:
+            self.capacity = num_rows + num_rows // 4
+            *shape, length, width = self.keys[:, :, :, : self.length].shape
+            keys, values = (x.new_zeros(*shape, self.capacity, width) for x in (self.keys, self.values))
+            keys[:, :, :, :length], values[:, :, :, :length] = (
+                self.keys[:, :, :, :length],
+                self.values[:, :, :, :length],
+            )
+            self.keys, self.values = keys, values
+
+    def _room(self, num_rows: int) -> int:
+        end = self.length + num_rows
+        if end > self.capacity:
+            raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
+        return end
+
     def commit(self, rows: Rows) -> None:
         """Make the rows stored by the last forward part of the cache."""
-        self.rows = rows if self.rows is None else Rows.cat([self.rows, rows])
+        self._rows.append(rows)
         self.length += rows.num_rows
 
     def truncate(self, length: int) -> None:
         """Forget every row behind the first `length`."""
-        self.length = min(length, self.length)
-        self.rows = self.rows[: self.length] if self.rows is not None and self.length else None
+        if length < self.length:
+            self._rows = [self.rows[:length]] if self.rows is not None and length else []
+            self.length = length

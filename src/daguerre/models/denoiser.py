@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Literal, Protocol
 
 import numpy as np
@@ -26,9 +27,12 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows
+from daguerre.models.lean import LeanBackbone, cannot_pack
 
 CacheMode = Literal["auto", "none"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none")
+Execution = Literal["lean", "reference"]
+EXECUTIONS: tuple[Execution, ...] = ("lean", "reference")
 
 
 @dataclass
@@ -73,7 +77,10 @@ class Session(Protocol):
     counts: Counts
 
     def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
-        """Float32 logits (A, V) of the asked positions, int64 (A,) ascending; reserved tokens are minus infinity."""
+        """Float32 logits (A, V) of the asked positions, int64 (A,) ascending; reserved tokens are minus infinity.
+
+        The array is the caller's own to change.
+        """
 
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
         """Test `draft`, int64 (D,), at the start of the active span, of which nothing is committed, in one forward.
@@ -171,13 +178,33 @@ def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> RowPlan:
 
 
 class BackboneDenoiser:
-    """A `Denoiser` over one backbone, which it only reads: safe to use from several threads."""
+    """A `Denoiser` over one backbone, which it only reads: safe to use from several threads.
 
-    def __init__(self, backbone: Backbone, backend: str = "sdpa") -> None:
+    execution: "lean" (`models.lean`) runs packed copies of the weights, on a CPU; "reference" runs the backbone itself.
+    None is lean where the weights can be packed. Sessions see the weights as they are when the session begins.
+    """
+
+    def __init__(self, backbone: Backbone, execution: Execution | None = None) -> None:
         if backbone.config.context == "block" and backbone.config.shift:
             raise UnsupportedError("a model with block context and a shift cannot be decoded: only unshifted ones can")
-        self.backbone, self.backend = backbone, backend
+        if execution not in (None, *EXECUTIONS):
+            raise unknown("execution", execution, EXECUTIONS)
+        self.backbone, self.execution = backbone, execution
         self.config = backbone.config
+        self._lean: tuple[Stamp, LeanBackbone] | None = None
+        self._packing = Lock()
+
+    @property
+    def executor(self) -> Backbone | LeanBackbone:
+        """What runs the forwards. Weights are packed at the first call, and again once they have changed."""
+        execution = self.execution or ("reference" if cannot_pack(self.backbone) else "lean")
+        if execution == "reference":
+            return self.backbone
+        with self._packing:
+            stamp = _stamp(self.backbone)
+            if self._lean is None or self._lean[0] != stamp:
+                self._lean = stamp, LeanBackbone(self.backbone)
+            return self._lean[1]
 
     @torch.inference_mode()
     def probs(self, tokens_BL: torch.Tensor, t: float) -> torch.Tensor:
@@ -190,7 +217,7 @@ class BackboneDenoiser:
         position = torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
         layout = Layout(Rows.make(position, span=0), num_settled=0, context=self.config.context)
         time = torch.full(tokens.shape, t, device=tokens.device)
-        return self.backbone.logits(self.backbone(tokens, layout, None, self.backend, time)).softmax(-1)
+        return self.backbone.logits(self.backbone(tokens, layout, time_BR=time)).softmax(-1)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps settled rows, exactly; "none" computes all of them in every forward.
@@ -205,7 +232,15 @@ class BackboneDenoiser:
             raise InputError(
                 f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
             )
-        return BackboneSession(self.backbone, self.backend, len(canvas), cache == "auto")
+        return BackboneSession(self.executor, len(canvas), cache == "auto")
+
+
+Stamp = tuple[tuple[int, int, torch.dtype], ...]
+
+
+def _stamp(backbone: Backbone) -> Stamp:
+    """Which weights these are, and how often they were written: equal stamps, equal weights."""
+    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in backbone.parameters())
 
 
 class BackboneSession:
@@ -215,23 +250,25 @@ class BackboneSession:
     an answer is a function of the canvas alone.
     """
 
-    def __init__(self, backbone: Backbone, backend: str, capacity: int, cached: bool) -> None:
-        self.backbone, self.backend, self.capacity = backbone, backend, capacity
+    def __init__(self, executor: Backbone | LeanBackbone, capacity: int, cached: bool) -> None:
+        self.executor = executor
         self.counts = Counts()
-        weight = backbone.embedding.weight
+        weight = executor.embedding.weight
         self.device = weight.device
-        keep = cached and backbone.config.context != "full"
-        self._cache = Cache(backbone.config, capacity, dtype=weight.dtype, device=self.device) if keep else None
+        keep = cached and executor.config.context != "full"
+        self._cache = Cache(executor.config, capacity, dtype=weight.dtype, device=self.device) if keep else None
         self._held = np.zeros((3, 0), dtype=np.int64)  # position, segment and token of each cached row
 
     @torch.inference_mode()
     def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
         """Float32 logits (A, V) of the asked positions; see `Session`."""
-        config = self.backbone.config
+        config = self.executor.config
         plan = plan_rows(config, canvas)
         tokens = np.where(canvas.open, config.mask_id, canvas.tokens)
-        hidden = self._forward(plan, tokens[plan.settled], tokens[plan.opened], self._level(canvas))
-        return self._project(hidden, self._row_of(asked - plan.offset, plan))
+        wanted = self._row_of(asked - plan.offset, plan)
+        return self._project(
+            self._forward(plan, tokens[plan.settled], tokens[plan.opened], wanted, self._level(canvas))
+        )
 
     @torch.inference_mode()
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
@@ -239,33 +276,39 @@ class BackboneSession:
         assert canvas.span is not None and canvas.continues
         start = canvas.span[0]
         plan = plan_verification(canvas, len(draft), ahead)
-        masks = np.full(len(plan.opened), self.backbone.config.mask_id)
-        hidden = self._forward(plan, np.concatenate([canvas.tokens[:start], draft]), masks)
-        return Verification(
-            self._project(hidden, np.arange(plan.answering)), partial(self._behind, hidden, plan, start)
-        )
+        if self._cache is not None:
+            self._cache.reserve(len(plan.settled) + len(plan.opened))
+        masks = np.full(len(plan.opened), self.executor.config.mask_id)
+        every = np.arange(plan.answering + len(plan.opened))
+        hidden = self._forward(plan, np.concatenate([canvas.tokens[:start], draft]), masks, every)
+        return Verification(self._project(hidden[: plan.answering]), partial(self._behind, hidden, plan, start))
 
     @torch.inference_mode()
     def _behind(self, hidden: Tensor, plan: RowPlan, start: int, row: int) -> np.ndarray:
-        return self._project(hidden, plan.answering + np.flatnonzero(plan.horizon == start + row))
+        places = plan.answering + np.flatnonzero(plan.horizon == start + row)
+        return self._project(hidden[torch.from_numpy(places).to(self.device)])
 
-    def _forward(self, plan: RowPlan, settled: np.ndarray, opened: np.ndarray, level: float | None = None) -> Tensor:
-        """Hidden states of the answering rows and then the active ones, from the tokens of settled and active rows, and
-        the noise level for a model with `time_input`.
+    def _forward(
+        self, plan: RowPlan, settled: np.ndarray, opened: np.ndarray, wanted: np.ndarray, level: float | None = None
+    ) -> Tensor:
+        """Hidden states (A, D), from the tokens of settled and active rows.
+
+        wanted  int64 (A,): which of the answering and then the active rows
+        level   the noise level, for a model with `time_input`
         """
         past = self._reuse(plan, settled)
         tokens = torch.from_numpy(np.concatenate([settled[past:], opened]))[None].to(self.device)
-        time = None if level is None else torch.full(tokens.shape, level, device=self.device)
-        hidden = self.backbone(tokens, self._layout(plan, past), self._cache, self.backend, time)
-        return hidden[0, len(plan.settled) - past - plan.answering :]
+        asked = torch.from_numpy(len(plan.settled) - past - plan.answering + wanted).to(self.device)
+        told = {} if level is None else {"time_BR": torch.full(tokens.shape, level, device=self.device)}
+        return self.executor(tokens, self._layout(plan, past), self._cache, asked_A=asked, **told)[0]
 
-    def _project(self, hidden: Tensor, rows: np.ndarray) -> np.ndarray:
-        """Float32 logits of some of these hidden states."""
-        return self.backbone.logits(hidden[torch.from_numpy(rows).to(self.device)]).cpu().numpy()
+    def _project(self, hidden: Tensor) -> np.ndarray:
+        """Float32 logits of hidden states."""
+        return self.executor.logits(hidden).cpu().numpy()
 
     def _level(self, canvas: Canvas) -> float | None:
         """The share of the gaps that is open still."""
-        return float(canvas.open.sum() / canvas.in_gap.sum()) if self.backbone.config.time_input else None
+        return float(canvas.open.sum() / canvas.in_gap.sum()) if self.executor.config.time_input else None
 
     def _reuse(self, plan: RowPlan, tokens: np.ndarray) -> int:
         """Forget cached rows from the first that this plan does not need, and count; returns how many stay."""
@@ -281,21 +324,23 @@ class BackboneSession:
         return known
 
     def _layout(self, plan: RowPlan, past: int) -> Layout:
-        num_new, num_open = len(plan.settled) - past, len(plan.opened)
+        num_new = len(plan.settled) - past
         position = np.concatenate([plan.settled[past:], plan.opened])
-        segment = np.concatenate([plan.segment[past:], np.zeros(num_open, dtype=np.int64)])
+        span, segment = np.zeros((2, len(position)), dtype=np.int64)
+        span[:num_new], segment[:num_new] = SETTLED, plan.segment[past:]
         horizon = np.full(len(position), NO_HORIZON)
-        span = np.where(np.arange(len(position)) < num_new, SETTLED, 0)
         if plan.horizon is not None:
             horizon[num_new:] = span[num_new:] = plan.horizon
-        place, spans, segments, horizons = (
-            torch.from_numpy(x)[None].to(self.device) for x in (position, span, segment, horizon)
+        config = self.executor.config
+        return Layout(
+            Rows.of_numpy(position, span, segment, horizon).to(self.device),
+            num_new,
+            config.context,
+            config.block_size,
+            plain=config.context == "causal" and not plan.segment.any(),
+            open_sees_all=plan.horizon is None,
+            alone=num_new if num_new == plan.answering else 0,
         )
-        config = self.backbone.config
-        plain = past == 0 and num_new > 0 and not plan.segment.any() and config.context == "causal"
-        rows = Rows.make(place, spans, segment=segments, horizon=horizons)
-        alone = num_new if num_new == plan.answering else 0
-        return Layout(rows, num_new, context=config.context, block_size=config.block_size, plain=plain, alone=alone)
 
     def _row_of(self, rows: np.ndarray, plan: RowPlan) -> np.ndarray:
         """Where among the answering and active rows those at these positions are."""

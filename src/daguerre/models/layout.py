@@ -9,9 +9,10 @@ Letters: B requests, R rows of this forward, C rows already cached.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,15 +61,22 @@ class Rows:
         }
         return cls(position=position, **full)
 
+    @classmethod
+    def of_numpy(cls, position: np.ndarray, span: np.ndarray, segment: np.ndarray, horizon: np.ndarray) -> Rows:
+        """Rows of one request, of int64 labels (R,); the others are as in `make`. One tensor holds them all."""
+        labels = np.zeros((6, 1, len(position)), dtype=np.int64)
+        labels[0], labels[1], labels[3], labels[4], labels[5] = position, span, segment, horizon, NO_SPAN
+        return cls(*torch.from_numpy(labels).unbind(0))
+
     @property
     def num_rows(self) -> int:
         return self.position.shape[1]
 
     def __getitem__(self, index: slice) -> Rows:
-        return replace(self, **{f.name: getattr(self, f.name)[:, index] for f in fields(self)})
+        return Rows(**{name: label[:, index] for name, label in self.__dict__.items()})
 
     def to(self, device: torch.device | str) -> Rows:
-        return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return Rows(**{name: label.to(device) for name, label in self.__dict__.items()})
 
     @staticmethod
     def cat(parts: list[Rows]) -> Rows:
@@ -110,10 +118,13 @@ def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None 
 class Layout:
     """The rows of one forward. Settled rows come first: they never look at the open rows behind them.
 
-    `num_settled` is the same for every request of the batch. `plain` says that the settled rows are one causal
-    run each (one document, one segment, positions in order, nothing cached): backends may then skip the mask.
+    `num_settled` is the same for every request of the batch. Two flags let an executor skip a mask. `plain`: the
+    settled rows, those of a cache included, are one causal run each (one document, one segment, positions in order).
+    `open_sees_all`: every open row sees every row, those of a cache included.
+
     `seen` is a boolean (B, R, R) mask of the pairs of this forward's rows that may be seen, where not all that the rule
     allows may be; only for a forward without a cache.
+
     The last `alone` settled rows attend one at a time, each over every key up to its own, so that a row has the bits
     that it has in a forward of its own. As with `plain`, the caller knows that no other rule hides a key from them.
     """
@@ -123,6 +134,7 @@ class Layout:
     context: Context = "causal"
     block_size: int | None = None
     plain: bool = False
+    open_sees_all: bool = False
     seen: Tensor | None = None
     alone: int = 0
 

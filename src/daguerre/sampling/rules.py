@@ -22,7 +22,7 @@ SURE = 0.99
 
 
 class Rule(Protocol):
-    """One rule. `ban` writes minus infinity into float64 logits (A, V) that are its own to change."""
+    """One rule. `ban` writes minus infinity into logits (A, V) that are its own to change."""
 
     def ban(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
         """Forbid tokens at asked positions (A,)."""
@@ -126,7 +126,7 @@ class Nulls:
 
 
 def ban(rules: Sequence[Rule], canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
-    """Apply every rule's bans to float64 logits (A, V), in place."""
+    """Apply every rule's bans to logits (A, V), in place."""
     for rule in rules:
         rule.ban(canvas, positions, logits)
 

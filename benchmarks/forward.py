@@ -1,0 +1,140 @@
+"""Milliseconds of a forward behind a cache: lean execution, the reference, and the bare products of their shapes.
+
+    python benchmarks/forward.py [--dtype float32] [--threads 2] [--json FILE]
+
+Sides take turns; each number is a median of rounds. With one thread it is processor time of that thread, which other
+work on the machine disturbs less than wall-clock time; with more threads it is wall-clock time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.evals.machine import machine_facts
+from daguerre.model import DTYPES
+from daguerre.models.backbone import Backbone
+from daguerre.models.cache import Cache
+from daguerre.models.config import ModelConfig
+from daguerre.models.layout import Layout, Rows
+from daguerre.models.lean import LeanBackbone, Linear
+from daguerre.models.loading import load_model, model_folder
+
+ROWS = (1, 8, 16, 32)
+CONTEXTS = (256, 1024)
+POSITIONS = max(CONTEXTS) + max(ROWS)
+Side = Callable[[], object]
+
+
+def model_34m(dtype: torch.dtype) -> Backbone:
+    """Random weights at the shape that other engines were measured at."""
+    config = ModelConfig(
+        vocab_size=8192,
+        width=512,
+        num_layers=8,
+        num_heads=8,
+        num_kv_heads=8,
+        mlp_width=1408,
+        max_positions=POSITIONS,
+        pad_id=0,
+        bos_id=1,
+        eos_id=2,
+        mask_id=3,
+        null_id=4,
+    )
+    return Backbone(config).initialize(0, zero_outputs=False).to(dtype).eval().requires_grad_(False)
+
+
+def default_model(dtype: torch.dtype) -> Backbone:
+    """The model of the package; positions past its own maximum would only change rotary angles."""
+    return load_model(model_folder(), dtype)[0]
+
+
+MODELS: dict[str, Callable[[torch.dtype], Backbone]] = {"34M": model_34m, "default": default_model}
+
+
+def matrices(backbone: Backbone) -> list[Tensor]:
+    """The matrices of one forward, in order, the head last."""
+    layers = [[x.attention.qkv, x.attention.out, x.mlp.gate_up, x.mlp.down] for x in backbone.layers]  # type: ignore[union-attr]
+    return [module.weight for layer in layers for module in layer] + [backbone.embedding.weight]  # type: ignore[misc]
+
+
+def sides(backbone: Backbone, lean: LeanBackbone, packed: list[Linear], rows: int, context: int) -> dict[str, Side]:
+    """What is timed: `rows` open rows behind a cache of `context` settled ones, all of them asked."""
+    config, weights = backbone.config, matrices(backbone)
+    dtype = backbone.embedding.weight.dtype
+    inputs = [torch.randn(rows, weight.shape[1]).to(dtype) for weight in weights]
+    tokens = torch.randint(config.num_reserved, config.vocab_size, (1, rows))
+    position = torch.arange(context - rows, context)[None]
+    layout = Layout(Rows.make(position, torch.zeros_like(position)), 0, open_sees_all=True)
+    cache = Cache(config, context, dtype=dtype)
+    for stored in (cache.keys, cache.values):
+        stored.normal_()
+    cache.commit(Rows.make(torch.arange(context - rows)[None]))
+    return {
+        "packed products": lambda: [linear(x) for linear, x in zip(packed, inputs, strict=True)],
+        "lean forward": lambda: lean.logits(lean(tokens, layout, cache)),
+        "plain products": lambda: [F.linear(x, weight) for weight, x in zip(weights, inputs, strict=True)],
+        "reference forward": lambda: backbone.logits(backbone(tokens, layout, cache)),
+    }
+
+
+def milliseconds(timed: dict[str, Side], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+    """Medians over rounds in which each side runs once, in turn; two rounds before them warm up."""
+    took: dict[str, list[float]] = {name: [] for name in timed}
+    for _ in range(rounds + 2):
+        for name, side in timed.items():
+            start = clock()
+            side()
+            took[name].append(1e3 * (clock() - start))
+    return {name: statistics.median(times[2:]) for name, times in took.items()}
+
+
+@torch.inference_mode()
+def measure(dtype: str, rounds: int, clock: Callable[[], float]) -> list[dict[str, object]]:
+    """One entry for each model, context and number of rows."""
+    out: list[dict[str, object]] = []
+    for name, make in MODELS.items():
+        backbone = make(DTYPES[dtype])
+        lean, packed = LeanBackbone(backbone), [Linear(weight) for weight in matrices(backbone)]
+        for context in CONTEXTS:
+            for rows in ROWS:
+                took = milliseconds(sides(backbone, lean, packed, rows, context), rounds, clock)
+                ratio = took["lean forward"] / took["packed products"]
+                out.append({"model": name, "context": context, "rows": rows, **took, "lean / packed": ratio})
+                print(
+                    f"{name:>8} {context:>6} {rows:>4}  " + "".join(f"{value:>18.2f}" for value in took.values()),
+                    end="",
+                )
+                print(f"{ratio:>8.2f}", flush=True)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Milliseconds of a forward, beside the products it is made of.")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--json", type=Path, help="also write the numbers, and the machine, to this file")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    clock = time.thread_time if given.threads == 1 else time.perf_counter
+    names = ("packed products", "lean forward", "plain products", "reference forward")
+    print(f"{'model':>8} {'context':>6} rows " + "".join(f"{name:>18}" for name in names) + "   ratio")
+    rows = measure(given.dtype, given.rounds, clock)
+    if given.json is not None:
+        options = {"dtype": given.dtype, "threads": given.threads, "rounds": given.rounds, "clock": clock.__name__}
+        facts = {"machine": machine_facts(torch.device("cpu")), **options, "milliseconds": rows}
+        given.json.write_text(json.dumps(facts, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""How many threads PyTorch uses on the CPU: a setting of the whole process, changed only where somebody asks for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from daguerre.errors import InputError
+from daguerre.models.layout import Layout
+
+TRIAL_ROWS = 8
+TRIALS = 5
+GAIN = 0.95
+"""More threads are taken where they need less than this share of the time of fewer."""
+
+
+def check_threads(threads: object, device: str) -> None:
+    """InputError for what is neither None, "auto" nor a number from 1 up, and for any number on another device."""
+    valid = isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1
+    if not (valid or threads in (None, "auto")):
+        raise InputError(f'threads must be a number from 1 up, "auto" or None, not {threads!r}')
+    if threads is not None and torch.device(device).type != "cpu":
+        raise InputError(f"threads are those of the CPU and the device is {device!r}: leave out threads")
+
+
+def use_threads(threads: int | str, executor: Callable[..., Any], time_input: bool = False) -> int:
+    """Set PyTorch's number of threads, and return it. "auto" times forwards of a few rows with 1, 2, 4, ... of them.
+
+    time_input: the executor is told a noise level too.
+    """
+    if isinstance(threads, int):
+        torch.set_num_threads(threads)
+        return threads
+    best = fastest(candidates(_num_cpus()), lambda num: _seconds(num, executor, time_input))
+    torch.set_num_threads(best)
+    return best
+
+
+def candidates(num_cpus: int) -> list[int]:
+    """Powers of two up to the number of CPUs, and that number."""
+    powers = [2**i for i in range(num_cpus.bit_length()) if 2**i < num_cpus]
+    return [*powers, num_cpus]
+
+
+def fastest(nums: list[int], seconds: Callable[[int], float]) -> int:
+    """The first of ascending numbers whose successor gains too little; `seconds` says what a number takes."""
+    best, least = nums[0], seconds(nums[0])
+    for num in nums[1:]:
+        took = seconds(num)
+        if took > GAIN * least:
+            break
+        best, least = num, took
+    return best
+
+
+def _num_cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@torch.inference_mode()
+def _seconds(num_threads: int, executor: Callable[..., Any], time_input: bool) -> float:
+    """Least seconds of a few forwards of TRIAL_ROWS rows."""
+    torch.set_num_threads(num_threads)
+    tokens, layout = torch.zeros(1, TRIAL_ROWS, dtype=torch.int64), Layout.causal(TRIAL_ROWS)
+    told = {"time_BR": torch.zeros(1, TRIAL_ROWS)} if time_input else {}
+    took = []
+    for _ in range(TRIALS + 1):  # the first one warms up
+        start = time.perf_counter()
+        executor(tokens, layout, **told)
+        took.append(time.perf_counter() - start)
+    return min(took[1:])
