@@ -26,7 +26,8 @@ class TokenInfo:
 
     logprob is in nats, at temperature 1 over the full vocabulary; `step` is the forward that committed it, from 0;
     `confidence` is what the policy ranked it by. The first token's text lacks what healing took back. A token kept from
-    a draft has logprob None and step -1.
+    a draft has logprob None and step -1; one that a constraint added when time was up has the step behind the last
+    forward.
     """
 
     text: str
