@@ -1,6 +1,6 @@
 """Generate under JSON Schemas, judge every result with jsonschema, and count the invalid ones: there must be none.
 
-    python benchmarks/constraints.py shared/data/jsonschema --num 2000 --out benchmarks/results/constraints.json
+    python benchmarks/constraints.py shared/data/jsonschema --out benchmarks/results/constraints.json
 
 The folder holds files with a "schema" each. Those that are not supported are listed with the reason. Policy, mode,
 block size, temperature, cuts, seed and budget of each generation are drawn at random.
@@ -18,33 +18,23 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import torch
 
 import daguerre
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.sampling.constraints import compile_schema
+from daguerre.plan import make_plan
+from daguerre.sampling.decode import Decode
 from daguerre.sampling.policies import POLICIES
 
 PROMPT = "value = "
 MOST_TOKENS = 200
 
 
-def supported(folder: Path, model: Model) -> tuple[dict[str, tuple[Any, int]], dict[str, str]]:
-    """(file: schema and the tokens of its shortest text), (file: why not)."""
-    schemas, refused = {}, {}
-    for path in sorted(folder.glob("*.json")):
-        schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
-        try:
-            fewest = compile_schema(schema, model.tokenizer).fewest_tokens()
-        except InputError as error:
-            refused[path.name] = str(error)
-            continue
-        if fewest > MOST_TOKENS:
-            refused[path.name] = f"its shortest text has {fewest} tokens"
-        else:
-            schemas[path.name] = schema, fewest
-    return schemas, refused
+def fewest_tokens(model: Model, schema: Any) -> int:
+    """Of the shortest text that the schema accepts. InputError where it is not supported, or that text too long."""
+    plan = make_plan(model.config, model.tokenizer, Decode(schema=schema), PROMPT, None, MOST_TOKENS, None)
+    assert plan.constraint is not None
+    return plan.constraint.automaton.fewest_tokens()
 
 
 def any_options(rng: random.Random) -> dict[str, Any]:
@@ -61,23 +51,18 @@ def any_options(rng: random.Random) -> dict[str, Any]:
     return options
 
 
-def generations(model: Model, schemas: dict[str, tuple[Any, int]], num: int, seed: int) -> Iterator[dict[str, Any]]:
-    """One record for each: the file, what was asked, the text, and what is wrong with it, or None."""
-    rng = random.Random(seed)
-    names = list(schemas) * -(-num // len(schemas))
-    rng.shuffle(names)
-    for name in names[:num]:
-        schema, fewest = schemas[name]
-        options = any_options(rng)
-        result = model.generate(PROMPT, fewest + rng.randint(0, 40), schema=schema, **options)
-        yield {
-            "file": name,
-            "options": options,
-            "text": result.text,
-            "forwards": result.usage.forwards,
-            "seconds": result.usage.seconds,
-            "wrong": wrong(result.text, schema),
-        }
+def generations(model: Model, name: str, schema: Any, fewest: int, num: int, seed: int) -> Iterator[dict[str, Any]]:
+    """A record for each: what was asked, the text, and what is wrong with it, or None. An error is wrong too."""
+    rng = random.Random(f"{seed} {name}")
+    for _ in range(num):
+        asked = any_options(rng) | {"max_tokens": fewest + rng.randint(0, 40)}
+        try:
+            result = model.generate(PROMPT, schema=schema, **asked)
+        except InputError as error:
+            yield {"file": name, "asked": asked, "forwards": 0, "wrong": f"refused on the way: {error}"}
+            continue
+        said = {"text": result.text, "finish_reason": result.finish_reason, "forwards": result.usage.forwards}
+        yield {"file": name, "asked": asked, **said, "wrong": wrong(result.text, schema)}
 
 
 def wrong(text: str, schema: Any) -> str | None:
@@ -93,27 +78,30 @@ def wrong(text: str, schema: Any) -> str | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--num", type=int, default=2000)
+    parser.add_argument("--each", type=int, default=15, help="generations for each schema")
+    parser.add_argument("--every", type=int, default=1, help="only every so many files")
     parser.add_argument("--model", default="default")
     parser.add_argument("--random-weights", action="store_true", help="the model's shape, with weights drawn anew")
-    parser.add_argument("--files", type=int, help="only this many files, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     model = daguerre.load(given.model)
     if given.random_weights:
         model.backbone.initialize(given.seed, zero_outputs=False, scale=6.0)
-    schemas, refused = supported(given.folder, model)
-    if given.files:
-        schemas = dict(list(schemas.items())[:: max(1, len(schemas) // given.files)])
-    began = time.perf_counter()
-    with torch.inference_mode():
-        records = list(generations(model, schemas, given.num, given.seed))
+    began, records, refused = time.perf_counter(), [], {}
+    for path in sorted(given.folder.glob("*.json"))[:: given.every]:
+        schema = json.loads(path.read_text(encoding="utf-8"))["schema"]
+        try:
+            fewest = fewest_tokens(model, schema)
+        except InputError as error:
+            refused[path.name] = str(error)
+            continue
+        records += generations(model, path.name, schema, fewest, given.each, given.seed)
     invalid = [record for record in records if record["wrong"]]
     report = {
         "generations": len(records),
         "invalid": len(invalid),
-        "schemas": len(schemas),
+        "schemas": len({record["file"] for record in records}),
         "refused": refused,
         "forwards": sum(record["forwards"] for record in records),
         "seconds": round(time.perf_counter() - began, 1),
@@ -121,10 +109,10 @@ def main() -> int:
         "seed": given.seed,
         "examples": invalid[:20],
     }
-    text = json.dumps(report, indent=1, ensure_ascii=False)
+    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
     if given.out:
-        given.out.write_text(text + "\n", encoding="utf-8")
-    sys.stdout.write(text + "\n")
+        given.out.write_text(text, encoding="utf-8")
+    sys.stdout.write(text)
     return 1 if invalid else 0
 
 
