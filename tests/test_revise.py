@@ -72,6 +72,17 @@ def test_what_is_given_stands_and_a_stream_takes_nothing_back(
         assert np.array_equal(canvas.tokens[~start.in_gap], start.tokens[~start.in_gap])
 
 
+def test_a_span_that_is_read_again_is_finished_first(causal: Model) -> None:
+    """A stop string may be taken back; what is behind it must be there then."""
+    for stop in "abcdefghijklmnopqrstuvwxyz":
+        options: dict[str, Any] = {"block_size": 4, "stop": stop, "revise": 3, "revise_threshold": 0.2, "seed": 1}
+        result = causal.generate("def f(a):\n    x = ", 12, heal=False, temperature=1.0, **options)
+        *_, last = result.trace.replay()
+        spans = {step.span for step in result.trace.steps if step.span is not None}
+        assert result.finish_reason in ("stop", "length")
+        assert not any(last.open[start:end].any() for start, end in spans)
+
+
 def test_healed_bytes_are_not_revised(causal: Model) -> None:
     result = causal.infill("impo", " os\nretu", 6, **EAGER)
     *_, canvas = result.trace.replay()
@@ -89,6 +100,7 @@ def test_nothing_is_revised_unless_asked(causal: Model) -> None:
     [
         ({"revise": -1}, "revise must be"),
         ({"revise": 1, "mode": "ar"}, "revise has no part in mode 'ar'"),
+        ({"revise": 1, "mode": "speculative"}, "revise has no part in mode 'speculative'"),
         ({"revise_threshold": 0.5}, "without revise"),
         ({"revise": 1, "revise_threshold": 1.5}, "a probability"),
     ],

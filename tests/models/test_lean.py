@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -277,3 +278,12 @@ def test_a_cache_made_larger_keeps_what_it_holds(causal: Model) -> None:
     assert caches[1].capacity == 90
     own = [answers(causal.denoiser.executor, Layout.causal(40, start=20), cache=cache) for cache in caches]
     assert torch.equal(*own)
+
+
+def test_a_copy_of_a_denoiser_packs_weights_of_its_own(make_model: Any) -> None:
+    model = make_model()
+    packed = model.denoiser.executor
+    copied = pickle.loads(pickle.dumps(model))
+    assert isinstance(copied.denoiser.executor, LeanBackbone)
+    assert copied.denoiser.executor is not packed
+    assert copied.generate(PROMPT, 6).text == model.generate(PROMPT, 6).text

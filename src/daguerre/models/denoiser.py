@@ -194,6 +194,10 @@ class BackboneDenoiser:
         self._lean: tuple[Stamp, LeanBackbone] | None = None
         self._packing = Lock()
 
+    def __reduce__(self) -> tuple[type[BackboneDenoiser], tuple[Backbone, Execution | None]]:
+        """A copy, in another process for example, packs weights of its own."""
+        return BackboneDenoiser, (self.backbone, self.execution)
+
     @property
     def executor(self) -> Backbone | LeanBackbone:
         """What runs the forwards. Weights are packed at the first call, and again once they have changed."""
