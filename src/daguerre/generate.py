@@ -90,6 +90,7 @@ def denoise(
     num_start = len(canvas.asked())
     bound = policy.bound(num_start)
     for step in range(bound):
+        canvas = yield from _commit_forced(session, canvas, draw, rules)
         asked = canvas.asked()
         if not asked.size or over(canvas):
             break
@@ -103,6 +104,16 @@ def denoise(
         decision = complete(rules, canvas, decision)
         canvas = canvas.apply(decision)
         yield Event(request_step, decision, canvas)
+    return canvas
+
+
+def _commit_forced(session: Session, canvas: Canvas, draw: Draw, rules: Sequence[Rule]) -> Steps:
+    """Commit, without a forward, what a constraint leaves no choice about."""
+    decision = None if draw.constraint is None else draw.constraint.forced(canvas)
+    if decision is not None and len(decision):
+        decision = complete(rules, canvas, decision)
+        canvas = canvas.apply(decision)
+        yield Event(session.counts.forwards, decision, canvas)
     return canvas
 
 

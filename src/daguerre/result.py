@@ -26,8 +26,8 @@ class TokenInfo:
 
     logprob is in nats, at temperature 1 over the full vocabulary; `step` is the forward that committed it, from 0;
     `confidence` is what the policy ranked it by. The first token's text lacks what healing took back. A token kept from
-    a draft has logprob None and step -1; one that a constraint added when time was up has the step behind the last
-    forward.
+    a draft has logprob None and step -1; one that a constraint committed without a forward has the step of the next
+    (logprob 0 where nothing else was allowed, -log V where time was up).
     """
 
     text: str

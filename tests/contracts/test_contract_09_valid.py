@@ -190,7 +190,19 @@ def test_what_a_schema_asks_for_is_honored_or_named(causal: Model) -> None:
 def test_the_text_ends_where_nothing_may_follow(causal: Model) -> None:
     result = causal.generate("x = ", 16, regex="abc", mode="ar")
     assert (result.text, result.finish_reason) == ("abc", "stop")
-    assert result.usage.forwards == result.usage.completion_tokens
+    assert result.usage.forwards <= result.usage.completion_tokens
+
+
+@pytest.mark.parametrize("name", ["causal", "full", "block"])
+def test_what_leaves_no_choice_takes_no_forward(models: dict[str, Model], name: str) -> None:
+    text = "\x01\x02\x03"  # no token has two of these
+    result = models[name].generate("x = ", 8, choices=[text])
+    assert (result.text, result.finish_reason, result.usage.forwards) == (text, "stop", 0)
+    assert [token.logprob for token in result.tokens] == [0.0] * 3
+    mixed = models[name].generate("x = ", 8, regex=f"{text}[ab]{text}", threshold=0.0, block_size=8)
+    assert (len(mixed.text), mixed.usage.forwards) == (7, 1)
+    if name != "block":
+        assert models[name].fill("a{}b{}", 6, choices=[text]).usage.forwards == 0
 
 
 def late(model: Model, **options: Any) -> Result:

@@ -77,6 +77,25 @@ class Constraint:
         probabilities = softmax(logits)[np.arange(len(tokens)), tokens]
         return Proposals(positions, tokens, probabilities, logits, marginals)
 
+    def forced(self, canvas: Canvas) -> Decision:
+        """The run of positions at each gap's first open one, in the active span, that only one token may follow in.
+
+        Perhaps empty. Nothing asked the model, so probability and confidence are 1: the constraint is sure.
+        """
+        assert canvas.span is not None
+        found: list[tuple[int, int]] = []
+        for gap, _ in canvas.gap_of(canvas.asked()):
+            begun, end = canvas.filled(gap), min(gap[1], canvas.span[1])
+            state, position = self.automaton.walk(begun.tolist()), gap[0] + len(begun)
+            while position < end and canvas.open[position]:
+                token = self.automaton.only_token(state)
+                if token is None:
+                    break
+                found.append((position, token))
+                state, position = self.automaton.step(state, token), position + 1
+        positions, tokens = np.array(found, dtype=np.int64).reshape(-1, 2).T
+        return Decision(positions, tokens, np.ones(len(found)), np.ones(len(found)))
+
     def finish(self, canvas: Canvas) -> Decision:
         """All that is open, with the fewest tokens that complete what is committed. Nothing is known of them, so each
         counts as drawn from all tokens alike, with no confidence.

@@ -157,6 +157,14 @@ class TokenAutomaton:
         edges = self.by_src
         return edges.cls[edges.first[state] : edges.first[state + 1]]
 
+    def only_token(self, state: int) -> int | None:
+        """The one token that may follow a state; None where there are several or none."""
+        classes = self.next_classes(state)
+        if len(classes) != 1:
+            return None
+        tokens = self.tokens[self.first_token[classes[0]] : self.first_token[classes[0] + 1]]
+        return int(tokens[0]) if len(tokens) == 1 else None
+
     def fewest_tokens(self, state: int = 0) -> int:
         """The length of the shortest text of the language from a state on, in tokens."""
         src, dst = self.neighbors
