@@ -121,6 +121,23 @@ def test_options_of_a_request_reach_it(texts: tuple[str, ...], call: Callable[..
         assert choice["usage"]["forwards"] == 3 * 2
 
 
+def test_a_schema_is_read_from_a_file_and_what_is_ignored_is_told(call: Callable[..., Called], tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"enum": ["é", 2], "faker": 1}', encoding="utf-8")
+    asked = ("generate", "x = ", "--max-tokens", "6", "--schema", str(path))
+    code, out, err = call(*asked)
+    assert (code, out) == (2, "")
+    assert "keyword 'faker' at #" in err
+    code, out, err = call(*asked, "--lenient")
+    assert code == 0
+    assert json.loads(out) in ("é", 2)
+    assert err == "daguerre: ignored in the schema: keyword 'faker' at #\n"
+    assert json.loads(call(*asked, "--lenient", "--json")[1])["ignored"] == ["keyword 'faker' at #"]
+    path.write_text("{", encoding="utf-8")
+    assert "is not JSON" in call(*asked)[2]
+    assert call("infill", "x = ", "\n", "--max-tokens", "4", "--regex", "ab+c")[1].startswith("ab")
+
+
 def test_several_samples_are_all_printed(call: Callable[..., Called]) -> None:
     code, out, err = call("generate", "x = ", "--max-tokens", "4", "--temperature", "1", "--n", "3")
     assert code == 0, err
