@@ -99,7 +99,7 @@ def test_edit_prints_the_rest_of_the_file_verbatim(call: Callable[..., Called], 
 
 @pytest.mark.parametrize("command", ["generate", "infill"])
 def test_every_option_of_a_request_is_an_option_of_both_commands(command: str) -> None:
-    fields = {field.name for field in dataclasses.fields(Decode)} - {"schema", "regex", "logit_bias"}
+    fields = {field.name for field in dataclasses.fields(Decode)} - {"logit_bias"}
     assert set(REQUEST) == fields | {"max_tokens", "heal", "timeout"}
     options = {parameter.name: parameter.default for parameter in get_command(app).commands[command].params}  # type: ignore[attr-defined]
     assert all(options[name] is None for name in REQUEST), "what is left out is as the library has it"
@@ -119,6 +119,23 @@ def test_options_of_a_request_reach_it(texts: tuple[str, ...], call: Callable[..
     for choice in (first, second):
         assert choice["usage"]["completion_tokens"] == 12
         assert choice["usage"]["forwards"] == 3 * 2
+
+
+def test_a_schema_is_read_from_a_file_and_what_is_ignored_is_told(call: Callable[..., Called], tmp_path: Path) -> None:
+    path = tmp_path / "schema.json"
+    path.write_text('{"enum": ["é", 2], "faker": 1}', encoding="utf-8")
+    asked = ("generate", "x = ", "--max-tokens", "6", "--schema", str(path))
+    code, out, err = call(*asked)
+    assert (code, out) == (2, "")
+    assert "keyword 'faker' at #" in err
+    code, out, err = call(*asked, "--lenient")
+    assert code == 0
+    assert json.loads(out) in ("é", 2)
+    assert err == "daguerre: ignored in the schema: keyword 'faker' at #\n"
+    assert json.loads(call(*asked, "--lenient", "--json")[1])["ignored"] == ["keyword 'faker' at #"]
+    path.write_text("{", encoding="utf-8")
+    assert "is not JSON" in call(*asked)[2]
+    assert call("infill", "x = ", "\n", "--max-tokens", "4", "--regex", "ab+c")[1].startswith("ab")
 
 
 def test_several_samples_are_all_printed(call: Callable[..., Called]) -> None:

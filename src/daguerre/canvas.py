@@ -31,7 +31,8 @@ class Decision:
 
     positions      int64 (k,), ascending, each open or in `replace`
     tokens         int64 (k,), what they become
-    probabilities  float64 (k,), of each token under the model at temperature 1
+    probabilities  float64 (k,), of each token under the model at temperature 1; of one that a constraint committed
+                   without asking the model 1 where it left no other, 1/V where time was up
     confidence     float64 (k,), what the policy ranked by
     reopen         int64 (r,), positions committed earlier that become open again
     replace        int64 (p,), those of `positions` that were committed earlier and change their token

@@ -61,6 +61,15 @@ REQUEST: dict[str, Any] = {
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
     "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
+    "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
+    "schema": Annotated[Path | None, typer.Option(help="The output is JSON of the JSON Schema in this file.")],
+    "choices": Annotated[list[str] | None, typer.Option(help="The output is this text, or another that is given.")],
+    "tools": Annotated[
+        Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
+    ],
+    "lenient": Annotated[
+        bool | None, typer.Option("--lenient", help="Ignore what of a schema is not supported, and say so.")
+    ],
     "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
     "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
     "cache": Annotated[str | None, typer.Option(help="auto, or none: compute everything in every forward.")],
@@ -79,7 +88,8 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
-        command(**{name: value for name, value in values.items() if name not in REQUEST or value not in (None, [])})
+        given = {name: value for name, value in values.items() if name not in REQUEST or value not in (None, [])}
+        command(**given | {name: _json_file(given[name]) for name in ("schema", "tools") if name in given})
 
     kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
     wrapper.__signature__ = inspect.Signature(kept + shared)  # type: ignore[attr-defined]
@@ -127,6 +137,7 @@ def infill(
     before, after = _text(prefix), _text(suffix)
     result = _load(model).infill(before, after, **options)
     if whole:
+        _print_ignored(result)
         sys.stdout.write(before + result.text + after)
     else:
         _print_result(result, as_json)
@@ -168,6 +179,7 @@ def edit(
     if as_json:
         _print_result(result, as_json)
     else:
+        _print_ignored(result)
         sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
 
 
@@ -181,6 +193,14 @@ def _pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
         except ValueError:
             raise InputError(f"{text!r} is not two numbers with a colon between, such as 3:5") from None
     return out or None
+
+
+def _json_file(path: Path) -> Any:
+    """What a file of JSON holds."""
+    try:
+        return json.loads(_file_text(str(path)))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}; correct it") from None
 
 
 def _file_text(path: str) -> str:
@@ -362,10 +382,17 @@ def _print_result(result: Any, as_json: bool) -> None:
         body = bodies[0] | ({"choices": bodies} if result.others else {})
         typer.echo(json.dumps(body, ensure_ascii=False))
         return
+    _print_ignored(result)
     for number, choice in enumerate(result.choices, 1):
         if result.others:
             typer.echo(f"--- sample {number}")
         typer.echo(choice.text)
+
+
+def _print_ignored(result: Any) -> None:
+    """What --lenient left out, on standard error; in JSON it is a part of the body."""
+    if result.ignored:
+        print(f"daguerre: ignored in the schema: {', '.join(result.ignored)}", file=sys.stderr)
 
 
 def _body(result: Any) -> dict[str, Any]:
@@ -373,6 +400,8 @@ def _body(result: Any) -> dict[str, Any]:
     body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
     if len(result.texts) > 1 or result.original is not None:
         body |= {"texts": result.texts, "spans": result.spans}
+    if result.ignored:
+        body["ignored"] = result.ignored
     return body if result.original is None else body | {"diff": result.diff}
 
 

@@ -23,6 +23,7 @@ from daguerre.models.denoiser import Denoiser, Session
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import Plan, Text, keep_drafts, lay_out, make_plan
 from daguerre.result import Result, StreamEvent, committed_text, draft_text, has_ended, make_result
+from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.logits import Law, Proposals, biased, propose
 from daguerre.sampling.policies.base import Policy, Progress, commit
@@ -48,12 +49,13 @@ Over = Callable[[Canvas], bool]
 @dataclass(frozen=True)
 class Draw:
     """How tokens are drawn. Without `by_step` a position's random number is the same in every step: modes "ar" and
-    "speculative".
+    "speculative". With a constraint all tokens of a gap are on one path of it.
     """
 
     law: Law
     rng: Counter
     by_step: bool = True
+    constraint: Constraint | None = None
 
     def __call__(
         self, canvas: Canvas, asked: np.ndarray, logits: np.ndarray, rules: Sequence[Rule], step: int
@@ -63,6 +65,8 @@ class Draw:
         ban(rules, canvas, asked, own)
         greedy = self.law.temperature == 0
         u = np.zeros(len(asked)) if greedy else self.rng.uniform(TOKEN, asked, step if self.by_step else 0)
+        if self.constraint is not None:
+            return self.constraint.propose(canvas, asked, own, self.law, u)
         return propose(asked, own, self.law, u)
 
 
@@ -86,6 +90,7 @@ def denoise(
     num_start = len(canvas.asked())
     bound = policy.bound(num_start)
     for step in range(bound):
+        canvas = yield from _commit_forced(session, canvas, draw, rules)
         asked = canvas.asked()
         if not asked.size or over(canvas):
             break
@@ -99,6 +104,16 @@ def denoise(
         decision = complete(rules, canvas, decision)
         canvas = canvas.apply(decision)
         yield Event(request_step, decision, canvas)
+    return canvas
+
+
+def _commit_forced(session: Session, canvas: Canvas, draw: Draw, rules: Sequence[Rule]) -> Steps:
+    """Commit, without a forward, what a constraint leaves no choice about."""
+    decision = None if draw.constraint is None else draw.constraint.forced(canvas)
+    if decision is not None and len(decision):
+        decision = complete(rules, canvas, decision)
+        canvas = canvas.apply(decision)
+        yield Event(session.counts.forwards, decision, canvas)
     return canvas
 
 
@@ -228,24 +243,32 @@ class Sample:
         self.plan, self.canvas = plan, plan.canvas
         self.events: list[Event] = []
         self._session = denoiser.session(plan.canvas, plan.decode.cache)
-        self._draw = Draw(plan.decode.law, Counter(plan.decode.seed, sample), by_step=not plan.decode.autoregressive)
+        decode, rng = plan.decode, Counter(plan.decode.seed, sample)
+        self._draw = Draw(decode.law, rng, not decode.autoregressive, plan.constraint)
         self._started = time.perf_counter()
         self._deadline = math.inf if timeout is None else self._started + timeout
+        self._cut = False
 
     def _late(self) -> bool:
         return time.perf_counter() >= self._deadline
 
     def steps(self) -> Iterator[Event]:
-        """Events of the run, as they come."""
+        """Events of the run, as they come; where it is late and constrained, one more that completes its texts."""
         for event in run(self._session, self.plan, self._draw, self._late):
             self.canvas = event.canvas
             self.events.append(event)
             yield event
+        self._cut = not (has_ended(self.plan, self.canvas) or self.plan.finished(self.canvas))
+        if self._cut and self.plan.constraint is not None:
+            decision = self.plan.constraint.finish(self.canvas)
+            self.canvas = self.canvas.at((self.canvas.gaps[0][0], self.canvas.gaps[-1][1])).apply(decision)
+            self.events.append(Event(self._session.counts.forwards, decision, self.canvas))
+            yield self.events[-1]
 
     def result(self) -> Result:
         """What the run gave, once `steps` is exhausted."""
         seconds = time.perf_counter() - self._started
-        return make_result(self.plan, self.canvas, self.events, self._session.counts, seconds)
+        return make_result(self.plan, self.canvas, self.events, self._session.counts, seconds, self._cut)
 
 
 def _sample(denoiser: Denoiser, plan: Plan, sample: int, timeout: float | None) -> Result:
@@ -290,7 +313,8 @@ def generate(
 
     `options` are fields of `Decode` and go before those of `decode`. heal: draw again a last word that may have been
     cut; the result's text follows the prompt byte for byte either way. timeout: seconds, after which the result has
-    what is committed so far. With n samples, the result is the first and `choices` are all.
+    what is committed so far; under a constraint that is completed in the fewest tokens, without the model. With n
+    samples, the result is the first and `choices` are all.
     """
     plan = _request(denoiser, tokenizer, prompt, None, max_tokens, heal, timeout, decode, options)
     return _all_samples(denoiser, plan, timeout)

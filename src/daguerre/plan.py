@@ -13,6 +13,7 @@ from daguerre.canvas import Canvas, Run
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constrained import Constraint, make_constraint
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.healing import Healing, TokenBytes, num_to_take_back
 from daguerre.sampling.random import DRAFT, Counter
@@ -48,7 +49,7 @@ class Plan:
     """One request, laid out: a slot for each gap of the canvas.
 
     `around` are the texts before, between and behind the gaps where the result is the whole text; None: the gap alone.
-    `original` is the text that is edited.
+    `original` is the text that is edited. One `constraint` holds for each gap by itself.
     """
 
     config: ModelConfig
@@ -59,6 +60,7 @@ class Plan:
     infilling: bool
     around: tuple[str, ...] | None = None
     original: str | None = None
+    constraint: Constraint | None = None
 
     @property
     def max_tokens(self) -> int:
@@ -169,6 +171,10 @@ def lay_out(
     decode.span_size(config, total_budget, infilling)
     if infilling:
         heal = _check_infilling(config, decode, budgets, heal)
+    if decode.constraint is not None:
+        if heal:
+            raise InputError(f"with a {decode.constraint[0]} the last word is not healed: leave out heal")
+        heal = False
     given = 1 + sum(len(segment) for segment in segments)
     room = config.max_positions - given - total_budget
     if room < 0:
@@ -193,7 +199,26 @@ def lay_out(
         slots.append(Slot(healing, most, least))
         start += sizes[-1]
     canvas = Canvas.lay_out([*kept, segments[-1]], sizes, config.mask_id)
-    return Plan(config, decode, canvas, tuple(slots), given - 1, infilling, around)
+    constraint = None if decode.constraint is None else _constrain(config, tokenizer, decode, canvas, slots, infilling)
+    return Plan(config, decode, canvas, tuple(slots), given - 1, infilling, around, constraint=constraint)
+
+
+def _constrain(
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    decode: Decode,
+    canvas: Canvas,
+    slots: Sequence[Slot],
+    infilling: bool,
+) -> Constraint:
+    """The request's constraint, once it is sure that every gap can hold a text of it."""
+    assert decode.constraint is not None
+    option, value = decode.constraint
+    filler = config.null_id if infilling else config.eos_id
+    floors = {gap: slot.floor(canvas) for gap, slot in zip(canvas.gaps, slots, strict=True)}
+    constraint = make_constraint(option, value, decode.lenient, tokenizer, filler, floors, decode.logit_bias)
+    constraint.check(canvas)
+    return constraint
 
 
 def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) -> Plan:
@@ -210,7 +235,10 @@ def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) ->
     inside = np.flatnonzero(canvas.in_gap)
     order = np.argsort(Counter(plan.decode.seed, 0).uniform(DRAFT, inside, 0), kind="stable")
     opened[inside[order[math.ceil(strength * len(inside)) :]]] = False
-    return replace(plan, canvas=replace(canvas, tokens=tokens, open=opened))
+    drafted = replace(canvas, tokens=tokens, open=opened)
+    if plan.constraint is not None:
+        plan.constraint.check(drafted)
+    return replace(plan, canvas=drafted)
 
 
 def _ids(text: Text, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:

@@ -26,7 +26,8 @@ class TokenInfo:
 
     logprob is in nats, at temperature 1 over the full vocabulary; `step` is the forward that committed it, from 0;
     `confidence` is what the policy ranked it by. The first token's text lacks what healing took back. A token kept from
-    a draft has logprob None and step -1.
+    a draft has logprob None and step -1; one that a constraint committed without a forward has the step of the next
+    (logprob 0 where nothing else was allowed, -log V where time was up).
     """
 
     text: str
@@ -72,7 +73,8 @@ class Result:
     """One sample. `choices` are all samples of the request, this one first.
 
     `texts` has one text for each gap; `text` is that of the only gap, or of a filled or edited text all of it, and
-    `spans` say where in it, in characters, the gaps are. `original` is the text that was edited.
+    `spans` say where in it, in characters, the gaps are. `original` is the text that was edited. `ignored` is what a
+    lenient request left out of its schema, each as "keyword at place".
     """
 
     text: str
@@ -83,6 +85,7 @@ class Result:
     trace: Trace = field(repr=False)
     spans: tuple[tuple[int, int], ...] = ()
     original: str | None = field(default=None, repr=False)
+    ignored: tuple[str, ...] = ()
     others: tuple[Result, ...] = field(default=(), repr=False)
 
     @property
@@ -147,13 +150,13 @@ def has_ended(plan: Plan, canvas: Canvas) -> bool:
 
 
 def _ending(plan: Plan, canvas: Canvas, index: int) -> tuple[Ints, bool]:
-    """The tokens of a gap before its first open position or ending token, int64, and whether that one is an end of the
-    text: within the budget.
+    """The tokens of a gap before its first open position or ending token, int64, and whether the text ends with them:
+    by that token, within the budget, or since a constraint lets nothing follow.
     """
     slot, drawn = plan.slots[index], canvas.filled(canvas.gaps[index])
     ends = np.flatnonzero(drawn == plan.ending) if plan.ending is not None else np.zeros(0)
     if not ends.size:
-        return drawn, False
+        return drawn, plan.constraint is not None and plan.constraint.ended(drawn)
     return drawn[: int(ends[0])], slot.start + int(ends[0]) < slot.healing.end(canvas)
 
 
@@ -247,8 +250,10 @@ def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
     return b"".join(parts).decode("utf-8", errors="replace")
 
 
-def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Counts, seconds: float) -> Result:
-    """The result of a run that is over, be it finished or late."""
+def make_result(
+    plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Counts, seconds: float, late: bool
+) -> Result:
+    """The result of a run that is over, be it finished or `late`."""
     readings = read(plan, canvas, done=True)
     facts: dict[int, tuple[int, float, float]] = {}
     for event in events:
@@ -267,11 +272,22 @@ def make_result(plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Cou
             step, probability, confidence = facts[position]
             logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
             tokens.append(TokenInfo(text, token, logprob, step, confidence))
-    reason: FinishReason = "stop" if readings.stopped else "length" if plan.finished(canvas) else "timeout"
+    reason: FinishReason = "timeout" if late else "stop" if readings.stopped else "length"
     usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds)
     texts = tuple(reading.text for reading in readings.gaps)
     trace = Trace.record(plan.canvas, events)
-    return Result(_joined(plan, texts), texts, tuple(tokens), reason, usage, trace, _spans(plan, texts), plan.original)
+    ignored = () if plan.constraint is None else plan.constraint.automaton.ignored
+    return Result(
+        _joined(plan, texts),
+        texts,
+        tuple(tokens),
+        reason,
+        usage,
+        trace,
+        _spans(plan, texts),
+        plan.original,
+        ignored,
+    )
 
 
 def _spans(plan: Plan, texts: Sequence[str]) -> tuple[tuple[int, int], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -18,6 +19,14 @@ MODES: tuple[Mode, ...] = ("ar", "block", "full", "speculative")
 DEFAULT_BLOCK = 16
 DEFAULT_DRAFT = 2
 """Tokens a forward, at most, of mode "speculative": the fastest size for the default model (docs/log.md)."""
+
+CONSTRAINTS = {
+    "schema": "a JSON Schema, an object or a boolean",
+    "regex": "a string",
+    "choices": "a sequence of strings",
+    "tools": 'a sequence of objects with "name" and "parameters"',
+}
+"""What each of these options must be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +53,10 @@ class Decode:
     n            samples; sample i is keyed by (seed, i)
     seed         of all randomness, 0 to 2^64 - 1
     cache        auto: exact where the context allows, else none; none: compute everything in every forward
-    schema, regex   not built yet: UnsupportedError
+    schema, regex, choices, tools   at most one: every gap's text is, as a whole, JSON of this schema, a match of this
+                 pattern, one of these texts, or text or calls of these functions (`daguerre.sampling.constraints`).
+                 Policies then rank by probabilities given the constraint, and the last word is not healed
+    lenient      with a schema or tools: ignore what of a schema is not supported; the result lists it
     """
 
     mode: Mode = "block"
@@ -67,6 +79,9 @@ class Decode:
     cache: CacheMode = "auto"
     schema: Any = None
     regex: str | None = None
+    choices: Sequence[str] | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    lenient: bool = False
 
     def __new__(cls, *values: Any, **options: Any) -> Decode:
         """InputError for an unknown option, with the nearest name."""
@@ -79,9 +94,6 @@ class Decode:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name in ("schema", "regex"):
-            if getattr(self, name) is not None:
-                raise UnsupportedError(f"{name} is not supported yet: leave it out")
         for kind, value, known in (
             ("mode", self.mode, MODES),
             ("policy", self.policy, POLICIES),
@@ -90,6 +102,7 @@ class Decode:
             if value not in tuple(known):
                 raise unknown(kind, value, known)
         self._check_numbers()
+        self._check_constraint()
         self._check_conflicts()
         self._freeze()
         _ = self.law, self.rule_of_commit  # both check what they are given
@@ -107,6 +120,40 @@ class Decode:
             ):
                 raise InputError("logit_bias must map token ids, whole numbers, to numbers")
             object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+        if self.constraint is not None:
+            option, value = self.constraint
+            try:
+                object.__setattr__(self, option, copy.deepcopy(value))
+            except (TypeError, RecursionError) as error:
+                raise InputError(f"the {option} is not JSON, or nested too deep: {error}; correct it") from None
+
+    @property
+    def constraint(self) -> tuple[str, Any] | None:
+        """The option that constrains the text, and its value."""
+        given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
+        return given[0] if given else None
+
+    def _check_constraint(self) -> None:
+        """At most one, of its type, and nothing beside it that it cannot be kept with."""
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
+        if not given:
+            return
+        value = getattr(self, given[0])
+        several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        right = {
+            "schema": isinstance(value, Mapping | bool),
+            "regex": isinstance(value, str),
+            "choices": several and all(isinstance(text, str) for text in value),
+            "tools": several and all(isinstance(tool, Mapping) for tool in value),
+        }
+        if not right[given[0]]:
+            raise InputError(f"{given[0]} must be {CONSTRAINTS[given[0]]}, not {value!r:.40}")
+        if self.revise:
+            raise UnsupportedError(f"revise with a {given[0]} is not supported yet: leave out one of the two")
+        if self.mode == "speculative":
+            raise UnsupportedError(f'mode "speculative" with a {given[0]} is not supported: "ar" draws the same law')
 
     def _check_numbers(self) -> None:
         lows = {"block_size": 1, "steps": 1, "top_k": 1, "min_tokens": 0, "n": 1, "seed": 0, "revise": 0}
@@ -135,6 +182,10 @@ class Decode:
             idle |= dict.fromkeys(("policy", "revise", *of_policies), f"mode {self.mode!r}")
         if not self.revise:
             idle["revise_threshold"] = "a request without revise"
+        if self.schema is None and self.tools is None:
+            idle["lenient"] = "a request without a schema"
+        if self.constraint is not None and self.stop:
+            idle["stop"] = f"a request with a {self.constraint[0]}, whose text ends where that says"
         for option in fields(self):
             if option.name in idle and getattr(self, option.name) != option.default:
                 raise InputError(f"{option.name} has no part in {idle[option.name]}: leave out one of the two")

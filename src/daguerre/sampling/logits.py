@@ -26,13 +26,19 @@ class Proposals:
     """A token for each asked position. All arrays (A,), positions ascending.
 
     `probabilities` are of the proposed tokens at temperature 1 over the full vocabulary; `logits` (A, V), after bias
-    and bans, are what they came from.
+    and bans, are what they came from. `marginals` are the probabilities given a constraint; None where there is none.
     """
 
     positions: np.ndarray
     tokens: np.ndarray
     probabilities: np.ndarray
     logits: np.ndarray
+    marginals: np.ndarray | None = None
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """What policies rank by (A,): the probabilities, given the constraint where there is one."""
+        return self.probabilities if self.marginals is None else self.marginals
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -41,7 +47,10 @@ class Proposals:
         """Only the proposals where the boolean `kept` (A,) is True."""
         if kept.all():
             return self
-        return Proposals(self.positions[kept], self.tokens[kept], self.probabilities[kept], self.logits[kept])
+        marginals = None if self.marginals is None else self.marginals[kept]
+        return Proposals(
+            self.positions[kept], self.tokens[kept], self.probabilities[kept], self.logits[kept], marginals
+        )
 
 
 @dataclass(frozen=True)

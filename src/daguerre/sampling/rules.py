@@ -105,7 +105,7 @@ class Nulls:
 
     def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
         """What is no null, the nulls at the left edge of what is open in a gap, and those that are sure."""
-        kept = (proposals.tokens != self.token) | (proposals.probabilities > SURE)
+        kept = (proposals.tokens != self.token) | (proposals.confidence > SURE)
         for (start, end), held in canvas.gap_of(proposals.positions):
             first = start + int(np.flatnonzero(canvas.open[start:end])[0])
             kept[held[proposals.positions[held] == first]] = True

@@ -102,6 +102,54 @@ def test_the_programme_equals_brute_force_on_random_automata_with_pins_and_suffi
     assert min(seen.values()) > 50, seen
 
 
+def test_below_a_floor_no_open_position_is_filled() -> None:
+    rng = np.random.default_rng(3)
+    seen = {"feasible": 0, "empty": 0, "cut": 0}
+    while min(seen.values()) < 15:
+        automaton = random_automaton(rng)
+        free = np.flatnonzero(automaton.class_of_token == NONE)
+        if not len(free):
+            continue
+        filler = int(free[0])
+        automaton = automaton.with_filler(filler)
+        tokens, is_open, logp = random_row(rng, automaton)
+        floor = int(rng.integers(0, len(tokens) + 1))
+        programme = Programme(automaton, tokens, is_open, 0, filler, floor)
+        every = listed(automaton, tokens, is_open, 0)
+        rows = {row for row in every if not any(is_open[i] and row[i] == filler for i in range(floor))}
+        logs = law(rows, is_open, logp)
+        seen["cut"] += bool(logs) and rows != every
+        if rows:
+            found = dict(zip(*(column.tolist() for column in programme.forced()), strict=True))
+            assert found == {i: t for i, t in enumerate(min(rows)) if is_open[i] and {r[i] for r in rows} == {t}}
+        if not logs:
+            seen["empty"] += 1
+            with pytest.raises(InputError):
+                programme.best(logp)
+            continue
+        seen["feasible"] += 1
+        assert logs[tuple(programme.best(logp).tolist())] == pytest.approx(max(logs.values()), abs=1e-12)
+        assert tuple(programme.sample(logp, rng.random(len(logp))).tolist()) in logs
+
+
+def test_tokens_that_are_taken_out_of_a_language_take_their_texts_with_them() -> None:
+    rng = np.random.default_rng(4)
+    emptied = 0
+    for _ in range(100):
+        automaton = random_automaton(rng)
+        banned = np.flatnonzero(rng.random(automaton.vocab_size) < 0.4)
+        everything = np.zeros(4, dtype=np.int64), np.ones(4, dtype=bool)
+        wanted = {row for row in listed(automaton, *everything, 0) if not set(row) & set(banned.tolist())}
+        try:
+            left = automaton.without(banned.tolist())
+        except InputError:
+            emptied += 1
+            assert not wanted
+            continue
+        assert listed(left, *everything, 0) == wanted
+    assert 0 < emptied < 90
+
+
 def test_sampled_frequencies_are_the_law_given_the_language() -> None:
     rng = np.random.default_rng(2)
     num_draws, num_checked = 1500, 0

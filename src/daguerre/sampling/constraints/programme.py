@@ -33,12 +33,21 @@ SAFE_SPAN = 600.0
 class Programme:
     """An automaton on one row of positions, from a state on (0: the row is the whole text).
 
-    `tokens` (L,) and `is_open` (L,) are a canvas's; tokens at open positions mean nothing. Every method that finds the
-    language empty raises an InputError.
+    `tokens` (L,) and `is_open` (L,) are a canvas's; tokens at open positions mean nothing. Open positions below `floor`
+    do not take the token `filler`. Every method that finds the language empty raises an InputError.
     """
 
-    def __init__(self, automaton: TokenAutomaton, tokens: np.ndarray, is_open: np.ndarray, state: int = 0) -> None:
-        self.automaton, self.state = automaton, state
+    def __init__(
+        self,
+        automaton: TokenAutomaton,
+        tokens: np.ndarray,
+        is_open: np.ndarray,
+        state: int = 0,
+        filler: int | None = None,
+        floor: int = 0,
+    ) -> None:
+        self.automaton, self.state, self.floor = automaton, state, 0 if filler is None else floor
+        self.filler = NONE if filler is None else int(automaton.class_of_token[filler])
         self.open = is_open.astype(bool)
         self.fixed = np.where(self.open, NONE, automaton.class_of_token[np.where(self.open, 0, tokens)])
         self.positions = np.flatnonzero(self.open)
@@ -68,8 +77,8 @@ class Programme:
             src, dst = self._pairs(i)
             here[src[after[dst]]] = True
             i -= 1
-            if self.open[i + 1] and np.array_equal(here, after):  # and so for the whole run of open positions
-                while i >= down_to and self.open[i]:
+            if self.open[i + 1] and np.array_equal(here, after):  # and so for the whole run of like open positions
+                while i >= down_to and self.open[i] and i + 1 != self.floor:
                     alive[i - down_to] = here
                     i -= 1
         return alive
@@ -78,10 +87,16 @@ class Programme:
         """The (src, dst) that a position allows."""
         cls = self.fixed[position]
         if cls == NONE:
-            return self.automaton.neighbors
+            return self._unfilled if position < self.floor else self.automaton.neighbors
         edges = self.automaton.by_class
         chosen = slice(edges.first[cls], edges.first[cls + 1])
         return edges.src[chosen], edges.dst[chosen]
+
+    @cached_property
+    def _unfilled(self) -> tuple[np.ndarray, np.ndarray]:
+        """Every (src, dst) but those of the filler."""
+        kept = self.automaton.cls != self.filler
+        return self.automaton.src[kept], self.automaton.dst[kept]
 
     def check(self) -> None:
         """InputError when nothing in the language fits the row."""
@@ -99,6 +114,7 @@ class Programme:
             if self.open[i]:
                 edges = self.automaton.by_class
                 classes = np.unique(edges.cls[reached[edges.src] & self.completes[i + 1][edges.dst]])
+                classes = classes[classes != self.filler] if i < self.floor else classes
                 if len(classes) == 1 and first[classes[0] + 1] - first[classes[0]] == 1:
                     found.append((i, int(self.automaton.tokens[first[classes[0]]])))
             src, dst = self._pairs(i)
@@ -228,6 +244,7 @@ class Programme:
         end = int(asked[-1]) + 1 if len(asked) else 0
         scores_PC = np.full((end, self.automaton.num_classes), -np.inf)
         scores_PC[asked] = scores_AC
+        scores_PC[asked[asked < self.floor], self.filler] = -np.inf
         fixed = np.flatnonzero(~self.open[:end])
         scores_PC[fixed, self.fixed[fixed]] = 0.0
         return scores_PC
@@ -262,7 +279,8 @@ class Programme:
         need = self.automaton.fewest_tokens(self.state)
         return InputError(
             f"nothing that the constraint allows fits the {len(self)} positions with what is fixed there; its shortest "
-            f"text has {need} tokens: raise max_tokens, move what is fixed, or loosen the constraint"
+            f"text has {need} tokens: raise max_tokens, lower min_tokens, move what is fixed, or loosen the "
+            "constraint"
         )
 
 

@@ -144,6 +144,27 @@ class TokenAutomaton:
             self.ignored,
         )
 
+    def without(self, tokens: Sequence[int]) -> TokenAutomaton:
+        """The texts of the language that can be written without some tokens. InputError when none can."""
+        class_of_token = self.class_of_token.copy()
+        class_of_token[list(tokens)] = NONE
+        left = np.isin(self.cls, class_of_token)
+        columns = self.src[left], self.dst[left], self.cls[left]
+        return useful(TokenAutomaton(self.accept, class_of_token, *columns, self.ignored))
+
+    def next_classes(self, state: int) -> np.ndarray:
+        """The classes of tokens that may follow a state."""
+        edges = self.by_src
+        return edges.cls[edges.first[state] : edges.first[state + 1]]
+
+    def only_token(self, state: int) -> int | None:
+        """The one token that may follow a state; None where there are several or none."""
+        classes = self.next_classes(state)
+        if len(classes) != 1:
+            return None
+        tokens = self.tokens[self.first_token[classes[0]] : self.first_token[classes[0] + 1]]
+        return int(tokens[0]) if len(tokens) == 1 else None
+
     def fewest_tokens(self, state: int = 0) -> int:
         """The length of the shortest text of the language from a state on, in tokens."""
         src, dst = self.neighbors

@@ -40,7 +40,7 @@ class Policy(Protocol):
 
 def commit(proposals: Proposals, chosen: np.ndarray, confidence: np.ndarray | None = None) -> Decision:
     """A Decision of the proposals where the boolean `chosen` (A,) is True, ranked by `confidence` (A,)."""
-    ranked = proposals.probabilities if confidence is None else confidence
+    ranked = proposals.confidence if confidence is None else confidence
     return Decision(
         proposals.positions[chosen], proposals.tokens[chosen], proposals.probabilities[chosen], ranked[chosen]
     )

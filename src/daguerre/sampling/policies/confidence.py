@@ -25,4 +25,4 @@ class Confidence:
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """The k_s proposals of highest probability."""
         count = static_count(progress.num_start, self.bound(progress.num_start), progress.step)
-        return commit(proposals, top(proposals.probabilities, count))
+        return commit(proposals, top(proposals.confidence, count))

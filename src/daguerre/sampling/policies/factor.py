@@ -33,7 +33,7 @@ class Factor:
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """The surest ones, as many as the rule allows."""
-        c = proposals.probabilities
+        c = proposals.confidence
         doubt = 1 - np.sort(c)[::-1]
         fits = np.arange(2, len(c) + 2) * doubt < self.factor
         return commit(proposals, top(c, int(np.cumprod(fits).sum())))

@@ -29,5 +29,5 @@ class Threshold:
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """All that are sure enough, and the surest."""
-        c = proposals.probabilities
+        c = proposals.confidence
         return commit(proposals, (c >= self.threshold) | top(c, 1))
