@@ -48,7 +48,7 @@ class Place:
         return document.text.splitlines(keepends=True)[self.first - 1 : self.last]
 
 
-FUNCTION, MISSING = Place("itsdangerous", "itsdangerous/_json.py", 1, 18), 12
+FUNCTION, MISSING = Place("itsdangerous", "itsdangerous/exc.py", 7, 30), 16
 BEGINNINGS = (
     Place("simpy", "simpy/resources/store.py", 110, 111),
     Place("packaging", "packaging/errors.py", 59, 60),
@@ -152,7 +152,8 @@ def _show_infill(console: Console, model: Model, documents: Sequence[Document], 
     console.print(f"  true      {true}" + ("   (the same)" if written == true else ""), markup=False)
     usage = event.result.usage
     console.print(f"  {usage.completion_tokens} tokens in {usage.forwards} forwards, of a gap of {GAP_TOKENS}")
-    console.print("  This is one of the lines that it gets right; how many those are is in MODEL_CARD.md.\n")
+    said = "one of the few lines that it gets right" if written == true else "a line that it does not get right"
+    console.print(f"  This is {said}; how many it does is in MODEL_CARD.md.\n")
 
 
 def _show_completions(console: Console, model: Model, documents: Sequence[Document], live: bool) -> None:
