@@ -22,7 +22,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_function_shown_is_whole_with_its_missing_line() -> None:
     before, line, after = demo.infill_parts(load_frozen())
     functions = [n for n in ast.walk(ast.parse(before + line + after)) if isinstance(n, ast.FunctionDef)]
-    assert any(f.lineno < demo.MISSING <= (f.end_lineno or 0) for f in functions)
+    place = demo.MISSING - demo.FUNCTION.first + 1
+    assert any(f.lineno < place <= (f.end_lineno or 0) for f in functions)
     assert len(line) >= 8
     assert line not in before + after
 
