@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -50,6 +51,31 @@ def static_count(num_start: int, num_steps: int, step: int) -> int:
     """k_s = floor(N/S) + [s < N mod S] (LLaDA, arXiv 2502.09992); S is cut to N, so that each step commits."""
     steps = min(num_steps, num_start)
     return num_start // steps + int(step < num_start % steps)
+
+
+@dataclass(frozen=True)
+class Static(ABC):
+    """The static schedule: in step s, the k_s proposals that `rank` puts highest.
+
+    `steps` forwards a span; None: one for each open position.
+    """
+
+    steps: int | None = None
+    options: ClassVar[tuple[str, ...]] = ("steps",)
+
+    @abstractmethod
+    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+        """What proposals are ranked by, float64 (A,)."""
+
+    def bound(self, num_open: int) -> int:
+        """The schedule's length."""
+        return min(self.steps or num_open, num_open)
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        """The k_s highest."""
+        ranked = self.rank(proposals, progress, rng)
+        count = static_count(progress.num_start, self.bound(progress.num_start), progress.step)
+        return commit(proposals, top(ranked, count), ranked)
 
 
 def top(confidence: np.ndarray, count: int) -> np.ndarray:

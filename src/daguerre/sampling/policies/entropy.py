@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 
-from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals, softmax
-from daguerre.sampling.policies.base import Progress, commit, static_count, top
+from daguerre.sampling.policies.base import Progress, Static
 from daguerre.sampling.random import Counter
 
 
@@ -19,19 +15,9 @@ def entropies(proposals: Proposals) -> np.ndarray:
     return -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(axis=-1)
 
 
-@dataclass(frozen=True)
-class Entropy:
-    """`steps` forwards a span; None: one for each open position."""
+class Entropy(Static):
+    """See the head of this file."""
 
-    steps: int | None = None
-    options: ClassVar[tuple[str, ...]] = ("steps",)
-
-    def bound(self, num_open: int) -> int:
-        """The schedule's length."""
-        return min(self.steps or num_open, num_open)
-
-    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """The k_s proposals of lowest entropy."""
-        count = static_count(progress.num_start, self.bound(progress.num_start), progress.step)
-        sure = -entropies(proposals)
-        return commit(proposals, top(sure, count), sure)
+    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+        """Less entropy is surer."""
+        return -entropies(proposals)

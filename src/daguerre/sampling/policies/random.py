@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import numpy as np
 
-from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, commit, static_count, top
+from daguerre.sampling.policies.base import Progress, Static
 from daguerre.sampling.random import ORDER, Counter
 
 
-@dataclass(frozen=True)
-class Random:
-    """`steps` forwards a span; None: one for each open position."""
+class Random(Static):
+    """See the head of this file."""
 
-    steps: int | None = None
-    options: ClassVar[tuple[str, ...]] = ("steps",)
-
-    def bound(self, num_open: int) -> int:
-        """The schedule's length."""
-        return min(self.steps or num_open, num_open)
-
-    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """The k_s proposals of highest random number, one per position and step."""
-        count = static_count(progress.num_start, self.bound(progress.num_start), progress.step)
-        order = rng.uniform(ORDER, proposals.positions, progress.request_step)
-        return commit(proposals, top(order, count), order)
+    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+        """A random number for each position and step."""
+        return rng.uniform(ORDER, proposals.positions, progress.request_step)
