@@ -63,7 +63,7 @@ def rewritten(text: str, tasks: dict[str, Any]) -> str:
 
 
 def bars(tasks: dict[str, Any]) -> str:
-    """What was aimed at: bits per byte, drafts, completion, infilling, correction."""
+    """What was aimed at: bits per byte, drafts, completion, infilling, correction, speculation."""
     rows = [row for name, make in BARS.items() if name in tasks for row in make(tasks[name])]
     return table(["", "measured", "aimed at", ""], rows)
 
@@ -122,12 +122,21 @@ def correction_bars(task: dict[str, Any]) -> Iterator[Row]:
     yield name, figure, "50%", verdict(best["fixed"] >= 0.5 and best["broken"] <= 0.02)
 
 
+def speculation_bars(task: dict[str, Any]) -> Iterator[Row]:
+    for outcome in task["outcomes"]:
+        name = f"self-speculation, times as fast as `ar` at temperature {outcome['temperature']:g}"
+        same = f"{outcome['identical']} of {outcome['prompts']} texts identical"
+        met = outcome["speedup"] >= 1.4 and outcome["identical"] == outcome["prompts"]
+        yield name, f"{outcome['speedup']:.2f}, {same}", "1.4, all", verdict(met)
+
+
 BARS: dict[str, Callable[[Any], Iterator[Row]]] = {
     "bits": bits_bars,
     "draft": draft_bars,
     "completion": completion_bars,
     "infill": infill_bars,
     "correction": correction_bars,
+    "speculation": speculation_bars,
 }
 
 
