@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.plan import make_plan
 from daguerre.sampling.decode import Decode
-from daguerre.sampling.revision import revise
+from daguerre.sampling.revision import ODDS, Reading, revise
 
 REQUESTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("def f(a):\n    x = ", None, {"block_size": 4}),
@@ -30,14 +32,22 @@ def call(model: Model, prefix: str, suffix: str | None, **options: Any) -> Any:
 
 
 @each_request
+@pytest.mark.parametrize("reading", ["shown", "masked"])
 @pytest.mark.parametrize("name", ["causal", "full_unshifted"])
 def test_a_finished_span_is_revised_as_a_slow_reference_does(
-    models: dict[str, Model], name: str, prefix: str, suffix: str | None, options: dict[str, Any]
+    models: dict[str, Model],
+    name: str,
+    reading: Reading,
+    prefix: str,
+    suffix: str | None,
+    options: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every replacement is that of `revise` on logits computed anew, and where the run stopped nothing is left."""
-    model = models[name]
-    result = call(model, prefix, suffix, **options, **EAGER)
-    decode = Decode(**options, **EAGER)
+    monkeypatch.setitem(ODDS, "masked", 1.0)  # a model of random weights doubts nothing a thousand times
+    model, options = models[name], {**options, **EAGER, "revise_reading": reading}
+    result = call(model, prefix, suffix, **options)
+    decode = Decode(**options)
     plan = make_plan(model.config, model.tokenizer, decode, prefix, suffix, 10, False)
     before, rounds = plan.canvas, 0
     for step, canvas in zip(result.trace.steps, result.trace.replay(), strict=True):
@@ -45,9 +55,9 @@ def test_a_finished_span_is_revised_as_a_slow_reference_does(
             rounds += 1
             now = before.at(step.span)
             positions = plan.revisable(now)
-            logits = model.denoiser.session(now, "none").logits(now, positions).astype(np.float64)
+            logits = read_slowly(model, now, positions, reading)
             logits[:, model.config.ends] = -np.inf
-            expected = revise(now, positions, logits, 0.2)
+            expected = revise(now, positions, logits, 0.2, reading=reading)
             assert np.array_equal(step.decision.replace, expected.positions)
             assert np.array_equal(step.decision.tokens, expected.tokens)
         else:
@@ -55,6 +65,36 @@ def test_a_finished_span_is_revised_as_a_slow_reference_does(
         before = canvas
     assert rounds > 0
     assert result.usage.forwards <= plan.bound
+
+
+def read_slowly(model: Model, canvas: Canvas, positions: np.ndarray, reading: Reading) -> np.ndarray:
+    """Logits (A, V), float64, without a cache: all tokens in sight, or each of the asked ones masked in turn."""
+
+    def logits(now: Canvas, asked: np.ndarray) -> np.ndarray:
+        return model.denoiser.session(now, "none").logits(now, asked).astype(np.float64)
+
+    if reading == "shown":
+        return logits(canvas, positions)
+    rows = []
+    for position in positions:
+        opened = canvas.open.copy()
+        opened[position] = True
+        rows.append(logits(replace(canvas, open=opened), np.array([position]))[0])
+    return np.stack(rows)
+
+
+def test_a_masked_reading_takes_a_forward_a_token(causal: Model) -> None:
+    options: dict[str, Any] = {"heal": False, "block_size": 4, "threshold": 0.0}
+    plain = causal.generate("x = ", 12, **options)
+    read = causal.generate("x = ", 12, **options, revise=1, revise_reading="masked")
+    assert read.usage.forwards == plain.usage.forwards + 12
+
+
+def test_a_masked_reading_replaces_only_what_is_far_less_likely() -> None:
+    canvas = Canvas(np.array([3, 1, 1, 3]), np.zeros(4, dtype=bool), ((1, 3),), (1, 3))
+    logits = np.log([[0.0009, 0.0899, 0.9, 0.0092], [0.00899, 0.0009, 0.99, 0.00011]])
+    assert revise(canvas, np.array([1, 2]), logits, 0.3).positions.tolist() == [1, 2]
+    assert revise(canvas, np.array([1, 2]), logits, 0.3, reading="masked").positions.tolist() == [2]
 
 
 @each_request
@@ -102,6 +142,8 @@ def test_nothing_is_revised_unless_asked(causal: Model) -> None:
         ({"revise": 1, "mode": "ar"}, "revise has no part in mode 'ar'"),
         ({"revise": 1, "mode": "speculative"}, "revise has no part in mode 'speculative'"),
         ({"revise_threshold": 0.5}, "without revise"),
+        ({"revise_reading": "masked"}, "without revise"),
+        ({"revise": 1, "revise_reading": "read"}, "revise_reading"),
         ({"revise": 1, "revise_threshold": 1.5}, "a probability"),
     ],
 )

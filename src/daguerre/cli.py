@@ -70,6 +70,9 @@ REQUEST: dict[str, Any] = {
     ],
     "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
     "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
+    "revise_reading": Annotated[
+        str | None, typer.Option(help="shown: all tokens in sight, one forward; masked: one by one, a forward each.")
+    ],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],

@@ -186,8 +186,12 @@ class Plan:
             return self.decode.steps or self.max_tokens
         by_policy = num_spans * self.decode.rule_of_commit.bound(size)
         healing = sum(slot.healing.slots for slot in self.slots)
-        readings = num_spans * (self.decode.revise + int(self.draft is not None))
+        readings = self._readings(num_spans, self.max_tokens) + num_spans * int(self.draft is not None)
         return self._searching + self._questions * (healing + min(by_policy, self.max_tokens) + readings)
+
+    def _readings(self, num_spans: int, num_tokens: int) -> int:
+        """Forwards that reading finished spans again takes, at most."""
+        return self.decode.revise * (num_tokens if self.decode.revise_reading == "masked" else num_spans)
 
     def bound_from(self, canvas: Canvas, forwards: int) -> int:
         """The same once a request that has taken so many forwards has been changed to `canvas`: the policy's on what is
@@ -195,7 +199,8 @@ class Plan:
         """
         num_open = [int(canvas.open[start:end].sum()) for start, end in self.spans(canvas)]
         by_policy = sum(self.decode.rule_of_commit.bound(num) for num in num_open if num)
-        return self._searching + forwards + self._questions * (by_policy + len(num_open) * self.decode.revise)
+        readings = self._readings(len(num_open), sum(end - start for start, end in self.spans(canvas)))
+        return self._searching + forwards + self._questions * (by_policy + readings)
 
     @property
     def _searching(self) -> int:

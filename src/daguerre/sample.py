@@ -24,7 +24,7 @@ from daguerre.sampling.draft import Alignment
 from daguerre.sampling.guidance import Guided
 from daguerre.sampling.logits import biased, tempered
 from daguerre.sampling.random import Counter
-from daguerre.sampling.revision import revise
+from daguerre.sampling.revision import readings, revise
 from daguerre.sampling.rules import Rule, ban
 from daguerre.trace import Event
 
@@ -112,15 +112,18 @@ def _fill(
 
 def _revise(session: Session, plan: Plan, canvas: Canvas, draw: Draw, late: Callable[[], bool]) -> Steps:
     """Read the finished span again, up to `revise` times, and replace what the model no longer believes in."""
-    never = plan.config.ends
-    for _ in range(plan.decode.revise):
-        positions = plan.revisable(canvas)
-        if not positions.size or late():
+    decode, never = plan.decode, plan.config.ends
+    for _ in range(decode.revise):
+        positions, step, found = plan.revisable(canvas), session.counts.forwards, []
+        for now, asked in readings(canvas, positions, decode.revise_reading):
+            if not positions.size or late():
+                return canvas
+            found.append(biased(session.logits(now, asked), draw.law))
+        if not positions.size:
             break
-        step = session.counts.forwards
-        logits = biased(session.logits(canvas, positions), draw.law)
+        logits = np.concatenate(found)
         logits[:, never] = -np.inf
-        decision = revise(canvas, positions, logits, plan.decode.revise_threshold)
+        decision = revise(canvas, positions, logits, decode.revise_threshold, reading=decode.revise_reading)
         if not len(decision):
             break
         canvas = canvas.apply(decision)

@@ -46,6 +46,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "timeout": {"timeout": 30.0},
     "a short timeout": {"timeout": 6.0},
     "revise": {"revise": 1, "revise_threshold": 0.2},
+    "a masked reading": {"revise": 1, "revise_threshold": 0.2, "revise_reading": "masked"},
     "stop": {"stop": ["a", "\n"]},
     "n": {"n": 2},
     "heal": {"heal": True},

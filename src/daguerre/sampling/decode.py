@@ -15,6 +15,7 @@ from daguerre.sampling.guidance import SCHEDULES, Guidance, Scorer
 from daguerre.sampling.logits import Law
 from daguerre.sampling.pins import Pin
 from daguerre.sampling.policies import POLICIES, Policy
+from daguerre.sampling.revision import ODDS, Reading
 
 Mode = Literal["ar", "block", "full", "speculative", "ancestral"]
 MODES: tuple[Mode, ...] = ("ar", "block", "full", "speculative", "ancestral")
@@ -47,8 +48,10 @@ class Decode:
     steps        policies "confidence", "entropy", "margin", "random" and "first_hitting" only: most forwards for each
                  span; mode "ancestral": of the text. None: one for each position
     revise       how often a finished span is read again: tokens are replaced where another is the most likely one
-                 and at least `revise_threshold` probable. Modes "block" and "full"; for a model trained to correct
+                 and at least `revise_threshold` probable. Modes "block" and "full"
     revise_threshold   what `revise` needs to replace a token
+    revise_reading     shown: all tokens in one forward, each in sight, for a model trained to correct; masked: a forward
+                 for each token with that one masked, for any model (`daguerre.sampling.revision`)
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     stop         a string or several; text ends before the first that appears
@@ -82,6 +85,7 @@ class Decode:
     steps: int | None = None
     revise: int = 0
     revise_threshold: float = 0.9
+    revise_reading: Reading = "shown"
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int | None = None
@@ -120,6 +124,7 @@ class Decode:
             ("mode", self.mode, MODES),
             ("policy", self.policy, POLICIES),
             ("cache", self.cache, CACHE_MODES),
+            ("revise_reading", self.revise_reading, ODDS),
             ("guidance_schedule", self.guidance_schedule, SCHEDULES),
         ):
             if value not in tuple(known):
@@ -239,7 +244,7 @@ class Decode:
             idle |= dict.fromkeys(("cache", "guidance", "scorer"), f"mode {self.mode!r}")
             del idle["steps"]
         if not self.revise:
-            idle["revise_threshold"] = "a request without revise"
+            idle |= dict.fromkeys(("revise_threshold", "revise_reading"), "a request without revise")
         if self.guidance == 1:
             idle |= dict.fromkeys(("guidance_schedule", "negative"), "a request without guidance")
         if self.schema is None and self.tools is None:
