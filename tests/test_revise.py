@@ -92,7 +92,7 @@ def test_a_masked_reading_takes_a_forward_a_token(causal: Model) -> None:
 
 def test_a_masked_reading_replaces_only_what_is_far_less_likely() -> None:
     canvas = Canvas(np.array([3, 1, 1, 3]), np.zeros(4, dtype=bool), ((1, 3),), (1, 3))
-    logits = np.log([[0.0009, 0.0899, 0.9, 0.0092], [0.00899, 0.0009, 0.99, 0.00011]])
+    logits = np.log([[0.0009, 0.0899, 0.9, 0.0092], [0.00979, 0.0001, 0.99, 0.00011]])
     assert revise(canvas, np.array([1, 2]), logits, 0.3).positions.tolist() == [1, 2]
     assert revise(canvas, np.array([1, 2]), logits, 0.3, reading="masked").positions.tolist() == [2]
 

@@ -19,7 +19,7 @@ from daguerre.sampling.logits import softmax
 
 
 Reading = Literal["shown", "masked"]
-ODDS: dict[Reading, float] = {"shown": 1.0, "masked": 1000.0}
+ODDS: dict[Reading, float] = {"shown": 1.0, "masked": 3000.0}
 """How many times as likely as the old token a new one must be, by the reading. A token that is masked is often not the
 most likely one though it is right, so there it must also be an unlikely one; see docs/log.md for the number.
 """
