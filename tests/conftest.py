@@ -123,11 +123,12 @@ class Scripted:
         laws = [self.logits(now, np.array([place]))[0] for place, now in enumerate(canvases, start)]
         self.counts.forwards -= len(laws) - 1
 
-        def behind(row: int) -> np.ndarray:
+        def behind(row: int) -> Any:
             first = start + row + 1
             out = self.logits(canvases[row], np.arange(first, max(first, min(first + ahead, end - 1))))
             self.counts.forwards -= 1
-            return out
+            laws = iter(out)
+            return lambda token: next(laws, None)
 
         return Verification(np.stack(laws), behind)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat, takewhile
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,8 @@ from daguerre import generate as main_path
 from daguerre.canvas import Canvas, Decision
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
-from daguerre.models.denoiser import EXECUTIONS, Execution, plan_verification
-from daguerre.models.layout import NO_HORIZON, SETTLED, Rows, allowed
+from daguerre.models.denoiser import EXECUTIONS, BackboneDenoiser, Behind, Execution, plan_verification
+from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import make_plan
 from daguerre.result import Result
@@ -38,9 +40,24 @@ def same(one: Result, other: Result) -> bool:
     return first == second and (one.text, one.finish_reason) == (other.text, other.finish_reason)
 
 
+def laws(behind: Behind, tokens: Iterable[int] = repeat(20)) -> np.ndarray:
+    """All of what is behind (A, V), the given tokens standing before."""
+    rows = (behind(token) for token in tokens)
+    return np.stack(list(takewhile(lambda row: row is not None, rows)))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def drafting(make_model: Any) -> Model:
+    """A model with a draft head whose steps change what is likely."""
+    return make_model(draft_head=24)
+
+
 @pytest.mark.parametrize("law", LAWS)
-def test_the_tokens_are_those_of_ar_at_every_temperature(causal: Model, law: dict[str, Any]) -> None:
-    accepted = 0
+@pytest.mark.parametrize("name", ["causal", "drafting"])
+def test_the_tokens_are_those_of_ar_at_every_temperature(
+    name: str, law: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    causal, accepted = request.getfixturevalue(name), 0
     for seed, prompt in enumerate(PROMPTS):
         options = {"seed": seed, "min_tokens": 14} | law
         want = causal.generate(prompt, 16, mode="ar", **options)
@@ -49,7 +66,30 @@ def test_the_tokens_are_those_of_ar_at_every_temperature(causal: Model, law: dic
             assert same(got, want)
             assert got.usage.forwards <= want.usage.forwards
             accepted += got.usage.accepted
-    assert accepted > 5 or law.get("temperature", 0) > 0
+    assert accepted > 5 or name == "drafting" or law.get("temperature", 0) > 0
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+def test_a_draft_head_is_told_what_stands_before(drafting: Model, execution: Execution) -> None:
+    """Each law is that of the formula, on the hidden states of the same rows without a head."""
+    backbone, t = drafting.denoiser.backbone, drafting.tokenizer
+    canvas = Canvas.lay_out([[t.bos_id, *t.encode("def f(x):\n")]], [9], t.mask_id)
+    start, draft = canvas.gaps[0][0], np.array([50, 60])
+    verified = BackboneDenoiser(backbone, execution).session(canvas).verify(canvas.at((start, len(canvas))), draft, 3)
+    given, position = [*canvas.tokens[:start], 50, t.mask_id, t.mask_id, t.mask_id], start + 4
+    rows = Rows.make(torch.arange(position)[None], span=torch.tensor([[SETTLED] * (start + 1) + [0] * 3]))
+    hidden = backbone(torch.tensor([given]), Layout(rows, start + 1))[0]
+    state, embedding, head = hidden[start : start + 1], backbone.embedding.weight, backbone.draft_head
+    tokens = [70, 33, 41]
+    for row, (token, law) in enumerate(zip(tokens, laws(verified.behind(1), [*tokens, 0]), strict=True), start + 1):
+        told = torch.cat([x / (x * x).mean().sqrt() for x in (hidden[row], embedding[token], state[0])])
+        gate, value = (head.up.weight @ told).chunk(2)
+        state = (hidden[row] + head.down.weight @ (gate * torch.sigmoid(gate) * value))[None]
+        want = backbone.logits(state)[0].numpy()
+        finite = np.isfinite(want)
+        assert np.abs(law[finite] - want[finite]).max() < 1e-3
+    one, other = (laws(verified.behind(1), [token, 33, 41, 0])[0][finite] for token in (70, 71))
+    assert np.abs(one - other).max() > 0.1
 
 
 @pytest.mark.parametrize("execution", EXECUTIONS)
@@ -181,7 +221,7 @@ def test_rejected_rows_are_never_left_in_the_cache(causal: Model) -> None:
     used.verify(canvas, np.array([50, 60, 70]), 3)
     draft = np.array([50, 61])
     answers = [session.verify(canvas, draft, 3) for session in (used, fresh)]
-    for a, b in [(v.logits for v in answers), *((v.behind(j) for v in answers) for j in range(3))]:
+    for a, b in [(v.logits for v in answers), *((laws(v.behind(j)) for v in answers) for j in range(3))]:
         finite = np.isfinite(a)
         assert np.abs(a[finite] - b[finite]).max() < 1e-4
     assert used.counts.reused_rows == start - 1  # what stands before the seed, which answers
@@ -194,9 +234,9 @@ def test_verification_is_the_law_of_ar_and_the_draft_is_that_of_a_span(causal: M
     start, end = canvas.gaps[0][0], len(canvas)
     verified = causal.denoiser.session(canvas).verify(canvas.at((start, end)), draft, ahead)
     assert verified.logits.shape[0] == 4
-    assert [len(verified.behind(j)) for j in range(4)] == [4, 4, 4, 4]
+    assert [len(laws(verified.behind(j))) for j in range(4)] == [4, 4, 4, 4]
     longer = causal.denoiser.session(canvas).verify(canvas.at((start, end)), draft, 9)
-    assert [len(longer.behind(j)) for j in range(4)] == [7, 6, 5, 4]
+    assert [len(laws(longer.behind(j))) for j in range(4)] == [7, 6, 5, 4]
     tokens = canvas.tokens.copy()
     tokens[start : start + 3] = draft
     for row in range(4):

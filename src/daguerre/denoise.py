@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.models.denoiser import Session
+from daguerre.models.denoiser import Behind, Session
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.deadline import hastened
 from daguerre.sampling.draft import Alignment
@@ -236,11 +236,19 @@ def _commit_first(
     return canvas.apply(decision), decision
 
 
-def _draft(canvas: Canvas, start: int, logits: np.ndarray, likely: Draw, rules: Sequence[Rule]) -> np.ndarray:
-    """Tokens (D,) for the positions from `start` on, from their logits (A, V), as far as they are worth a test.
+def _draft(canvas: Canvas, start: int, behind: Behind, likely: Draw, rules: Sequence[Rule]) -> np.ndarray:
+    """Tokens (D,) for the positions from `start` on, by what is said `behind` the token before, as far as they are
+    worth a test.
 
     The most likely ones at every temperature: at 1 more of them stand than of tokens drawn by the same random numbers
     from a law that knows less (docs/log.md).
     """
-    proposals = likely(canvas, start + np.arange(len(logits)), logits, rules, 0)
-    return proposals.tokens[np.cumprod(proposals.probabilities) >= WORTH]
+    out: list[int] = []
+    token, worth = int(canvas.tokens[start - 1]), 1.0
+    while (logits := behind(token)) is not None:
+        proposal = likely(canvas, np.array([start + len(out)]), logits[None], rules, 0)
+        token, worth = int(proposal.tokens[0]), worth * float(proposal.probabilities[0])
+        if worth < WORTH:
+            break
+        out.append(token)
+    return np.array(out, dtype=np.int64)

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from daguerre.model import Model
+from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.data import Cutter, Windows
 from daguerre.train.examples import Source
@@ -43,3 +45,10 @@ def make_source(windows: Windows, tokenizer: Tokenizer) -> MakeSource:
         return Cutter(tokenizer).source(window, layout, rng)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def start(make_model: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a model to start from."""
+    model = make_model(max_positions=64)
+    return str(save_model(tmp_path_factory.mktemp("start") / "model", model.backbone, model.tokenizer))

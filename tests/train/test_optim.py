@@ -49,7 +49,7 @@ def test_warmup_and_decay_that_overlap_give_the_lower_of_both() -> None:
 
 def test_hidden_matrices_go_to_muon_and_everything_else_to_adamw(model: Backbone) -> None:
     muon, adamw = Optimizer(model, Optimization()).parts
-    ids = [{id(p) for group in part.param_groups for p in group["params"]} for part in (muon, adamw)]
+    ids = [{id(p) for group in part.param_groups for p in group["params"]} for part, _ in (muon, adamw)]
     hidden = {id(p) for n, p in model.named_parameters() if n.startswith("layers.") and p.ndim == 2}
     assert len(hidden) == 8
     assert ids[0] == hidden
@@ -60,7 +60,7 @@ def test_a_step_uses_the_rates_of_the_options_times_the_factor(model: Backbone) 
     options = Optimization(muon_lr=0.3, adamw_lr=0.1, warmup=0.5, decay=0.5)
     optimizer = Optimizer(model, options)
     assert optimizer.step(0.25) == pytest.approx(0.5)
-    assert [part.param_groups[0]["lr"] for part in optimizer.parts] == pytest.approx([0.15, 0.05])
+    assert [part.param_groups[0]["lr"] for part, _ in optimizer.parts] == pytest.approx([0.15, 0.05])
 
 
 def test_training_learns_and_clears_its_gradients(model: Backbone) -> None:

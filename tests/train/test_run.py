@@ -34,13 +34,6 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
 
 
-@pytest.fixture(scope="module")
-def start(make_model: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model to adapt."""
-    model = make_model(max_positions=64)
-    return str(save_model(tmp_path_factory.mktemp("start") / "model", model.backbone, model.tokenizer))
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_source(tmp_path / "source", "value")

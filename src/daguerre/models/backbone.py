@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from daguerre.models.attention import Block, attend, prepare
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
+from daguerre.models.draft_head import DraftHead
 from daguerre.models.layout import Layout
 from daguerre.models.rotary import rotary_tables, rotate
 
@@ -135,6 +136,7 @@ class Backbone(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
         self.final_norm = RMSNorm(config.width, config.norm_eps)
         self.time_input = TimeInput(config) if config.time_input else None
+        self.draft_head = DraftHead(config) if config.draft_head else None
         self.register_buffer("never", torch.tensor(config.unpredictable_ids), persistent=False)
 
     def forward(

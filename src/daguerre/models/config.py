@@ -22,7 +22,7 @@ class ModelConfig:
     `context` says how settled tokens were computed (DESIGN, section 2). With `shift`, the row at position j
     predicts the token at j+1. `null_id` is None for a model that was not trained to end gaps with nulls. `process` is
     the noise that it was trained to undo. With `time_input` it is told the noise level: of the absorbing process the
-    share of what may be masked that is, else t.
+    share of what may be masked that is, else t. `draft_head` is the inner width of its draft head, 0 without one.
     """
 
     vocab_size: int
@@ -43,6 +43,7 @@ class ModelConfig:
     block_size: int | None = None
     process: ProcessName = "absorbing"
     time_input: bool = False
+    draft_head: int = 0
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-6
     family: str = "daguerre"
@@ -58,6 +59,8 @@ class ModelConfig:
             raise CheckpointError("a model with `time_input` needs full context: spans have no common noise level")
         if self.process != "absorbing" and (self.shift or not self.time_input):
             raise CheckpointError(f"a model of the {self.process} process needs `time_input`, and no shift")
+        if self.draft_head and (self.context != "causal" or not self.shift):
+            raise CheckpointError("a model with `draft_head` needs causal context and a shift: no other drafts ahead")
         if self.width % self.num_heads or self.num_heads % self.num_kv_heads:
             raise CheckpointError(
                 f"width {self.width} must divide by {self.num_heads} heads, and those by {self.num_kv_heads} for keys"

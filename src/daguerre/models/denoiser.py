@@ -26,6 +26,7 @@ from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
+from daguerre.models.draft_head import Chain
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
 from daguerre.models.lean import LeanBackbone, cannot_pack
 
@@ -73,17 +74,21 @@ class Counts:
         return Counts(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
+Behind = Callable[[int], np.ndarray | None]
+"""behind(token): float32 logits (V,) of the next position, `token` standing before it; None: there is none."""
+
+
 @dataclass(frozen=True, eq=False)
 class Verification:
     """What one forward says about a draft of D tokens that begins at a span's first position s, and about what follows.
 
     logits  float32 (D + 1, V): the autoregressive law at s + j, had the draft's first j tokens been drawn
-    behind  behind(j): float32 logits (A, V) of the positions s + j + 1, ..., as open ones that see the same j tokens
-            and, like the one at s + j, no other
+    behind  behind(j): the laws of the positions s + j + 1, ..., as open ones that see the same j tokens, one after the
+            other (`models.draft_head.Chain`): what stands at s + j tells only a draft head
     """
 
     logits: np.ndarray
-    behind: Callable[[int], np.ndarray]
+    behind: Callable[[int], Behind]
 
 
 class Session(Protocol):
@@ -340,11 +345,10 @@ class BackboneSession:
         hidden = self._forward(plan, np.concatenate([canvas.tokens[:start], draft]), masks, every)
         return Verification(self._project(hidden[: plan.answering]), partial(self._behind, hidden, plan, start))
 
-    @torch.inference_mode()
-    def _behind(self, hidden: Tensor, plan: RowPlan, start: int, row: int) -> np.ndarray:
+    def _behind(self, hidden: Tensor, plan: RowPlan, start: int, row: int) -> Behind:
         assert plan.horizon is not None
         first, last = np.searchsorted(plan.horizon, (start + row, start + row + 1)) + plan.answering
-        return self._project(hidden[first:last])
+        return Chain(self.executor, hidden[first:last], hidden[row : row + 1])
 
     def _forward(
         self, plan: RowPlan, settled: np.ndarray, opened: np.ndarray, wanted: np.ndarray, level: float | None = None

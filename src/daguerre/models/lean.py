@@ -14,6 +14,7 @@ H head width, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,7 @@ from torch import Tensor
 from daguerre.errors import UnsupportedError
 from daguerre.models.backbone import LONG, Backbone, Layer
 from daguerre.models.cache import ROUND, Cache
+from daguerre.models.draft_head import Step, step
 from daguerre.models.layout import Layout, Rows, allowed
 from daguerre.models.rotary import rotary_tables
 
@@ -223,6 +225,10 @@ class LeanBackbone:
         bias = torch.zeros(config.vocab_size, dtype=weight.dtype)
         bias[list(config.unpredictable_ids)] = float("-inf")
         self._head = Linear(weight, bias)
+        drafter = backbone.draft_head
+        self.draft_head: Step | None = None
+        if drafter is not None:
+            self.draft_head = partial(step, Linear(drafter.up.weight), Linear(drafter.down.weight))
         position = torch.arange(config.max_positions)[None]
         cos, sin = rotary_tables(position, config.head_width, config.rope_theta, torch.float32)
         self._rotary = torch.cat([cos, cos, -sin, sin], dim=-1).view(-1, 2, config.head_width)

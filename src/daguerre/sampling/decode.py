@@ -50,8 +50,8 @@ class Decode:
     revise       how often a finished span is read again: tokens are replaced where another is the most likely one
                  and at least `revise_threshold` probable. Modes "block" and "full"
     revise_threshold   what `revise` needs to replace a token
-    revise_reading     shown: all tokens in one forward, each in sight, for a model trained to correct; masked: a forward
-                 for each token with that one masked, for any model (`daguerre.sampling.revision`)
+    revise_reading     shown: all tokens in one forward, each in sight, for a model trained to correct; masked: a
+                 forward for each token with that one masked, for any model (`daguerre.sampling.revision`)
     temperature, top_p, top_k   0 takes the most likely token; applied in that order, top-k before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     stop         a string or several; text ends before the first that appears

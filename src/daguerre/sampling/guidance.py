@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import count
 
 import numpy as np
 from torch import Tensor
@@ -23,7 +24,7 @@ from torch import Tensor
 from daguerre.canvas import Canvas, Decision
 from daguerre.errors import InputError
 from daguerre.models.config import ModelConfig
-from daguerre.models.denoiser import CacheMode, Counts, Denoiser, Session, Verification
+from daguerre.models.denoiser import Behind, CacheMode, Counts, Denoiser, Session, Verification
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda share: 1.0,
@@ -136,14 +137,22 @@ class GuidedSession:
         def leaning(row: int, first: int, own_AV: np.ndarray, other_AV: np.ndarray | None) -> np.ndarray:
             return self._leaning(drafted[row], first + np.arange(len(own_AV)), own_AV, other_AV)
 
+        def behind(row: int) -> Behind:
+            mine, theirs, places = own.behind(row), None if other is None else other.behind(row), count(start + row + 1)
+
+            def after(token: int) -> np.ndarray | None:
+                law, against = mine(token), None if theirs is None else theirs(token)
+                if law is None:
+                    return None
+                return leaning(row, next(places), law[None], None if against is None else against[None])[0]
+
+            return after
+
         laws = [
             leaning(row, start + row, own.logits[row : row + 1], None if other is None else other.logits[row : row + 1])
             for row in range(len(drafted))
         ]
-        return Verification(
-            np.concatenate(laws),
-            lambda row: leaning(row, start + row + 1, own.behind(row), None if other is None else other.behind(row)),
-        )
+        return Verification(np.concatenate(laws), behind)
 
     def _leaning(self, canvas: Canvas, asked: np.ndarray, own: np.ndarray, other: np.ndarray | None) -> np.ndarray:
         """Logits (A, V) after guidance; what is minus infinity stays so."""

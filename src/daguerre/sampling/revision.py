@@ -1,8 +1,8 @@
 """Revision of committed tokens: those that the model no longer believes in are replaced.
 
 There are two readings of a text. "shown": one forward for all tokens, each in sight at its own place (token-to-token
-editing, LLaDA2.1); only a model that was trained on wrong tokens doubts one that it sees. "masked": one forward for each
-token, with just that one masked, as in a pseudo-likelihood (arXiv 1910.14659); any model that fills masks can do it.
+editing, LLaDA2.1); only a model that was trained on wrong tokens doubts one that it sees. "masked": one forward for
+each token, with just that one masked, as in a pseudo-likelihood (arXiv 1910.14659); any model that fills masks can.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from daguerre.canvas import NO_POSITIONS, Canvas, Decision
 from daguerre.errors import InputError
 from daguerre.sampling.logits import softmax
 
-
 Reading = Literal["shown", "masked"]
 ODDS: dict[Reading, float] = {"shown": 1.0, "masked": 3000.0}
 """How many times as likely as the old token a new one must be, by the reading. A token that is masked is often not the
@@ -25,9 +24,10 @@ most likely one though it is right, so there it must also be an unlikely one; se
 """
 NOTHING = Decision(NO_POSITIONS, NO_POSITIONS, np.zeros(0), np.zeros(0))
 
+
 def readings(canvas: Canvas, positions: np.ndarray, reading: Reading) -> Iterator[tuple[Canvas, np.ndarray]]:
-    """The canvases whose logits are asked for, and at which of the committed positions, int64 (A,): the canvas at all of
-    them, or for each a canvas where that one is masked.
+    """The canvases whose logits are asked for, and at which of the committed positions, int64 (A,): the canvas at all
+    of them, or for each a canvas where that one is masked.
     """
     if reading == "shown":
         yield canvas, positions

@@ -48,11 +48,20 @@ def greedy_text(model: Backbone, prompts_BP: Tensor, num: int, cache: Cache) -> 
 
 @torch.no_grad()
 def one_shot_draft(model: Backbone, seed_B1: Tensor, start: int, num: int, cache: Cache) -> Tensor:
-    """The argmax (B, num) of `num` open positions from `start` on, all masked, in one forward on the cached prompt."""
+    """The argmax (B, num) of `num` open positions from `start` on, all masked, in one forward on the cached prompt;
+    with a draft head each given the one before.
+    """
     masks = torch.full((len(seed_B1), num - 1), model.config.mask_id, device=seed_B1.device)
     position = torch.arange(start - 1, start - 1 + num, device=seed_B1.device).expand(len(seed_B1), -1)
     layout = Layout(Rows.make(position, span=0, horizon=start - 1), num_settled=0)
-    return model.logits(model(torch.cat([seed_B1, masks], dim=1), layout, cache)).argmax(-1)
+    hidden = model(torch.cat([seed_B1, masks], dim=1), layout, cache)
+    if model.draft_head is None:
+        return model.logits(hidden).argmax(-1)
+    state, out = hidden[:, 0], [model.logits(hidden[:, 0]).argmax(-1)]
+    for place in range(1, num):
+        state = model.draft_head(hidden[:, place], model.embedding.weight[out[-1]].to(state.dtype), state)
+        out.append(model.logits(state).argmax(-1))
+    return torch.stack(out, dim=1)
 
 
 def draft_equals(model: Backbone, prompts_BP: Tensor, num: int = 16) -> np.ndarray:

@@ -9,29 +9,30 @@ from torch import Tensor, nn
 
 from daguerre.train.recipe import Optimization
 
+HIDDEN = ("layers.", "draft_head.")
+
 
 class Optimizer:
-    """PyTorch's Muon and AdamW side by side, driven by one factor of progress."""
+    """PyTorch's Muon and AdamW side by side, driven by one factor of progress, on the weights that want a gradient."""
 
     def __init__(self, model: nn.Module, options: Optimization) -> None:
-        matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and n.startswith("layers.")]
-        taken = {id(p) for p in matrices}
-        rest = [p for p in model.parameters() if id(p) not in taken]
+        trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        matrices = [p for n, p in trained.items() if p.ndim == 2 and n.startswith(HIDDEN)]
+        rest = [p for n, p in trained.items() if p.ndim != 2 or not n.startswith(HIDDEN)]
         self.options = options
-        self.parts = (
-            torch.optim.Muon(
-                matrices,
-                lr=options.muon_lr,
-                momentum=options.muon_momentum,
-                weight_decay=options.weight_decay,
-            ),
-            torch.optim.AdamW(rest, lr=options.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0),
-        )
+        self.parts: list[tuple[torch.optim.Optimizer, float]] = []
+        if matrices:
+            momentum, decay = options.muon_momentum, options.weight_decay
+            muon = torch.optim.Muon(matrices, lr=options.muon_lr, momentum=momentum, weight_decay=decay)
+            self.parts.append((muon, options.muon_lr))
+        if rest:
+            adamw = torch.optim.AdamW(rest, lr=options.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0)
+            self.parts.append((adamw, options.adamw_lr))
 
     def step(self, progress: float) -> float:
         """Update the weights at `progress` of the run, in [0, 1]; returns the learning-rate factor."""
         factor = lr_factor(progress, self.options.warmup, self.options.decay)
-        for part, rate in zip(self.parts, (self.options.muon_lr, self.options.adamw_lr), strict=True):
+        for part, rate in self.parts:
             for group in part.param_groups:
                 group["lr"] = rate * factor
             part.step()
@@ -39,10 +40,10 @@ class Optimizer:
         return factor
 
     def state_dict(self) -> list[dict[str, Any]]:
-        return [part.state_dict() for part in self.parts]
+        return [part.state_dict() for part, _ in self.parts]
 
     def load_state_dict(self, states: list[dict[str, Any]]) -> None:
-        for part, state in zip(self.parts, states, strict=True):
+        for (part, _), state in zip(self.parts, states, strict=True):
             part.load_state_dict(state)
 
 

@@ -123,8 +123,9 @@ class Recipe:
     """A whole run. The budget is `steps`, `minutes`, or whichever ends first; 0 means no such limit.
 
     `anneal` converts a causal model to full context: over that share of the run its attention to what follows opens,
-    edge by edge at random; 0 is at once. A checkpoint is due after `checkpoint_minutes`, and after every
-    `checkpoint_steps` if those are not 0; held-out figures after every `eval_steps`, and at the end.
+    edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
+    (`daguerre.train.drafting`); a model that has none gets one. A checkpoint is due after `checkpoint_minutes`, and
+    after every `checkpoint_steps` if those are not 0; held-out figures after every `eval_steps`, and at the end.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Recipe:
     steps: int = 0
     minutes: float = 0.0
     anneal: float = 0.0
+    draft_head: int = 0
     precision: str = "bf16"
     backend: str = "matmul"
     compile: bool = False
@@ -147,7 +149,7 @@ class Recipe:
     checkpoint_steps: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "seed", "steps", "minutes", "anneal", "loaders")
+        _at_least(0, self, "seed", "steps", "minutes", "anneal", "draft_head", "loaders")
         if self.anneal > 1:
             raise InputError(f"recipe: anneal is a share of the run, not {self.anneal}")
         _at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")

@@ -36,6 +36,7 @@ from daguerre.train.checkpoint import (
     save_checkpoint,
 )
 from daguerre.train.data import Cutter, MicroBatches, Windows
+from daguerre.train.drafting import check_drafts, draft_head_loss, with_draft_head
 from daguerre.train.examples import NUM_LEVELS
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held, held_out, mean_by_level
@@ -130,6 +131,8 @@ class Trainer:
             tokenizer = named_tokenizer(self.recipe.tokenizer)
             model = Backbone(self.recipe.model_config(tokenizer)).initialize(self.recipe.seed, scale=0.25)
         _check_trainable(model.config, self.recipe)
+        if self.recipe.draft_head:
+            model = with_draft_head(model, self.recipe.draft_head, self.recipe.seed)
         return model.to(self.device), tokenizer
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
@@ -195,7 +198,8 @@ class Trainer:
             batch = self._annealed(batch.to(self.device), share, index)
             with self._precision():
                 batch = with_own_words(self.model, batch, self.recipe.backend)
-                report = batch_loss(self.forward_model, batch, self.recipe.backend)
+                loss = draft_head_loss if self.recipe.draft_head else batch_loss
+                report = loss(self.forward_model, batch, self.recipe.backend)
             (report.loss / stage.micro_batches).backward()
             totals.add(report, batch.num_tokens, stage)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
@@ -344,6 +348,8 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
                 f"mixture.{name} has the layout {objective.layout!r}, which is for {objective.context} context, and "
                 f"the model has {config.context} context: its layouts are {fitting}"
             )
+    if recipe.draft_head:
+        check_drafts(recipe.make_mixture(config).objectives)
     if recipe.anneal and not (config.context == "full" and config.shift):
         raise UnsupportedError('anneal opens the attention of a causal model: it needs context = "full" and a shift')
     if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):

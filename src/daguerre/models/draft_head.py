@@ -1,0 +1,79 @@
+"""A draft head: what a drafted token is once the one before it is known.
+
+The open rows of a draft are computed together, so that none of them knows what the others will become. A small
+recurrent step for each position makes up for that: it mixes the row's hidden state with the embedding of the token
+before it and with what the step before made of its own row. The backbone runs once for a whole draft, the head once a
+token (sequentially dependent heads: Hydra, arXiv 2402.05109, here over masked rows).
+
+Letters: A rows, D width, I inner width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from daguerre.models.config import ModelConfig
+
+Matrix = Callable[[Tensor], Tensor]
+Step = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def step(up: Matrix, down: Matrix, hidden: Tensor, before: Tensor, state: Tensor) -> Tensor:
+    """The next state (A, D) of rows' hidden states (A, D), the embeddings before them and the states before them.
+
+    A state stands in for a hidden state: its logits are the law of the drafted position.
+    """
+    told = torch.cat([F.rms_norm(x, x.shape[-1:]) for x in (hidden, before, state)], dim=-1)
+    gate, value = up(told).chunk(2, dim=-1)
+    return hidden + down(F.silu(gate) * value)
+
+
+class DraftHead(nn.Module):
+    """The two matrices of a draft head, `config.draft_head` wide inside; it leaves hidden states alone at the start."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.up = nn.Linear(3 * config.width, 2 * config.draft_head, bias=False)
+        self.down = nn.Linear(config.draft_head, config.width, bias=False)
+
+    def forward(self, hidden: Tensor, before: Tensor, state: Tensor) -> Tensor:
+        return step(self.up, self.down, hidden, before, state)
+
+
+class Executor(Protocol):
+    """What a chain needs of a backbone."""
+
+    embedding: nn.Embedding
+
+    @property
+    def draft_head(self) -> Step | None: ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+
+class Chain:
+    """The laws of consecutive positions, one after the other: chain(token) is float32 logits (V,) of the next of them,
+    `token` standing before it; None: there is none left. Without a draft head a law does not depend on the token.
+
+    rows   hidden states (A, D) of the positions; `state` (1, D), that of what stands before the first
+    """
+
+    def __init__(self, executor: Executor, rows: Tensor, state: Tensor) -> None:
+        self._executor, self._rows, self._state, self._next = executor, rows, state, 0
+
+    @torch.inference_mode()
+    def __call__(self, token: int) -> np.ndarray | None:
+        row = self._rows[self._next : self._next + 1]
+        if not len(row):
+            return None
+        self._next += 1
+        head = self._executor.draft_head
+        self._state = row if head is None else head(row, self._executor.embedding.weight[token][None], self._state)
+        out: np.ndarray = self._executor.logits(self._state)[0].cpu().numpy()
+        return out
