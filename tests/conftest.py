@@ -15,7 +15,7 @@ from daguerre.files import CACHE
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
-from daguerre.models.denoiser import Counts, Verification
+from daguerre.models.denoiser import Counts, Verification, first_run
 from daguerre.models.tokenizer import Tokenizer
 
 MakeModel = Callable[..., Model]
@@ -111,6 +111,10 @@ class Scripted:
             for token, logit in self.says(canvas, position).items():
                 row[token] = logit
         return out
+
+    def in_turn(self, canvas: Canvas) -> Any:
+        laws = iter(self.logits(canvas, first_run(canvas.asked())))
+        return lambda token: next(laws, None)
 
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
         """The law speaks with the draft's beginning committed, and what is behind with one position more left open."""

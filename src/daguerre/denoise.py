@@ -18,6 +18,7 @@ from daguerre.sampling.deadline import hastened
 from daguerre.sampling.draft import Alignment
 from daguerre.sampling.logits import Law, Proposals, biased, propose, softmax
 from daguerre.sampling.policies.base import Policy, Progress, commit
+from daguerre.sampling.policies.chain import Chain
 from daguerre.sampling.random import TOKEN, Counter
 from daguerre.sampling.rules import Rule, ban, complete, eligible
 from daguerre.trace import Event
@@ -87,7 +88,11 @@ def denoise(
         if not asked.size or over(canvas):
             break
         request_step, num_least = session.counts.forwards, least(canvas)
-        proposals = draw(canvas, asked, session.logits(canvas, asked), rules, request_step)
+        if isinstance(policy, Chain):
+            wanted = policy.threshold if step + 1 < bound and not num_least else 0.0
+            proposals = in_turn(session, canvas, draw, rules, request_step, wanted)
+        else:
+            proposals = draw(canvas, asked, session.logits(canvas, asked), rules, request_step)
         if step + 1 < bound and num_least < len(asked):
             ready = proposals.keep(eligible(rules, canvas, proposals))
             progress = Progress(step, request_step, num_start)
@@ -102,6 +107,22 @@ def denoise(
         canvas = canvas.apply(decision)
         yield Event(request_step, decision, canvas)
     return canvas
+
+
+def in_turn(
+    session: Session, canvas: Canvas, draw: Draw, rules: Sequence[Rule], step: int, threshold: float
+) -> Proposals:
+    """Tokens for the first open positions of the active span, from the left, each drawn once the one before it is: two
+    or more up to one whose probability is below `threshold`, and at most up to what is committed.
+    """
+    first, behind, parts = int(canvas.asked()[0]), session.in_turn(canvas), list[Proposals]()
+    token = int(canvas.tokens[first - 1])
+    while (logits := behind(token)) is not None:
+        parts.append(draw(canvas, np.array([first + len(parts)]), logits[None], rules, step))
+        token = int(parts[-1].tokens[0])
+        if len(parts) > 1 and parts[-1].probabilities[0] < threshold:
+            break
+    return Proposals.join(parts)
 
 
 def _commit_forced(session: Session, canvas: Canvas, draw: Draw, rules: Sequence[Rule]) -> Steps:

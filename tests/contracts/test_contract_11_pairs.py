@@ -53,6 +53,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "min_tokens": {"min_tokens": 6},
     "temperature": {"temperature": 1.0, "top_p": 0.9},
     "steps": {"policy": "confidence", "steps": 3},
+    "policy chain": {"policy": "chain", "threshold": 0.3},
     "small blocks": {"block_size": 3},
     "mode full": {"mode": "full"},
     "mode ar": {"mode": "ar"},

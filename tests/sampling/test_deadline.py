@@ -44,6 +44,11 @@ class Ticking:
         self.number += 1
         return self._own.logits(canvas, asked)
 
+    def in_turn(self, canvas: Canvas) -> Any:
+        self.now += self._slow(self.number)
+        self.number += 1
+        return self._own.in_turn(canvas)
+
     def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:
         self.now += 1.0
         return self._own.noisy_logits(tokens_BL, t, asked)

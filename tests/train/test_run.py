@@ -211,7 +211,13 @@ SHAPE = {"width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_w
 
 def test_every_recipe_has_its_own_test() -> None:
     folder = Path(__file__).parents[2] / "recipes"
-    assert {path.stem for path in folder.glob("*.toml")} == {"small", "refine", "full", "adapt"}
+    assert {path.stem for path in folder.glob("*.toml")} == {
+        "small",
+        "refine",
+        "full",
+        "adapt",
+        "draft",
+    }  # draft: test_drafting.py
 
 
 @pytest.mark.parametrize("name", ["small", "refine", "full"])

@@ -42,6 +42,7 @@ LINE_TOKENS = 48
 """The most a line may take: more than 99 in 100 held-out lines in our 2k vocabulary."""
 BLOCK_SIZES = (4, 8, 16, 32)
 THRESHOLDS = (0.4, 0.5, 0.7, 0.9)
+CHAINED = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 MARGIN = 0.01
 FINALISTS = 6
 AR = Decode(mode="ar")
@@ -50,17 +51,18 @@ Progress = Callable[[str, int, int], None]
 
 
 def grid() -> tuple[Decode, ...]:
-    """Block sizes by thresholds, and for each block size the static schedule of two tokens a forward."""
+    """Block sizes by thresholds, for each block size the static schedule of two tokens a forward, and chains."""
     sure = [Decode(block_size=size, threshold=level) for size in BLOCK_SIZES for level in THRESHOLDS]
     static = [Decode(block_size=size, policy="confidence", steps=size // 2) for size in BLOCK_SIZES]
-    return (*sure, *static)
+    chained = [Decode(block_size=size, policy="chain", threshold=level) for size in (4, 8) for level in CHAINED]
+    return (*sure, *static, *chained)
 
 
 def label(decode: Decode) -> str:
     """A setting's name in a report."""
     if decode.autoregressive:
         return decode.mode
-    how = f"threshold {decode.threshold}" if decode.policy == "threshold" else f"{decode.policy}, {decode.steps} steps"
+    how = f"{decode.policy}, {decode.steps} steps" if decode.steps else f"{decode.policy} {decode.threshold}"
     return f"{'full' if decode.mode == 'full' else f'block {decode.block_size}'}, {how}"
 
 
@@ -265,7 +267,7 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
         mode=decode.mode,
         block_size=decode.block_size,
         policy=decode.policy,
-        threshold=decode.threshold if not decode.autoregressive and decode.policy == "threshold" else None,
+        threshold=decode.threshold if not decode.autoregressive and decode.steps is None else None,
         steps=decode.steps,
         num=num,
         accuracy=exact / num,

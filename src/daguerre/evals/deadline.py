@@ -22,7 +22,7 @@ from daguerre.evals.spans import MissingSpan
 from daguerre.evals.statistics import clustered_wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
-from daguerre.models.denoiser import CacheMode, Denoiser, Session, Verification
+from daguerre.models.denoiser import Behind, CacheMode, Denoiser, Session, Verification
 from daguerre.plan import Plan, make_plan
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
@@ -78,6 +78,10 @@ class Ticking:
     def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
         self.ticks += 1
         return self._own.logits(canvas, asked)
+
+    def in_turn(self, canvas: Canvas) -> Behind:
+        self.ticks += 1
+        return self._own.in_turn(canvas)
 
     def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:
         self.ticks += 1

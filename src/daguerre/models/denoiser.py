@@ -102,6 +102,11 @@ class Session(Protocol):
         The array is the caller's own to change.
         """
 
+    def in_turn(self, canvas: Canvas) -> Behind:
+        """The laws of the first open positions of the active span, as far as they are side by side, one after the
+        other: the first as `logits` has it, the others too, but where a draft head is told what stands before them.
+        """
+
     def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:
         """Float32 logits (B, A, V) of the clean tokens of texts (B, L) at time t, at positions asked, int64 (A,).
 
@@ -147,6 +152,11 @@ class RowPlan:
     answering: int = 0
     horizon: np.ndarray | None = None
     among: Tensor | None = None
+
+
+def first_run(asked: np.ndarray) -> np.ndarray:
+    """Of ascending positions, int64 (A,), those side by side with the first."""
+    return asked[: np.flatnonzero(np.diff(asked, append=asked[-1] + 2) > 1)[0] + 1]
 
 
 def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
@@ -308,15 +318,22 @@ class BackboneSession:
 
         UnsupportedError for a model of another process than the absorbing one: it does not fill open positions.
         """
+        return self._project(self._hidden(canvas, asked))
+
+    def _hidden(self, canvas: Canvas, asked: np.ndarray) -> Tensor:
+        """Hidden states (A, D) of the rows that predict the asked positions."""
         config = self.executor.config
         if config.process != "absorbing":
             raise UnsupportedError(f"a model of the {config.process} process does not fill open positions")
         plan = plan_rows(config, canvas)
         tokens = np.where(canvas.open, config.mask_id, canvas.tokens)
         wanted = self._row_of(asked - plan.offset, plan)
-        return self._project(
-            self._forward(plan, tokens[plan.settled], tokens[plan.opened], wanted, self._level(canvas))
-        )
+        return self._forward(plan, tokens[plan.settled], tokens[plan.opened], wanted, self._level(canvas))
+
+    @torch.inference_mode()
+    def in_turn(self, canvas: Canvas) -> Behind:
+        """The laws of the first open positions, one after the other; see `Session`."""
+        return Chain(self.executor, self._hidden(canvas, first_run(canvas.asked())))
 
     @torch.inference_mode()
     def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:

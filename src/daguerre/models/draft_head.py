@@ -61,10 +61,11 @@ class Chain:
     """The laws of consecutive positions, one after the other: chain(token) is float32 logits (V,) of the next of them,
     `token` standing before it; None: there is none left. Without a draft head a law does not depend on the token.
 
-    rows   hidden states (A, D) of the positions; `state` (1, D), that of what stands before the first
+    rows   hidden states (A, D) of the positions; `state` (1, D), that of what stands before the first, or None where
+           the first row has read that token itself, and its law is its own
     """
 
-    def __init__(self, executor: Executor, rows: Tensor, state: Tensor) -> None:
+    def __init__(self, executor: Executor, rows: Tensor, state: Tensor | None = None) -> None:
         self._executor, self._rows, self._state, self._next = executor, rows, state, 0
 
     @torch.inference_mode()
@@ -73,7 +74,10 @@ class Chain:
         if not len(row):
             return None
         self._next += 1
-        head = self._executor.draft_head
-        self._state = row if head is None else head(row, self._executor.embedding.weight[token][None], self._state)
+        head, state = self._executor.draft_head, self._state
+        if head is None or state is None:
+            self._state = row
+        else:
+            self._state = head(row, self._executor.embedding.weight[token][None], state)
         out: np.ndarray = self._executor.logits(self._state)[0].cpu().numpy()
         return out

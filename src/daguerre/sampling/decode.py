@@ -42,7 +42,7 @@ class Decode:
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
                  "speculative" (None: 3)
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
-    threshold    policy "threshold" only: commit what is at least this probable
+    threshold    policies "threshold" and "chain" only: commit what is at least this probable
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
     gamma        policy "entropy_bounded" only: nats of entropy that positions committed together may have
     steps        policies "confidence", "entropy", "margin", "random" and "first_hitting" only: most forwards for each
@@ -192,6 +192,10 @@ class Decode:
             self._check_type(given[0])
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot keep the option {self.shaping[0]} yet: leave out one of the two")
+        if self.policy == "chain" and self.shaping:
+            raise UnsupportedError(
+                f'policy "chain" cannot keep the option {self.shaping[0]}: use policy "threshold", or leave it out'
+            )
         if self.mode == "ancestral" and self.shaping:
             raise UnsupportedError(
                 f'mode "ancestral" cannot keep the option {self.shaping[0]}: leave out one of the two'

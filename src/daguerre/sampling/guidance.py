@@ -120,6 +120,15 @@ class GuidedSession:
             self._count()
         return self._leaning(canvas, asked, own, other)
 
+    def in_turn(self, canvas: Canvas) -> Behind:
+        """Both answers, one position after the other; see `Session`."""
+        first, other = int(canvas.asked()[0]), None
+        own = self._own.in_turn(canvas)
+        if self._other is not None and self._prefix is not None and self._guidance.at(canvas) != 1:
+            other = self._other.in_turn(behind_prefix(canvas, self._prefix))
+            self._count()
+        return self._each(canvas, first, own, other)
+
     def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:
         """As they are: mode "ancestral" is not guided (`Decode`). See `Session`."""
         return self._own.noisy_logits(tokens_BL, t, asked)
@@ -138,21 +147,28 @@ class GuidedSession:
             return self._leaning(drafted[row], first + np.arange(len(own_AV)), own_AV, other_AV)
 
         def behind(row: int) -> Behind:
-            mine, theirs, places = own.behind(row), None if other is None else other.behind(row), count(start + row + 1)
-
-            def after(token: int) -> np.ndarray | None:
-                law, against = mine(token), None if theirs is None else theirs(token)
-                if law is None:
-                    return None
-                return leaning(row, next(places), law[None], None if against is None else against[None])[0]
-
-            return after
+            theirs = None if other is None else other.behind(row)
+            return self._each(drafted[row], start + row + 1, own.behind(row), theirs)
 
         laws = [
             leaning(row, start + row, own.logits[row : row + 1], None if other is None else other.logits[row : row + 1])
             for row in range(len(drafted))
         ]
         return Verification(np.concatenate(laws), behind)
+
+    def _each(self, canvas: Canvas, first: int, own: Behind, other: Behind | None) -> Behind:
+        """What is behind, from position `first` on, after guidance."""
+        places = count(first)
+
+        def behind(token: int) -> np.ndarray | None:
+            law, against = own(token), None if other is None else other(token)
+            if law is None:
+                return None
+            return self._leaning(
+                canvas, np.array([next(places)]), law[None], None if against is None else against[None]
+            )[0]
+
+        return behind
 
     def _leaning(self, canvas: Canvas, asked: np.ndarray, own: np.ndarray, other: np.ndarray | None) -> np.ndarray:
         """Logits (A, V) after guidance; what is minus infinity stays so."""

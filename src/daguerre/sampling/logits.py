@@ -10,7 +10,7 @@ Letters: A asked positions, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,12 @@ class Proposals:
 
     def __len__(self) -> int:
         return len(self.positions)
+
+    @staticmethod
+    def join(parts: Sequence[Proposals]) -> Proposals:
+        """All of `parts`, made without a constraint, one behind the other."""
+        names = ("positions", "tokens", "probabilities", "logits")
+        return Proposals(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def keep(self, kept: np.ndarray) -> Proposals:
         """Only the proposals where the boolean `kept` (A,) is True."""

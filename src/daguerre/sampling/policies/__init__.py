@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daguerre.sampling.policies.base import Policy, Progress
+from daguerre.sampling.policies.chain import Chain
 from daguerre.sampling.policies.confidence import Confidence
 from daguerre.sampling.policies.entropy import Entropy
 from daguerre.sampling.policies.entropy_bounded import EntropyBounded
@@ -13,6 +14,7 @@ from daguerre.sampling.policies.random import Random
 from daguerre.sampling.policies.threshold import Threshold
 
 POLICIES: dict[str, type[Policy]] = {
+    "chain": Chain,
     "confidence": Confidence,
     "entropy": Entropy,
     "entropy_bounded": EntropyBounded,
@@ -25,6 +27,7 @@ POLICIES: dict[str, type[Policy]] = {
 
 __all__ = [
     "POLICIES",
+    "Chain",
     "Confidence",
     "Entropy",
     "EntropyBounded",

@@ -1,0 +1,96 @@
+"""Policy "chain": tokens from the left, each given those proposed with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.denoiser import EXECUTIONS, BackboneDenoiser, Execution, first_run
+from daguerre.result import Result
+from daguerre.sampling.decode import Decode
+
+PROMPT, SUFFIX = "def f(a):\n    x = ", "\n    return x\n"
+
+
+@pytest.fixture(scope="module")
+def drafting(make_model: Any) -> Model:
+    return make_model(draft_head=24)
+
+
+def slowly(model: Model, result: Result, threshold: float) -> None:
+    """Every step of a result again, without a cache: the first open position by its own law, those behind it by the
+    draft head's, up to the first that is not sure enough."""
+    backbone = model.denoiser.backbone
+    before = result.trace.canvas
+    several = 0
+    for step, after in zip(result.trace.steps, result.trace.replay(), strict=True):
+        canvas = before.at(step.span)
+        asked = first_run(canvas.asked())
+        hidden = BackboneDenoiser(backbone, "reference").session(canvas, "none")._hidden(canvas, asked)
+        state, want = hidden[:1], []
+        for row in range(len(asked)):
+            if row and backbone.draft_head is not None:
+                state = backbone.draft_head(hidden[row : row + 1], backbone.embedding.weight[want[-1]][None], state)
+            elif row:
+                state = hidden[row : row + 1]
+            logits = backbone.logits(state)[0].double().numpy()
+            logits[model.config.ends] = -np.inf
+            probs = np.exp(logits - logits.max())
+            probs /= probs.sum()
+            if row and probs.max() < threshold:
+                break
+            want.append(int(probs.argmax()))
+        assert step.decision.tokens.tolist() == want
+        several += len(want) > 1
+        before = after
+    assert several
+
+
+@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("name", ["causal", "drafting"])
+@pytest.mark.parametrize("suffix", [None, SUFFIX])
+def test_each_step_is_that_of_a_slow_reference(
+    name: str, execution: Execution, suffix: str | None, request: pytest.FixtureRequest
+) -> None:
+    given = request.getfixturevalue(name)
+    model = Model(given.denoiser.backbone, given.tokenizer, execution=execution)
+    options: dict[str, Any] = {"policy": "chain", "threshold": 0.3, "heal": False, "min_tokens": 12}
+    if suffix is None:
+        result = model.generate(PROMPT, 12, block_size=6, **options)
+    else:
+        result = model.infill(PROMPT, suffix, 12, **options)
+    slowly(model, result, 0.3)
+
+
+def test_a_threshold_of_one_commits_one_token_a_forward(drafting: Model) -> None:
+    result = drafting.generate(PROMPT, 12, policy="chain", threshold=1.0, heal=False, min_tokens=12)
+    assert [len(step.decision) for step in result.trace.steps] == [1] * 12
+
+
+@pytest.mark.parametrize("name", ["block", "full_unshifted", "causal"])
+def test_a_model_without_a_draft_head_commits_from_the_left(models: dict[str, Model], name: str) -> None:
+    result = models[name].generate(PROMPT, 12, policy="chain", threshold=0.2, heal=False, min_tokens=12)
+    committed = [position for step in result.trace.steps for position in step.decision.positions.tolist()]
+    assert committed == sorted(committed)
+    assert result.usage.forwards == len(result.trace.steps)
+
+
+def test_hurried_it_commits_what_is_left(drafting: Model) -> None:
+    result = drafting.generate(PROMPT, 12, policy="chain", threshold=1.0, heal=False, min_tokens=12, timeout=1e-9)
+    assert result.finish_reason == "timeout"
+
+
+def test_what_it_cannot_keep_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match='policy "chain" cannot keep the option regex'):
+        Decode(policy="chain", regex="a+")
+    with pytest.raises(InputError, match="policy has no part in mode 'ar'"):
+        Decode(policy="chain", mode="ar")
+
+
+def test_the_first_run_is_what_is_side_by_side() -> None:
+    assert first_run(np.array([3, 4, 5, 7, 8])).tolist() == [3, 4, 5]
+    assert first_run(np.array([9])).tolist() == [9]
