@@ -7,7 +7,6 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
-from module_text import module_text
 
 from daguerre import heldout
 from daguerre.errors import DataError, InputError
@@ -21,6 +20,7 @@ from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.selection import cap_packages
 from daguerre.train.corpus.sources import heldout_splits, standard_library
 from daguerre.train.shards import Shard
+from module_text import module_text
 
 
 def install(

@@ -6,9 +6,9 @@ from email.message import Message
 from pathlib import PurePosixPath
 
 import pytest
-from module_text import module_text
 
 from daguerre.train.corpus import filters, licenses
+from module_text import module_text
 
 
 def metadata(**fields: str | list[str]) -> Message:
