@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -141,3 +142,29 @@ class Scripted:
 def scripted(tokenizer: Tokenizer) -> Callable[..., Scripted]:
     """Make a scripted denoiser: scripted(says, **facts of the config)."""
     return lambda says, **facts: Scripted(tiny_config(tokenizer, **facts), says)
+
+
+@pytest.fixture
+def slow(scripted: Any, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Scripted:
+    """A denoiser that writes "a" for ever, and takes a second for each position that it is asked about."""
+    now = 0.0
+    monkeypatch.setattr("daguerre.sampling.deadline.time.perf_counter", lambda: now)
+    (word,) = tokenizer.encode("a")
+
+    def says(canvas: Canvas, position: int) -> dict[int, float]:
+        nonlocal now
+        now += 1.0
+        return {word: 10.0}
+
+    return scripted(says)
+
+
+@pytest.fixture
+def hide_matplotlib(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Once it is called, matplotlib is not installed."""
+
+    def hide() -> None:
+        for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return hide

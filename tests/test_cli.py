@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from daguerre.cli import REQUEST, app, main
+from daguerre.cli import app, main
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder
+from daguerre.options import REQUEST
 from daguerre.sampling.decode import Decode
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}

@@ -17,6 +17,7 @@ import typer
 
 from daguerre.cli import app
 from daguerre.errors import DataError
+from daguerre.evals.report import markdown
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -182,6 +183,12 @@ def test_every_bar_is_met_or_missed(figures: ModuleType) -> None:
     assert figures.bars(bad).count("| **missed** |") == 3
     assert "| 60% fixed, 1.0% broken (threshold 0.9) | 50% | met |" in figures.bars(good)
     assert "| 1.60 (block 8) | 1.5 | met |" in figures.bars(good)
+
+
+def test_the_tables_beside_a_report_are_those_of_its_figures(figures: ModuleType) -> None:
+    for path in sorted(figures.RESULTS.glob("default-*.json")):
+        report = json.loads(path.read_text(encoding="utf-8"))
+        assert markdown(report) == path.with_suffix(".md").read_text(encoding="utf-8"), path.name
 
 
 def test_reports_of_other_weights_or_of_a_task_twice_are_refused(figures: ModuleType, tmp_path: Path) -> None:

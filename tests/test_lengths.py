@@ -15,6 +15,7 @@ from daguerre.lengths import MOST_LENGTHS, calibrated, candidates, search_length
 from daguerre.model import Model
 from daguerre.models.together import logits_alone, logits_together
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.plan import Request
 from daguerre.sampling.decode import Decode
 
 BEFORE, AFTER = "def area(width):\n    return ", "\n\nprint(area(2))\n"
@@ -64,7 +65,7 @@ def test_a_batch_finds_what_a_search_one_by_one_finds(without_null: dict[str, Mo
     for before, after in ((BEFORE, AFTER), ("", ")"), ("import os\nx = [", "]\n")):
         segments = [tokenizer.encode(before), tokenizer.encode(after)]
         fast, slow = (
-            search_length(model.denoiser, tokenizer, Decode(), segments, (2, 14), None, look=look).searched
+            search_length(model.denoiser, tokenizer, Request(Decode(), segments, [(2, 14)]), look).searched
             for look in (logits_together, logits_alone)
         )
         assert fast is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_any_text_can_be_drawn(causal: Model, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
-def test_what_cannot_be_drawn_is_refused(causal: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_drawn_is_refused(causal: Model, tmp_path: Path, hide_matplotlib: Callable[[], None]) -> None:
     small = causal.generate("x", 2)
     for path in ("a.jpg", "no/such/folder/a.png", "folder.png"):
         (tmp_path / "folder.png").mkdir(exist_ok=True)
@@ -86,14 +86,7 @@ def test_what_cannot_be_drawn_is_refused(causal: Model, tmp_path: Path, monkeypa
             draw(small, causal.tokenizer, tmp_path / path)
     with pytest.raises(InputError, match="at most 96 positions"):
         figure_of(causal.infill("x", "y", 120, threshold=0.0), causal.tokenizer)
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    hide_matplotlib()
     with pytest.raises(MissingExtra, match=r"daguerre\[train\]"):
         draw(small, causal.tokenizer, tmp_path / "a.png")
     assert [path.name for path in tmp_path.iterdir()] == ["folder.png"]

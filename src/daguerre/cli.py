@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -15,6 +15,22 @@ import typer
 from rich.console import Console
 
 from daguerre.errors import DaguerreError, InputError, MissingExtra
+from daguerre.options import (
+    AsJson,
+    DraftText,
+    ModelName,
+    Picture,
+    SearchLength,
+    check_picture,
+    draw_picture,
+    makes_request,
+    print_ignored,
+    print_result,
+    read_draft,
+    read_file,
+    read_pairs,
+    read_text,
+)
 
 app = typer.Typer(
     name="daguerre",
@@ -25,118 +41,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Collect training data.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-
-ModelName = Annotated[str, typer.Option("--model", "-m", help="A model folder, or `default`.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-DraftText = Annotated[
-    str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")
-]
-SearchLength = Annotated[
-    bool | None,
-    typer.Option(
-        "--search-length/--no-search-length",
-        help="Ask the model how long the gap is, of the lengths up to --max-tokens; by default where it has no <null>.",
-    ),
-]
-Picture = Annotated[
-    Path | None, typer.Option("--picture", help="Draw the canvas over time to this PNG file (needs the train extra).")
-]
-# What a request may ask for, shared by the commands that make one. Left out, each is as `Decode` and the model have it.
-REQUEST: dict[str, Any] = {
-    "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
-    "min_tokens": Annotated[
-        int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
-    ],
-    "mode": Annotated[str | None, typer.Option(help="ar, block, full, speculative or ancestral.")],
-    "block_size": Annotated[
-        int | None,
-        typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
-    ],
-    "policy": Annotated[
-        str | None,
-        typer.Option(
-            help="What a step commits: threshold, factor, entropy_bounded, confidence, entropy, margin, random or "
-            "first_hitting."
-        ),
-    ],
-    "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
-    "factor": Annotated[float | None, typer.Option(help="How unsure the factor policy lets n positions be together.")],
-    "gamma": Annotated[float | None, typer.Option(help="Nats that the entropy_bounded policy commits together.")],
-    "steps": Annotated[
-        int | None,
-        typer.Option(
-            help="Most forwards per span of the confidence, entropy, margin, random and first_hitting policies."
-        ),
-    ],
-    "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
-    "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
-    "revise_reading": Annotated[
-        str | None, typer.Option(help="shown: all tokens in sight, one forward; masked: one by one, a forward each.")
-    ],
-    "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
-    "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
-    "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
-    "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
-    "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
-    "schema": Annotated[Path | None, typer.Option(help="The output is JSON of the JSON Schema in this file.")],
-    "choices": Annotated[list[str] | None, typer.Option(help="The output is this text, or another that is given.")],
-    "tools": Annotated[
-        Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
-    ],
-    "keywords": Annotated[list[str] | None, typer.Option(help="The output has this text in it; may be repeated.")],
-    "forbidden": Annotated[
-        list[str] | None,
-        typer.Option(help="The output has this text nowhere, nor where it meets what is around it; may be repeated."),
-    ],
-    "ending": Annotated[str | None, typer.Option(help="The output ends with this text.")],
-    "pins": Annotated[
-        list[str] | None,
-        typer.Option(
-            help="AT=TEXT: the output has TEXT at this token position, from 0, or from the right, -1; or with "
-            "START:END=TEXT somewhere between two. May be repeated."
-        ),
-    ],
-    "lenient": Annotated[
-        bool | None, typer.Option("--lenient", help="Ignore what of a schema is not supported, and say so.")
-    ],
-    "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
-    "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
-    "guidance": Annotated[
-        float | None,
-        typer.Option(help="Scale of guidance toward the text before the gap; 1 is none."),
-    ],
-    "guidance_schedule": Annotated[
-        str | None, typer.Option(help="constant, or linear or cosine: guidance grows as the text is committed.")
-    ],
-    "negative": Annotated[str | None, typer.Option(help="The text to guide away from.")],
-    "cache": Annotated[
-        str | None,
-        typer.Option(help="auto; none: compute everything in every forward; approximate_int8: half of the memory."),
-    ],
-    "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Draw a last word that may be cut again.")],
-    "timeout": Annotated[
-        float | None, typer.Option(help="Seconds to be done in; as they run out more is written at once.")
-    ],
-}
-
-
-def makes_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of REQUEST; it receives those that the user gave."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in REQUEST.items()
-    ]
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        given = {name: value for name, value in values.items() if name not in REQUEST or value not in (None, [])}
-        given |= {name: _json_file(given[name]) for name in ("schema", "tools") if name in given}
-        command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
-
-    kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    wrapper.__signature__ = inspect.Signature(kept + shared)  # type: ignore[attr-defined]
-    return wrapper
 
 
 @app.command()
@@ -161,11 +65,11 @@ def generate(
     **options: Any,
 ) -> None:
     """Complete a prompt."""
-    _check_picture(picture, options)
+    check_picture(picture, options)
     loaded = _load(model)
-    result = loaded.generate(_text(prompt), draft=_draft(draft), **options)
-    _print_result(result, as_json)
-    _draw(result, loaded, picture)
+    result = loaded.generate(read_text(prompt), draft=read_draft(draft), **options)
+    print_result(result, as_json)
+    draw_picture(result, loaded, picture)
 
 
 @app.command()
@@ -182,20 +86,20 @@ def infill(
     **options: Any,
 ) -> None:
     """Fill the gap between a prefix and a suffix."""
-    _check_picture(picture, options)
+    check_picture(picture, options)
     if whole and (as_json or options.get("n", 1) != 1):
         raise InputError("--whole prints one text as it is: leave it out, or leave out --json and --n")
     if prefix == suffix == "-":
         raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
-    before, after = _text(prefix), _text(suffix)
+    before, after = read_text(prefix), read_text(suffix)
     loaded = _load(model)
-    result = loaded.infill(before, after, draft=_draft(draft), search_length=search_length, **options)
+    result = loaded.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
     if whole:
-        _print_ignored(result)
+        print_ignored(result)
         sys.stdout.write(before + result.text + after)
     else:
-        _print_result(result, as_json)
-    _draw(result, loaded, picture)
+        print_result(result, as_json)
+    draw_picture(result, loaded, picture)
 
 
 @app.command()
@@ -210,11 +114,11 @@ def fill(
     **options: Any,
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
-    _check_picture(picture, options)
+    check_picture(picture, options)
     loaded = _load(model)
-    result = loaded.fill(_text(template), mark=mark, search_length=search_length, **options)
-    _print_result(result, as_json)
-    _draw(result, loaded, picture)
+    result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
+    print_result(result, as_json)
+    draw_picture(result, loaded, picture)
 
 
 @app.command()
@@ -237,53 +141,22 @@ def edit(
         raise InputError("--json holds the difference already: leave out --diff")
     if options.get("n", 1) != 1 and not as_json:
         raise InputError("edit prints one text: leave out --n, or take --json for all samples")
-    chosen: dict[str, Any] = {"spans": _pairs(span), "lines": _pairs(lines), "pattern": pattern, "strength": strength}
+    chosen: dict[str, Any] = {
+        "spans": read_pairs(span),
+        "lines": read_pairs(lines),
+        "pattern": pattern,
+        "strength": strength,
+    }
     chosen["search_length"] = search_length
-    _check_picture(picture, options)
+    check_picture(picture, options)
     loaded = _load(model)
-    result = loaded.edit(_text("-") if file == "-" else _file_text(file), **chosen, **options)
+    result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
     if as_json:
-        _print_result(result, as_json)
+        print_result(result, as_json)
     else:
-        _print_ignored(result)
+        print_ignored(result)
         sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
-    _draw(result, loaded, picture)
-
-
-def _pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
-    """START:END as numbers; one number stands for both. None where nothing is given."""
-    out = []
-    for text in given or []:
-        first, _, last = text.partition(":")
-        try:
-            out.append((int(first), int(last or first)))
-        except ValueError:
-            raise InputError(f"{text!r} is not two numbers with a colon between, such as 3:5") from None
-    return out or None
-
-
-def _pins(given: list[str]) -> list[Any]:
-    from daguerre.sampling.pins import Pin
-
-    return [Pin.parse(text) for text in given]
-
-
-def _json_file(path: Path) -> Any:
-    """What a file of JSON holds."""
-    try:
-        return json.loads(_file_text(str(path)))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}; correct it") from None
-
-
-def _file_text(path: str) -> str:
-    """The file's text, line breaks as they are."""
-    try:
-        return Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from None
+    draw_picture(result, loaded, picture)
 
 
 @app.command()
@@ -301,7 +174,7 @@ def decide(
 ) -> None:
     """Ask which text belongs into a slot: of several (--label), of --yes and --no, or a number (--score)."""
     question = _question(label, yes, no, score)(before=before, after=after, calibration=calibration)
-    (answer,) = _load(model).decide(_text(state), [question])
+    (answer,) = _load(model).decide(read_text(state), [question])
     if as_json:
         typer.echo(json.dumps(asdict(answer), ensure_ascii=False))
         return
@@ -320,7 +193,7 @@ def _question(label: list[str] | None, yes: str | None, no: str | None, score: s
     if label:
         return functools.partial(Choice, labels=label)
     if score:
-        ((low, high),) = _pairs([score]) or []
+        ((low, high),) = read_pairs([score]) or []
         return functools.partial(Score, low=low, high=high)
     if not (yes and no):
         raise InputError("a yes-no question needs two texts for the slot: give --yes and --no")
@@ -345,14 +218,8 @@ def calibrate(
     from daguerre.evals.documents import read_documents
 
     documents = None if data is None else read_documents(data)[0]
-    with Console(stderr=True).status("calibrating") as status:
-        path, fitted = calibrate_folder(
-            model,
-            documents,
-            questions,
-            workers=workers,
-            tell=lambda part, done, total: status.update(f"{part}  {done}/{total}"),
-        )
+    with _progress("calibrating") as tell:
+        path, fitted = calibrate_folder(model, documents, questions, workers=workers, tell=tell)
     if as_json:
         named = {name: asdict(calibration) for name, calibration in fitted.items()}
         typer.echo(json.dumps({"file": str(path), "calibrations": named}, ensure_ascii=False))
@@ -481,7 +348,7 @@ def evaluate_model(
         **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
     )
     documents, skipped = (None, {}) if data is None else read_documents(data)
-    with Console(stderr=True).status("evaluating") as status:
+    with _progress("evaluating") as tell:
         report = harness.evaluate(
             model,
             documents,
@@ -489,15 +356,12 @@ def evaluate_model(
             limits=limits,
             workers=workers,
             skipped_files=skipped,
-            progress=lambda part, done, total: status.update(f"{part}  {done}/{total}"),
+            progress=tell,
         )
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
     if out is not None:
         write_report(report, out)
-        try:
-            draw_pictures(report, out)
-        except MissingExtra as error:
-            print(f"daguerre: no pictures: {error}", file=sys.stderr)
+        _draw_if_possible(draw_pictures, report, out)
 
 
 @app.command("bench")
@@ -550,11 +414,7 @@ def bench_speed(
             raise InputError(f"--{name.replace('_', '-')} has no part {where}: leave out one of the two")
     if out is not None:
         check_path(out)
-    with Console(stderr=True).status("measuring") as status:
-
-        def tell(part: str, done: int, total: int) -> None:
-            status.update(f"{part}  {done}/{total}")
-
+    with _progress("measuring") as tell:
         if endpoint:
             limits = {} if max_tokens is None else {"max_tokens": max_tokens}
             target = Target(
@@ -570,10 +430,7 @@ def bench_speed(
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else tables.markdown(report))
     if out is not None:
         tables.write(report, out)
-        try:
-            tables.draw(report, out)
-        except MissingExtra as error:
-            print(f"daguerre: no pictures: {error}", file=sys.stderr)
+        _draw_if_possible(tables.draw, report, out)
 
 
 @app.command("inspect")
@@ -590,77 +447,24 @@ def inspect_model(
     typer.echo(json.dumps(values) if as_json else "\n".join(f"{name:18}{value}" for name, value in values.items()))
 
 
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A line on standard error; call it with a part, how much of that is done, and of how much."""
+    with Console(stderr=True).status(what) as status:
+        yield lambda part, done, total: status.update(f"{part}  {done}/{total}")
+
+
+def _draw_if_possible(draw: Callable[[dict[str, Any], Path], Any], report: dict[str, Any], out: Path) -> None:
+    try:
+        draw(report, out)
+    except MissingExtra as error:
+        print(f"daguerre: no pictures: {error}", file=sys.stderr)
+
+
 def _load(name: str) -> Any:
     import daguerre
 
     return daguerre.load(name)
-
-
-def _check_picture(path: Path | None, options: dict[str, Any]) -> None:
-    """Before any work: whether a picture that is asked for can be drawn."""
-    if path is None:
-        return
-    from daguerre.picture import check_picture
-
-    if options.get("n", 1) != 1:
-        raise InputError("a picture is of one sample: leave out --n or --picture")
-    check_picture(path)
-
-
-def _draw(result: Any, model: Any, path: Path | None) -> None:
-    """The picture that is asked for; what was printed stays, should it be too large to draw."""
-    if path is not None:
-        from daguerre.picture import draw
-
-        draw(result, model.tokenizer, path)
-
-
-def _text(argument: str) -> str:
-    """The argument itself, or standard input for `-`. InputError when the bytes are not UTF-8."""
-    raw = sys.stdin.buffer.read() if argument == "-" else argument.encode("utf-8", errors="surrogateescape")
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"the text is not valid UTF-8 (byte {error.start}): convert it first, for example with iconv"
-        ) from None
-
-
-def _draft(argument: str | None) -> str | None:
-    """The argument itself, or the file that it names behind an @."""
-    return _file_text(argument[1:]) if argument is not None and argument.startswith("@") else argument
-
-
-def _print_result(result: Any, as_json: bool) -> None:
-    """One sample; of several all, each under its number, or in JSON as "choices" beside the first."""
-    if as_json:
-        bodies = [_body(choice) for choice in result.choices]
-        body = bodies[0] | ({"choices": bodies} if result.others else {})
-        typer.echo(json.dumps(body, ensure_ascii=False))
-        return
-    _print_ignored(result)
-    for number, choice in enumerate(result.choices, 1):
-        if result.others:
-            typer.echo(f"--- sample {number}")
-        typer.echo(choice.text)
-
-
-def _print_ignored(result: Any) -> None:
-    """What --lenient left out, on standard error; in JSON it is a part of the body."""
-    if result.ignored:
-        print(f"daguerre: ignored in the schema: {', '.join(result.ignored)}", file=sys.stderr)
-
-
-def _body(result: Any) -> dict[str, Any]:
-    """One sample as JSON; what several gaps or an edit add to it stands behind."""
-    body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
-    if len(result.texts) > 1 or result.original is not None:
-        body |= {"texts": result.texts, "spans": result.spans}
-    if result.ignored:
-        body["ignored"] = result.ignored
-    if result.searched is not None:
-        body["searched"] = {"lengths": result.searched.lengths, "scores": result.searched.scores}
-    return body if result.original is None else body | {"diff": result.diff}
 
 
 def main() -> None:

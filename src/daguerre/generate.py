@@ -15,7 +15,7 @@ from daguerre.lengths import search_length as find_length
 from daguerre.lengths import wants_search
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Plan, Text, encoded, keep_drafts, lay_out, with_draft
+from daguerre.plan import Plan, Request, Text, encoded, keep_drafts, lay_out
 from daguerre.result import Result, StreamEvent, committed_text, draft_text
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
@@ -25,38 +25,6 @@ INFILL_TOKENS = 24
 """A gap unless told: well within the lengths of text and <null> that infilling is trained with."""
 EDIT_SLACK = 8
 """How many tokens more than it had an edited part may get unless told."""
-
-
-def _sample(denoiser: Denoiser, plan: Plan, sample: int, timeout: float | None) -> Result:
-    one = Sample(denoiser, plan, sample, timeout)
-    for _ in one.steps():
-        pass
-    return one.result()
-
-
-def _request(
-    denoiser: Denoiser,
-    tokenizer: Tokenizer,
-    prefix: Text,
-    suffix: Text | None,
-    max_tokens: int,
-    heal: bool | None,
-    timeout: float | None,
-    draft: str | None,
-    decode: Decode | None,
-    options: dict[str, Any],
-    search_length: bool | None = None,
-) -> Plan:
-    asked = Decode.of(decode, **options)
-    segments = [encoded(text, tokenizer, denoiser.config) for text in (prefix, "" if suffix is None else suffix)]
-    budgets = [(asked.min_tokens, max_tokens)]
-    plan = _lay_out(denoiser, tokenizer, segments, budgets, heal, timeout, asked, search_length)
-    return with_draft(plan, draft, tokenizer)
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
 
 
 def generate(
@@ -85,8 +53,10 @@ def generate(
     masks: one forward a span reads it, tokens with a probability of `threshold` or more stay, the rest is denoised.
     What is right is best kept where the model was trained to correct. `usage` counts its accepted and rejected tokens.
     """
-    plan = _request(denoiser, tokenizer, prompt, None, max_tokens, heal, timeout, draft, decode, options)
-    return _all_samples(denoiser, plan, timeout)
+    asked = Decode.of(decode, **options)
+    segments = encoded(prompt, None, tokenizer, denoiser.config)
+    request = Request(asked, segments, [(asked.min_tokens, max_tokens)], heal, draft)
+    return _all_samples(denoiser, _lay_out(denoiser, tokenizer, request, timeout), timeout)
 
 
 def infill(
@@ -114,10 +84,10 @@ def infill(
     """
     if suffix is None:
         raise InputError("infill needs the text behind the gap: give a suffix, or call generate")
-    plan = _request(
-        denoiser, tokenizer, prefix, suffix, max_tokens, heal, timeout, draft, decode, options, search_length
-    )
-    return _all_samples(denoiser, plan, timeout)
+    asked = Decode.of(decode, **options)
+    segments = encoded(prefix, suffix, tokenizer, denoiser.config)
+    request = Request(asked, segments, [(asked.min_tokens, max_tokens)], heal, draft)
+    return _all_samples(denoiser, _lay_out(denoiser, tokenizer, request, timeout, search_length), timeout)
 
 
 def fill(
@@ -143,9 +113,9 @@ def fill(
     asked = Decode.of(decode, **options)
     most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
     least = _for_each(asked.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
-    segments, budgets = [tokenizer.encode(piece) for piece in pieces], list(zip(least, most, strict=True))
-    plan = _lay_out(denoiser, tokenizer, segments, budgets, heal, timeout, asked, search_length, pieces)
-    return _all_samples(denoiser, plan, timeout)
+    segments = [tokenizer.encode(piece) for piece in pieces]
+    request = Request(asked, segments, list(zip(least, most, strict=True)), heal, around=pieces)
+    return _all_samples(denoiser, _lay_out(denoiser, tokenizer, request, timeout, search_length), timeout)
 
 
 def edit(
@@ -178,7 +148,6 @@ def edit(
     if strength == 1.0:
         each = [len(draft) + EDIT_SLACK for draft in drafts] if max_tokens is None else max_tokens
         budgets = [(asked.min_tokens, most) for most in _for_each(each, len(found), "max_tokens")]
-        plan = _lay_out(denoiser, tokenizer, segments, budgets, heal, timeout, asked, search_length, pieces)
     else:
         if max_tokens is not None or asked.min_tokens or heal or search_length:
             raise InputError(
@@ -187,8 +156,10 @@ def edit(
             )
         if not all(drafts):
             raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
-        budgets = [(len(draft), len(draft)) for draft in drafts]
-        plan = _lay_out(denoiser, tokenizer, segments, budgets, False, timeout, asked, False, pieces)
+        budgets, heal, search_length = [(len(draft), len(draft)) for draft in drafts], False, False
+    request = Request(asked, segments, budgets, heal, around=pieces)
+    plan = _lay_out(denoiser, tokenizer, request, timeout, search_length)
+    if strength != 1.0:
         plan = keep_drafts(plan, drafts, strength)
     return _all_samples(denoiser, replace(plan, original=text), timeout)
 
@@ -196,21 +167,18 @@ def edit(
 def _lay_out(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
-    segments: Sequence[Sequence[int]],
-    budgets: list[tuple[int, int]],
-    heal: bool | None,
+    request: Request,
     timeout: float | None,
-    decode: Decode,
-    search_length: bool | None,
-    around: tuple[str, ...] | None = None,
+    search_length: bool | None = False,
 ) -> Plan:
     """A request's plan; where the length of its gap is to be searched, the model is asked here."""
-    _check_timeout(timeout)
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
     if search_length not in (None, True, False):
         raise InputError(f"search_length must be True, False or None, not {search_length!r}")
-    if wants_search(denoiser.config, decode, segments, budgets, search_length):
-        return find_length(denoiser, tokenizer, decode, segments, budgets[0], heal, around)
-    return lay_out(denoiser.config, tokenizer, decode, segments, budgets, heal, around)
+    if wants_search(denoiser.config, request, search_length):
+        return find_length(denoiser, tokenizer, request)
+    return lay_out(denoiser.config, tokenizer, request)
 
 
 def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:
@@ -239,7 +207,9 @@ def stream(
 
     max_tokens: None is the default of the one or the other. Wrong arguments raise at the call, not at the first event.
     """
-    return told(begin(denoiser, tokenizer, prompt, max_tokens, decode, suffix, heal, timeout, draft, options))
+    asked = Decode.of(decode, **options)
+    one = begin(denoiser, tokenizer, prompt, max_tokens, asked, suffix=suffix, heal=heal, timeout=timeout, draft=draft)
+    return told(one)
 
 
 def begin(
@@ -247,17 +217,19 @@ def begin(
     tokenizer: Tokenizer,
     prompt: Text,
     max_tokens: int | None,
-    decode: Decode | None,
+    decode: Decode,
+    *,
     suffix: Text | None,
     heal: bool | None,
     timeout: float | None,
-    draft: str | None,
-    options: dict[str, Any],
+    draft: str | None = None,
 ) -> Sample:
     """The one sample of a request to `stream`, before its first step."""
     if max_tokens is None:
         max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
-    plan = _request(denoiser, tokenizer, prompt, suffix, max_tokens, heal, timeout, draft, decode, options)
+    segments = encoded(prompt, suffix, tokenizer, denoiser.config)
+    request = Request(decode, segments, [(decode.min_tokens, max_tokens)], heal, draft)
+    plan = _lay_out(denoiser, tokenizer, request, timeout, None)
     if plan.decode.n != 1:
         raise InputError(f"a stream gives one sample and n={plan.decode.n}: leave out n")
     return Sample(denoiser, plan, 0, timeout)
@@ -272,5 +244,11 @@ def told(one: Sample) -> Iterator[StreamEvent]:
 
 
 def _all_samples(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Result:
-    first, *others = (_sample(denoiser, plan, index, timeout) for index in range(plan.decode.n))
+    results = []
+    for index in range(plan.decode.n):
+        sample = Sample(denoiser, plan, index, timeout)
+        for _ in sample.steps():
+            pass
+        results.append(sample.result())
+    first, *others = results
     return replace(first, others=tuple(others)) if others else first

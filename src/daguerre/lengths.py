@@ -22,7 +22,7 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import Counts, Denoiser
 from daguerre.models.together import logits_together
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Plan, Search, check_budget, lay_out
+from daguerre.plan import Plan, Request, Search, check_budget, lay_out
 from daguerre.sampling.decode import CONSTRAINTS, Decode
 from daguerre.sampling.logits import biased, most_likely
 
@@ -32,22 +32,16 @@ MOST_LENGTHS = 32
 Look = Callable[[Denoiser, Sequence[Canvas], Counts], list[np.ndarray]]
 
 
-def wants_search(
-    config: ModelConfig,
-    decode: Decode,
-    segments: Sequence[Sequence[int]],
-    budgets: Sequence[tuple[int, int]],
-    asked: bool | None,
-) -> bool:
+def wants_search(config: ModelConfig, request: Request, asked: bool | None) -> bool:
     """Whether a gap's length is to be searched: where it is asked, or, unless told, where only that can find it.
 
     InputError or UnsupportedError for a search that is asked for and cannot be.
     """
-    infilling = len(budgets) > 1 or bool(segments[-1])
+    infilling, budgets, mode = request.infilling, request.budgets, request.decode.mode
     if asked is None:
-        sighted = infilling and config.null_id is None and config.context != "block" and decode.mode != "ancestral"
+        sighted = infilling and config.null_id is None and config.context != "block" and mode != "ancestral"
         return sighted and len(budgets) == 1 and budgets[0][0] < budgets[0][1]
-    if asked and decode.mode == "ancestral":
+    if asked and mode == "ancestral":
         raise UnsupportedError(
             'mode "ancestral" begins with noise, not with open positions that a model is sure about: give the length'
         )
@@ -69,36 +63,27 @@ def candidates(least: int, most: int) -> tuple[int, ...]:
     return tuple(np.unique(np.geomspace(least, most, MOST_LENGTHS).round().astype(int)).tolist())
 
 
-def search_length(
-    denoiser: Denoiser,
-    tokenizer: Tokenizer,
-    decode: Decode,
-    segments: Sequence[Sequence[int]],
-    budget: tuple[int, int],
-    heal: bool | None,
-    around: tuple[str, ...] | None = None,
-    look: Look = logits_together,
-) -> Plan:
-    """`plan.lay_out` of one gap between two segments, as long as the model finds best of `budget` (least, most).
+def search_length(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, look: Look = logits_together) -> Plan:
+    """`plan.lay_out` of one gap between two segments, as long as the model finds best of its budget.
 
     look: asks the model; `models.together.logits_alone` is the slow reference. Takes one forward for every
     `together.MOST_ROWS` open rows, and one for what is given where that is settled. InputError or UnsupportedError, in
     one line.
     """
+    decode, (budget,), config = request.decode, request.budgets, denoiser.config
     if decode.steps is not None:
         raise InputError("steps counts the forwards of a gap of known length: leave out steps, or give the length")
 
     def plan_of(length: int, how: Decode = decode) -> Plan:
-        return lay_out(denoiser.config, tokenizer, how, segments, [(length, length)], heal, around)
+        return lay_out(config, tokenizer, replace(request, decode=how, budgets=[(length, length)]))
 
     unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | {"lenient": False}
     check_budget(*budget)
     plan_of(budget[1], Decode.of(decode, **unconstrained))
     started, counts = time.perf_counter(), Counts()
     lengths = candidates(*budget) if not (decode.constrained or decode.pins) else _allowed(candidates(*budget), plan_of)
-    config = denoiser.config
-    first = [config.bos_id, *segments[0]]
-    canvases = [Canvas.lay_out([first, segments[1]], [length], config.mask_id) for length in lengths]
+    before, after = request.segments
+    canvases = [Canvas.lay_out([[config.bos_id, *before], after], [length], config.mask_id) for length in lengths]
     found = look(denoiser, [canvas.at(canvas.gaps[0]) for canvas in canvases], counts)
     scores = calibrated(lengths, [sureness(logits, decode, config.ends) for logits in found])
     searched = Search(lengths, tuple(scores.tolist()), counts, time.perf_counter() - started)

@@ -28,6 +28,28 @@ Text = str | Sequence[int]
 
 
 @dataclass(frozen=True)
+class Request:
+    """What is asked for: `segments` are token ids, with a gap between each and the next, which gets from least to most
+    tokens (`budgets`); one gap with nothing behind it is a completion.
+
+    heal: None is where it can be. `draft` is of the only gap. `around` are the texts of the segments where the result
+    is the whole text; None: the gap alone.
+    """
+
+    decode: Decode
+    segments: Sequence[Sequence[int]]
+    budgets: Sequence[tuple[int, int]]
+    heal: bool | None = None
+    draft: str | None = None
+    around: tuple[str, ...] | None = None
+
+    @property
+    def infilling(self) -> bool:
+        """True unless it is a completion."""
+        return len(self.budgets) > 1 or bool(self.segments[-1])
+
+
+@dataclass(frozen=True)
 class Slot:
     """One gap of a request: what `healing` took back at its left edge, and how many new tokens it may and must get."""
 
@@ -73,10 +95,9 @@ class Search:
 class Plan:
     """One request, laid out: a slot for each gap of the canvas.
 
-    `around` are the texts before, between and behind the gaps where the result is the whole text; None: the gap alone.
-    `original` is the text that is edited. One `constraint` holds for each gap by itself. `other` are the tokens that
-    guidance puts in place of those before the first gap, int64; None without guidance. `draft` is of the only gap.
-    `searched` is how the length of the gap was found, where it was.
+    `around` is that of the request. `original` is the text that is edited. One `constraint` holds for each gap by
+    itself. `other` are the tokens that guidance puts in place of those before the first gap, int64; None without
+    guidance. `draft` is of the only gap. `searched` is how the length of the gap was found, where it was.
     """
 
     config: ModelConfig
@@ -222,48 +243,20 @@ def make_plan(
     heal: bool | None,
     draft: str | None = None,
 ) -> Plan:
-    """Check a request and lay it out; a `suffix` of None or of no text is a completion.
-
-    InputError or UnsupportedError, in one line.
-    """
-    before = encoded(prefix, tokenizer, config)
-    after = [] if suffix is None else encoded(suffix, tokenizer, config)
-    plan = lay_out(config, tokenizer, decode, [before, after], [(decode.min_tokens, max_tokens)], heal)
-    return with_draft(plan, draft, tokenizer)
+    """`lay_out` of one gap between two texts."""
+    segments = encoded(prefix, suffix, tokenizer, config)
+    return lay_out(config, tokenizer, Request(decode, segments, [(decode.min_tokens, max_tokens)], heal, draft))
 
 
-def with_draft(plan: Plan, draft: str | None, tokenizer: Tokenizer) -> Plan:
-    """The plan with a draft of its only gap. InputError or UnsupportedError for one that it cannot begin with."""
-    if not isinstance(draft, str | None):
-        raise InputError(f"the draft must be a text, not {draft!r:.40}")
-    decode = plan.decode
-    if draft is not None and decode.autoregressive and any(not pin.floats for pin in decode.pins):
-        raise UnsupportedError(f'mode "{decode.mode}" tests a draft where nothing is pinned: leave out draft or pins')
-    if draft is not None and decode.mode == "ancestral":
-        raise UnsupportedError('mode "ancestral" begins with noise and not with a draft: leave out one of the two')
-    return plan if draft is None else replace(plan, draft=Draft(draft, tokenizer))
-
-
-def lay_out(
-    config: ModelConfig,
-    tokenizer: Tokenizer,
-    decode: Decode,
-    segments: Sequence[Sequence[int]],
-    budgets: Sequence[tuple[int, int]],
-    heal: bool | None,
-    around: tuple[str, ...] | None = None,
-) -> Plan:
-    """A plan of token segments with a gap between each and the next; `budgets` are (least, most) tokens of each gap.
-
-    One gap with nothing behind it is a completion. InputError or UnsupportedError, in one line.
-    """
+def lay_out(config: ModelConfig, tokenizer: Tokenizer, request: Request) -> Plan:
+    """Check a request and lay it out. InputError or UnsupportedError, in one line."""
+    decode, segments, budgets = request.decode, request.segments, request.budgets
     for least, most in budgets:
         check_budget(least, most)
     decode.check_model(config)
-    infilling = len(budgets) > 1 or bool(segments[-1])
-    total_budget = sum(most for _, most in budgets)
+    infilling, total_budget = request.infilling, sum(most for _, most in budgets)
     decode.span_size(config, total_budget, infilling)
-    heals = _check_healing(config, decode, budgets, infilling, heal)
+    heals = _check_healing(config, request)
     given = 1 + sum(len(segment) for segment in segments)
     room = config.max_positions - given - total_budget
     if room < 0:
@@ -293,7 +286,30 @@ def lay_out(
     texts = [tokenizer.decode_bytes(segment) for segment in segments]
     constraint = _constrain(config, tokenizer, decode, canvas, slots, texts) if decode.constrained else None
     other = None if decode.guidance == 1 else _other_prefix(config, tokenizer, decode, canvas)
-    return Plan(config, decode, canvas, tuple(slots), given - 1, infilling, around, constraint=constraint, other=other)
+    return Plan(
+        config,
+        decode,
+        canvas,
+        tuple(slots),
+        given - 1,
+        infilling,
+        around=request.around,
+        constraint=constraint,
+        other=other,
+        draft=_read_draft(request, tokenizer),
+    )
+
+
+def _read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
+    """InputError or UnsupportedError for a draft that the request cannot begin with."""
+    draft, decode = request.draft, request.decode
+    if not isinstance(draft, str | None):
+        raise InputError(f"the draft must be a text, not {draft!r:.40}")
+    if draft is not None and decode.autoregressive and any(not pin.floats for pin in decode.pins):
+        raise UnsupportedError(f'mode "{decode.mode}" tests a draft where nothing is pinned: leave out draft or pins')
+    if draft is not None and decode.mode == "ancestral":
+        raise UnsupportedError('mode "ancestral" begins with noise and not with a draft: leave out one of the two')
+    return None if draft is None else Draft(draft, tokenizer)
 
 
 def _other_prefix(config: ModelConfig, tokenizer: Tokenizer, decode: Decode, canvas: Canvas) -> np.ndarray:
@@ -370,8 +386,14 @@ def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) ->
     return replace(plan, canvas=drafted)
 
 
-def encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:
-    """The tokens of a text, or those that are given, checked. InputError, in one line."""
+def encoded(prefix: Text, suffix: Text | None, tokenizer: Tokenizer, config: ModelConfig) -> list[list[int]]:
+    """The segments of a request with one gap: the tokens of two texts, or those that are given, checked; a suffix of
+    None has none. InputError, in one line.
+    """
+    return [_encoded(text, tokenizer, config) for text in (prefix, "" if suffix is None else suffix)]
+
+
+def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:
     if isinstance(text, str):
         return tokenizer.encode(text)
     if isinstance(text, bytes | bytearray):
@@ -394,12 +416,10 @@ def check_budget(least: int, most: int) -> None:
         raise InputError(f"min_tokens={least} is more than max_tokens={most}: lower the first")
 
 
-def _check_healing(
-    config: ModelConfig, decode: Decode, budgets: Sequence[tuple[int, int]], infilling: bool, heal: bool | None
-) -> bool:
+def _check_healing(config: ModelConfig, request: Request) -> bool:
     """Whether the last words before the gaps are healed: unless told, where they can be."""
-    if infilling:
-        heal = _check_infilling(config, decode, budgets, heal)
+    decode = request.decode
+    heal = _check_infilling(config, request) if request.infilling else request.heal
     if heal and decode.mode == "ancestral":
         raise InputError('mode "ancestral" writes all of a gap anew and heals no word: leave out heal')
     if heal and decode.shaping:
@@ -407,23 +427,21 @@ def _check_healing(
     return heal is not False and decode.mode != "ancestral" and not decode.shaping
 
 
-def _check_infilling(
-    config: ModelConfig, decode: Decode, budgets: Sequence[tuple[int, int]], heal: bool | None
-) -> bool | None:
+def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
     """Whether this model can infill as asked; returns `heal`, False where the model cannot."""
-    if decode.autoregressive:
+    if request.decode.autoregressive:
         raise UnsupportedError(
-            f'mode "{decode.mode}" cannot infill, since it never sees the suffix: use mode "block" or "full"'
+            f'mode "{request.decode.mode}" cannot infill, since it never sees the suffix: use mode "block" or "full"'
         )
     if config.context == "block":
         raise UnsupportedError("a model with block context cannot infill: no block sees what comes after it")
     if config.null_id is not None:
-        return heal
-    if any(least != most for least, most in budgets):
+        return request.heal
+    if any(least != most for least, most in request.budgets):
         raise UnsupportedError(
             "this model has no <null> to end a gap with: give each gap's length, min_tokens equal to max_tokens, or "
             "with one gap search_length=True"
         )
-    if heal:
+    if request.heal:
         raise UnsupportedError("this model has no <null>, so healing could not keep the gap's length: use heal=False")
     return False

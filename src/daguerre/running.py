@@ -39,7 +39,8 @@ def start(
     if asked.stop or asked.mode in ("speculative", "ancestral"):
         what = "stop" if asked.stop else f'mode "{asked.mode}"'
         raise UnsupportedError(f"a request that may be changed while it runs has no {what}: leave it out")
-    return Running(begin(denoiser, tokenizer, prompt, max_tokens, asked, suffix, False, timeout, None, {}), tokenizer)
+    sample = begin(denoiser, tokenizer, prompt, max_tokens, asked, suffix=suffix, heal=False, timeout=timeout)
+    return Running(sample, tokenizer)
 
 
 class Running:

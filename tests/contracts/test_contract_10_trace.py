@@ -10,7 +10,7 @@ import pytest
 
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
-from daguerre.plan import lay_out
+from daguerre.plan import Request, lay_out
 from daguerre.result import committed_text
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
@@ -81,15 +81,10 @@ def test_committed_text_of_several_gaps_begins_the_result(causal: Model, scripte
     tokenizer = causal.tokenizer
     (half,) = {t for t in range(tokenizer.vocab_size) if tokenizer.token_bytes(t) == b"\xc3"}
     denoiser = scripted(lambda canvas, position: {half: 20.0})
-    plan = lay_out(
-        denoiser.config,
-        tokenizer,
-        Decode(block_size=2),
-        [tokenizer.encode(x) for x in ("a", "b", "c")],
-        [(2, 2), (2, 2)],
-        False,
-        ("a", "b", "c"),
-    )
+    texts = ("a", "b", "c")
+    segments = [tokenizer.encode(text) for text in texts]
+    request = Request(Decode(block_size=2), segments, [(2, 2), (2, 2)], heal=False, around=texts)
+    plan = lay_out(denoiser.config, tokenizer, request)
     sample = Sample(denoiser, plan, 0, None)
     committed = [committed_text(plan, event.canvas) for event in sample.steps()]
     text = sample.result().text

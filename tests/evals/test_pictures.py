@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,15 +191,8 @@ def test_decisions_are_drawn_before_and_after_calibration() -> None:
     assert list(keyword.get_lines()[1].get_ydata()) == pytest.approx([0.36, 0.54, 0.81])
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_matplotlib_the_extra_is_named(hide_matplotlib: Callable[[], None], tmp_path: Path) -> None:
+    hide_matplotlib()
     with pytest.raises(MissingExtra, match=r"daguerre\[train\]"):
         draw_pictures(REPORT, tmp_path / "report.json")
     assert list(tmp_path.iterdir()) == []

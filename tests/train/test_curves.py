@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -53,10 +54,9 @@ def test_a_folder_without_a_log_is_an_error(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_error_has_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, hide_matplotlib: Callable[[], None]
 ) -> None:
-    for name in ("matplotlib", "matplotlib.figure", "matplotlib.backends.backend_agg"):
-        monkeypatch.setitem(sys.modules, name, None)
+    hide_matplotlib()
     write_run(tmp_path, 3, held=True)
     with pytest.raises(MissingExtra, match=r"pip install 'daguerre\[train\]'"):
         draw_curves(tmp_path)

@@ -77,8 +77,7 @@ def make_passages(
 
     DataError when no document has one.
     """
-    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
-    out = take_in_turn([_passages(document, tokenizer, seed, most) for document in ordered], limit)
+    out = take_in_turn(documents, seed, limit, lambda document: _passages(document, tokenizer, seed, most))
     if not out:
         raise DataError(f"no document has statements of {LEAST_TOKENS} to {most} tokens to edit: give longer files")
     return out

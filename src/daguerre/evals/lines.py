@@ -10,7 +10,7 @@ import ast
 import hashlib
 import keyword
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -55,18 +55,20 @@ def make_examples(
     vocabulary, whatever the model, so that all are asked the same. DataError when no line counts.
     """
     counter = tokenizer or Tokenizer.default("2k")
-    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
-    streams = [_examples(document, counter, shown, seed) for document in ordered]
-    out = take_in_turn(streams, limit)
+    out = take_in_turn(documents, seed, limit, lambda document: _examples(document, counter, shown, seed))
     if not out:
         raise DataError(f"no line to infill: give Python files that parse, with lines of {MIN_CHARACTERS} characters")
     return out
 
 
-def take_in_turn(streams: Sequence[Iterator[Item]], limit: int) -> list[Item]:
-    """At most `limit` items: the first of each stream, then the second of those that have one, and so on."""
+def take_in_turn(
+    documents: Sequence[Document], seed: int, limit: int, of: Callable[[Document], Iterator[Item]]
+) -> list[Item]:
+    """At most `limit` items `of` documents in an order hashed from `seed`: the first of each, then the second of those
+    that have one, and so on.
+    """
     out: list[Item] = []
-    left = list(streams)
+    left = [of(document) for document in sorted(documents, key=lambda one: hashed_order(seed, one.sha256))]
     while left and len(out) < limit:
         found = [(stream, list(islice(stream, 1))) for stream in left[: limit - len(out)]]
         left = [stream for stream, items in found if items] + left[len(found) :]

@@ -144,12 +144,9 @@ def make_literals(
 
     DataError when there is none of any kind.
     """
-    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
-    places = [(document, _places(document, tokenizer)) for document in ordered]
-    out: list[Missing] = []
-    for kind in PATTERNS:
-        streams = [_examples(document, found.get(kind, []), kind, tokenizer, seed, shown) for document, found in places]
-        out += take_in_turn(streams, limit)
+    places = {document.sha256: _places(document, tokenizer) for document in documents}
+    of = partial(_examples, places=places, tokenizer=tokenizer, seed=seed, shown=shown)
+    out = [one for kind in PATTERNS for one in take_in_turn(documents, seed, limit, partial(of, kind=kind))]
     if not out:
         raise DataError(
             "no literal and no call to fill in: give Python files that parse, with text before and after them"
@@ -194,13 +191,14 @@ def _kind_of(node: ast.AST) -> str | None:
 
 def _examples(
     document: Document,
-    places: Sequence[tuple[int, int]],
     kind: str,
+    places: dict[str, dict[str, list[tuple[int, int]]]],
     tokenizer: Tokenizer,
     seed: int,
     shown: tuple[int, int],
 ) -> Iterator[Missing]:
-    for start, end in sorted(places, key=lambda place: hashed_order(seed, document.sha256, kind, place)):
+    found = places[document.sha256].get(kind, [])
+    for start, end in sorted(found, key=lambda place: hashed_order(seed, document.sha256, kind, place)):
         before, after = document.text[:start], document.text[end:]
         prefix = "".join(reversed(fitting(split_lines(before)[::-1], tokenizer, shown[0])))
         suffix = "".join(fitting(split_lines(after), tokenizer, shown[1]))

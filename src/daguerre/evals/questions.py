@@ -94,8 +94,7 @@ def make_questions(documents: Sequence[Document], kind: str, limit: int, room: i
     `seed`. `room`: positions of the model, of which a text takes no more.
     """
     counter = Tokenizer.default("2k")
-    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
-    return take_in_turn([_asked(document, kind, counter, room, seed) for document in ordered], limit)
+    return take_in_turn(documents, seed, limit, lambda document: _asked(document, kind, counter, room, seed))
 
 
 def _asked(document: Document, kind: str, counter: Tokenizer, room: int, seed: int) -> Iterator[Asked]:

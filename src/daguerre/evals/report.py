@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,31 +44,7 @@ def write_markdown(report: dict[str, Any], path: str | os.PathLike[str]) -> None
 
 def markdown(report: dict[str, Any]) -> str:
     """Tables of the figures, and a line on what they were measured with."""
-    parts = [_heading(report)]
-    if "bits" in report:
-        parts.append(_bits(report["bits"]))
-    if "infill" in report:
-        parts.append(_infill(report["infill"]))
-    if "draft" in report:
-        parts.append(_draft(report["draft"]))
-    if "completion" in report:
-        parts.append(_completion(report["completion"]))
-    if "steps" in report:
-        parts.append(_steps(report["steps"]))
-    if "tokens" in report:
-        parts.append("## Token spans, true length\n\n" + _spans(report["tokens"]["outcomes"]))
-    if "correction" in report:
-        parts.append(_correction(report["correction"]))
-    if "edit" in report:
-        parts.append(_edit(report["edit"]))
-    if "constrained" in report:
-        parts.append(_constrained(report["constrained"]))
-    if "speculation" in report:
-        parts.append(_speculation(report["speculation"]))
-    if "deadline" in report:
-        parts.append(_deadline(report["deadline"]))
-    if "decide" in report:
-        parts.append(_decide(report["decide"]))
+    parts = [_heading(report), *(write(report[name]) for name, write in WRITERS.items() if name in report)]
     parts += [f"Not measured: {name}, because {reason}." for name, reason in report["skipped"].items()]
     parts.append(_measured_with(report))
     return "\n\n".join(parts) + "\n"
@@ -78,6 +54,24 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table, its columns after the first aligned to the right."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+Column = Callable[[dict[str, Any]], str]
+"""What a column of a table says of a row."""
+
+
+def _table(columns: dict[str, Column], rows: Iterable[dict[str, Any]]) -> str:
+    return table(list(columns), [[cell(row) for cell in columns.values()] for row in rows])
+
+
+def _text(form: str) -> Column:
+    """A format of the row's values."""
+    return form.format_map
+
+
+def _percent(name: str) -> Column:
+    """A share, with its interval where the row has one."""
+    return lambda row: _share(row[name], row.get(f"{name}_interval"))
 
 
 def _heading(report: dict[str, Any]) -> str:
@@ -94,28 +88,20 @@ def _heading(report: dict[str, Any]) -> str:
 
 
 def _bits(figures: Sequence[dict[str, Any]]) -> str:
-    rows = []
-    for f in figures:
-        kind = "exact" if f["exact"] else f"bound, {f['samples']} draws"
-        ratio = "" if f["ratio"] is None else f"{f['ratio']:.3f}"
-        error = "" if f["exact"] and not f["stderr"] else f"{f['stderr']:.4f}"
-        rows.append(
-            [
-                layout_name(f["layout"]),
-                kind,
-                f"{f['value']:.4f}",
-                error,
-                _optional(f["text_stderr"], 4),
-                ratio,
-                f"{f['num_scored']} of {f['num_windows']}",
-            ]
-        )
-    header = ["layout", "", "bits per byte", "standard error", "over texts", "ratio to `ar`", "windows scored"]
+    columns: dict[str, Column] = {
+        "layout": lambda f: layout_name(f["layout"]),
+        "": lambda f: "exact" if f["exact"] else f"bound, {f['samples']} draws",
+        "bits per byte": _text("{value:.4f}"),
+        "standard error": lambda f: "" if f["exact"] and not f["stderr"] else f"{f['stderr']:.4f}",
+        "over texts": lambda f: _optional(f["text_stderr"], 4),
+        "ratio to `ar`": lambda f: _optional(f["ratio"], 3),
+        "windows scored": _text("{num_scored} of {num_windows}"),
+    }
     eighths = ["layout", *(f"{i}/8" for i in range(1, len(figures[0]["by_position"]) + 1))]
     positions = [[layout_name(f["layout"]), *(_optional(v, 3) for v in f["by_position"])] for f in figures]
     return (
         "## Bits per byte\n\n"
-        + table(header, rows)
+        + _table(columns, figures)
         + "\n\nA figure is for all windows, by regression on the exact score of `ar` from those scored; the mean of "
         "those alone is `direct` in the JSON. `left to right`: spans revealed in that order, one token a forward; a "
         "likelihood, no bound. `standard error`: of the figure for these documents, from random masks and the choice "
@@ -126,37 +112,28 @@ def _bits(figures: Sequence[dict[str, Any]]) -> str:
 
 
 def _infill(task: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{o['method']}, {o['length']} length",
-            str(o["num"]),
-            _share(o["exact"], o["exact_interval"]),
-            f"{100 * o['exact_line']:.1f}",
-            _share(o["parses"], o["parses_interval"]),
-            f"{o['similarity']:.3f}",
-            f"{o['seconds']:.2f}",
-        ]
-        for o in task["outcomes"]
-    ]
-    pairs = [
-        [
-            f"{c['method']} against {c['against']}, {c['length']} length",
-            str(c["only_first"]),
-            str(c["only_second"]),
-            f"{100 * c['difference']:+.1f} ± {100 * c['difference_stderr']:.1f}",
-            f"{c['p_value']:.2g}",
-        ]
-        for c in task["comparisons"]
-    ]
+    columns = {
+        "method": _text("{method}, {length} length"),
+        "lines": _text("{num}"),
+        "exact, %": _percent("exact"),
+        "first line exact, %": _percent("exact_line"),
+        "file parses, %": _percent("parses"),
+        "similarity": _text("{similarity:.3f}"),
+        "seconds a line": _text("{seconds:.2f}"),
+    }
+    pairs: dict[str, Column] = {
+        "exact in pairs": _text("{method} against {against}, {length} length"),
+        "only the first": _text("{only_first}"),
+        "only the second": _text("{only_second}"),
+        "difference, %": lambda c: f"{100 * c['difference']:+.1f} ± {100 * c['difference_stderr']:.1f}",
+        "p (McNemar)": _text("{p_value:.2g}"),
+    }
     return (
         "## Line infilling\n\n"
-        + table(
-            ["method", "lines", "exact, %", "first line exact, %", "file parses, %", "similarity", "seconds a line"],
-            rows,
-        )
+        + _table(columns, task["outcomes"])
         + f"\n\nIn brackets: 95% intervals (Wilson). Unknown length: a gap of {task['unknown_length']} tokens. "
         f"Shown: up to {task['shown_tokens'][0]} tokens before the line and {task['shown_tokens'][1]} after it.\n\n"
-        + table(["exact in pairs", "only the first", "only the second", "difference, %", "p (McNemar)"], pairs)
+        + _table(pairs, task["comparisons"])
     )
 
 
@@ -176,35 +153,22 @@ def _draft(task: dict[str, Any]) -> str:
 
 
 def _completion(task: dict[str, Any]) -> str:
-    rows = [
-        [
-            r["label"],
-            str(r["num"]),
-            _share(r["accuracy"], r["accuracy_interval"]),
-            "" if r["mode"] == "ar" else _difference(r["difference"], r["difference_interval"]),
-            f"{100 * r['same_as_ar']:.0f}",
-            f"{r['similarity']:.3f}" + _beside(r),
-            f"{r['forwards']:.1f}",
-            _range(r["tokens_per_forward"], r["tokens_per_forward_interval"]),
-            f"{r['produced_per_forward']:.2f}",
-            f"{r['tokens_per_second']:.0f}",
-            f"{r['characters_per_second']:.0f}",
-        ]
-        for r in task["rows"]
-    ]
-    header = [
-        "setting",
-        "lines",
-        "exact, %",
-        "less ar's, %",
-        "same as ar, %",
-        "similarity (less ar's)",
-        "forwards a line",
-    ]
-    header += ["tokens a forward", "produced a forward", "tokens a second", "characters a second"]
+    columns: dict[str, Column] = {
+        "setting": _text("{label}"),
+        "lines": _text("{num}"),
+        "exact, %": _percent("accuracy"),
+        "less ar's, %": lambda r: "" if r["mode"] == "ar" else _difference(r["difference"], r["difference_interval"]),
+        "same as ar, %": lambda r: f"{100 * r['same_as_ar']:.0f}",
+        "similarity (less ar's)": lambda r: f"{r['similarity']:.3f}" + _beside(r),
+        "forwards a line": _text("{forwards:.1f}"),
+        "tokens a forward": lambda r: _range(r["tokens_per_forward"], r["tokens_per_forward_interval"]),
+        "produced a forward": _text("{produced_per_forward:.2f}"),
+        "tokens a second": _text("{tokens_per_second:.0f}"),
+        "characters a second": _text("{characters_per_second:.0f}"),
+    }
     return (
         "## Next-line completion\n\n"
-        + table(header, rows)
+        + _table(columns, task["rows"])
         + f"\n\nIn brackets: 95% intervals (Wilson; paired, Agresti and Min; over documents). Up to "
         f"{task['shown_tokens']} tokens are shown before a line. Forwards until the line and its break are final; "
         "`produced` counts all tokens of text committed by then, in the line or not. Prefill is left out, "
@@ -225,21 +189,19 @@ def _beside(row: dict[str, Any]) -> str:
 
 
 def _steps(task: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{q['layout']}, {q['length']} tokens" + ("" if q["temperature"] is None else f", {q['temperature']:g}"),
-            "" if q["steps"] is None else str(q["steps"]),
-            str(q["num"]),
-            "" if q["nats"] is None else f"{q['nats']:.2f} ± {q['nats_stderr']:.2f}",
-            f"{q['entropy']:.2f} ± {q['entropy_stderr']:.2f}",
-            _share(q["parses"], q["parses_interval"]),
-            f"{q['forwards']:.1f}",
-            f"{q['seconds']:.2f}",
-        ]
-        for q in task["texts"]
-    ]
-    header = ["text, temperature", "steps", "texts", "nats a token", "unigram entropy", "parses by half, %"]
-    text = "## Steps\n\n" + table([*header, "forwards", "seconds"], rows)
+    columns: dict[str, Column] = {
+        "text, temperature": lambda q: (
+            f"{q['layout']}, {q['length']} tokens" + ("" if q["temperature"] is None else f", {q['temperature']:g}")
+        ),
+        "steps": lambda q: "" if q["steps"] is None else str(q["steps"]),
+        "texts": _text("{num}"),
+        "nats a token": lambda q: "" if q["nats"] is None else f"{q['nats']:.2f} ± {q['nats_stderr']:.2f}",
+        "unigram entropy": _text("{entropy:.2f} ± {entropy_stderr:.2f}"),
+        "parses by half, %": _percent("parses"),
+        "forwards": _text("{forwards:.1f}"),
+        "seconds": _text("{seconds:.2f}"),
+    }
+    text = "## Steps\n\n" + _table(columns, task["texts"])
     text += (
         "\n\n`nats a token`: of the text under the model's own autoregressive law; to be read with the entropy of its "
         "tokens (nats), since repetition is likely and noise is varied. ±: standard errors."
@@ -248,18 +210,15 @@ def _steps(task: dict[str, Any]) -> str:
 
 
 def _spans(outcomes: Sequence[dict[str, Any]]) -> str:
-    rows = [
-        [
-            f"{o['length']}, {o['method']}",
-            str(o["num"]),
-            _share(o["exact"], o["exact_interval"]),
-            _share(o["token_accuracy"], o["token_interval"]),
-            f"{o['forwards']:.1f}",
-            f"{o['seconds']:.3f}",
-        ]
-        for o in outcomes
-    ]
-    return table(["tokens, method", "spans", "exact, %", "tokens right, %", "forwards", "seconds a span"], rows)
+    columns: dict[str, Column] = {
+        "tokens, method": _text("{length}, {method}"),
+        "spans": _text("{num}"),
+        "exact, %": _percent("exact"),
+        "tokens right, %": lambda o: _share(o["token_accuracy"], o["token_interval"]),
+        "forwards": _text("{forwards:.1f}"),
+        "seconds a span": _text("{seconds:.3f}"),
+    }
+    return _table(columns, outcomes)
 
 
 def _correction(task: dict[str, Any]) -> str:
@@ -270,74 +229,63 @@ def _correction(task: dict[str, Any]) -> str:
         fixed = "" if row["fixed"] is None else f"{100 * row['fixed']:.0f} / "
         curves.setdefault((row["kind"], row["rate"], row["order"]), []).append(f"{fixed}{100 * row['broken']:.1f}")
     curve = [[f"{kind}, {100 * rate:g}%, {order}", *cells] for (kind, rate, order), cells in curves.items()]
-    best = [
-        [
-            f"{r['kind']}, {100 * r['rate']:g}%, {r['order']}",
-            f"{r['threshold']:g}",
-            str(r["num"]),
-            f"{100 * r['wrong_rate']:.1f}",
-            _share(r["fixed"], r["fixed_interval"]),
-            _share(r["broken"], r["broken_interval"]),
-            f"{100 * r['refilled']:.1f}",
-            _share(r["exact"], r["exact_interval"]),
-            f"{r['forwards']:.1f}",
-        ]
-        for r in (rows[place] for place in task["best"].values() if place is not None)
-    ]
-    header = ["wrong tokens, replaced", "threshold", "lines", "wrong, %", "fixed, %", "broken, %", "refilled, %"]
+    best = [rows[place] for place in task["best"].values() if place is not None]
+    columns: dict[str, Column] = {
+        "wrong tokens, replaced": lambda r: f"{r['kind']}, {100 * r['rate']:g}%, {r['order']}",
+        "threshold": _text("{threshold:g}"),
+        "lines": _text("{num}"),
+        "wrong, %": _percent("wrong_rate"),
+        "fixed, %": _percent("fixed"),
+        "broken, %": _percent("broken"),
+        "refilled, %": _percent("refilled"),
+        "lines exact, %": _percent("exact"),
+        "forwards": _text("{forwards:.1f}"),
+    }
     return (
         "## Correction\n\nWrong tokens fixed, % / right tokens broken, %, by the least probability of a replacement; "
         f"in up to {task['rounds']} rounds, all tokens at once or one a round:\n\n"
         + table(["wrong tokens, replaced", *(f"{threshold:g}" for threshold in thresholds)], curve)
         + f"\n\nMost fixed with at most {100 * task['most_broken']:g}% broken; `refilled`: right when only the wrong "
         "tokens are masked and filled in one forward:\n\n"
-        + table([*header, "lines exact, %", "forwards"], best)
+        + _table(columns, best)
         + (f"\n\n{task['left_out']} lines are too long for the model." if task["left_out"] else "")
     )
 
 
 def _edit(task: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{o['spans']}, strength {o['strength']:g}",
-            str(o["num"]),
-            str(o["changed"]),
-            _share(o["parses"], o["parses_interval"]),
-            _share(o["equal"], o["equal_interval"]),
-            f"{o['forwards']:.1f}",
-            f"{o['seconds']:.3f}",
-        ]
-        for o in task["outcomes"]
-    ]
-    header = ["spans written anew", "edits", "bytes changed outside", "parses, %", "as it was, %", "forwards"]
+    columns = {
+        "spans written anew": _text("{spans}, strength {strength:g}"),
+        "edits": _text("{num}"),
+        "bytes changed outside": _text("{changed}"),
+        "parses, %": _percent("parses"),
+        "as it was, %": _percent("equal"),
+        "forwards": _text("{forwards:.1f}"),
+        "seconds an edit": _text("{seconds:.3f}"),
+    }
     return (
         f"## Edits\n\nRandom spans of passages of up to {task['most_tokens']} tokens that are Python by themselves. In "
-        "brackets: 95% intervals (Wilson).\n\n" + table([*header, "seconds an edit"], rows)
+        "brackets: 95% intervals (Wilson).\n\n" + _table(columns, task["outcomes"])
     )
 
 
 def _constrained(task: dict[str, Any]) -> str:
-    rows = []
-    for o in task["outcomes"]:
-        itself = o["method"] == "constrained"
-        rows.append(
-            [
-                f"{o['kind']}, {o['method']}",
-                str(o["num"]),
-                _share(o["exact"], o["exact_interval"]),
-                "" if itself else _difference(o["exact_difference"], o["exact_difference_interval"]),
-                f"{100 * o['begins']:.1f}",
-                _share(o["valid"], o["valid_interval"]),
-                _share(o["parses"], o["parses_interval"]),
-                f"{o['forwards']:.1f}",
-                f"{o['seconds']:.3f}",
-            ]
-        )
-    header = ["type, method", "places", "exact, %", "constrained is ahead by, %", "begins with it, %", "of the type, %"]
+    columns: dict[str, Column] = {
+        "type, method": _text("{kind}, {method}"),
+        "places": _text("{num}"),
+        "exact, %": _percent("exact"),
+        "constrained is ahead by, %": lambda o: (
+            "" if o["method"] == "constrained" else _difference(o["exact_difference"], o["exact_difference_interval"])
+        ),
+        "begins with it, %": _percent("begins"),
+        "of the type, %": _percent("valid"),
+        "file parses, %": _percent("parses"),
+        "forwards": _text("{forwards:.1f}"),
+        "seconds": _text("{seconds:.3f}"),
+    }
     compiled = ", ".join(f"{kind} {seconds:.2f} s" for kind, seconds in task["compile_seconds"].items())
     return (
         "## Constrained and unconstrained\n\n"
-        + table([*header, "file parses, %", "forwards", "seconds"], rows)
+        + _table(columns, task["outcomes"])
         + "\n\nIn brackets: 95% intervals (Wilson; differences in pairs, Agresti and Min). `free` and `healed` are "
         f"told no type; `healed` is the default of `infill`. A gap of {task['gap_tokens']} tokens, up to "
         f"{task['shown_tokens'][0]} shown before it and {task['shown_tokens'][1]} after. Seconds without compiling the "
@@ -346,26 +294,16 @@ def _constrained(task: dict[str, Any]) -> str:
 
 
 def _speculation(task: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{o['temperature']:g}",
-            f"{o['identical']} of {o['prompts']}",
-            f"{o['tokens_per_forward']:.2f}",
-            f"{o['rows_per_forward']:.1f}",
-            f"{o['accepted']} of {o['drafted']}",
-            f"{o['speedup']:.2f}",
-        ]
-        for o in task["outcomes"]
-    ]
-    header = [
-        "temperature",
-        "same tokens as ar",
-        "tokens a forward",
-        "rows a forward",
-        "accepted",
-        "times as fast as ar",
-    ]
-    return f"## Speculation\n\n{task['new_tokens']} tokens a prompt, the modes in turn.\n\n" + table(header, rows)
+    columns = {
+        "temperature": _text("{temperature:g}"),
+        "same tokens as ar": _text("{identical} of {prompts}"),
+        "tokens a forward": _text("{tokens_per_forward:.2f}"),
+        "rows a forward": _text("{rows_per_forward:.1f}"),
+        "accepted": _text("{accepted} of {drafted}"),
+        "times as fast as ar": _text("{speedup:.2f}"),
+    }
+    text = f"## Speculation\n\n{task['new_tokens']} tokens a prompt, the modes in turn.\n\n"
+    return text + _table(columns, task["outcomes"])
 
 
 def _deadline(task: dict[str, Any]) -> str:
@@ -388,43 +326,57 @@ def _deadline(task: dict[str, Any]) -> str:
 
 
 def _decide(task: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{o['kind']}, {f['way']}",
-            _share(f["accuracy"], None),
-            "" if f is o["majority"] else _difference(f["difference"], f["difference_interval"] or (-1, 1)),
-            f"{f['calibration_error']:.3f}",
-            f"{f['brier']:.3f}",
-            _optional(f["nats"], 3),
-        ]
+    answers = [
+        f | {"kind": o["kind"], "is_majority": f is o["majority"]}
         for o in task["outcomes"]
         for f in (o["majority"], *o["figures"])
     ]
-    facts = [
-        [
-            o["kind"],
-            str(o["labels"]),
-            f"{o['num']} from {o['documents']}",
-            str(o["fitted"]),
-            f"`{o['majority_label']}`",
-            f"{o['temperature']:.2f}",
-            f"{o['decisions_per_second']:.1f}",
-            f"{o['rows']:.0f}",
-        ]
-        for o in task["outcomes"]
-    ]
-    header = ["questions, answered by", "right, %", "less majority's, %", "calibration error", "Brier", "nats"]
-    more = ["questions", "labels", "tested, documents", "fitted to", "majority", "temperature", "decisions a second"]
+    columns: dict[str, Column] = {
+        "questions, answered by": _text("{kind}, {way}"),
+        "right, %": lambda f: _share(f["accuracy"], None),
+        "less majority's, %": lambda f: (
+            "" if f["is_majority"] else _difference(f["difference"], f["difference_interval"] or (-1, 1))
+        ),
+        "calibration error": _text("{calibration_error:.3f}"),
+        "Brier": _text("{brier:.3f}"),
+        "nats": lambda f: _optional(f["nats"], 3),
+    }
+    facts = {
+        "questions": _text("{kind}"),
+        "labels": _text("{labels}"),
+        "tested, documents": _text("{num} from {documents}"),
+        "fitted to": _text("{fitted}"),
+        "majority": _text("`{majority_label}`"),
+        "temperature": _text("{temperature:.2f}"),
+        "decisions a second": _text("{decisions_per_second:.1f}"),
+        "rows a decision": _text("{rows:.0f}"),
+    }
     left_out = f"\n\nNot asked, for want of questions: {', '.join(task['left_out'])}." if task["left_out"] else ""
     return (
         "## Decisions\n\n"
-        + table(header, rows)
+        + _table(columns, answers)
         + "\n\nIn brackets: 95% intervals over documents. Calibration error: 15 bins of equal mass. Temperatures, "
         "biases and the majority, whose probabilities are its shares, are of other documents than the figures.\n\n"
-        + table([*more, "rows a decision"], facts)
+        + _table(facts, task["outcomes"])
         + f"\n\nOne question a call, one forward each, with {task['shown_tokens']} tokens of text above it. `name`: "
         "the majority is by nearness, 0 the nearest." + left_out
     )
+
+
+WRITERS: dict[str, Callable[[Any], str]] = {
+    "bits": _bits,
+    "infill": _infill,
+    "draft": _draft,
+    "completion": _completion,
+    "steps": _steps,
+    "tokens": lambda task: "## Token spans, true length\n\n" + _spans(task["outcomes"]),
+    "correction": _correction,
+    "edit": _edit,
+    "constrained": _constrained,
+    "speculation": _speculation,
+    "deadline": _deadline,
+    "decide": _decide,
+}
 
 
 def _measured_with(report: dict[str, Any]) -> str:

@@ -80,8 +80,7 @@ def make_spans(
 
     At most `shown` tokens are before and after each, LEAST_AROUND at least. DataError when no document is long enough.
     """
-    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
-    out = take_in_turn([_spans(document, tokenizer, length, seed, shown) for document in ordered], limit)
+    out = take_in_turn(documents, seed, limit, lambda document: _spans(document, tokenizer, length, seed, shown))
     if not out:
         raise DataError(f"no document has {length + 2 * LEAST_AROUND} tokens: give longer ones")
     return out

@@ -145,8 +145,7 @@ def make_prompts(
         raise UnsupportedError(
             f"'steps' needs {needed} positions and the model has {config.max_positions}: leave it out"
         )
-    ordered = sorted(documents, key=lambda document: hashed_order(seed, document.sha256))
-    out = take_in_turn([_prompts(document, tokenizer, room, seed) for document in ordered], limit)
+    out = take_in_turn(documents, seed, limit, lambda document: _prompts(document, tokenizer, room, seed))
     if not out:
         raise DataError(f"no document has {LEAST_PROMPT + CANVAS_TOKENS} tokens of Python: give longer ones")
     return out

@@ -93,7 +93,26 @@ LEAST_TIME = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class Parts:
+    """What a recipe says of an objective; see `Objective`."""
+
+    layout: str
+    times: str = "uniform"
+    schedule: str = "linear"
+    weight: str = "one"
+    normalizer: str = "tokens"
+    clean: float = 1.0
+    masked: float = 1.0
+    copies: int = 1
+    left: float = 0.0
+    next: float = 1.0
+    teacher: str = "data"
+    errors: float = 0.0
+    certainty: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(Parts):
     """The five parts. `layout` is a key of CONTEXT_OF; `clean` weighs the next-token loss of the clean stream.
 
     A time t drawn by `times` masks a share 1 - alpha(t) of a span's tokens on `schedule`, and `weight` is a function of
@@ -120,20 +139,7 @@ class Objective:
     schedule; then the loss is the process's, on every token that may have been replaced: see PROCESS_LOSSES.
     """
 
-    layout: str
-    times: str = "uniform"
-    schedule: str = "linear"
-    weight: str = "one"
     shift: bool = True
-    normalizer: str = "tokens"
-    clean: float = 1.0
-    masked: float = 1.0
-    copies: int = 1
-    left: float = 0.0
-    next: float = 1.0
-    teacher: str = "data"
-    errors: float = 0.0
-    certainty: float = 0.0
     block_size: int | None = None
     process: Process | None = None
 

@@ -20,7 +20,7 @@ from daguerre.models.config import CONTEXTS, PROCESS_NAMES, ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.data import MIN_WINDOW, Mixture
-from daguerre.train.objectives import Objective
+from daguerre.train.objectives import Objective, Parts
 
 
 def _at_least(least: int, options: Any, *names: str) -> None:
@@ -99,23 +99,10 @@ class Optimization:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """One objective of the mixture and its share of the sequences; the rest are the parts of `Objective`."""
+class Share(Parts):
+    """One objective of the mixture and its share of the sequences."""
 
     share: float
-    layout: str
-    times: str = "uniform"
-    schedule: str = "linear"
-    weight: str = "one"
-    normalizer: str = "tokens"
-    clean: float = 1.0
-    masked: float = 1.0
-    copies: int = 1
-    left: float = 0.0
-    next: float = 1.0
-    teacher: str = "data"
-    errors: float = 0.0
-    certainty: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

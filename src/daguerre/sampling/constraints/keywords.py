@@ -52,6 +52,14 @@ KINDS = {
 }
 
 
+def _unless(negate: bool, found: Expr) -> Expr:
+    return Not(found) if negate else found
+
+
+def _below(whole: Schema, schema: Json, pointer: str, key: str) -> Expr:
+    return whole.node(f"{pointer}/{key}") if key in schema else TRUE
+
+
 # Any kind of value
 
 
@@ -73,8 +81,7 @@ def _type(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
 
 
 def _const(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
-    found = Const(compact(schema["const"]))
-    return Not(found) if negate else found
+    return _unless(negate, Const(compact(schema["const"])))
 
 
 def _enum(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | Expr:
@@ -93,19 +100,16 @@ def _enum(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | E
 
 
 def _ref(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
-    found = whole.node(whole.target(schema["$ref"], pointer))
-    return Not(found) if negate else found
+    return _unless(negate, whole.node(whole.target(schema["$ref"], pointer)))
 
 
 def _combined(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Expr:
     parts = whole.parts(schema, keyword, pointer)
-    found = And(parts) if keyword == "allOf" else Or(parts)
-    return Not(found) if negate else found
+    return _unless(negate, And(parts) if keyword == "allOf" else Or(parts))
 
 
 def _not(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
-    found = whole.node(f"{pointer}/not")
-    return found if negate else Not(found)
+    return _unless(not negate, whole.node(f"{pointer}/not"))
 
 
 def _one_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
@@ -125,7 +129,7 @@ def _if(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
     if "if" not in schema:  # then and else say nothing alone
         return FALSE if negate else TRUE
     test = whole.node(f"{pointer}/if")
-    then, other = (whole.node(f"{pointer}/{key}") if key in schema else TRUE for key in ("then", "else"))
+    then, other = _below(whole, schema, pointer, "then"), _below(whole, schema, pointer, "else")
     if negate:
         then, other = Not(then), Not(other)
     return Or((every([test, then]), every([Not(test), other])))
@@ -151,14 +155,11 @@ def _multiple_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Val
 # Strings
 
 
-def _min_length(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    least = whole.number(schema, "minLength", pointer, count=True)
-    return whole.strings(lengths(least, None, whole.budget), negate)
-
-
-def _max_length(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    most = whole.number(schema, "maxLength", pointer, count=True)
-    return whole.strings(lengths(0, most if negate else min(most, LONGEST), whole.budget), negate)
+def _length(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Values:
+    count = whole.number(schema, keyword, pointer, count=True)
+    if keyword == "minLength":
+        return whole.strings(lengths(count, None, whole.budget), negate)
+    return whole.strings(lengths(0, count if negate else min(count, LONGEST), whole.budget), negate)
 
 
 def _pattern(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
@@ -187,6 +188,23 @@ def _format(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values |
     return whole.strings(regex_dfa(FORMATS[name], whole.budget), negate)
 
 
+# Arrays and objects
+
+
+def _size(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Values:
+    """minItems, maxItems, minProperties and maxProperties: not so many is the other bound, one further."""
+    count = whole.number(schema, keyword, pointer, count=True)
+    lower = keyword.startswith("min") != negate
+    if negate:
+        count += 1 if lower else -1
+    kept = NOTHING if negate else whole.everything
+    if keyword.endswith("Items"):
+        arrays = Arrays(least=count) if lower else Arrays(most=count)
+        return replace(kept, arrays=(arrays,) if count >= 0 else ())
+    objects = Objects(least=count) if lower else Objects(most=count)
+    return replace(kept, objects=(objects,) if count >= 0 else ())
+
+
 # Arrays
 
 
@@ -194,7 +212,7 @@ def _items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | 
     listed = "items" if isinstance(schema.get("items"), list) else "prefixItems"
     prefix = whole.parts(schema, listed, pointer) if listed in schema else ()
     rest_key = "additionalItems" if listed == "items" else "items"
-    rest: Expr = whole.node(f"{pointer}/{rest_key}") if rest_key in schema else TRUE
+    rest = _below(whole, schema, pointer, rest_key)
     if not negate:
         return whole.arrays(Arrays((ItemRule(prefix, rest),)))
     wrong = [whole.item_not(i, expr, 0) for i, expr in enumerate(prefix)]
@@ -210,18 +228,6 @@ def _contains(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values
     if negate:
         return replace(NOTHING, arrays=(Arrays((ItemRule((), Not(wanted)),)),))
     return whole.arrays(Arrays(contains=(wanted,)))
-
-
-def _min_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    least = whole.number(schema, "minItems", pointer, count=True)
-    if negate:
-        return replace(NOTHING, arrays=(Arrays(most=least - 1),) if least else ())
-    return whole.arrays(Arrays(least=least))
-
-
-def _max_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    most = whole.number(schema, "maxItems", pointer, count=True)
-    return replace(NOTHING, arrays=(Arrays(least=most + 1),)) if negate else whole.arrays(Arrays(most=most))
 
 
 def _unique_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
@@ -243,7 +249,7 @@ def _members(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values 
         (_search(whole, pattern, f"{pointer}/patternProperties"), node)
         for pattern, node in whole.nodes(schema, "patternProperties", pointer)
     ]
-    rest: Expr = whole.node(f"{pointer}/additionalProperties") if "additionalProperties" in schema else TRUE
+    rest = _below(whole, schema, pointer, "additionalProperties")
     if not negate:
         return whole.objects(Objects((KeyRule(tuple(names), tuple(patterns), rest),)))
     for keyword, expr in [("patternProperties", node) for _, node in patterns] + [("additionalProperties", rest)]:
@@ -263,18 +269,6 @@ def _required(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values
     return whole.objects(Objects(required=tuple(dict.fromkeys(names))))
 
 
-def _min_properties(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    least = whole.number(schema, "minProperties", pointer, count=True)
-    if negate:
-        return replace(NOTHING, objects=(Objects(most=least - 1),) if least else ())
-    return whole.objects(Objects(least=least))
-
-
-def _max_properties(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    most = whole.number(schema, "maxProperties", pointer, count=True)
-    return replace(NOTHING, objects=(Objects(least=most + 1),)) if negate else whole.objects(Objects(most=most))
-
-
 def _property_names(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
     if negate:
         raise whole.cannot_negate("propertyNames", pointer)
@@ -291,46 +285,41 @@ def _dependencies(whole: Schema, schema: Json, pointer: str, negate: bool, keywo
     for name, then in whole.nodes(schema, keyword, pointer):
         needs: Expr = And(tuple(map(Has, held[name]))) if isinstance(held[name], list) else then
         rules.append(Or((Not(Has(name)), every([Has(name), needs]))))
-    return Not(And(tuple(rules))) if negate else And(tuple(rules))
+    return _unless(negate, And(tuple(rules)))
 
 
 Handler = Callable[["Schema", Json, str, bool], Values | Expr | None]
+ONE_OF_SEVERAL = {
+    _combined: ("allOf", "anyOf"),
+    _bound: ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    _length: ("minLength", "maxLength"),
+    _size: ("minItems", "maxItems", "minProperties", "maxProperties"),
+    _dependencies: ("dependencies", "dependentSchemas", "dependentRequired"),
+}
+"""Handlers of several keywords are told which."""
+
 KEYWORDS: dict[str, Handler] = {
     "type": _type,
     "const": _const,
     "enum": _enum,
     "$ref": _ref,
-    "allOf": partial(_combined, keyword="allOf"),
-    "anyOf": partial(_combined, keyword="anyOf"),
     "oneOf": _one_of,
     "not": _not,
     "if": _if,
     "then": _if,
     "else": _if,
-    "minimum": partial(_bound, keyword="minimum"),
-    "maximum": partial(_bound, keyword="maximum"),
-    "exclusiveMinimum": partial(_bound, keyword="exclusiveMinimum"),
-    "exclusiveMaximum": partial(_bound, keyword="exclusiveMaximum"),
     "multipleOf": _multiple_of,
-    "minLength": _min_length,
-    "maxLength": _max_length,
     "pattern": _pattern,
     "format": _format,
     "prefixItems": _items,
     "items": _items,
     "additionalItems": _items,
     "contains": _contains,
-    "minItems": _min_items,
-    "maxItems": _max_items,
     "uniqueItems": _unique_items,
     "properties": _members,
     "patternProperties": _members,
     "additionalProperties": _members,
     "required": _required,
-    "minProperties": _min_properties,
-    "maxProperties": _max_properties,
     "propertyNames": _property_names,
-    "dependencies": partial(_dependencies, keyword="dependencies"),
-    "dependentSchemas": partial(_dependencies, keyword="dependentSchemas"),
-    "dependentRequired": partial(_dependencies, keyword="dependentRequired"),
+    **{name: partial(handler, keyword=name) for handler, names in ONE_OF_SEVERAL.items() for name in names},
 }

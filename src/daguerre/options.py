@@ -1,0 +1,231 @@
+"""What the commands share: their options, how text and files are given to a request, how its result is shown."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from daguerre.errors import InputError
+
+ModelName = Annotated[str, typer.Option("--model", "-m", help="A model folder, or `default`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+DraftText = Annotated[
+    str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")
+]
+SearchLength = Annotated[
+    bool | None,
+    typer.Option(
+        "--search-length/--no-search-length",
+        help="Ask the model how long the gap is, of the lengths up to --max-tokens; by default where it has no <null>.",
+    ),
+]
+Picture = Annotated[
+    Path | None, typer.Option("--picture", help="Draw the canvas over time to this PNG file (needs the train extra).")
+]
+# What a request may ask for, shared by the commands that make one. Left out, each is as `Decode` and the model have it.
+REQUEST: dict[str, Any] = {
+    "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
+    "min_tokens": Annotated[
+        int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
+    ],
+    "mode": Annotated[str | None, typer.Option(help="ar, block, full, speculative or ancestral.")],
+    "block_size": Annotated[
+        int | None,
+        typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
+    ],
+    "policy": Annotated[
+        str | None,
+        typer.Option(
+            help="What a step commits: threshold, factor, entropy_bounded, confidence, entropy, margin, random or "
+            "first_hitting."
+        ),
+    ],
+    "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
+    "factor": Annotated[float | None, typer.Option(help="How unsure the factor policy lets n positions be together.")],
+    "gamma": Annotated[float | None, typer.Option(help="Nats that the entropy_bounded policy commits together.")],
+    "steps": Annotated[
+        int | None,
+        typer.Option(
+            help="Most forwards per span of the confidence, entropy, margin, random and first_hitting policies."
+        ),
+    ],
+    "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
+    "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
+    "revise_reading": Annotated[
+        str | None, typer.Option(help="shown: all tokens in sight, one forward; masked: one by one, a forward each.")
+    ],
+    "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
+    "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
+    "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
+    "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
+    "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
+    "schema": Annotated[Path | None, typer.Option(help="The output is JSON of the JSON Schema in this file.")],
+    "choices": Annotated[list[str] | None, typer.Option(help="The output is this text, or another that is given.")],
+    "tools": Annotated[
+        Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
+    ],
+    "keywords": Annotated[list[str] | None, typer.Option(help="The output has this text in it; may be repeated.")],
+    "forbidden": Annotated[
+        list[str] | None,
+        typer.Option(help="The output has this text nowhere, nor where it meets what is around it; may be repeated."),
+    ],
+    "ending": Annotated[str | None, typer.Option(help="The output ends with this text.")],
+    "pins": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="AT=TEXT: the output has TEXT at this token position, from 0, or from the right, -1; or with "
+            "START:END=TEXT somewhere between two. May be repeated."
+        ),
+    ],
+    "lenient": Annotated[
+        bool | None, typer.Option("--lenient", help="Ignore what of a schema is not supported, and say so.")
+    ],
+    "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
+    "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
+    "guidance": Annotated[
+        float | None,
+        typer.Option(help="Scale of guidance toward the text before the gap; 1 is none."),
+    ],
+    "guidance_schedule": Annotated[
+        str | None, typer.Option(help="constant, or linear or cosine: guidance grows as the text is committed.")
+    ],
+    "negative": Annotated[str | None, typer.Option(help="The text to guide away from.")],
+    "cache": Annotated[
+        str | None,
+        typer.Option(help="auto; none: compute everything in every forward; approximate_int8: half of the memory."),
+    ],
+    "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Draw a last word that may be cut again.")],
+    "timeout": Annotated[
+        float | None, typer.Option(help="Seconds to be done in; as they run out more is written at once.")
+    ],
+}
+
+
+def makes_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of REQUEST; it receives those that the user gave."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        for name, option in REQUEST.items()
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        given = {name: value for name, value in values.items() if name not in REQUEST or value not in (None, [])}
+        given |= {name: _json_file(given[name]) for name in ("schema", "tools") if name in given}
+        command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
+
+    kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    wrapper.__signature__ = inspect.Signature(kept + shared)  # type: ignore[attr-defined]
+    return wrapper
+
+
+def read_pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
+    """START:END as numbers; one number stands for both. None where nothing is given."""
+    out = []
+    for text in given or []:
+        first, _, last = text.partition(":")
+        try:
+            out.append((int(first), int(last or first)))
+        except ValueError:
+            raise InputError(f"{text!r} is not two numbers with a colon between, such as 3:5") from None
+    return out or None
+
+
+def _pins(given: list[str]) -> list[Any]:
+    from daguerre.sampling.pins import Pin
+
+    return [Pin.parse(text) for text in given]
+
+
+def _json_file(path: Path) -> Any:
+    """What a file of JSON holds."""
+    try:
+        return json.loads(read_file(str(path)))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}; correct it") from None
+
+
+def read_file(path: str) -> str:
+    """The file's text, line breaks as they are."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text (byte {error.start}): convert it first") from None
+
+
+def read_text(argument: str) -> str:
+    """The argument itself, or standard input for `-`. InputError when the bytes are not UTF-8."""
+    raw = sys.stdin.buffer.read() if argument == "-" else argument.encode("utf-8", errors="surrogateescape")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"the text is not valid UTF-8 (byte {error.start}): convert it first, for example with iconv"
+        ) from None
+
+
+def read_draft(argument: str | None) -> str | None:
+    """The argument itself, or the file that it names behind an @."""
+    return read_file(argument[1:]) if argument is not None and argument.startswith("@") else argument
+
+
+def check_picture(path: Path | None, options: dict[str, Any]) -> None:
+    """Before any work: whether a picture that is asked for can be drawn."""
+    if path is None:
+        return
+    from daguerre import picture
+
+    if options.get("n", 1) != 1:
+        raise InputError("a picture is of one sample: leave out --n or --picture")
+    picture.check_picture(path)
+
+
+def draw_picture(result: Any, model: Any, path: Path | None) -> None:
+    """The picture that is asked for; what was printed stays, should it be too large to draw."""
+    if path is not None:
+        from daguerre import picture
+
+        picture.draw(result, model.tokenizer, path)
+
+
+def print_result(result: Any, as_json: bool) -> None:
+    """One sample; of several all, each under its number, or in JSON as "choices" beside the first."""
+    if as_json:
+        bodies = [_body(choice) for choice in result.choices]
+        body = bodies[0] | ({"choices": bodies} if result.others else {})
+        typer.echo(json.dumps(body, ensure_ascii=False))
+        return
+    print_ignored(result)
+    for number, choice in enumerate(result.choices, 1):
+        if result.others:
+            typer.echo(f"--- sample {number}")
+        typer.echo(choice.text)
+
+
+def print_ignored(result: Any) -> None:
+    """What --lenient left out, on standard error; in JSON it is a part of the body."""
+    if result.ignored:
+        print(f"daguerre: ignored in the schema: {', '.join(result.ignored)}", file=sys.stderr)
+
+
+def _body(result: Any) -> dict[str, Any]:
+    """One sample as JSON; what several gaps or an edit add to it stands behind."""
+    body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
+    if len(result.texts) > 1 or result.original is not None:
+        body |= {"texts": result.texts, "spans": result.spans}
+    if result.ignored:
+        body["ignored"] = result.ignored
+    if result.searched is not None:
+        body["searched"] = {"lengths": result.searched.lengths, "scores": result.searched.scores}
+    return body if result.original is None else body | {"diff": result.diff}
