@@ -107,7 +107,7 @@ def infill_bars(task: dict[str, Any]) -> Iterator[Row]:
     own, known = of["infill", "unknown"], of["infill", "known"]
     yield "a missing line, unknown length, exact", _share(own, "exact"), "5%", verdict(own["exact"] >= 0.05)
     yield "the same, its length known", _share(known, "exact"), "", ""
-    others = [outcome for (method, length), outcome in of.items() if method != "infill" and length == "unknown"]
+    others = [of[method, "unknown"] for method in ("copy", "ar") if (method, "unknown") in of]
     above = all(own["exact"] > other["exact"] for other in others)
     rivals = ", ".join(f"`{other['method']}` {100 * other['exact']:.1f}%" for other in others)
     share = own["exact"] / known["exact"] if known["exact"] else 0.0
@@ -126,7 +126,8 @@ def correction_bars(task: dict[str, Any]) -> Iterator[Row]:
         yield name, "no threshold breaks so few", "50%", verdict(False)
         return
     best = task["rows"][place]
-    figure = f"{best['fixed']:.0%} fixed, {best['broken']:.1%} broken (threshold {best['threshold']:g})"
+    masked = "each token masked, " if best.get("reading") == "masked" else ""
+    figure = f"{best['fixed']:.0%} fixed, {best['broken']:.1%} broken ({masked}threshold {best['threshold']:g})"
     yield name, figure, "50%", verdict(best["fixed"] >= 0.5 and best["broken"] <= 0.02)
 
 

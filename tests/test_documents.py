@@ -165,7 +165,8 @@ def test_every_bar_is_met_or_missed(figures: ModuleType) -> None:
         return {"method": method, "length": length, "exact": exact, "exact_interval": [0.0, 1.0], "num": 10}
 
     known, others = line("infill", "known", 0.2), [line("copy", "unknown", 0.0), line("ar", "unknown", 0.1)]
-    rows = [{"fixed": 0.6, "broken": 0.01, "threshold": 0.9}]
+    others.append(line("infill, ended by itself", "unknown", 0.19))
+    rows = [{"reading": "masked", "fixed": 0.6, "broken": 0.01, "threshold": 0.9}]
     speeds = [{"label": "ar", "tokens_per_forward": 0.9}, {"label": "block 8", "tokens_per_forward": 1.6}]
     good = {
         "infill": {"outcomes": [line("infill", "unknown", 0.18), known, *others]},
@@ -181,7 +182,8 @@ def test_every_bar_is_met_or_missed(figures: ModuleType) -> None:
     assert "missed" not in figures.bars(good)
     assert figures.bars(good).count("| met |") == 4
     assert figures.bars(bad).count("| **missed** |") == 3
-    assert "| 60% fixed, 1.0% broken (threshold 0.9) | 50% | met |" in figures.bars(good)
+    assert "| 60% fixed, 1.0% broken (each token masked, threshold 0.9) | 50% | met |" in figures.bars(good)
+    assert "| 90%; `copy` 0.0%, `ar` 10.0% | 80%, above all | met |" in figures.bars(good)
     assert "| 1.60 (block 8) | 1.5 | met |" in figures.bars(good)
 
 

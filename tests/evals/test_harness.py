@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from daguerre.evals.harness import evaluate
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
-from daguerre.evals.tasks import QUICK, SEARCH, TASKS, Limits
+from daguerre.evals.tasks import ENDED, QUICK, SEARCH, TASKS, Limits
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 
@@ -59,8 +60,10 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert set(report) == {"model", "data", "machine", "settings", "seconds", "skipped", *TASKS}
     assert report["skipped"] == report["data"]["skipped"] == {}
     assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full", "chain 4"]
-    assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", SEARCH, "copy", "ar"}
-    assert {o["length"] for o in report["infill"]["outcomes"] if o["method"] == SEARCH} == {"unknown"}
+    assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {"infill", ENDED, SEARCH, "copy", "ar"}
+    assert {o["length"] for o in report["infill"]["outcomes"] if o["method"] in (ENDED, SEARCH)} == {"unknown"}
+    unknown = [example["predictions"]["unknown"] for example in report["infill"]["examples"]]
+    assert [texts["infill"] for texts in unknown] == [texts[ENDED].split("\n")[0] for texts in unknown]
     assert len(report["infill"]["examples"]) == 2
     assert len(report["draft"]["match_by_position"]) == 16
     assert report["completion"]["rows"][0]["label"] == "ar"
@@ -71,6 +74,7 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {quality["layout"] for quality in report["steps"]["texts"]} == {"canvas", "block", "ar", "truth"}
     assert [outcome["method"] for outcome in report["steps"]["spans"]] == [f"{n} steps" for n in (1, 2, 4, 8, 16)]
     assert {row["kind"] for row in report["correction"]["rows"]} >= {"none", "random"}
+    assert {row["reading"] for row in report["correction"]["rows"]} == {"shown", "masked"}
     assert [outcome["temperature"] for outcome in report["speculation"]["outcomes"]] == [0.0, 1.0]
     assert all(outcome["identical"] == outcome["prompts"] == 2 for outcome in report["speculation"]["outcomes"])
     assert set(report["deadline"]["unhurried"]) == {"infill", "completion"}
@@ -106,6 +110,9 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report))
     text = (tmp_path / "report.md").read_text()
     assert text == markdown(report)
+    assert "| wrong tokens, read, replaced | 0.3 | 0.5 | 0.6 | 0.7 | 0.8 | 0.9 | 0.95 | 0.99 |" in text
+    assert re.search(r"\| random, 5%, shown, one \|  (\| \d+ / [\d.]+ ){7}\|\n", text)
+    assert re.search(r"\| random, 5%, masked, all (\| \d+ / [\d.]+ ){2}(\|  ){3}\| \d+ / [\d.]+ (\|  ){2}\|\n", text)
     assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
     assert f"| spans of 4, left to right | exact | {report['bits'][3]['value']:.4f} |" in text
     assert "## Line infilling" in text

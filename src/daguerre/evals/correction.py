@@ -10,7 +10,15 @@ nominal one. Two kinds of wrong tokens:
 
 and `none`, the line as it was. The line's positions are a gap that is all committed, so the model sees the tokens that
 stand there, right or wrong, with the whole prefix and suffix. `sampling.revision.revise` replaces tokens whose most
-likely successor is sure enough, all at once or one a round, until a round replaces nothing or ROUNDS are over.
+likely successor is sure enough, until a round replaces nothing or ROUNDS are over. How a line is revised is a `Way`:
+
+    reading    shown: one forward a round, every token in sight at its own place; masked: a forward a token, with that
+               one masked: a model that never saw a wrong token believes what it sees, and judges better what it
+               does not see
+    order      all: a round replaces every token that it would; one: the one of highest gain
+    threshold  the least probability of a replacement
+
+Masked readings cost as many forwards as a line has tokens, so they are made in the order "all" and at few thresholds.
 
     fixed   wrong tokens that are right in the end, of all wrong ones
     broken  right tokens that are wrong in the end, of all right ones
@@ -33,18 +41,32 @@ from daguerre.evals.lines import MissingLine, hashed_order
 from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
-from daguerre.sampling.revision import revise
+from daguerre.sampling.revision import Reading, readings, revise
 
 RATES = (0.05, 0.15)
 KINDS = ("random", "guess")
-THRESHOLDS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
 ORDERS: dict[str, int | None] = {"all": None, "one": 1}
 """The most tokens that a round replaces, by the name of the order."""
 ROUNDS = 8
 MOST_BROKEN = 0.02
 
-Look = Callable[[Canvas], np.ndarray]
-"""look(canvas) -> float64 logits (n, V) at every position of the line, special tokens banned."""
+Look = Callable[[Canvas, np.ndarray], np.ndarray]
+"""look(canvas, positions) -> float64 logits (A, V) at these positions, int64 (A,), special tokens banned."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to revise a line: see above."""
+
+    reading: Reading
+    order: str
+    threshold: float
+
+
+WAYS = (
+    *(Way("shown", order, threshold) for order in ORDERS for threshold in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)),
+    *(Way("masked", "all", threshold) for threshold in (0.3, 0.5, 0.9)),
+)
 
 
 @dataclass(frozen=True)
@@ -81,6 +103,7 @@ class Corrected:
 
     kind: str
     rate: float
+    reading: Reading
     order: str
     threshold: float
     num: int
@@ -118,13 +141,11 @@ def line_correction(
     groups = np.array([example.document.sha256 for example in kept])
     rows = []
     for kind, rate in cases():
-        for order in ORDERS:
-            for threshold in THRESHOLDS:
-                trials = [trial.get((kind, rate, order, threshold)) for trial in found]
-                made = np.array([trial is not None for trial in trials])
-                if made.any():
-                    some = [trial for trial in trials if trial is not None]
-                    rows.append(_row(kind, rate, order, threshold, some, groups[made]))
+        for way in WAYS:
+            trials = [trial.get((kind, rate, way)) for trial in found]
+            made = np.array([trial is not None for trial in trials])
+            if made.any():
+                rows.append(_row(kind, rate, way, [trial for trial in trials if trial is not None], groups[made]))
     best = {f"{kind} {rate:g}": _best(rows, kind, rate) for kind, rate in cases() if rate}
     return Correction(tuple(rows), best, len(examples) - len(kept))
 
@@ -134,8 +155,8 @@ def cases() -> list[tuple[str, float]]:
     return [("none", 0.0), *((kind, rate) for kind in KINDS for rate in RATES)]
 
 
-def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[str, float, str, float], Trial]:
-    """Trials by (kind, rate, order, threshold); without those of guesses where the model has no wrong one."""
+def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[str, float, Way], Trial]:
+    """Trials by kind, rate and way; without those of guesses where the model has no wrong one."""
     canvas, truth = _place(model, example)
     look = _looker(model, canvas)
     rng = np.random.default_rng(int(hashed_order(seed, example.document.sha256, example.number), 16))
@@ -149,22 +170,21 @@ def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[st
         opened = np.zeros(len(canvas), dtype=bool)
         opened[start + corrupted.wrong] = True
         refilled = _argmax(look, _written(canvas, truth, opened))[corrupted.wrong] == truth[corrupted.wrong]
-        shown = _written(canvas, corrupted.tokens)
-        for order, limit in ORDERS.items():
-            for threshold in THRESHOLDS:
-                last, forwards = _revised(look, shown, threshold, limit)
-                right = last.tokens[start:end] == truth
-                fixed = int(right[corrupted.wrong].sum())
-                broken = int((~right).sum()) - (len(corrupted.wrong) - fixed)
-                out[kind, rate, order, threshold] = Trial(
-                    num_wrong=len(corrupted.wrong),
-                    num_right=len(truth) - len(corrupted.wrong),
-                    fixed=fixed,
-                    broken=broken,
-                    refilled=int(refilled.sum()),
-                    exact=bool(right.all()),
-                    forwards=forwards,
-                )
+        given = _written(canvas, corrupted.tokens)
+        for way in WAYS:
+            last, forwards = _revised(look, given, way)
+            right = last.tokens[start:end] == truth
+            fixed = int(right[corrupted.wrong].sum())
+            broken = int((~right).sum()) - (len(corrupted.wrong) - fixed)
+            out[kind, rate, way] = Trial(
+                num_wrong=len(corrupted.wrong),
+                num_right=len(truth) - len(corrupted.wrong),
+                fixed=fixed,
+                broken=broken,
+                refilled=int(refilled.sum()),
+                exact=bool(right.all()),
+                forwards=forwards,
+            )
     return out
 
 
@@ -185,13 +205,13 @@ def _written(canvas: Canvas, tokens: np.ndarray, opened: np.ndarray | None = Non
 
 
 def _looker(model: Model, canvas: Canvas) -> Look:
-    """A `Look` that remembers: many ways to revise pass through the same line."""
+    """A `Look` that remembers: many ways to revise pass through the same line, and a masked token may be any."""
     session, config = model.denoiser.session(canvas), model.config
-    positions = np.arange(*canvas.gaps[0])
-    seen: dict[tuple[bytes, bytes], np.ndarray] = {}
+    seen: dict[tuple[bytes, ...], np.ndarray] = {}
 
-    def look(now: Canvas) -> np.ndarray:
-        key = now.tokens.tobytes(), now.open.tobytes()
+    def look(now: Canvas, positions: np.ndarray) -> np.ndarray:
+        tokens = np.where(now.open, config.mask_id, now.tokens)
+        key = tokens.tobytes(), now.open.tobytes(), positions.tobytes()
         if key not in seen:
             seen[key] = session.logits(now, positions).astype(np.float64)
             seen[key][:, config.ends] = -np.inf
@@ -201,7 +221,7 @@ def _looker(model: Model, canvas: Canvas) -> Look:
 
 
 def _argmax(look: Look, canvas: Canvas) -> np.ndarray:
-    return look(canvas).argmax(axis=-1)
+    return look(canvas, np.arange(*canvas.gaps[0])).argmax(axis=-1)
 
 
 def _wrong_guesses(look: Look, canvas: Canvas, truth: np.ndarray, rng: np.random.Generator) -> dict[int, int]:
@@ -230,20 +250,22 @@ def _corrupt(
     return Corrupted(kind, rate, tokens, np.sort(wrong))
 
 
-def _revised(look: Look, canvas: Canvas, threshold: float, limit: int | None) -> tuple[Canvas, int]:
-    """The canvas after revision, and how many times it was looked at."""
-    positions = np.arange(*canvas.gaps[0])
-    for looked in range(ROUNDS):
-        decision = revise(canvas, positions, look(canvas), threshold, limit)
+def _revised(look: Look, canvas: Canvas, way: Way) -> tuple[Canvas, int]:
+    """The canvas after revision, and how many forwards that took."""
+    positions, forwards = np.arange(*canvas.gaps[0]), 0
+    for _ in range(ROUNDS):
+        logits = [look(now, asked) for now, asked in readings(canvas, positions, way.reading)]
+        forwards += len(logits)
+        decision = revise(
+            canvas, positions, np.concatenate(logits), way.threshold, ORDERS[way.order], reading=way.reading
+        )
         if not len(decision):
-            return canvas, looked + 1
+            break
         canvas = canvas.apply(decision)
-    return canvas, ROUNDS
+    return canvas, forwards
 
 
-def _row(
-    kind: str, rate: float, order: str, threshold: float, trials: Sequence[Trial], groups: np.ndarray
-) -> Corrected:
+def _row(kind: str, rate: float, way: Way, trials: Sequence[Trial], groups: np.ndarray) -> Corrected:
     wrong, right, fixed, broken, refilled = (
         np.array([getattr(trial, name) for trial in trials], dtype=np.float64)
         for name in ("num_wrong", "num_right", "fixed", "broken", "refilled")
@@ -252,8 +274,9 @@ def _row(
     return Corrected(
         kind=kind,
         rate=rate,
-        order=order,
-        threshold=threshold,
+        reading=way.reading,
+        order=way.order,
+        threshold=way.threshold,
         num=num,
         wrong_rate=float(wrong.sum() / (wrong.sum() + right.sum())),
         fixed=float(fixed.sum() / wrong.sum()) if wrong.sum() else None,

@@ -131,7 +131,8 @@ def _infill(task: dict[str, Any]) -> str:
     return (
         "## Line infilling\n\n"
         + _table(columns, task["outcomes"])
-        + f"\n\nIn brackets: 95% intervals (Wilson). Unknown length: a gap of {task['unknown_length']} tokens. "
+        + f"\n\nIn brackets: 95% intervals (Wilson). Unknown length: a gap of {task['unknown_length']} tokens; the "
+        "first line break ends what is written, unless it is `ended by itself`. "
         f"Shown: up to {task['shown_tokens'][0]} tokens before the line and {task['shown_tokens'][1]} after it.\n\n"
         + _table(pairs, task["comparisons"])
     )
@@ -224,14 +225,14 @@ def _spans(outcomes: Sequence[dict[str, Any]]) -> str:
 def _correction(task: dict[str, Any]) -> str:
     rows = task["rows"]
     thresholds = sorted({row["threshold"] for row in rows})
-    curves: dict[tuple[str, float, str], list[str]] = {}
+    curves: dict[str, dict[float, str]] = {}
     for row in rows:
         fixed = "" if row["fixed"] is None else f"{100 * row['fixed']:.0f} / "
-        curves.setdefault((row["kind"], row["rate"], row["order"]), []).append(f"{fixed}{100 * row['broken']:.1f}")
-    curve = [[f"{kind}, {100 * rate:g}%, {order}", *cells] for (kind, rate, order), cells in curves.items()]
+        curves.setdefault(_revised(row), {})[row["threshold"]] = f"{fixed}{100 * row['broken']:.1f}"
+    curve = [[name, *(cells.get(threshold, "") for threshold in thresholds)] for name, cells in curves.items()]
     best = [rows[place] for place in task["best"].values() if place is not None]
     columns: dict[str, Column] = {
-        "wrong tokens, replaced": lambda r: f"{r['kind']}, {100 * r['rate']:g}%, {r['order']}",
+        "wrong tokens, read, replaced": _revised,
         "threshold": _text("{threshold:g}"),
         "lines": _text("{num}"),
         "wrong, %": _percent("wrong_rate"),
@@ -243,13 +244,19 @@ def _correction(task: dict[str, Any]) -> str:
     }
     return (
         "## Correction\n\nWrong tokens fixed, % / right tokens broken, %, by the least probability of a replacement; "
-        f"in up to {task['rounds']} rounds, all tokens at once or one a round:\n\n"
-        + table(["wrong tokens, replaced", *(f"{threshold:g}" for threshold in thresholds)], curve)
+        f"in up to {task['rounds']} rounds, all tokens at once or one a round. `shown`: one forward reads all tokens; "
+        "`masked`: a forward for each, with that one masked:\n\n"
+        + table(["wrong tokens, read, replaced", *(f"{threshold:g}" for threshold in thresholds)], curve)
         + f"\n\nMost fixed with at most {100 * task['most_broken']:g}% broken; `refilled`: right when only the wrong "
         "tokens are masked and filled in one forward:\n\n"
         + _table(columns, best)
         + (f"\n\n{task['left_out']} lines are too long for the model." if task["left_out"] else "")
     )
+
+
+def _revised(row: dict[str, Any]) -> str:
+    """What was wrong with lines, and how they were revised, but for the threshold."""
+    return f"{row['kind']}, {100 * row['rate']:g}%, {row['reading']}, {row['order']}"
 
 
 def _edit(task: dict[str, Any]) -> str:
