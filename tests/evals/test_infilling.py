@@ -104,8 +104,28 @@ def test_a_model_fills_the_gap_and_is_told_its_length(causal: Model) -> None:
     assert predict("def f(", "): pass\n", None) == causal.infill("def f(", "): pass\n", 24).text
 
 
+def test_a_line_break_ends_what_is_written_at_unknown_length(causal: Model) -> None:
+    whole, line = infill_predictor(causal), infill_predictor(causal, stop="\n")
+    prefixes = [f"value_{i} = " for i in range(8)]
+    texts = [whole(prefix, "\nreturn", None) for prefix in prefixes]
+
+    assert any("\n" in text.lstrip("\n") for text in texts)
+    assert [line(prefix, "\nreturn", None) for prefix in prefixes] == [text.split("\n")[0] for text in texts]
+    assert [line(p, "\nreturn", 24) for p in prefixes] == [whole(p, "\nreturn", 24) for p in prefixes]
+
+
+def test_what_begins_with_a_line_break_is_an_empty_line_and_wrong(causal: Model, examples: list[MissingLine]) -> None:
+    (newline,) = causal.tokenizer.encode("\n")
+    predictors = {"infill": infill_predictor(causal, stop="\n", logit_bias={newline: 1000.0})}
+
+    result = line_infilling(examples, predictors, len, lengths=["unknown"])
+
+    assert {text["infill"] for text in result.predictions["unknown"]} == {""}
+    assert result.outcomes[0].exact == result.outcomes[0].exact_line == 0.0
+
+
 def test_predictors_can_go_to_another_process(causal: Model) -> None:
-    for predict in (infill_predictor(causal, threshold=0.5), ar_predictor(causal)):
+    for predict in (infill_predictor(causal, stop="\n", threshold=0.5), ar_predictor(causal)):
         assert pickle.loads(pickle.dumps(predict))("a = ", "\n", 5) == predict("a = ", "\n", 5)
 
 

@@ -5,9 +5,13 @@ matches stand the similarity of the lines and the share of files that are Python
 
 Two baselines. `copy` repeats the nearest line above that is not blank; since a line that counts occurs nowhere in what
 is shown, it is never exact: it says what similarity and parsing are worth. `ar` is the same model's autoregressive
-mode, which does not see the suffix; it is cut at its first line break, while `infill` has to end by itself. With
-"length searched", `infill` gets the length that the model was asked for first (`daguerre.lengths`), where none is
-known. All methods see the same examples, so differences are counted in pairs.
+mode, which does not see the suffix.
+
+A line is asked for, so a line break ends it: `ar` is cut behind its first line that is not blank, and at unknown length
+`infill` stops at its first line break. What begins with a line break is empty, and wrong. "infill, ended by itself" may
+go on, and is exact only where the model ends the gap behind the line. With "length searched", `infill` gets the length
+that the model was asked for first (`daguerre.lengths`), where none is known. All methods see the same examples, so
+differences are counted in pairs.
 """
 
 from __future__ import annotations
@@ -79,10 +83,12 @@ class Infilling:
     predictions: Mapping[Length, Sequence[Mapping[str, str]]] = field(repr=False)
 
 
-def infill_predictor(model: Model, unknown_length: int = INFILL_TOKENS, **options: Any) -> Predict:
-    """`model.infill`; a line of unknown length gets a gap of `unknown_length` tokens, which nulls may end."""
+def infill_predictor(
+    model: Model, unknown_length: int = INFILL_TOKENS, *, stop: str | Sequence[str] = (), **options: Any
+) -> Predict:
+    """`model.infill`; a line of unknown length gets a gap of `unknown_length` tokens, which nulls or `stop` may end."""
 
-    return partial(_infill, model, unknown_length, options)
+    return partial(_infill, model, unknown_length, stop, options)
 
 
 def search_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
@@ -98,10 +104,16 @@ def ar_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
 
 
 def _infill(
-    model: Model, unknown_length: int, options: Mapping[str, Any], prefix: str, suffix: str, length: int | None
+    model: Model,
+    unknown_length: int,
+    stop: str | Sequence[str],
+    options: Mapping[str, Any],
+    prefix: str,
+    suffix: str,
+    length: int | None,
 ) -> str:
     if length is None:
-        return model.infill(prefix, suffix, unknown_length, **options).text
+        return model.infill(prefix, suffix, unknown_length, stop=stop, **options).text
     return model.infill(prefix, suffix, length, min_tokens=length, **options).text
 
 

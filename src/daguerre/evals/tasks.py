@@ -42,7 +42,7 @@ from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.decode import Decode
 
-SEARCH = "infill, length searched"
+ENDED, SEARCH = "infill, ended by itself", "infill, length searched"
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Progress], Any]
 """What is left of a task once it is known that model and data allow it."""
@@ -125,13 +125,20 @@ def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: i
     if model.config.context == "block" or model.config.null_id is None:
         raise UnsupportedError("a model with block context, or without <null>, cannot infill: leave 'infill' out")
     examples, shown = _lines(model, documents, limits, seed, "infill")
-    predictors = {"infill": infill_predictor(model), SEARCH: search_predictor(model), "copy": copy_nearest}
+    predictors = {
+        "infill": infill_predictor(model, stop="\n"),
+        ENDED: infill_predictor(model),
+        SEARCH: search_predictor(model),
+        "copy": copy_nearest,
+    }
     if has_law(model.config):
         predictors["ar"] = ar_predictor(model)
 
     def measure(tell: Progress) -> Any:
         count = partial(_num_tokens, model.tokenizer)
-        result = line_infilling(examples, predictors, count, only_unknown=[SEARCH], workers=workers, progress=tell)
+        result = line_infilling(
+            examples, predictors, count, only_unknown=[ENDED, SEARCH], workers=workers, progress=tell
+        )
         return {
             "unknown_length": INFILL_TOKENS,
             "shown_tokens": shown,
