@@ -126,7 +126,7 @@ def correction_bars(task: dict[str, Any]) -> Iterator[Row]:
         yield name, "no threshold breaks so few", "50%", verdict(False)
         return
     best = task["rows"][place]
-    masked = "each token masked, " if best.get("reading") == "masked" else ""
+    masked = "each token masked, " if best["reading"] == "masked" else ""
     figure = f"{best['fixed']:.0%} fixed, {best['broken']:.1%} broken ({masked}threshold {best['threshold']:g})"
     yield name, figure, "50%", verdict(best["fixed"] >= 0.5 and best["broken"] <= 0.02)
 

@@ -16,10 +16,11 @@ from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.documents import read_documents
 from daguerre.evals.frozen import Document
 from daguerre.evals.harness import evaluate
+from daguerre.evals.infilling import ENDED, SEARCH
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
-from daguerre.evals.tasks import ENDED, QUICK, SEARCH, TASKS, Limits
+from daguerre.evals.tasks import QUICK, TASKS, Limits
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 

@@ -32,6 +32,7 @@ from daguerre.model import Model
 Length = Literal["known", "unknown"]
 LENGTHS: tuple[Length, ...] = ("known", "unknown")
 
+ENDED, SEARCH = "infill, ended by itself", "infill, length searched"
 Predict = Callable[[str, str, int | None], str]
 """predict(prefix, suffix, tokens of the line or None) -> the text between."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from daguerre.errors import InputError
 from daguerre.evals.bits import CHAIN
+from daguerre.evals.infilling import ENDED
 from daguerre.files import atomic_write
 
 
@@ -128,11 +129,13 @@ def _infill(task: dict[str, Any]) -> str:
         "difference, %": lambda c: f"{100 * c['difference']:+.1f} ± {100 * c['difference_stderr']:.1f}",
         "p (McNemar)": _text("{p_value:.2g}"),
     }
+    itself = any(o["method"] == ENDED for o in task["outcomes"])
+    stops = f"; the first line break ends what is written, but not `{ENDED}`" if itself else ""
     return (
         "## Line infilling\n\n"
         + _table(columns, task["outcomes"])
-        + f"\n\nIn brackets: 95% intervals (Wilson). Unknown length: a gap of {task['unknown_length']} tokens; the "
-        "first line break ends what is written, unless it is `ended by itself`. "
+        + f"\n\nIn brackets: 95% intervals (Wilson). Unknown length: a gap of {task['unknown_length']} tokens"
+        f"{stops}. "
         f"Shown: up to {task['shown_tokens'][0]} tokens before the line and {task['shown_tokens'][1]} after it.\n\n"
         + _table(pairs, task["comparisons"])
     )

@@ -18,6 +18,8 @@ from daguerre.evals.decisions import MIN_FIT, make_all, measure_kind, part_docum
 from daguerre.evals.editing import MOST_TOKENS, edit_locality, make_passages
 from daguerre.evals.frozen import Document
 from daguerre.evals.infilling import (
+    ENDED,
+    SEARCH,
     ar_predictor,
     copy_nearest,
     infill_predictor,
@@ -42,7 +44,6 @@ from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.decode import Decode
 
-ENDED, SEARCH = "infill, ended by itself", "infill, length searched"
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Progress], Any]
 """What is left of a task once it is known that model and data allow it."""
