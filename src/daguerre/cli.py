@@ -317,6 +317,9 @@ def evaluate_model(
     literals: Annotated[
         int | None, typer.Option(help="Literals of each type to fill in, and arguments of calls; 100 by default.")
     ] = None,
+    prompts: Annotated[
+        int | None, typer.Option(help="Prompts for drafts and speculation to continue; 256 by default.")
+    ] = None,
     questions: Annotated[int | None, typer.Option(help="Questions of each kind to decide; 1000 by default.")] = None,
     windows: Annotated[
         int | None,
@@ -342,7 +345,7 @@ def evaluate_model(
         check_path(out)
     given = {"lines": lines, "bound_windows": windows, "samples": samples}
     given |= {"grid_lines": grid_lines, "spans": spans, "texts": texts, "edits": edits, "literals": literals}
-    given |= {"questions": questions}
+    given |= {"prompts": prompts, "questions": questions}
     limits = replace(
         tasks.QUICK if quick else tasks.DEFAULT,
         **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from daguerre.model import Model
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
 
-NEW_TOKENS, MOST_PROMPTS = 128, 50
+NEW_TOKENS = 128
 TEMPERATURES = (0.0, 1.0)
 
 

@@ -37,7 +37,7 @@ from daguerre.evals.spans import (
     span_infilling,
     static,
 )
-from daguerre.evals.speculation import MOST_PROMPTS, NEW_TOKENS, TEMPERATURES, compare
+from daguerre.evals.speculation import NEW_TOKENS, TEMPERATURES, compare
 from daguerre.evals.steps import SPAN_STEPS, SPAN_TOKENS, has_law, make_prompts, text_quality
 from daguerre.generate import INFILL_TOKENS
 from daguerre.model import Model
@@ -60,7 +60,7 @@ class Limits:
     texts       prompts continued in every number of steps
     edits       passages that are edited, in every way
     literals    literals of each type, and as many arguments of calls
-    prompts     prompts that drafts continue; speculation continues at most `speculation.MOST_PROMPTS` of them
+    prompts     prompts that drafts and speculation continue
     questions   questions of each kind that decisions are tested on; a quarter as many are fitted to
     """
 
@@ -282,7 +282,7 @@ def _speculation(model: Model, documents: Sequence[Document], limits: Limits, se
     room = drafts.PROMPT_TOKENS + NEW_TOKENS
     if model.config.max_positions < room:
         raise UnsupportedError(f"speculation needs a model of {room} positions or more: leave 'speculation' out")
-    prompts = drafts.make_prompts(documents, model.tokenizer, min(limits.prompts, MOST_PROMPTS), "speculation")
+    prompts = drafts.make_prompts(documents, model.tokenizer, limits.prompts, "speculation")
     bodies = [prompt.tokens[1:] for prompt in prompts]
 
     def measure(tell: Progress) -> Any:
