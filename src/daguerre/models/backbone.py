@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from daguerre.models.attention import Block, attend, prepare
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
-from daguerre.models.draft_head import DraftHead
+from daguerre.models.draft_head import DraftHead, Step
 from daguerre.models.layout import Layout
 from daguerre.models.rotary import rotary_tables, rotate
 
@@ -166,6 +166,13 @@ class Backbone(nn.Module):
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows[: layout.num_settled])
         return self.final_norm(x if asked_A is None else x[:, asked_A])
+
+    def drafting(self, rows: Tensor) -> Step | None:
+        """The draft head's steps over the hidden states (A, D) of `rows`; None without one."""
+        head, embedding = self.draft_head, self.embedding.weight
+        if head is None:
+            return None
+        return lambda place, token, state: head(rows[place : place + 1], embedding[token : token + 1], state)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""

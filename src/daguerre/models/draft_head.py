@@ -20,18 +20,10 @@ from torch import Tensor, nn
 
 from daguerre.models.config import ModelConfig
 
-Matrix = Callable[[Tensor], Tensor]
-Step = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def step(up: Matrix, down: Matrix, hidden: Tensor, before: Tensor, state: Tensor) -> Tensor:
-    """The next state (A, D) of rows' hidden states (A, D), the embeddings before them and the states before them.
-
-    A state stands in for a hidden state: its logits are the law of the drafted position.
-    """
-    told = torch.cat([F.rms_norm(x, x.shape[-1:]) for x in (hidden, before, state)], dim=-1)
-    gate, value = up(told).chunk(2, dim=-1)
-    return hidden + down(F.silu(gate) * value)
+Step = Callable[[int, int, Tensor], Tensor]
+"""step(place, token, state): the state (1, D) of the row at `place`, from the token and the state (1, D) before it. A
+state stands in for a hidden state: its logits are the law of the drafted position.
+"""
 
 
 class DraftHead(nn.Module):
@@ -43,16 +35,16 @@ class DraftHead(nn.Module):
         self.down = nn.Linear(config.draft_head, config.width, bias=False)
 
     def forward(self, hidden: Tensor, before: Tensor, state: Tensor) -> Tensor:
-        return step(self.up, self.down, hidden, before, state)
+        """The next states (A, D), from rows' hidden states, the embeddings before them and the states before them."""
+        told = torch.cat([F.rms_norm(x, x.shape[-1:]) for x in (hidden, before, state)], dim=-1)
+        gate, value = self.up(told).chunk(2, dim=-1)
+        return hidden + self.down(F.silu(gate) * value)
 
 
 class Executor(Protocol):
-    """What a chain needs of a backbone."""
+    """What a chain needs of a backbone. `drafting`: the steps over rows' hidden states (A, D); None: no draft head."""
 
-    embedding: nn.Embedding
-
-    @property
-    def draft_head(self) -> Step | None: ...
+    def drafting(self, rows: Tensor) -> Step | None: ...
 
     def logits(self, hidden: Tensor) -> Tensor: ...
 
@@ -65,19 +57,20 @@ class Chain:
            the first row has read that token itself, and its law is its own
     """
 
+    @torch.inference_mode()
     def __init__(self, executor: Executor, rows: Tensor, state: Tensor | None = None) -> None:
-        self._executor, self._rows, self._state, self._next = executor, rows, state, 0
+        self._project, self._step = executor.logits, executor.drafting(rows)
+        self._rows, self._state, self._place = rows, state, 0
 
     @torch.inference_mode()
     def __call__(self, token: int) -> np.ndarray | None:
-        row = self._rows[self._next : self._next + 1]
-        if not len(row):
+        place, state = self._place, self._state
+        if place == len(self._rows):
             return None
-        self._next += 1
-        head, state = self._executor.draft_head, self._state
-        if head is None or state is None:
-            self._state = row
+        self._place += 1
+        if self._step is None or state is None:
+            self._state = self._rows[place : place + 1]
         else:
-            self._state = head(row, self._executor.embedding.weight[token][None], state)
-        out: np.ndarray = self._executor.logits(self._state)[0].cpu().numpy()
+            self._state = self._step(place, token, state)
+        out: np.ndarray = self._project(self._state)[0].cpu().numpy()
         return out

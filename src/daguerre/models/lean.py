@@ -14,7 +14,6 @@ H head width, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +22,7 @@ from torch import Tensor
 from daguerre.errors import UnsupportedError
 from daguerre.models.backbone import LONG, Backbone, Layer
 from daguerre.models.cache import ROUND, Cache
-from daguerre.models.draft_head import Step, step
+from daguerre.models.draft_head import DraftHead, Step
 from daguerre.models.layout import Layout, Rows, allowed
 from daguerre.models.rotary import rotary_tables
 
@@ -205,6 +204,27 @@ def _scaled(weight: Tensor, norm: Tensor) -> Tensor:
     return (weight.detach().float() * norm.detach().float() * len(norm) ** 0.5).to(weight.dtype)
 
 
+class LeanDraftHead:
+    """A `DraftHead`: of its first product the rows' share for all at once, embeddings of length one as they are."""
+
+    def __init__(self, head: DraftHead, embedding: Tensor) -> None:
+        width = embedding.shape[1]
+        up = head.up.weight.detach() * width**0.5  # lengths of one take the place of root mean squares of one
+        self._up_rows, self._up_told = Linear(up[:, :width]), Linear(up[:, width:])
+        self._down, self._before = Linear(head.down.weight), F.normalize(embedding.float()).to(embedding.dtype)
+
+    def over(self, rows: Tensor) -> Step:
+        """The steps over rows' hidden states (A, D)."""
+        share = self._up_rows(rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True))
+
+        def step(place: int, token: int, state: Tensor) -> Tensor:
+            told = torch.cat([self._before[token : token + 1], state / torch.linalg.vector_norm(state)], dim=1)
+            gate, value = self._up_told(told, add=share[place : place + 1]).chunk(2, dim=1)
+            return self._down(F.silu(gate).mul_(value), add=rows[place : place + 1])
+
+        return step
+
+
 class LeanBackbone:
     """A `Backbone` for inference on a CPU: the same calls, the same answers to rounding.
 
@@ -225,10 +245,7 @@ class LeanBackbone:
         bias = torch.zeros(config.vocab_size, dtype=weight.dtype)
         bias[list(config.unpredictable_ids)] = float("-inf")
         self._head = Linear(weight, bias)
-        drafter = backbone.draft_head
-        self.draft_head: Step | None = None
-        if drafter is not None:
-            self.draft_head = partial(step, Linear(drafter.up.weight), Linear(drafter.down.weight))
+        self._drafter = None if backbone.draft_head is None else LeanDraftHead(backbone.draft_head, weight)
         position = torch.arange(config.max_positions)[None]
         cos, sin = rotary_tables(position, config.head_width, config.rope_theta, torch.float32)
         self._rotary = torch.cat([cos, cos, -sin, sin], dim=-1).view(-1, 2, config.head_width)
@@ -259,6 +276,10 @@ class LeanBackbone:
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows if layout.num_settled == rows else layout.rows[: layout.num_settled])
         return _unit(x, self._offset).mul_(self._final).to(x.dtype).view(batch, -1, x.shape[-1])
+
+    def drafting(self, rows: Tensor) -> Step | None:
+        """The draft head's steps over the hidden states (A, D) of `rows`; None without one."""
+        return None if self._drafter is None else self._drafter.over(rows)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
