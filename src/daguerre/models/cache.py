@@ -149,6 +149,11 @@ class Cache:
         new = (x[:, :, :, self.length : end].unbind(0) for x in (self.keys, self.values))
         return [Window(*views) for views in zip(*new, *self._every, strict=True)]
 
+    def stored(self, num_rows: int) -> list[Tensor]:
+        """Keys and values of each layer in turn, (kv heads, C, H), of one request, with room for `num_rows` more."""
+        self._room(num_rows)
+        return [x for both in zip(*self._every, strict=True) for x in both]
+
     def _all_rows(self) -> tuple[tuple[Tensor, ...], ...]:
         """Views of keys and of values, (B * kv heads, C, H) for each layer."""
         return tuple(x.flatten(1, 2).unbind(0) for x in (self.keys, self.values))
