@@ -17,7 +17,9 @@ from daguerre.models.rotary import rotary_tables, rotate
 INT8 = 127
 """The largest code."""
 ROUND = 64
-"""Rows are stored in multiples of it, so that a product may take some more keys than there are."""
+"""Rows are stored in multiples of it, so that a product may take some more keys than there are. Memory grows by as many
+at a time: keys that lie behind one another are multiplied as they are, those of a longer store are copied first, in every
+layer of every forward."""
 
 
 def _rounded(num_rows: int) -> int:
@@ -66,7 +68,7 @@ class Int8Window(NamedTuple):
 
 
 class Cache:
-    """Preallocated keys and values, (layers, B, kv heads, capacity, H), and the labels of their rows.
+    """Keys and values, (layers, B, kv heads, C, H), written in place, and the labels of their rows.
 
     A forward reads the `length` rows stored so far and, through `append` or `window`, stores its own rows behind them.
     `commit` makes the settled ones visible to the next forward; what is stored and never committed is scratch.
@@ -86,7 +88,7 @@ class Cache:
         device: torch.device | str = "cpu",
         int8: bool = False,
     ) -> None:
-        shape = (config.num_layers, batch, config.num_kv_heads, _rounded(capacity), config.head_width)
+        shape = (config.num_layers, batch, config.num_kv_heads, ROUND, config.head_width)
         self.keys, self.values = (
             torch.zeros(shape, dtype=torch.int8 if int8 else dtype, device=device) for _ in range(2)
         )
@@ -150,7 +152,7 @@ class Cache:
         return [Window(*views) for views in zip(*new, *self._every, strict=True)]
 
     def stored(self, num_rows: int) -> list[Tensor]:
-        """Keys and values of each layer in turn, (kv heads, C, H), of one request, with room for `num_rows` more."""
+        """Keys and values of each layer in turn, (B * kv heads, C, H), with room for `num_rows` more."""
         self._room(num_rows)
         return [x for both in zip(*self._every, strict=True) for x in both]
 
@@ -162,13 +164,10 @@ class Cache:
         """Have room for this many rows in all, stored ones included; a quarter is made to spare."""
         if num_rows > self.capacity:
             self.capacity = num_rows + num_rows // 4
-            self.keys, self.values = self._longer(self.keys), self._longer(self.values)
-            self.scales = None if self.scales is None else self._longer(self.scales)
-            self._every = self._all_rows()
 
-    def _longer(self, stored: Tensor) -> Tensor:
+    def _longer(self, stored: Tensor, num_rows: int) -> Tensor:
         layers, batch, heads, _, width = stored.shape
-        longer = stored.new_zeros(layers, batch, heads, _rounded(self.capacity), width)
+        longer = stored.new_zeros(layers, batch, heads, _rounded(num_rows), width)
         longer[:, :, :, : self.length] = stored[:, :, :, : self.length]
         return longer
 
@@ -176,6 +175,10 @@ class Cache:
         end = self.length + num_rows
         if end > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
+        if end > self.keys.shape[3]:
+            self.keys, self.values = self._longer(self.keys, end), self._longer(self.values, end)
+            self.scales = None if self.scales is None else self._longer(self.scales, end)
+            self._every = self._all_rows()
         return end
 
     def commit(self, rows: Rows) -> None:
