@@ -151,9 +151,11 @@ class Cache:
         new = (x[:, :, :, self.length : end].unbind(0) for x in (self.keys, self.values))
         return [Window(*views) for views in zip(*new, *self._every, strict=True)]
 
-    def stored(self, num_rows: int) -> list[Tensor]:
-        """Keys and values of each layer in turn, (B * kv heads, C, H), with room for `num_rows` more."""
-        self._room(num_rows)
+    def stored(self, num_rows: int, scratch: int = 0) -> list[Tensor]:
+        """Keys and values of each layer in turn, (B * kv heads, C, H), with room for `num_rows` more, and behind those
+        for some that nobody will see.
+        """
+        self._fit(self._room(num_rows) + scratch)
         return [x for both in zip(*self._every, strict=True) for x in both]
 
     def _all_rows(self) -> tuple[tuple[Tensor, ...], ...]:
@@ -175,11 +177,15 @@ class Cache:
         end = self.length + num_rows
         if end > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
-        if end > self.keys.shape[3]:
-            self.keys, self.values = self._longer(self.keys, end), self._longer(self.values, end)
-            self.scales = None if self.scales is None else self._longer(self.scales, end)
-            self._every = self._all_rows()
+        self._fit(end)
         return end
+
+    def _fit(self, num_rows: int) -> None:
+        """Have memory for so many rows."""
+        if num_rows > self.keys.shape[3]:
+            self.keys, self.values = self._longer(self.keys, num_rows), self._longer(self.values, num_rows)
+            self.scales = None if self.scales is None else self._longer(self.scales, num_rows)
+            self._every = self._all_rows()
 
     def commit(self, rows: Rows) -> None:
         """Make the rows stored by the last forward part of the cache."""

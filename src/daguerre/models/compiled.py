@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.errors import UnsupportedError
@@ -56,12 +57,14 @@ class CompiledBackbone:
         self.config, self.embedding = backbone.config, backbone.embedding
         self._lean = LeanBackbone(backbone)
         self._run = load_step(backbone, folder or compiled_folder())
+        self._numbers = torch.arange(2 * self.config.max_positions)
 
     @torch.inference_mode()
     def __call__(
         self, tokens_BR: Tensor, layout: Layout, cache: Cache | None = None, asked_A: Tensor | None = None
     ) -> Tensor:
-        """Hidden states (B, R, D), or those of the asked rows (B, A, D); the cache is read and filled as by lean.
+        """Hidden states (B, R, D), or those of the asked rows, ascending, (B, A, D); the cache is read and filled as by
+        lean.
 
         Whether a row runs compiled depends on what is asked and what is settled before it alone, and in float32
         settled rows that are multiplied with different numbers of keys are steps of their own; so a row that tells the
@@ -69,8 +72,8 @@ class CompiledBackbone:
         """
         batch, rows = tokens_BR.shape
         first = 0 if asked_A is None else min(int(asked_A[0]), layout.num_settled)
-        law = asked_A is not None and int(asked_A[0]) < layout.num_settled
-        if cache is None or cache.scales is not None or batch > 1 or rows > MOST_ROWS or not (law or rows - first <= FEW):
+        law = asked_A is not None and first < layout.num_settled
+        if cache is None or cache.scales is not None or batch > 1 or not (law or rows - first <= FEW):
             return self._lean(tokens_BR, layout, cache, asked_A)
         if first > FEW:
             asked_A = asked_A - first  # type: ignore[operator]
@@ -95,20 +98,26 @@ class CompiledBackbone:
     def _step(self, tokens_R: Tensor, layout: Layout, cache: Cache, asked_A: Tensor | None) -> Tensor:
         """Hidden states (A, D) of a forward that runs compiled."""
         rows, past = len(tokens_R), cache.length
-        stored = cache.stored(rows)
-        bias, place = bias_of(layout, cache), torch.arange(past, past + rows)
-        asked = torch.arange(rows) if asked_A is None else asked_A
-        given = [_filled(x, TOGETHER[bias.dtype]) for x in (tokens_R, layout.rows.position[0], place, bias, asked)]
-        hidden = self._run([*given, *stored])[0]
+        bias = bias_of(layout, cache)
+        stored = cache.stored(rows, len(bias) - rows)
+        numbers = self._numbers if past + len(bias) <= len(self._numbers) else torch.arange(past + len(bias))
+        asked = numbers[: len(bias)] if asked_A is None or len(asked_A) == rows else _filled(asked_A, bias.dtype)
+        tokens, position = (_filled(x, bias.dtype) for x in (tokens_R, layout.rows.position[0]))
+        hidden = self._run([tokens, position, numbers[past : past + len(bias)], bias, asked, *stored])[0]
         if layout.num_settled:
             cache.commit(layout.rows[: layout.num_settled])
-        return hidden[: len(asked)]
+        return hidden[: rows if asked_A is None else len(asked_A)]
 
 
-def _filled(x: Tensor, multiple: int) -> Tensor:
-    """Rows, the last of them again and again until they are a multiple; what a row writes twice is the same."""
-    more = -len(x) % multiple
-    return torch.cat([x, x[-1:].expand(more, *x.shape[1:])]) if more else x.contiguous()
+def num_filled(rows: int, dtype: torch.dtype) -> int:
+    """Rows of a step that has so many to compute."""
+    return -(-rows // TOGETHER[dtype]) * TOGETHER[dtype]
+
+
+def _filled(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows, and behind them zeros, one for each row that is computed for nothing."""
+    more = num_filled(len(x), dtype) - len(x)
+    return F.pad(x, (0, more)) if more else x.contiguous()
 
 
 def part(layout: Layout, start: int, stop: int) -> Layout:
@@ -136,12 +145,15 @@ def step_edges(layout: Layout, cache: Cache, dtype: torch.dtype) -> list[int]:
 
 
 def bias_of(layout: Layout, cache: Cache) -> Tensor:
-    """What is added to the scores (R, C) of the rows behind those of a cache, C being a multiple of ROUND."""
-    num_keys = -(-(cache.length + layout.rows.num_rows) // ROUND) * ROUND
-    dtype = cache.keys.dtype
-    bias = torch.zeros(layout.rows.num_rows, num_keys, dtype=dtype)
+    """What is added to the scores (R, C) of the rows behind those of a cache, C being a multiple of ROUND, and R as many
+    as `num_filled`: what the last of them write behind the others is seen by themselves alone.
+    """
+    rows, dtype = layout.rows.num_rows, cache.keys.dtype
+    num_keys, least = -(-(cache.length + rows) // ROUND) * ROUND, torch.finfo(dtype).min
+    bias = torch.zeros(num_filled(rows, dtype), num_keys, dtype=dtype)
     for chunk in chunks(layout, cache, dtype):
-        bias[chunk.start : chunk.stop, chunk.num_seen :] = torch.finfo(dtype).min
+        if chunk.num_seen < num_keys:
+            bias[chunk.start : chunk.stop, chunk.num_seen :] = least
         if chunk.bias is not None:
             bias[chunk.start : chunk.stop, chunk.first : chunk.num_seen] = chunk.bias[0, 0]
     return bias
