@@ -136,11 +136,11 @@ def load(
 ) -> Model:
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
-    execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules; "compiled"
-    runs code compiled for these weights, which takes a C++ compiler and up to a few minutes at the first start, and is
-    kept in the cache's folder (`daguerre.files.cache_folder`). None is lean where it can be. threads: how many PyTorch
-    uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes the best; None
-    changes nothing.
+    execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules;
+    "compiled" runs code compiled for these weights, which takes a C++ compiler and up to a few minutes at the first
+    start, and is kept in the cache's folder (`daguerre.files.cache_folder`). None is lean where it can be. threads: how
+    many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes
+    the best; None changes nothing.
 
     CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
     that cannot be packed or compiled where that was asked for; InputError for a device that is not here.

@@ -197,7 +197,9 @@ def test_the_same_tokens_as_by_the_reference(
     uncompiled: None, models: dict[str, Model], name: str, options: dict[str, Any], prompt: str
 ) -> None:
     own = models[name]
-    results = [Model(own.backbone, own.tokenizer, kind).generate(prompt, 24, **options) for kind in ("compiled", "reference")]  # type: ignore[arg-type]
+    results = [
+        Model(own.backbone, own.tokenizer, kind).generate(prompt, 24, **options) for kind in ("compiled", "reference")
+    ]  # type: ignore[arg-type]
     tokens = [[(token.id, token.step) for token in result.tokens] for result in results]
     assert tokens[0] == tokens[1]
 
@@ -262,7 +264,7 @@ def test_without_a_compiler_it_says_what_to_do(causal: Model, monkeypatch: pytes
 
 
 def test_what_cannot_be_compiled_says_why(models: dict[str, Model], make_model: Any) -> None:
-    with pytest.raises(UnsupportedError, match='full context.*use execution="lean"'):
+    with pytest.raises(UnsupportedError, match=r'full context.*use execution="lean"'):
         BackboneDenoiser(models["full"].backbone, "compiled").executor  # noqa: B018
     with pytest.raises(UnsupportedError, match="float64"):
         CompiledBackbone(make_model().backbone.to(torch.float64))

@@ -18,8 +18,7 @@ INT8 = 127
 """The largest code."""
 ROUND = 64
 """Rows are stored in multiples of it, so that a product may take some more keys than there are. Memory grows by as many
-at a time: keys that lie behind one another are multiplied as they are, those of a longer store are copied first, in every
-layer of every forward."""
+at a time: keys that lie behind one another are multiplied as they are, a part of a longer store is copied first."""
 
 
 def _rounded(num_rows: int) -> int:

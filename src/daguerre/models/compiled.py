@@ -1,8 +1,9 @@
-"""Compiled execution: steps of decoding run code that `torch.compile`'s compiler made ahead of time for these weights.
+"""Compiled execution: steps of decoding run code that PyTorch's compiler made ahead of time for these weights.
 
-`models.step.Step` is compiled once for any number of rows and keys (AOTInductor, weights frozen and packed), and kept on
-disk with its weights: a second start loads it, and needs no compiler. What it leaves out of lean execution is the work
-of Python and PyTorch between operations. All else, a long prompt, a batch, 8-bit keys and values, runs as lean.
+`models.step.Step` is compiled once for any number of rows and keys (AOTInductor, weights frozen and packed), and kept
+on disk with its weights: a second start loads it, and needs no compiler. What it leaves out of lean execution is the
+work of Python and PyTorch between operations. All else, a long prompt, a batch, 8-bit keys and values, no cache at all,
+runs as lean.
 
 Letters: B requests, R rows, A asked rows, C keys, D width, V vocabulary.
 """
@@ -76,7 +77,8 @@ class CompiledBackbone:
         if cache is None or cache.scales is not None or batch > 1 or not (law or rows - first <= FEW):
             return self._lean(tokens_BR, layout, cache, asked_A)
         if first > FEW:
-            asked_A = asked_A - first  # type: ignore[operator]
+            assert asked_A is not None
+            asked_A = asked_A - first
             settled = replace(part(layout, 0, first), alone=0, among=None)
             self._lean(tokens_BR[:, :first], settled, cache, torch.tensor([first - 1]))
             tokens_BR, layout = tokens_BR[:, first:], part(layout, first, rows)
@@ -145,8 +147,8 @@ def step_edges(layout: Layout, cache: Cache, dtype: torch.dtype) -> list[int]:
 
 
 def bias_of(layout: Layout, cache: Cache) -> Tensor:
-    """What is added to the scores (R, C) of the rows behind those of a cache, C being a multiple of ROUND, and R as many
-    as `num_filled`: what the last of them write behind the others is seen by themselves alone.
+    """What is added to the scores (R, C) of the rows behind those of a cache, C being a multiple of ROUND and R as many
+    as `num_filled`: what the last of them write behind the others is seen by no row that is asked.
     """
     rows, dtype = layout.rows.num_rows, cache.keys.dtype
     num_keys, least = -(-(cache.length + rows) // ROUND) * ROUND, torch.finfo(dtype).min
@@ -219,7 +221,7 @@ def key_of(backbone: Backbone) -> str:
         key.update((here / source).read_bytes())
     for name, parameter in sorted(backbone.named_parameters()):
         key.update(name.encode())
-        key.update(parameter.detach().contiguous().view(torch.uint8).numpy())
+        key.update(memoryview(parameter.detach().contiguous().view(torch.uint8).numpy()))
     return key.hexdigest()
 
 

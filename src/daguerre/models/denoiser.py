@@ -259,7 +259,7 @@ class BackboneDenoiser:
 
     @property
     def executor(self) -> Executor:
-        """What runs the forwards. Weights are packed or compiled at the first call, and again once they have changed."""
+        """What runs the forwards. Weights are packed or compiled at the first call, and again if they have changed."""
         execution = self.execution or ("reference" if cannot_pack(self.backbone) else "lean")
         if execution == "reference":
             return self.backbone

@@ -3,7 +3,8 @@
 The weights are its own, those of the norms before a product multiplied in; everything else is an argument. Norms,
 rotations and softmax are in float32, scores in the dtype of the weights, as in `models.lean`.
 
-Letters: R rows, A asked rows, C keys, D width, N heads, K key-value heads, G query heads for each of those, H head width.
+Letters: R rows, A asked rows, C keys, D width, N heads, K key-value heads, G query heads for each of those, H head
+width.
 """
 
 from __future__ import annotations
