@@ -212,7 +212,7 @@ def _keep(made: Path, path: Path) -> None:
 
 
 def key_of(backbone: Backbone) -> str:
-    """A hash of all that compiled code depends on: weights, facts, PyTorch, the processor's instructions, our source."""
+    """A hash of what compiled code depends on: weights, facts, PyTorch, the processor's instructions, our source."""
     weight = backbone.embedding.weight
     here = Path(__file__).parent
     facts = (repr(backbone.config), weight.dtype, torch.__version__, torch.backends.cpu.get_cpu_capability())
@@ -221,7 +221,7 @@ def key_of(backbone: Backbone) -> str:
         key.update((here / source).read_bytes())
     for name, parameter in sorted(backbone.named_parameters()):
         key.update(name.encode())
-        key.update(memoryview(parameter.detach().contiguous().view(torch.uint8).numpy()))
+        key.update(parameter.detach().contiguous().view(torch.uint8).numpy().tobytes())
     return key.hexdigest()
 
 
