@@ -272,3 +272,11 @@ def test_what_cannot_be_compiled_says_why(models: dict[str, Model], make_model: 
 
 def test_nobody_compiles_who_did_not_ask(causal: Model) -> None:
     assert isinstance(causal.denoiser.executor, LeanBackbone)
+
+
+def test_a_draft_head_drafts_as_by_lean(uncompiled: None, make_model: Any) -> None:
+    own = make_model(draft_head=16)
+    both = [Model(own.backbone, own.tokenizer, kind) for kind in ("compiled", "lean")]  # type: ignore[arg-type]
+    results = [model.generate(PROMPT, 16, mode="speculative") for model in both]
+    assert results[0].text == results[1].text
+    assert results[0].usage.forwards == results[1].usage.forwards
