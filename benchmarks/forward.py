@@ -76,7 +76,7 @@ def sides(backbone: Backbone, lean: LeanBackbone, packed: list[Linear], rows: in
     position = torch.arange(context - rows, context)[None]
     layout = Layout(Rows.make(position, torch.zeros_like(position)), 0, open_sees_all=True)
     cache = Cache(config, context, dtype=dtype)
-    for stored in (cache.keys, cache.values):
+    for stored in cache.stored(context):
         stored.normal_()
     cache.commit(Rows.make(torch.arange(context - rows)[None]))
     return {

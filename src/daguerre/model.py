@@ -32,7 +32,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Model:
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
-    execution: how decoding runs the backbone, "lean" or "reference"; see `daguerre.models.denoiser.BackboneDenoiser`.
+    execution: how decoding runs the backbone, "lean", "reference" or "compiled"; see
+        `daguerre.models.denoiser.BackboneDenoiser`.
     calibrations: what the questions of `decide` may name.
     """
 
@@ -135,12 +136,14 @@ def load(
 ) -> Model:
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
-    execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules; None is
-    lean where it can be. threads: how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a
-    few numbers on this model and takes the best; None changes nothing.
+    execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules;
+    "compiled" runs code compiled for these weights, which takes a C++ compiler and up to a few minutes at the first
+    start, and is kept in the cache's folder (`daguerre.files.cache_folder`). None is lean where it can be. threads: how
+    many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes
+    the best; None changes nothing.
 
     CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
-    that cannot be packed where "lean" was asked for; InputError for a device that is not here.
+    that cannot be packed or compiled where that was asked for; InputError for a device that is not here.
     """
     if not isinstance(name, str | os.PathLike):
         raise InputError(f"a model is given by its name or folder, not by {name!r}")
@@ -150,7 +153,7 @@ def load(
     folder = model_folder(name)
     backbone, tokenizer = load_model(folder, DTYPES[dtype], usable_device(device))
     model = Model(backbone, tokenizer, execution, load_calibrations(folder, weights_hash(folder)))
-    if execution == "lean":
+    if execution is not None:
         model.denoiser.executor  # noqa: B018
     if threads is not None:
         use_threads(threads, model.denoiser.executor, model.config.time_input)

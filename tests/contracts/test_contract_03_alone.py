@@ -12,7 +12,7 @@ import torch
 
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone, product
-from daguerre.models.denoiser import EXECUTIONS
+from daguerre.models.denoiser import EAGER
 from daguerre.models.layout import SETTLED, Layout, Rows
 from daguerre.models.lean import LeanBackbone, Linear
 from daguerre.result import Result
@@ -101,7 +101,7 @@ def check_equal(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> N
         assert torch.equal(one.argmax(-1), other.argmax(-1))
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("execution", EAGER)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("num_open", [0, 16])
@@ -150,7 +150,7 @@ def test_a_product_has_the_same_bits_for_any_number_of_inputs(dtype: torch.dtype
                 assert torch.equal(torch.cat([packed(x, add=y) for x, y in pieces]), whole[2])
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("execution", EAGER)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_rows", [17, 64, 200])
 def test_one_thread_and_two_give_the_same_logits(

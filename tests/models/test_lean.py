@@ -20,7 +20,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
-from daguerre.models.denoiser import EXECUTIONS, BackboneDenoiser
+from daguerre.models.denoiser import EAGER, BackboneDenoiser
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows
 from daguerre.models.lean import CHUNK, LeanBackbone
 
@@ -182,7 +182,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_both_executions_generate_the_same_tokens(models: dict[str, Model], name: str, options: dict[str, Any]) -> None:
     own = models[name]
-    results = [Model(own.backbone, own.tokenizer, kind).generate(PROMPT, 24, **options) for kind in EXECUTIONS]
+    results = [Model(own.backbone, own.tokenizer, kind).generate(PROMPT, 24, **options) for kind in EAGER]
     tokens = [[(token.id, token.step) for token in result.tokens] for result in results]
     assert tokens[0] == tokens[1]
 
@@ -190,7 +190,7 @@ def test_both_executions_generate_the_same_tokens(models: dict[str, Model], name
 @pytest.mark.parametrize("name", ["causal", "full"])
 def test_both_executions_infill_the_same_tokens(models: dict[str, Model], name: str) -> None:
     own = models[name]
-    both = [Model(own.backbone, own.tokenizer, kind) for kind in EXECUTIONS]
+    both = [Model(own.backbone, own.tokenizer, kind) for kind in EAGER]
     results = [model.infill(PROMPT, " * h\n", 16, threshold=0.4) for model in both]
     assert [t.id for t in results[0].tokens] == [t.id for t in results[1].tokens]
 
@@ -207,7 +207,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("execution", EXECUTIONS)
+@pytest.mark.parametrize("execution", EAGER)
 def test_no_tensor_grows_with_canvas_times_vocabulary(causal: Model, execution: str) -> None:
     tokenizer = causal.tokenizer
     canvas = Canvas.lay_out([[tokenizer.bos_id, *range(20, 120)]], [100], tokenizer.mask_id).at((101, 201))

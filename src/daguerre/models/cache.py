@@ -17,7 +17,8 @@ from daguerre.models.rotary import rotary_tables, rotate
 INT8 = 127
 """The largest code."""
 ROUND = 64
-"""Rows are stored in multiples of it, so that a product may take some more keys than there are."""
+"""Rows are stored in multiples of it, so that a product may take some more keys than there are. Memory grows by as many
+at a time: keys that lie behind one another are multiplied as they are, a part of a longer store is copied first."""
 
 
 def _rounded(num_rows: int) -> int:
@@ -66,7 +67,7 @@ class Int8Window(NamedTuple):
 
 
 class Cache:
-    """Preallocated keys and values, (layers, B, kv heads, capacity, H), and the labels of their rows.
+    """Keys and values, (layers, B, kv heads, C, H), written in place, and the labels of their rows.
 
     A forward reads the `length` rows stored so far and, through `append` or `window`, stores its own rows behind them.
     `commit` makes the settled ones visible to the next forward; what is stored and never committed is scratch.
@@ -86,7 +87,7 @@ class Cache:
         device: torch.device | str = "cpu",
         int8: bool = False,
     ) -> None:
-        shape = (config.num_layers, batch, config.num_kv_heads, _rounded(capacity), config.head_width)
+        shape = (config.num_layers, batch, config.num_kv_heads, ROUND, config.head_width)
         self.keys, self.values = (
             torch.zeros(shape, dtype=torch.int8 if int8 else dtype, device=device) for _ in range(2)
         )
@@ -149,6 +150,13 @@ class Cache:
         new = (x[:, :, :, self.length : end].unbind(0) for x in (self.keys, self.values))
         return [Window(*views) for views in zip(*new, *self._every, strict=True)]
 
+    def stored(self, num_rows: int, scratch: int = 0) -> list[Tensor]:
+        """Keys and values of each layer in turn, (B * kv heads, C, H), with room for `num_rows` more, and behind those
+        for some that nobody will see.
+        """
+        self._fit(self._room(num_rows) + scratch)
+        return [x for both in zip(*self._every, strict=True) for x in both]
+
     def _all_rows(self) -> tuple[tuple[Tensor, ...], ...]:
         """Views of keys and of values, (B * kv heads, C, H) for each layer."""
         return tuple(x.flatten(1, 2).unbind(0) for x in (self.keys, self.values))
@@ -157,13 +165,10 @@ class Cache:
         """Have room for this many rows in all, stored ones included; a quarter is made to spare."""
         if num_rows > self.capacity:
             self.capacity = num_rows + num_rows // 4
-            self.keys, self.values = self._longer(self.keys), self._longer(self.values)
-            self.scales = None if self.scales is None else self._longer(self.scales)
-            self._every = self._all_rows()
 
-    def _longer(self, stored: Tensor) -> Tensor:
+    def _longer(self, stored: Tensor, num_rows: int) -> Tensor:
         layers, batch, heads, _, width = stored.shape
-        longer = stored.new_zeros(layers, batch, heads, _rounded(self.capacity), width)
+        longer = stored.new_zeros(layers, batch, heads, _rounded(num_rows), width)
         longer[:, :, :, : self.length] = stored[:, :, :, : self.length]
         return longer
 
@@ -171,7 +176,15 @@ class Cache:
         end = self.length + num_rows
         if end > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {end} are needed: ask for fewer tokens")
+        self._fit(end)
         return end
+
+    def _fit(self, num_rows: int) -> None:
+        """Have memory for so many rows."""
+        if num_rows > self.keys.shape[3]:
+            self.keys, self.values = self._longer(self.keys, num_rows), self._longer(self.values, num_rows)
+            self.scales = None if self.scales is None else self._longer(self.scales, num_rows)
+            self._every = self._all_rows()
 
     def commit(self, rows: Rows) -> None:
         """Make the rows stored by the last forward part of the cache."""

@@ -25,6 +25,7 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
+from daguerre.models.compiled import CompiledBackbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.draft_head import Chain
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
@@ -32,8 +33,11 @@ from daguerre.models.lean import LeanBackbone, cannot_pack
 
 CacheMode = Literal["auto", "none", "approximate_int8"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none", "approximate_int8")
-Execution = Literal["lean", "reference"]
-EXECUTIONS: tuple[Execution, ...] = ("lean", "reference")
+Execution = Literal["lean", "reference", "compiled"]
+EAGER: tuple[Execution, ...] = ("lean", "reference")
+"""Those that compile nothing."""
+EXECUTIONS: tuple[Execution, ...] = (*EAGER, "compiled")
+Executor = Backbone | LeanBackbone | CompiledBackbone
 
 
 @dataclass
@@ -233,8 +237,10 @@ def _behind_each(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.
 class BackboneDenoiser:
     """A `Denoiser` over one backbone, which it only reads: safe to use from several threads.
 
-    execution: "lean" (`models.lean`) runs packed copies of the weights, on a CPU; "reference" runs the backbone itself.
-    None is lean where the weights can be packed. Sessions see the weights as they are when the session begins.
+    execution: "lean" (`models.lean`) runs packed copies of the weights, on a CPU; "reference" runs the backbone itself;
+    "compiled" (`models.compiled`) runs steps of decoding as code compiled for these weights, which takes seconds to
+    minutes once. None is lean where the weights can be packed. Sessions see the weights as they are when the session
+    begins.
     """
 
     def __init__(self, backbone: Backbone, execution: Execution | None = None) -> None:
@@ -244,24 +250,25 @@ class BackboneDenoiser:
             raise unknown("execution", execution, EXECUTIONS)
         self.backbone, self.execution = backbone, execution
         self.config = backbone.config
-        self._lean: tuple[Stamp, LeanBackbone] | None = None
-        self._packing = Lock()
+        self._made: tuple[Stamp, LeanBackbone | CompiledBackbone] | None = None
+        self._making = Lock()
 
     def __reduce__(self) -> tuple[type[BackboneDenoiser], tuple[Backbone, Execution | None]]:
         """A copy, in another process for example, packs weights of its own."""
         return BackboneDenoiser, (self.backbone, self.execution)
 
     @property
-    def executor(self) -> Backbone | LeanBackbone:
-        """What runs the forwards. Weights are packed at the first call, and again once they have changed."""
+    def executor(self) -> Executor:
+        """What runs the forwards. Weights are packed or compiled at the first call, and again if they have changed."""
         execution = self.execution or ("reference" if cannot_pack(self.backbone) else "lean")
         if execution == "reference":
             return self.backbone
-        with self._packing:
+        make = CompiledBackbone if execution == "compiled" else LeanBackbone
+        with self._making:
             stamp = _stamp(self.backbone)
-            if self._lean is None or self._lean[0] != stamp:
-                self._lean = stamp, LeanBackbone(self.backbone)
-            return self._lean[1]
+            if self._made is None or self._made[0] != stamp:
+                self._made = stamp, make(self.backbone)
+            return self._made[1]
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps settled rows, exactly; "none" computes all of them in every forward;
@@ -300,7 +307,7 @@ class BackboneSession:
     an answer is a function of the canvas alone.
     """
 
-    def __init__(self, executor: Backbone | LeanBackbone, capacity: int, cache: CacheMode = "auto") -> None:
+    def __init__(self, executor: Executor, capacity: int, cache: CacheMode = "auto") -> None:
         self.executor = executor
         self.counts = Counts()
         weight = executor.embedding.weight

@@ -18,17 +18,23 @@ from daguerre.evals.bench.llada import llada_loop
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.rounds import agreement, run_rounds, summary
 from daguerre.evals.bench.sides import BLOCKS, OURS, SIDES, make
+from daguerre.models import compiled
+from daguerre.models.backbone import Backbone
 from daguerre.models.layout import Layout, Rows
 from daguerre.models.loading import save_model
+from daguerre.models.step import Step
 
 NEW = TINY.new_tokens
 JOB = Job(side="ar", threads=1, shape=TINY)
+COMPILED = {name for name in SIDES if name.endswith(" compiled")}
 PACKAGE_OF = {"transformers": "transformers", "diffusers": "diffusers", "llama.cpp": "llama_cpp"}
 FORWARDS = {"ar": NEW, "full": NEW // FORCED, "LLaDA loop": NEW // FORCED, "diffusers": NEW // FORCED}
 
 
 @pytest.mark.filterwarnings("ignore")  # of other people's packages
-@pytest.mark.parametrize("name", [name for name in SIDES if name not in {f"block {size}" for size in BLOCKS[2:]}])
+@pytest.mark.parametrize(
+    "name", [name for name in SIDES if name not in {f"block {size}" for size in BLOCKS[2:]} | COMPILED]
+)
 def test_a_side_writes_what_is_asked(name: str) -> None:
     pytest.importorskip(PACKAGE_OF.get(name.split()[0], "torch"))
     job = dataclasses.replace(JOB, side=name)
@@ -41,6 +47,24 @@ def test_a_side_writes_what_is_asked(name: str) -> None:
     assert 1 <= timing.first_tokens <= FORCED
     if name.startswith("block") or name in FORWARDS:
         assert timing.forwards == FORWARDS.get(name, NEW // FORCED)
+
+
+def test_a_compiled_side_asks_for_compiled_execution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling is tested in `tests/models/test_compiled.py`."""
+    monkeypatch.setattr(compiled, "load_step", plain)
+    for name in COMPILED - {"block 32 compiled"}:
+        one, other = (make(dataclasses.replace(JOB, side=side)) for side in (name, name.removesuffix(" compiled")))
+        prompt = prompts(JOB)[0]
+        assert one(prompt).forwards == other(prompt).forwards
+    monkeypatch.setattr(compiled, "cannot_compile", lambda backbone: "this")
+    for name in COMPILED:
+        with pytest.raises(UnsupportedError, match='execution "compiled" cannot run this'):
+            make(dataclasses.replace(JOB, side=name))
+
+
+def plain(backbone: Backbone, folder: Path | None) -> compiled.Run:
+    step = Step(backbone).eval()
+    return lambda given: [step(*given[:5], given[5:])]
 
 
 def test_speculation_and_ar_write_the_same() -> None:

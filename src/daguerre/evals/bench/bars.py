@@ -40,7 +40,7 @@ def _peers(part: dict[str, Any]) -> Iterator[Bar]:
     for threads, found in part["threads"].items():
         sides = found["sides"]
         block = best_block(sides)
-        pairs = [("ar", "llama.cpp BF16", least_ar.get(threads))]
+        pairs = [(own, "llama.cpp BF16", least_ar.get(threads)) for own in ("ar", "ar compiled")]
         pairs += [(block or "", other, 7.0) for other in ("transformers",)]
         pairs += [(block or "", "LLaDA loop", 15.0), (block or "", "llama.cpp Q8_0", 1.0)]
         for own, other, least in pairs:

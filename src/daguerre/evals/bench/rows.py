@@ -77,7 +77,7 @@ def forward(lean: LeanBackbone, requests: int, rows: int) -> Step:
     position = torch.arange(CONTEXT, CONTEXT + rows).expand(requests, rows)
     layout = Layout(Rows.make(position, torch.zeros_like(position)), 0, open_sees_all=True)
     cache = Cache(config, CONTEXT + rows, batch=requests, dtype=lean.embedding.weight.dtype)
-    for stored in (cache.keys, cache.values):
+    for stored in cache.stored(CONTEXT + rows):
         stored.normal_()
     cache.commit(Rows.make(torch.arange(CONTEXT).expand(requests, CONTEXT)))
     return lambda: lean.logits(lean(tokens, layout, cache))

@@ -1,8 +1,8 @@
 """The sides of a benchmark: each makes, for a job, what runs one request and tells what it took.
 
-Ours run the model with lean execution. At random weights a forward is made to commit FORCED tokens, and blocks are
-settled in the forward that starts the next one, so what that costs is in the time; for a trained model the policy
-decides. All sides write exactly as many tokens as are asked, greedily.
+Ours run the model with lean execution, or with compiled code where the name says so. At random weights a forward is
+made to commit FORCED tokens, and blocks are settled in the forward that starts the next one, so what that costs is in
+the time; for a trained model the policy decides. All sides write exactly as many tokens as are asked, greedily.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from daguerre.evals.bench import peers
 from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, random_model, subject
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.model import Model
+from daguerre.models.denoiser import Execution
 from daguerre.models.layout import Layout, Rows
 from daguerre.plan import make_plan
 from daguerre.sample import Sample
@@ -29,9 +30,12 @@ BLOCKS = (8, 16, 32, 64)
 LLADA_BLOCK = 32
 
 
-def ours(mode: str, job: Job, block_size: int | None = None) -> Runner:
-    """Our own modes."""
-    return runner(subject(job), decode_of(mode, job, block_size), job.shape.new_tokens)
+def ours(mode: str, job: Job, block_size: int | None = None, execution: Execution = "lean") -> Runner:
+    """Our own modes. What is compiled is compiled, or found on disk, before the first request."""
+    own = subject(job)
+    model = Model(own.backbone, own.tokenizer, execution)
+    model.denoiser.executor  # noqa: B018
+    return runner(model, decode_of(mode, job, block_size), job.shape.new_tokens)
 
 
 def decode_of(mode: str, job: Job, block_size: int | None = None) -> Decode:
@@ -118,6 +122,9 @@ SIDES: dict[str, Side] = {
     **{f"block {size}": partial(ours, "block", block_size=size) for size in BLOCKS},
     "full": partial(ours, "full"),
     "speculative": partial(ours, "speculative"),
+    "ar compiled": partial(ours, "ar", execution="compiled"),
+    "block 32 compiled": partial(ours, "block", block_size=32, execution="compiled"),
+    "speculative compiled": partial(ours, "speculative", execution="compiled"),
     "LLaDA loop": llada,
     "transformers": peers.transformers,
     "diffusers": peers.diffusers,
@@ -125,7 +132,10 @@ SIDES: dict[str, Side] = {
     "llama.cpp Q8_0": partial(peers.llama_cpp, "Q8_0"),
 }
 OURS = tuple(name for name in SIDES if name.split()[0] in ("ar", "block", "full", "speculative"))
-FOR_A_MODEL = ("ar", "block 8", "block 16", "full", "speculative", "llama.cpp BF16", "llama.cpp Q8_0")
+FOR_A_MODEL = (
+    *("ar", "block 8", "block 16", "full", "speculative", "ar compiled", "speculative compiled"),
+    *("llama.cpp BF16", "llama.cpp Q8_0"),
+)
 """Sides that are run on a trained model; other engines than llama.cpp have random weights of their own."""
 
 
