@@ -57,7 +57,7 @@ class CompiledBackbone:
             raise UnsupportedError(f'execution "compiled" cannot run {reason}: use execution="lean" or leave it out')
         self.config, self.embedding = backbone.config, backbone.embedding
         self._lean = LeanBackbone(backbone)
-        self.draft_head = self._lean.draft_head
+        self.drafting = self._lean.drafting
         self._run = load_step(backbone, folder or compiled_folder())
         self._numbers = torch.arange(2 * self.config.max_positions)
 
