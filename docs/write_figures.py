@@ -2,24 +2,28 @@
 
 A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of TABLES. It has the rows that
 `benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
-them must be of the model as shipped: DataError for a report of other weights, and for a task that was measured twice.
+them must be of the model as shipped, or for what no draft has a part in of the same weights without their draft head:
+DataError for a report of other weights, and for a task that was measured twice.
 Tables of speed are of `benchmarks/results/speed.json`, a report of `daguerre bench`, which names its model by its name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save
+
 from daguerre.errors import DataError
 from daguerre.evals.bench.bars import bars as bench_bars
 from daguerre.evals.bench.rows import crossing
 from daguerre.evals.report import layout_name, table
 from daguerre.files import atomic_write
-from daguerre.models.loading import CONFIG, model_folder
+from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("README.md", "MODEL_CARD.md", "docs/when-slower.md")
@@ -29,6 +33,8 @@ NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/s
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+WITH_HEAD = {"draft", "completion", "speculation"}
+"""Tasks whose figures a draft head has a part in."""
 Row = tuple[str, str, str, str]
 """What was measured, the figure, the bar, and whether it is met; the last two are empty where there is no bar."""
 
@@ -43,11 +49,14 @@ def main() -> None:
 
 def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
     """{task: what its report says of it}; under "reports", the reports by file name, under "speed" that of speed."""
-    shipped = json.loads((model_folder("default") / CONFIG).read_text(encoding="utf-8"))["weights_sha256"]
+    folder = model_folder("default")
+    shipped = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["weights_sha256"]
+    headless = without_draft_head(folder / WEIGHTS)
     out: dict[str, Any] = {"reports": {}}
     for path in paths:
         report = json.loads(path.read_text(encoding="utf-8"))
-        if report["model"]["weights_sha256"] != shipped:
+        same = {shipped} if WITH_HEAD & report.keys() else {shipped, headless}
+        if report["model"]["weights_sha256"] not in same:
             raise DataError(f"{path.name} is of other weights than the default model's: measure it anew, or remove it")
         for task in report.keys() - set(FACTS):
             if task in out:
@@ -57,6 +66,12 @@ def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
     if SPEED.exists():
         out["speed"] = json.loads(SPEED.read_text(encoding="utf-8"))
     return out
+
+
+def without_draft_head(weights: Path) -> str:
+    """The hash that a model's file would have without its draft head, which was added to finished weights."""
+    tensors = {name: tensor for name, tensor in load_file(weights).items() if not name.startswith("draft_head.")}
+    return hashlib.sha256(save(tensors, metadata={"format": "pt"})).hexdigest()
 
 
 def rewritten(text: str, tasks: dict[str, Any]) -> str:

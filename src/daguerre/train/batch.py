@@ -5,7 +5,7 @@ Letters: B examples, R rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,6 +101,9 @@ class LossReport:
     clean_count: int
     level_sum: np.ndarray
     level_count: np.ndarray
+
+
+BatchLoss = Callable[[Backbone, Batch, str], LossReport]
 
 
 def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:

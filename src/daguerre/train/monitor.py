@@ -15,7 +15,7 @@ from torch import Tensor
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows
-from daguerre.train.batch import Batch, batch_loss
+from daguerre.train.batch import Batch, BatchLoss, batch_loss
 from daguerre.train.examples import IGNORE, NUM_LEVELS
 
 
@@ -93,18 +93,23 @@ def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
 
 @torch.no_grad()
 def held_out(
-    model: Backbone, batches: Sequence[Batch], prompts_BP: Tensor, token_bytes_V: Tensor, backend: str
+    model: Backbone,
+    batches: Sequence[Batch],
+    prompts_BP: Tensor,
+    token_bytes_V: Tensor,
+    backend: str,
+    loss: BatchLoss = batch_loss,
 ) -> Held:
     """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
 
-    `token_bytes_V` holds the UTF-8 bytes of each token. Next-token loss is taken where the text is read as a whole: an
-    infilling batch has segments that are blind to one another.
+    `token_bytes_V` holds the UTF-8 bytes of each token, `loss` is what is trained. Next-token loss is taken where the
+    text is read as a whole: an infilling batch has segments that are blind to one another.
     """
     clean_nats, num_bytes = 0.0, 0
     sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
     for batch in batches:
-        report = batch_loss(model, batch, backend)
-        if batch.layout.plain:
+        report = loss(model, batch, backend)
+        if report.clean_count and batch.layout.plain:
             clean_nats += report.clean_sum
             num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum

@@ -26,7 +26,7 @@ from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
-from daguerre.train.batch import Batch, batch_loss, opened_over_time
+from daguerre.train.batch import Batch, BatchLoss, batch_loss, opened_over_time
 from daguerre.train.checkpoint import (
     CHECKPOINTS,
     find_checkpoint,
@@ -116,6 +116,7 @@ class Trainer:
             self.val_shard = self.shard
             self.reporter.say("the data has no validation split: held-out figures are of the training text itself")
         self.forward_model: Any = self.model
+        self.loss: BatchLoss = draft_head_loss if recipe.draft_head else batch_loss
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
@@ -198,8 +199,7 @@ class Trainer:
             batch = self._annealed(batch.to(self.device), share, index)
             with self._precision():
                 batch = with_own_words(self.model, batch, self.recipe.backend)
-                loss = draft_head_loss if self.recipe.draft_head else batch_loss
-                report = loss(self.forward_model, batch, self.recipe.backend)
+                report = self.loss(self.forward_model, batch, self.recipe.backend)
             (report.loss / stage.micro_batches).backward()
             totals.add(report, batch.num_tokens, stage)
         norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
@@ -247,9 +247,8 @@ class Trainer:
         batches, prompts_BP = self._val
         num_bytes = [len(self.tokenizer.token_bytes(i)) for i in range(self.tokenizer.vocab_size)]
         with self.averaged_weights(), self._precision():
-            return held_out(
-                self.model, batches, prompts_BP, torch.tensor(num_bytes, device=self.device), self.recipe.backend
-            )
+            num_bytes_V = torch.tensor(num_bytes, device=self.device)
+            return held_out(self.model, batches, prompts_BP, num_bytes_V, self.recipe.backend, self.loss)
 
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
