@@ -138,7 +138,8 @@ def load(
 
     execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules;
     "compiled" runs code compiled for these weights, which takes a C++ compiler and up to a few minutes at the first
-    start, and is kept in the cache's folder (`daguerre.files.cache_folder`). None is lean where it can be. threads: how
+    start, and is kept in the cache's folder (`daguerre.files.cache_folder`); on a CUDA device it replays captured
+    graphs, and takes no compiler. None is lean where it can be. threads: how
     many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes
     the best; None changes nothing.
 

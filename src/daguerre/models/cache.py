@@ -75,6 +75,9 @@ class Cache:
     int8: an approximation. Every key and value, those of the forward at hand too, is rounded to a multiple of a 127th
     of the largest of its row and head (`to_int8`) before anything attends to it, so an answer does not depend on what
     was cached, as in an exact cache. Takes little more than half of the memory of bfloat16.
+
+    memory: keys and values, (layers, B, kv heads, C, H) of finite numbers, to fill in place of new ones; left behind
+    once more rows are needed.
     """
 
     def __init__(
@@ -86,9 +89,10 @@ class Cache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         int8: bool = False,
+        memory: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         shape = (config.num_layers, batch, config.num_kv_heads, ROUND, config.head_width)
-        self.keys, self.values = (
+        self.keys, self.values = memory or (
             torch.zeros(shape, dtype=torch.int8 if int8 else dtype, device=device) for _ in range(2)
         )
         self.scales = torch.zeros((*shape[:-1], 2), dtype=dtype, device=device) if int8 else None

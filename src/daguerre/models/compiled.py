@@ -79,10 +79,7 @@ class CompiledBackbone:
             return self._lean(tokens_BR, layout, cache, asked_A)
         if first > FEW:
             assert asked_A is not None
-            asked_A = asked_A - first
-            settled = replace(part(layout, 0, first), alone=0, among=None)
-            self._lean(tokens_BR[:, :first], settled, cache, torch.tensor([first - 1]))
-            tokens_BR, layout = tokens_BR[:, first:], part(layout, first, rows)
+            tokens_BR, layout, asked_A = settle_first(self._lean, first, tokens_BR, layout, cache, asked_A)
         edges = step_edges(layout, cache, self.embedding.weight.dtype)
         if len(edges) == 2:
             return self._step(tokens_BR[0], layout, cache, asked_A)[None]
@@ -100,12 +97,14 @@ class CompiledBackbone:
 
     def _step(self, tokens_R: Tensor, layout: Layout, cache: Cache, asked_A: Tensor | None) -> Tensor:
         """Hidden states (A, D) of a forward that runs compiled."""
-        rows, past = len(tokens_R), cache.length
-        bias = bias_of(layout, cache)
+        rows, past, dtype = len(tokens_R), cache.length, self.embedding.weight.dtype
+        bias = bias_of(layout, cache, num_filled(rows, dtype), -(-(past + rows) // ROUND) * ROUND)
         stored = cache.stored(rows, len(bias) - rows)
         numbers = self._numbers if past + len(bias) <= len(self._numbers) else torch.arange(past + len(bias))
-        asked = numbers[: len(bias)] if asked_A is None or len(asked_A) == rows else _filled(asked_A, bias.dtype)
-        tokens, position = (_filled(x, bias.dtype) for x in (tokens_R, layout.rows.position[0]))
+        asked = numbers[: len(bias)]
+        if asked_A is not None and len(asked_A) < rows:
+            asked = filled(asked_A, num_filled(len(asked_A), dtype))
+        tokens, position = (filled(x, len(bias)) for x in (tokens_R, layout.rows.position[0]))
         hidden = self._run([tokens, position, numbers[past : past + len(bias)], bias, asked, *stored])[0]
         if layout.num_settled:
             cache.commit(layout.rows[: layout.num_settled])
@@ -117,10 +116,23 @@ def num_filled(rows: int, dtype: torch.dtype) -> int:
     return -(-rows // TOGETHER[dtype]) * TOGETHER[dtype]
 
 
-def _filled(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows, and behind them zeros, one for each row that is computed for nothing."""
-    more = num_filled(len(x), dtype) - len(x)
-    return F.pad(x, (0, more)) if more else x.contiguous()
+def filled(x: Tensor, num_rows: int) -> Tensor:
+    """Rows, and behind them zeros up to `num_rows`: rows that are computed for nothing."""
+    return F.pad(x, (0, num_rows - len(x))) if len(x) < num_rows else x.contiguous()
+
+
+def settle_first(
+    executor: Callable[[Tensor, Layout, Cache, Tensor], Tensor],
+    first: int,
+    tokens_BR: Tensor,
+    layout: Layout,
+    cache: Cache,
+    asked_A: Tensor,
+) -> tuple[Tensor, Layout, Tensor]:
+    """Settle the first rows of a forward, of which none is asked; what is left: tokens, layout and asked rows."""
+    settled = replace(part(layout, 0, first), alone=0, among=None)
+    executor(tokens_BR[:, :first], settled, cache, torch.tensor([first - 1], device=tokens_BR.device))
+    return tokens_BR[:, first:], part(layout, first, tokens_BR.shape[1]), asked_A - first
 
 
 def part(layout: Layout, start: int, stop: int) -> Layout:
@@ -147,13 +159,12 @@ def step_edges(layout: Layout, cache: Cache, dtype: torch.dtype) -> list[int]:
     return [0, *cuts, rows]
 
 
-def bias_of(layout: Layout, cache: Cache) -> Tensor:
-    """What is added to the scores (R, C) of the rows behind those of a cache, C being a multiple of ROUND and R as many
-    as `num_filled`: what the last of them write behind the others is seen by no row that is asked.
+def bias_of(layout: Layout, cache: Cache, num_rows: int, num_keys: int) -> Tensor:
+    """What is added to the scores (R, C) of the rows behind those of a cache, rows and keys filled up: what the last
+    rows write behind the others is seen by no row that is asked.
     """
-    rows, dtype = layout.rows.num_rows, cache.keys.dtype
-    num_keys, least = -(-(cache.length + rows) // ROUND) * ROUND, torch.finfo(dtype).min
-    bias = torch.zeros(num_filled(rows, dtype), num_keys, dtype=dtype)
+    dtype, least = cache.keys.dtype, torch.finfo(cache.keys.dtype).min
+    bias = torch.zeros(num_rows, num_keys, dtype=dtype, device=cache.keys.device)
     for chunk in chunks(layout, cache, dtype):
         if chunk.num_seen < num_keys:
             bias[chunk.start : chunk.stop, chunk.num_seen :] = least

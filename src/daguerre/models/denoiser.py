@@ -25,6 +25,7 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
+from daguerre.models.captured import CapturedBackbone
 from daguerre.models.compiled import CompiledBackbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.draft_head import Chain
@@ -37,7 +38,8 @@ Execution = Literal["lean", "reference", "compiled"]
 EAGER: tuple[Execution, ...] = ("lean", "reference")
 """Those that compile nothing."""
 EXECUTIONS: tuple[Execution, ...] = (*EAGER, "compiled")
-Executor = Backbone | LeanBackbone | CompiledBackbone
+Made = LeanBackbone | CompiledBackbone | CapturedBackbone
+Executor = Backbone | Made
 
 
 @dataclass
@@ -238,9 +240,9 @@ class BackboneDenoiser:
     """A `Denoiser` over one backbone, which it only reads: safe to use from several threads.
 
     execution: "lean" (`models.lean`) runs packed copies of the weights, on a CPU; "reference" runs the backbone itself;
-    "compiled" (`models.compiled`) runs steps of decoding as code compiled for these weights, which takes seconds to
-    minutes once. None is lean where the weights can be packed. Sessions see the weights as they are when the session
-    begins.
+    "compiled" runs steps of decoding on a CPU as code compiled for these weights (`models.compiled`), which takes
+    seconds to minutes once, and on a CUDA device as captured graphs (`models.captured`). None is lean where the weights
+    can be packed. Sessions see the weights as they are when the session begins.
     """
 
     def __init__(self, backbone: Backbone, execution: Execution | None = None) -> None:
@@ -250,7 +252,7 @@ class BackboneDenoiser:
             raise unknown("execution", execution, EXECUTIONS)
         self.backbone, self.execution = backbone, execution
         self.config = backbone.config
-        self._made: tuple[Stamp, LeanBackbone | CompiledBackbone] | None = None
+        self._made: tuple[Stamp, Made] | None = None
         self._making = Lock()
 
     def __reduce__(self) -> tuple[type[BackboneDenoiser], tuple[Backbone, Execution | None]]:
@@ -263,7 +265,8 @@ class BackboneDenoiser:
         execution = self.execution or ("reference" if cannot_pack(self.backbone) else "lean")
         if execution == "reference":
             return self.backbone
-        make = CompiledBackbone if execution == "compiled" else LeanBackbone
+        compiled = CapturedBackbone if self.backbone.embedding.weight.is_cuda else CompiledBackbone
+        make: Callable[[Backbone], Made] = compiled if execution == "compiled" else LeanBackbone
         with self._making:
             stamp = _stamp(self.backbone)
             if self._made is None or self._made[0] != stamp:
@@ -313,7 +316,9 @@ class BackboneSession:
         weight = executor.embedding.weight
         self.device = weight.device
         kept = None
-        if cache != "none" and executor.config.context != "full":
+        if cache == "auto" and isinstance(executor, CapturedBackbone):
+            kept = executor.cache(capacity)
+        elif cache != "none" and executor.config.context != "full":
             int8 = cache == "approximate_int8"
             kept = Cache(executor.config, capacity, dtype=weight.dtype, device=self.device, int8=int8)
         self._cache = kept

@@ -85,7 +85,7 @@ def chunks(layout: Layout, cache: Cache | None, dtype: torch.dtype, size: int = 
     """
     assert layout.seen is None or cache is None, "a mask beside the rule is of this forward's rows alone"
     past = 0 if cache is None else cache.length
-    num_rows, num_settled = layout.rows.num_rows, layout.num_settled
+    num_rows, num_settled, device = layout.rows.num_rows, layout.num_settled, layout.rows.position.device
     together = num_settled - layout.alone
 
     def width(num_keys: int) -> int:
@@ -98,7 +98,7 @@ def chunks(layout: Layout, cache: Cache | None, dtype: torch.dtype, size: int = 
     out = []
     for start, stop in zip(edges, edges[1:], strict=False):
         if stop <= num_settled and (layout.plain or start >= together):
-            out.append(_causal(start, stop, past, width(past + stop), dtype, start >= together))
+            out.append(_causal(start, stop, past, width(past + stop), dtype, start >= together, device))
         elif start >= num_settled and layout.open_sees_all:
             out.append(Chunk(start, stop, width(past + num_rows), past + num_rows))
         elif layout.among is not None:
@@ -118,17 +118,19 @@ def chunks(layout: Layout, cache: Cache | None, dtype: torch.dtype, size: int = 
     return out
 
 
-def _causal(start: int, stop: int, past: int, num_keys: int, dtype: torch.dtype, alone: bool) -> Chunk:
+def _causal(
+    start: int, stop: int, past: int, num_keys: int, dtype: torch.dtype, alone: bool, device: torch.device
+) -> Chunk:
     """Settled rows of one causal run: only the keys of the chunk itself need a mask, those of one row none."""
     num = stop - start
     if num == 1:
         return Chunk(start, stop, num_keys, past + stop, alone=alone)
-    seen = torch.ones(1, 1, num, num, dtype=torch.bool).tril()
+    seen = torch.ones(1, 1, num, num, dtype=torch.bool, device=device).tril()
     return Chunk(start, stop, num_keys, past + stop, past + start, _bias(seen, dtype), alone)
 
 
 def _bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)
+    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, parts: list[Chunk]) -> Tensor:
