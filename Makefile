@@ -21,8 +21,7 @@ demo: .venv/.core
 test: export OMP_NUM_THREADS ?= 1
 test: export HF_HUB_OFFLINE := 1
 test: .venv/.dev
-	@mark=$$($(BIN)/python -c 'import torch; print("" if torch.cuda.is_available() else "not gpu")') && \
-	$(BIN)/python -m pytest -q -m "$$mark"
+	$(BIN)/python -m pytest -q
 
 test-eval: export OMP_NUM_THREADS ?= 1
 test-eval: export HF_HUB_OFFLINE := 1

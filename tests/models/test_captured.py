@@ -81,6 +81,8 @@ def test_speculation_has_the_bits_of_ar(make_model: Any, prompt: str, dtype: tor
         want, got = (model.generate(prompt, 70, mode=mode, **options) for mode in ("ar", "speculative"))
         texts = [[(t.id, t.logprob, t.confidence) for t in result.tokens] for result in (want, got)]
         assert texts[0] == texts[1]
+    slots = [slot for kept in model.denoiser.executor._spare.values() for slot in kept]  # type: ignore[union-attr]
+    assert {num for slot in slots for num in slot.steps} == {ROWS[0]}  # of equal sizes, whatever is settled before
 
 
 def test_sessions_in_turn_and_in_threads_change_nothing(causal: Model) -> None:
@@ -163,6 +165,15 @@ def test_a_cache_that_is_cut_and_filled_again_and_outgrows_its_memory(causal: Mo
         got, want = (forward(x, c, tokens, 40) for x, c in zip(executors, caches, strict=True))
         assert (got - want).abs().max() <= 1e-4 * want.abs().max()
     assert caches[0].keys is not slot.memory[0]
+
+
+def test_an_answer_stays_when_the_step_is_repeated(causal: Model) -> None:
+    executor = CapturedBackbone(causal.backbone, in_place)
+    cache, tokens = executor.cache(30), torch.arange(20, 29)[None]
+    first = forward(executor, cache, tokens, 0)
+    kept = first.clone()
+    forward(executor, cache, tokens.flip(1), 0)
+    assert torch.equal(first, kept)
 
 
 def test_sizes() -> None:

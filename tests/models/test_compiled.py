@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from captures import Fixed
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models import compiled as module
@@ -133,17 +134,6 @@ def test_speculation_has_the_bits_of_ar(really: Any, backbones: Any, tokenizer: 
         given = model.generate(prompt, 70, mode="speculative", draft=want.text[:60], **options)
         assert [(t.id, t.logprob, t.confidence) for t in given.tokens] == texts[0]
         assert given.usage.forwards < want.usage.forwards
-
-
-class Fixed(BackboneDenoiser):
-    """A denoiser of one executor."""
-
-    def __init__(self, executor: Any) -> None:
-        self.config, self._executor = executor.config, executor
-
-    @property
-    def executor(self) -> Any:
-        return self._executor
 
 
 @needs_compiler
