@@ -72,7 +72,7 @@ def test_the_same_infilling_as_by_the_reference(models: dict[str, Model]) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("prompt", ["", PROMPT, LONG])
+@pytest.mark.parametrize("prompt", ["", PROMPT, PROMPT * 3, LONG])
 def test_speculation_has_the_bits_of_ar(make_model: Any, prompt: str, dtype: torch.dtype) -> None:
     own = make_model(draft_head=16)
     model = captured(Model(own.backbone.to(dtype), own.tokenizer))
