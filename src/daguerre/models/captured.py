@@ -35,8 +35,6 @@ from daguerre.models.step import Step
 
 ROWS = (16, 32, 64)
 """Rows of a step; the first holds a draft of three tokens with three open rows behind each."""
-EVEN_KEYS = 512
-"""Up to so many, keys come in multiples of ROUND; above, in powers of two."""
 SPARE = 8
 """Slots of one size that are kept while no session needs them."""
 WARM_UPS = 3
@@ -52,9 +50,12 @@ def num_captured(num_rows: int) -> int:
 
 
 def num_kept(capacity: int) -> int:
-    """Keys of a cache for so many settled and asked rows, and behind them room for what fills up a step."""
-    rounded = -(-capacity // ROUND) * ROUND
-    return (rounded if rounded <= EVEN_KEYS else 1 << (capacity - 1).bit_length()) + ROWS[-1]
+    """Keys of a cache for so many settled and asked rows, and behind them room for what fills up a step.
+
+    Multiples of ROUND, above 512 of an eighth of the next power of two: few sizes, and never a quarter for nothing.
+    """
+    multiple = max(ROUND, 1 << (capacity - 1).bit_length() >> 3)
+    return -(-capacity // multiple) * multiple + ROWS[-1]
 
 
 class CapturedStep:
