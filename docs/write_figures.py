@@ -33,7 +33,7 @@ NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/s
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
-WITH_HEAD = {"draft", "speculation"}
+WITH_HEAD = {"draft", "completion", "speculation"}
 """Tasks whose figures a draft head has a part in."""
 Row = tuple[str, str, str, str]
 """What was measured, the figure, the bar, and whether it is met; the last two are empty where there is no bar."""
