@@ -100,7 +100,7 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
 
 
 def _completion(figure: Any, report: dict[str, Any]) -> None:
-    """Tokens a forward against similarity lost: a color for each block size, a marker for each threshold.
+    """Tokens a forward against similarity lost: a color for each block size and policy, a marker for each threshold.
 
     Exact lines are too few in a small model to tell settings apart.
     """
@@ -114,10 +114,13 @@ def _completion(figure: Any, report: dict[str, Any]) -> None:
     )
     levels = sorted({row["threshold"] for row in rows if row["threshold"] is not None})
     marker_of: dict[float | None, str] = dict(zip(levels, MARKERS, strict=False)) | {None: "x"}
-    for size, color in zip(sorted({row["block_size"] for row in rows}), COLORS[1:], strict=False):
-        own = sorted((row for row in rows if row["block_size"] == size), key=lambda row: row["tokens_per_forward"])
+    kinds = sorted({(row["policy"] == "chain", row["block_size"]) for row in rows})
+    for (chained, size), color in zip(kinds, COLORS[1:], strict=False):
+        own = [row for row in rows if (row["policy"] == "chain", row["block_size"]) == (chained, size)]
+        own.sort(key=lambda row: row["tokens_per_forward"])
         sure = [row for row in own if row["threshold"] is not None]
-        panel.plot(*_differences(sure)[:2], "-", color=color, linewidth=1, label=f"blocks of {size}")
+        name = f"blocks of {size}, chain" if chained else f"blocks of {size}"
+        panel.plot(*_differences(sure)[:2], "--" if chained else "-", color=color, linewidth=1, label=name)
         panel.errorbar(*_differences(own), fmt="none", ecolor=color, elinewidth=0.7, capsize=2)
         for row in own:
             panel.plot(*_differences([row])[:2], marker_of[row["threshold"]], color=color, markersize=6)

@@ -192,7 +192,7 @@ class Decode:
             self._check_type(given[0])
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot keep the option {self.shaping[0]} yet: leave out one of the two")
-        if self.policy == "chain" and self.shaping:
+        if self.policy == "chain" and self.constrained:
             raise UnsupportedError(
                 f'policy "chain" cannot keep the option {self.shaping[0]}: use policy "threshold", or leave it out'
             )
