@@ -9,9 +9,10 @@ import pytest
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.models.denoiser import EAGER, BackboneDenoiser, Execution, first_run
+from daguerre.models.denoiser import BackboneDenoiser, Execution, first_run
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
+from executions import EXACT
 
 PROMPT, SUFFIX = "def f(a):\n    x = ", "\n    return x\n"
 
@@ -50,7 +51,7 @@ def slowly(model: Model, result: Result, threshold: float) -> None:
     assert several
 
 
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", EXACT)
 @pytest.mark.parametrize("name", ["causal", "drafting"])
 @pytest.mark.parametrize("suffix", [None, SUFFIX])
 def test_each_step_is_that_of_a_slow_reference(

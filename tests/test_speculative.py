@@ -15,12 +15,13 @@ from daguerre import generate as main_path
 from daguerre.canvas import Canvas, Decision
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
-from daguerre.models.denoiser import EAGER, BackboneDenoiser, Behind, Execution, plan_verification
+from daguerre.models.denoiser import BackboneDenoiser, Behind, Execution, plan_verification
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import make_plan
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
+from executions import ALIKE, EXACT
 
 PROMPTS = ["", "import os\n", "def area(w, h):\n    return w", "x = impo", "class A:\n    def f(self):\n        se"]
 LAWS: list[dict[str, Any]] = [
@@ -69,7 +70,7 @@ def test_the_tokens_are_those_of_ar_at_every_temperature(
     assert accepted > 5 or name == "drafting" or law.get("temperature", 0) > 0
 
 
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", EXACT)
 def test_a_draft_head_is_told_what_stands_before(drafting: Model, execution: Execution) -> None:
     """Each law is that of the formula, on the hidden states of the same rows without a head."""
     backbone, t = drafting.denoiser.backbone, drafting.tokenizer
@@ -92,7 +93,7 @@ def test_a_draft_head_is_told_what_stands_before(drafting: Model, execution: Exe
     assert np.abs(one - other).max() > 0.1
 
 
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", ALIKE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("mlp_width", [704, 1408])
 def test_not_one_bit_differs_from_ar(make_model: Any, mlp_width: int, dtype: torch.dtype, execution: Execution) -> None:

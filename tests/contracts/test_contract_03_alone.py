@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ import torch
 
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone, product
-from daguerre.models.denoiser import EAGER
 from daguerre.models.layout import SETTLED, Layout, Rows
 from daguerre.models.lean import LeanBackbone, Linear
+from daguerre.models.native import NativeBackbone
 from daguerre.result import Result
+from executions import ALIKE, libraries_sum_alike
 
 PROMPT = "def area(w, h):\n    return "
 LARGE = {"width": 256, "mlp_width": 704}
@@ -70,17 +72,22 @@ def layout(num_rows: int, num_open: int, batch: int) -> Layout:
     return Layout(Rows.make(position, span), num_rows - num_open, plain=True)
 
 
-Executors = dict[tuple[str, torch.dtype], Backbone | LeanBackbone]
+Executor = Backbone | LeanBackbone | NativeBackbone
+Executors = dict[tuple[str, torch.dtype], Callable[[], Executor]]
 
 
 @pytest.fixture(scope="module")
 def executors(make_model: Any) -> Executors:
     plain = {dtype: make_model(**LARGE).backbone.to(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    lean = {("lean", dtype): LeanBackbone(backbone) for dtype, backbone in plain.items()}
-    return {("reference", dtype): backbone for dtype, backbone in plain.items()} | lean
+    makers = {"native": NativeBackbone, "lean": LeanBackbone, "reference": lambda backbone: backbone}
+    return {
+        (name, dtype): cache(partial(make, backbone))  # type: ignore[arg-type]
+        for name, make in makers.items()
+        for dtype, backbone in plain.items()
+    }
 
 
-def logits(backbone: Backbone | LeanBackbone, tokens: torch.Tensor, num_open: int) -> torch.Tensor:
+def logits(backbone: Executor, tokens: torch.Tensor, num_open: int) -> torch.Tensor:
     """Finite logits (B, R, V') of a forward without a cache."""
     with torch.inference_mode():
         out = backbone.logits(backbone(tokens, layout(tokens.shape[1], num_open, len(tokens))))
@@ -101,7 +108,7 @@ def check_equal(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> N
         assert torch.equal(one.argmax(-1), other.argmax(-1))
 
 
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", ALIKE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_threads", [1, 2])
 @pytest.mark.parametrize("num_open", [0, 16])
@@ -109,13 +116,14 @@ def check_equal(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> N
 def test_a_row_of_a_batch_has_the_logits_it_has_alone(
     executors: Executors, execution: str, dtype: torch.dtype, num_rows: int, num_open: int, num_threads: int
 ) -> None:
-    tokens, executor = draw(4, num_rows), executors[execution, dtype]
+    tokens, executor = draw(4, num_rows), executors[execution, dtype]()
     with threads(num_threads):
         together = logits(executor, tokens, num_open)
         alone = torch.cat([logits(executor, row[None], num_open) for row in tokens])
     check_equal(together, alone, dtype)
 
 
+@libraries_sum_alike
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_product_has_the_same_bits_for_any_number_of_rows(dtype: torch.dtype, num_threads: int) -> None:
@@ -132,6 +140,7 @@ def test_a_product_has_the_same_bits_for_any_number_of_rows(dtype: torch.dtype, 
             assert torch.equal(packed(rows[-num:]), whole_packed[-num:])
 
 
+@libraries_sum_alike
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_inputs", [256, 704, 1024, 1032, 1408, 4096])
 def test_a_product_has_the_same_bits_for_any_number_of_inputs(dtype: torch.dtype, num_inputs: int) -> None:
@@ -150,13 +159,13 @@ def test_a_product_has_the_same_bits_for_any_number_of_inputs(dtype: torch.dtype
                 assert torch.equal(torch.cat([packed(x, add=y) for x, y in pieces]), whole[2])
 
 
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", ALIKE)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("num_rows", [17, 64, 200])
 def test_one_thread_and_two_give_the_same_logits(
     executors: Executors, execution: str, dtype: torch.dtype, num_rows: int
 ) -> None:
-    tokens, executor = draw(1, num_rows), executors[execution, dtype]
+    tokens, executor = draw(1, num_rows), executors[execution, dtype]()
     one = logits(executor, tokens, 16)
     with threads(2):
         two = logits(executor, tokens, 16)

@@ -16,8 +16,9 @@ from daguerre.model import Model
 from daguerre.models import backbone as plain
 from daguerre.models.attention import attend
 from daguerre.models.cache import Cache, to_int8
-from daguerre.models.denoiser import EAGER, BackboneSession, Execution
+from daguerre.models.denoiser import BackboneSession, Execution
 from daguerre.models.layout import Rows
+from executions import ALIKE, EXACT
 
 PROMPT = "def area(w, h):\n    return w"
 MODES: list[dict[str, Any]] = [
@@ -144,7 +145,7 @@ def rounded_slowly(x: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(rows).view(x.shape).to(x.dtype)
 
 
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", EXACT)
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block"])
 def test_a_cache_of_8_bit_numbers_equals_rounding_without_a_cache(
     models: dict[str, Model], name: str, execution: Execution, monkeypatch: pytest.MonkeyPatch
@@ -171,7 +172,7 @@ def test_a_cache_of_8_bit_numbers_equals_rounding_without_a_cache(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", ALIKE)
 def test_speculation_has_the_bits_of_ar_with_8_bit_numbers_too(
     make_model: Any, dtype: torch.dtype, execution: Execution
 ) -> None:

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from daguerre.model import Model
-from daguerre.models.denoiser import EAGER, Execution
+from daguerre.models.denoiser import Execution
+from executions import EXACT
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "block"])
 @pytest.mark.parametrize("mode", ["block", "full"])
-@pytest.mark.parametrize("execution", EAGER)
+@pytest.mark.parametrize("execution", EXACT)
 def test_only_asked_rows_are_projected(
     models: dict[str, Model], name: str, mode: str, execution: Execution, monkeypatch: pytest.MonkeyPatch
 ) -> None:

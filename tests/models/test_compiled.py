@@ -5,7 +5,6 @@ Two models are really compiled. Elsewhere the step runs as the plain function th
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,12 @@ from daguerre.models.cache import ROUND, Cache
 from daguerre.models.compiled import FEW, CompiledBackbone, Run, load_step, step_edges
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows
-from daguerre.models.lean import LeanBackbone
 from daguerre.models.step import Step
+from executions import libraries_sum_alike, needs_compiler
 
 PROMPT = "def area(w, h):\n    return w"
 LONG = PROMPT + "".join(f"\n\ndef side{n}(w):\n    return w * {n}" for n in range(4))
 DTYPES = [torch.float32, torch.bfloat16]
-needs_compiler = pytest.mark.skipif(
-    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="needs a C++ compiler"
-)
 
 
 def plain(backbone: Backbone, folder: Path | None = None) -> Run:
@@ -120,6 +116,7 @@ def test_compiled_code_equals_the_reference(really: Any, backbones: Any, dtype: 
 
 
 @needs_compiler
+@libraries_sum_alike
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("prompt", ["", PROMPT, LONG])
 def test_speculation_has_the_bits_of_ar(really: Any, backbones: Any, tokenizer: Any, prompt: str, dtype: Any) -> None:
@@ -249,7 +246,7 @@ def test_without_a_compiler_it_says_what_to_do(causal: Model, monkeypatch: pytes
         raise InvalidCxxCompiler
 
     monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
-    with pytest.raises(UnsupportedError, match=r'install g\+\+ or use execution="lean"'):
+    with pytest.raises(UnsupportedError, match=r"install g\+\+ or leave out execution"):
         CompiledBackbone(causal.backbone, tmp_path)
 
 
@@ -258,10 +255,6 @@ def test_what_cannot_be_compiled_says_why(models: dict[str, Model], make_model: 
         BackboneDenoiser(models["full"].backbone, "compiled").executor  # noqa: B018
     with pytest.raises(UnsupportedError, match="float64"):
         CompiledBackbone(make_model().backbone.to(torch.float64))
-
-
-def test_nobody_compiles_who_did_not_ask(causal: Model) -> None:
-    assert isinstance(causal.denoiser.executor, LeanBackbone)
 
 
 def test_a_draft_head_drafts_as_by_lean(uncompiled: None, make_model: Any) -> None:

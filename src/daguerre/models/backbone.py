@@ -172,7 +172,12 @@ class Backbone(nn.Module):
         head, embedding = self.draft_head, self.embedding.weight
         if head is None:
             return None
-        return lambda place, token, state: head(rows[place : place + 1], embedding[token : token + 1], state)
+
+        def step(place: int, token: int, state: Tensor) -> tuple[Tensor, Tensor]:
+            state = head(rows[place : place + 1], embedding[token : token + 1], state)
+            return state, self.logits(state)
+
+        return step
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""

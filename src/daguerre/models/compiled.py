@@ -240,7 +240,7 @@ def key_of(backbone: Backbone) -> str:
 @torch.no_grad()
 def _compile(backbone: Backbone, path: Path) -> Path:
     """Compile a step, any number of rows and keys, to a file. Takes seconds to minutes."""
-    _find_compiler()
+    find_compiler()
     config, dtype = backbone.config, backbone.embedding.weight.dtype
     rows, keys, capacity = PACKED, 2 * ROUND, 3 * ROUND  # weights are packed for so many rows
     tokens, position, place, asked = (torch.arange(num) for num in (rows, rows, rows, rows // 2))  # none twice
@@ -266,13 +266,14 @@ def _compile(backbone: Backbone, path: Path) -> Path:
     return Path(made)
 
 
-def _find_compiler() -> None:
+def find_compiler() -> str:
+    """The name of a C++ compiler, that in the environment's CXX first; UnsupportedError without one."""
     from torch._inductor.cpp_builder import get_cpp_compiler
     from torch._inductor.exc import InvalidCxxCompiler
 
     try:
-        get_cpp_compiler()
+        return str(get_cpp_compiler())
     except InvalidCxxCompiler:
         raise UnsupportedError(
-            'execution "compiled" needs a C++ compiler and found none: install g++ or use execution="lean"'
+            "this execution needs a C++ compiler and found none: install g++ or leave out execution"
         ) from None

@@ -31,14 +31,13 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.draft_head import Chain
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
 from daguerre.models.lean import LeanBackbone, cannot_pack
+from daguerre.models.native import NativeBackbone, can_run
 
 CacheMode = Literal["auto", "none", "approximate_int8"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none", "approximate_int8")
-Execution = Literal["lean", "reference", "compiled"]
-EAGER: tuple[Execution, ...] = ("lean", "reference")
-"""Those that compile nothing."""
-EXECUTIONS: tuple[Execution, ...] = (*EAGER, "compiled")
-Made = LeanBackbone | CompiledBackbone | CapturedBackbone
+Execution = Literal["native", "lean", "reference", "compiled", "approximate_int8"]
+EXECUTIONS: tuple[Execution, ...] = ("native", "lean", "reference", "compiled", "approximate_int8")
+Made = LeanBackbone | NativeBackbone | CompiledBackbone | CapturedBackbone
 Executor = Backbone | Made
 
 
@@ -239,10 +238,12 @@ def _behind_each(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.
 class BackboneDenoiser:
     """A `Denoiser` over one backbone, which it only reads: safe to use from several threads.
 
-    execution: "lean" (`models.lean`) runs packed copies of the weights, on a CPU; "reference" runs the backbone itself;
-    "compiled" runs steps of decoding on a CPU as code compiled for these weights (`models.compiled`), which takes
-    seconds to minutes once, and on a CUDA device as captured graphs (`models.captured`). None is lean where the weights
-    can be packed. Sessions see the weights as they are when the session begins.
+    execution: "native" (`models.native`) runs a forward as one call of C++, compiled once in seconds, on a CPU;
+    "approximate_int8" the same with matrices of 8-bit numbers; "lean" (`models.lean`) runs packed copies of the weights
+    on a CPU and compiles nothing; "reference" runs the backbone itself; "compiled" runs steps of decoding on a CPU as
+    code compiled for these weights (`models.compiled`), which takes seconds to minutes once, and on a CUDA device as
+    captured graphs (`models.captured`). None is the first of native, lean and the reference that can be had here.
+    Sessions see the weights as they are when the session begins.
     """
 
     def __init__(self, backbone: Backbone, execution: Execution | None = None) -> None:
@@ -262,11 +263,16 @@ class BackboneDenoiser:
     @property
     def executor(self) -> Executor:
         """What runs the forwards. Weights are packed or compiled at the first call, and again if they have changed."""
-        execution = self.execution or ("reference" if cannot_pack(self.backbone) else "lean")
+        execution = self.execution or _best(self.backbone)
         if execution == "reference":
             return self.backbone
-        compiled = CapturedBackbone if self.backbone.embedding.weight.is_cuda else CompiledBackbone
-        make: Callable[[Backbone], Made] = compiled if execution == "compiled" else LeanBackbone
+        makers: dict[Execution, Callable[[Backbone], Made]] = {
+            "lean": LeanBackbone,
+            "native": NativeBackbone,
+            "approximate_int8": partial(NativeBackbone, int8=True),
+            "compiled": CapturedBackbone if self.backbone.embedding.weight.is_cuda else CompiledBackbone,
+        }
+        make = makers[execution]
         with self._making:
             stamp = _stamp(self.backbone)
             if self._made is None or self._made[0] != stamp:
@@ -285,6 +291,13 @@ class BackboneDenoiser:
             )
         check_cache(self.config, cache)
         return BackboneSession(self.executor, len(canvas), cache)
+
+
+def _best(backbone: Backbone) -> Execution:
+    """The fastest exact execution that needs nothing but what is here."""
+    if can_run(backbone):
+        return "native"
+    return "reference" if cannot_pack(backbone) else "lean"
 
 
 def check_cache(config: ModelConfig, cache: CacheMode) -> None:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from daguerre.models.config import ModelConfig
 
-Step = Callable[[int, int, Tensor], Tensor]
+Step = Callable[[int, int, Tensor], tuple[Tensor, Tensor]]
 """step(place, token, state): the state (1, D) of the row at `place`, from the token and the state (1, D) before it. A
-state stands in for a hidden state: its logits are the law of the drafted position.
+state stands in for a hidden state: its logits, float32 (1, V), are the law of the drafted position, and come with it.
 """
 
 
@@ -70,7 +70,8 @@ class Chain:
         self._place += 1
         if self._step is None or state is None:
             self._state = self._rows[place : place + 1]
+            logits = self._project(self._state)
         else:
-            self._state = self._step(place, token, state)
-        out: np.ndarray = self._project(self._state)[0].cpu().numpy()
+            self._state, logits = self._step(place, token, state)
+        out: np.ndarray = logits[0].cpu().numpy()
         return out

@@ -13,6 +13,7 @@ H head width, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -215,14 +216,15 @@ class LeanDraftHead:
         self._up_rows, self._up_told = Linear(up[:, :width]), Linear(up[:, width:])
         self._down, self._before = Linear(head.down.weight), F.normalize(embedding.float()).to(embedding.dtype)
 
-    def over(self, rows: Tensor) -> Step:
+    def over(self, rows: Tensor, logits: Callable[[Tensor], Tensor]) -> Step:
         """The steps over rows' hidden states (A, D)."""
         share = self._up_rows(rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True))
 
-        def step(place: int, token: int, state: Tensor) -> Tensor:
+        def step(place: int, token: int, state: Tensor) -> tuple[Tensor, Tensor]:
             told = torch.cat([self._before[token : token + 1], state / torch.linalg.vector_norm(state)], dim=1)
             gate, value = self._up_told(told, add=share[place : place + 1]).chunk(2, dim=1)
-            return self._down(F.silu(gate).mul_(value), add=rows[place : place + 1])
+            state = self._down(F.silu(gate).mul_(value), add=rows[place : place + 1])
+            return state, logits(state)
 
         return step
 
@@ -281,7 +283,7 @@ class LeanBackbone:
 
     def drafting(self, rows: Tensor) -> Step | None:
         """The draft head's steps over the hidden states (A, D) of `rows`; None without one."""
-        return None if self._drafter is None else self._drafter.over(rows)
+        return None if self._drafter is None else self._drafter.over(rows, self.logits)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:

@@ -174,7 +174,9 @@ class LlamaCpp:
         self._log = api.llama_log_callback(lambda level, text, data: None)
         api.llama_log_set(self._log, ctypes.c_void_p(0))
         api.llama_backend_init()
-        self._model = api.llama_model_load_from_file(str(path).encode(), api.llama_model_default_params())
+        options = api.llama_model_default_params()
+        options.use_extra_bufts = not torch.cpu._is_amx_tile_supported()  # its 8-bit products on tiles end the process
+        self._model = api.llama_model_load_from_file(str(path).encode(), options)
         if not self._model:
             raise DataError(f"llama.cpp cannot read {path.name}: this build of it lacks the architecture")
         options = api.llama_context_default_params()

@@ -1,0 +1,686 @@
+// A forward of a backbone on a CPU, and the two products behind it: logits, and the steps of a draft head.
+//
+// Matrices are packed by models/native.py in panels of 64 columns: of every 32 bits of a row of inputs (four 8-bit
+// numbers, two of bfloat16, one of float32) the 64 columns lie side by side. An input is broadcast, a panel's vectors
+// are multiplied with it and added: a row's sums are made in the same order whatever rows and threads there are, so its
+// bits do not depend on them. Norms, rotations, softmax and everything between products are in float32.
+//
+// Letters: R rows, D width, N heads, K key-value heads, G query heads for each of those, H head width.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <vector>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
+#define TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#ifdef __clang__
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, I{__VA_ARGS__})
+#endif
+
+typedef float F __attribute__((vector_size(64)));
+typedef int32_t I __attribute__((vector_size(64)));
+typedef uint16_t Half __attribute__((vector_size(32)));
+typedef uint8_t Byte __attribute__((vector_size(16)));
+
+constexpr int LANES = 16, VECTORS = 4, COLUMNS = LANES * VECTORS;
+constexpr int BLOCK = 16;   // rows of a product at a time, as many as a tile has
+constexpr int AT_ONCE = 6;  // rows whose sums fit the registers
+constexpr float TINY = std::numeric_limits<float>::epsilon();
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+
+template <class V> inline V load(const void* from) { V v; std::memcpy(&v, from, sizeof v); return v; }
+template <class V> inline void store(void* to, V v) { std::memcpy(to, &v, sizeof v); }
+template <class To, class From> inline To bits(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
+inline F all(float x) { return F{} + x; }
+
+inline float sum(F v) {
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) v[i] += v[i + half];
+  return v[0];
+}
+
+inline float greatest(F v) {
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) v[i] = std::max(v[i], v[i + half]);
+  return v[0];
+}
+
+// e^x to 2 units in the last place, and 0 below -87 (Cody and Waite's reduction, a polynomial of degree 6).
+inline F exponential(F x) {
+  const F lowest = all(-87.0f), highest = all(88.0f);
+  const I zero = x < lowest;
+  x = x < lowest ? lowest : x > highest ? highest : x;
+  const F shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
+  const F r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  F p = all(1.3981999507e-3f);
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const I whole = (bits<I>(shifted) - 0x4b400000) << 23;
+  return zero ? F{} : bits<F>(bits<I>(p) + whole);
+}
+
+// Numbers as caches have them.
+inline F widen(const float* from, int num) {
+  if (num >= LANES) return load<F>(from);
+  F v{};
+  std::memcpy(&v, from, num * sizeof *from);
+  return v;
+}
+inline F widen(const uint16_t* from, int num) {
+  Half v{};
+  if (num >= LANES) v = load<Half>(from);
+  else std::memcpy(&v, from, num * sizeof *from);
+#ifdef __AVX512F__
+  return bits<F>((I)_mm512_cvtepu16_epi32(bits<__m256i>(v)) << 16);
+#else
+  return bits<F>(__builtin_convertvector(v, I) << 16);
+#endif
+}
+inline void narrow(F x, float* to, int num) {
+  if (num >= LANES) store(to, x);
+  else std::memcpy(to, &x, num * sizeof *to);
+}
+inline void narrow(F x, uint16_t* to, int num) {  // to the nearest, ties to even
+  const I u = bits<I>(x);
+  const Half v = __builtin_convertvector((u + 0x7fff + ((u >> 16) & 1)) >> 16, Half);
+  if (num >= LANES) store(to, v);
+  else std::memcpy(to, &v, num * sizeof *to);
+}
+
+// The three types of products: PER inputs lie in 32 bits, `row` writes a row of `num` of them, a multiple of LANES, and
+// tells its scale, `dot` adds products.
+
+struct Float32 {
+  typedef F Sum;
+  static constexpr int PER = 1;
+  static float row(const float* x, int num, uint32_t* to) {
+    std::memcpy(to, x, num * sizeof *x);
+    return 1;
+  }
+  static Sum dot(Sum s, uint32_t a, I w) { return s + bits<float>(a) * bits<F>(w); }
+};
+
+struct Bfloat16 {
+  typedef F Sum;
+  static constexpr int PER = 2;
+  static float row(const float* x, int num, uint32_t* to) {
+    for (int i = 0; i < num; i += LANES) narrow(load<F>(x + i), reinterpret_cast<uint16_t*>(to) + i, LANES);
+    return 1;
+  }
+  static Sum dot(Sum s, uint32_t a, I w) {
+#ifdef __AVX512BF16__
+    return (F)_mm512_dpbf16_ps((__m512)s, bits<__m512bh>(_mm512_set1_epi32(a)), bits<__m512bh>(w));
+#else
+    s += bits<float>(a << 16) * bits<F>(w << 16);
+    return s + bits<float>(a & 0xffff0000u) * bits<F>(w & (I{} + (int32_t)0xffff0000));
+#endif
+  }
+};
+
+// Inputs as codes from 1 to 255, 128 standing for nothing; matrices as codes from -127 to 127. Sums are exact.
+struct Int8 {
+  typedef I Sum;
+  static constexpr int PER = 4;
+  static float row(const float* x, int num, uint32_t* to) {
+    F most{};
+    for (int i = 0; i < num; i += LANES) {
+      const F v = load<F>(x + i), size = v < 0 ? -v : v;
+      most = size > most ? size : most;
+    }
+    const float largest = greatest(most), inverse = largest > 0 ? 127 / largest : 0;
+    for (int i = 0; i < num; i += LANES) {
+      const I code = __builtin_convertvector(load<F>(x + i) * inverse + 128.5f, I);
+      store(reinterpret_cast<uint8_t*>(to) + i, __builtin_convertvector(code, Byte));
+    }
+    return largest / 127;
+  }
+  static Sum dot(Sum s, uint32_t a, I w) {
+#ifdef __AVX512VNNI__
+    return (I)_mm512_dpbusd_epi32((__m512i)s, _mm512_set1_epi32(a), (__m512i)w);
+#else
+    s += (int32_t)(a & 255) * ((w << 24) >> 24);
+    s += (int32_t)(a >> 8 & 255) * ((w << 16) >> 24);
+    s += (int32_t)(a >> 16 & 255) * ((w << 8) >> 24);
+    return s + (int32_t)(a >> 24) * (w >> 24);
+#endif
+  }
+};
+
+struct Linear {
+  const uint32_t* weight;  // (panels, words, 64)
+  const float* scale;      // (panels * 64,), of Int8
+  const int32_t* offset;   // (panels * 64,): 128 times the sum of a column, of Int8
+  int32_t words, panels;
+};
+
+// Inputs of a product, rows of `words` each, and the scale of each row.
+struct Inputs {
+  uint32_t* words;
+  float* scale;
+};
+
+template <class T, int NUM>
+void multiply_rows(const uint32_t* a, const uint32_t* w, int words, typename T::Sum (*out)[VECTORS]) {
+  typename T::Sum sums[NUM][VECTORS] = {};
+  for (int word = 0; word < words; word++, w += COLUMNS) {
+    I column[VECTORS];
+    for (int j = 0; j < VECTORS; j++) column[j] = load<I>(w + j * LANES);
+    for (int row = 0; row < NUM; row++)
+      for (int j = 0; j < VECTORS; j++) sums[row][j] = T::dot(sums[row][j], a[row * words + word], column[j]);
+  }
+  for (int row = 0; row < NUM; row++)
+    for (int j = 0; j < VECTORS; j++) out[row][j] = sums[row][j];
+}
+
+template <class T> void multiply_few(const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*out)[VECTORS]) {
+  switch (rows) {
+    case 1: return multiply_rows<T, 1>(a, w, words, out);
+    case 2: return multiply_rows<T, 2>(a, w, words, out);
+    case 3: return multiply_rows<T, 3>(a, w, words, out);
+    case 4: return multiply_rows<T, 4>(a, w, words, out);
+    case 5: return multiply_rows<T, 5>(a, w, words, out);
+    default: return multiply_rows<T, AT_ONCE>(a, w, words, out);
+  }
+}
+
+#ifdef TILES
+bool may_use_tiles() {
+  static const bool may = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
+  return may;
+}
+
+// Sixteen rows at once: four tiles of sums, one of inputs, one of weights for each of them in turn.
+template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, void* out) {
+  constexpr bool bytes = T::PER == 4;
+  _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+  for (int word = 0; word < words; word += LANES, w += LANES * COLUMNS) {
+    _tile_loadd(4, a + word, words * 4);
+    _tile_loadd(5, w, COLUMNS * 4);
+    _tile_loadd(6, w + LANES, COLUMNS * 4);
+    if constexpr (bytes) { _tile_dpbusd(0, 4, 5); _tile_dpbusd(1, 4, 6); }
+    else { _tile_dpbf16ps(0, 4, 5); _tile_dpbf16ps(1, 4, 6); }
+    _tile_loadd(5, w + 2 * LANES, COLUMNS * 4);
+    _tile_loadd(6, w + 3 * LANES, COLUMNS * 4);
+    if constexpr (bytes) { _tile_dpbusd(2, 4, 5); _tile_dpbusd(3, 4, 6); }
+    else { _tile_dpbf16ps(2, 4, 5); _tile_dpbf16ps(3, 4, 6); }
+  }
+  char* to = static_cast<char*>(out);
+  _tile_stored(0, to, 256); _tile_stored(1, to + 64, 256); _tile_stored(2, to + 128, 256); _tile_stored(3, to + 192, 256);
+}
+#endif
+
+// A thread's part in products: its tiles are set up, and given back.
+struct Worker {
+  bool tiles = false;
+  Worker() {
+#ifdef TILES
+    if (!may_use_tiles()) return;
+    struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
+    for (int i = 0; i < 7; i++) config.bytes[i] = 64, config.rows[i] = 16;
+    _tile_loadconfig(&config);
+    tiles = true;
+#endif
+  }
+  ~Worker() {
+#ifdef TILES
+    if (tiles) _tile_release();
+#endif
+  }
+};
+
+// Sums (rows, 64) of at most BLOCK rows of inputs and one panel. The inputs have room for BLOCK rows, and their words come
+// in multiples of LANES.
+template <class T>
+void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS]) {
+#ifdef TILES
+  if (T::PER > 1 && worker.tiles) return multiply_tiles<T>(a, w, words, sums);
+#endif
+  for (int row = 0; row < rows; row += AT_ONCE)
+    multiply_few<T>(a + (size_t)row * words, w, words, std::min(AT_ONCE, rows - row), sums + row);
+}
+
+// One product, the threads' work shared: finish(row, panel, four vectors) is called for every row and panel. The words
+// of inputs have room for a multiple of BLOCK rows.
+template <class T, class Finish>
+void product(const Worker& worker, const Linear& m, const Inputs& inputs, int rows, Finish finish) {
+#pragma omp for schedule(static)
+  for (int panel = 0; panel < m.panels; panel++) {
+    const uint32_t* w = m.weight + (size_t)panel * m.words * COLUMNS;
+    for (int start = 0; start < rows; start += BLOCK) {
+      const int num = std::min(BLOCK, rows - start);
+      const uint32_t* a = inputs.words + (size_t)start * m.words;
+      alignas(64) typename T::Sum sums[BLOCK][VECTORS];
+      multiply_block<T>(worker, a, w, m.words, num, sums);
+      for (int row = 0; row < num; row++) {
+        F out[VECTORS];
+        for (int j = 0; j < VECTORS; j++) {
+          if constexpr (T::PER == 4) {
+            const int column = panel * COLUMNS + j * LANES;
+            const I exact = sums[row][j] - load<I>(m.offset + column);
+            out[j] = __builtin_convertvector(exact, F) * (load<F>(m.scale + column) * inputs.scale[start + row]);
+          } else {
+            out[j] = sums[row][j];
+          }
+        }
+        finish(start + row, panel, out);
+      }
+    }
+  }
+}
+
+inline float square_sum(const float* x, int num) {
+  F squares{};
+  for (int i = 0; i < num; i += LANES) {
+    const F v = widen(x + i, num - i);
+    squares += v * v;
+  }
+  return sum(squares);
+}
+
+// Inputs from x (rows, stride): its first numbers, as many as the words have room for; `norm` numbers of them count, if
+// any do, and the row is divided by their root mean square.
+template <class T>
+void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room, int norm = 0, float eps = 0) {
+#pragma omp for schedule(static)
+  for (int row = 0; row < rows; row++) {
+    const float* from = x + (size_t)row * stride;
+    if (norm) {
+      const float factor = 1 / std::sqrt(square_sum(from, norm) / norm + eps);
+      float* unit = room + (size_t)row * stride;
+      for (int i = 0; i < stride; i += LANES) store(unit + i, load<F>(from + i) * factor);
+      from = unit;
+    }
+    to.scale[row] = T::row(from, words * T::PER, to.words + (size_t)row * words);
+  }
+}
+
+struct Layer {
+  Linear qkv, out, gate_up, down;
+  const float* qk_weight;  // (N + K, H)
+};
+
+struct Model {
+  int32_t width, heads, kv_heads, head, inner, num_layers, vocab, product, cache;  // product: 0, 1, 2; cache: 0, 1
+  float eps;
+  const float *final, *cos, *sin;  // (D,); (positions, H) each, `sin` with its first half negative
+  const float* bias;               // (vocab filled up,) of logits
+  const Layer* layers;
+  Linear head_product, up_rows, up_told, down;  // logits, draft head
+};
+
+// A forward of B requests of R rows each. A row sees the first `first` keys, and of those up to `count` what its row of
+// `mask` (B, R, M) says, which begins at key `base`. Keys and values (layers, B, K, capacity, H) are written from
+// `past` on; layer_stride, in rows, is zero where each layer may forget those of the one before. With `scales` (layers, B,
+// K, capacity, 2) they are 8-bit codes, and their scales are of the type that they would have.
+struct Call {
+  const float* x;           // (B * R, stride of D)
+  const int64_t* position;  // (B, R)
+  const int32_t *first, *count;
+  const uint8_t* mask;
+  const int64_t* asked;  // (A,)
+  void *keys, *values, *scales;
+  float* out;  // (B * A, stride of D)
+  int64_t layer_stride;
+  int32_t batch, rows, num_asked, past, capacity, base, mask_width, mask_batch, threads;
+};
+
+inline int filled(int num, int to) { return (num + to - 1) / to * to; }
+
+// Memory of a call, kept by the thread that called.
+struct Room {
+  std::vector<char> bytes;
+  size_t used = 0;
+  void begin(size_t num) {
+    if (bytes.size() < num + 64) bytes.resize(num + 64);
+    used = (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+  }
+  template <class X> X* take(size_t num) {
+    const size_t start = used;
+    used = (used + num * sizeof(X) + 63) / 64 * 64;
+    return reinterpret_cast<X*>(bytes.data() + start);
+  }
+};
+
+inline float narrowed(float x, const float*) { return x; }
+inline float narrowed(float x, const uint16_t*) {
+  const uint32_t u = bits<uint32_t>(x);
+  return bits<float>((u + 0x7fff + ((u >> 16) & 1)) & 0xffff0000u);
+}
+
+// One row of a key head, or its value, into the cache; as codes, the largest of them 127, where there are scales.
+template <class C> void keep(const float* x, void* stored, void* scales, size_t at, int head, int which) {
+  if (!scales) {
+    for (int j = 0; j < head; j += LANES) narrow(widen(x + j, head - j), static_cast<C*>(stored) + at * head + j, head - j);
+    return;
+  }
+  float largest = 0;
+  for (int j = 0; j < head; j++) largest = std::max(largest, std::fabs(x[j]));
+  const float scale = narrowed(largest / 127, static_cast<C*>(nullptr));
+  const float by = std::max(scale, std::numeric_limits<float>::min());
+  int8_t* codes = static_cast<int8_t*>(stored) + at * head;
+  for (int j = 0; j < head; j++) codes[j] = std::max(-127.0f, std::min(127.0f, std::nearbyint(x[j] / by)));
+  narrow(all(scale), static_cast<C*>(scales) + at * 2 + which, 1);
+}
+
+// Rows of a cache as their type has them: where they lie, or made from codes.
+template <class C> const C* read(const void* stored, const void* scales, size_t at, int num, int head, int which, C* made) {
+  if (!scales) return static_cast<const C*>(stored) + at * head;
+  const int8_t* codes = static_cast<const int8_t*>(stored) + at * head;
+  for (int row = 0; row < num; row++) {
+    const F scale = all(widen(static_cast<const C*>(scales) + (at + row) * 2 + which, 1)[0]);
+    for (int j = 0; j < head; j += LANES) {
+      F v{};
+      for (int i = 0; i < LANES && j + i < head; i++) v[i] = codes[row * head + j + i];
+      narrow(v * scale, made + (size_t)row * head + j, head - j);
+    }
+  }
+  return made;
+}
+
+// Query and key heads: over their root mean square, times their weight, turned; keys and values are stored.
+template <class C> void place(const Model& m, const Layer& layer, const Call& call, float* qkv, int stride, size_t offset) {
+  const int num = m.heads + m.kv_heads, half = m.head / 2;
+#pragma omp for schedule(static)
+  for (int i = 0; i < call.batch * call.rows * num; i++) {
+    const int row = i / num, head = i % num, kv = head - m.heads;
+    float* x = qkv + (size_t)row * stride + head * m.head;
+    const float factor = 1 / std::sqrt(square_sum(x, m.head) / m.head + m.eps);
+    const float* weight = layer.qk_weight + head * m.head;
+    for (int j = 0; j < m.head; j++) x[j] *= factor * weight[j];
+    const float *cos = m.cos + call.position[row] * m.head, *sin = m.sin + call.position[row] * m.head;
+    for (int j = 0; j < half; j++) {
+      const float low = x[j], high = x[j + half];
+      x[j] = low * cos[j] + high * sin[j];
+      x[j + half] = high * cos[j + half] + low * sin[j + half];
+    }
+    if (kv < 0) continue;
+    const size_t at = offset + (size_t)(row / call.rows * m.kv_heads + kv) * call.capacity + call.past + row % call.rows;
+    keep<C>(x, call.keys, call.scales, at, m.head, 0);
+    keep<C>(x + m.kv_heads * m.head, call.values, call.scales, at, m.head, 1);
+  }
+}
+
+// A square of words changes rows and columns: row i takes turns with row i + 8, four times over.
+inline void turn(I* a) {
+  for (int round = 0; round < 4; round++) {
+    I b[LANES];
+    for (int i = 0; i < LANES / 2; i++) {
+      b[2 * i] = SHUFFLE(a[i], a[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      b[2 * i + 1] = SHUFFLE(a[i], a[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    std::memcpy(a, b, sizeof b);
+  }
+}
+
+// COLUMNS keys (COLUMNS, H) as a panel (words, COLUMNS).
+template <class C> void pack_keys(const C* keys, int head, int words, uint32_t* panel) {
+  const int bytes = head * sizeof(C);
+  for (int column = 0; column < COLUMNS; column += LANES)
+    for (int word = 0; word < words; word += LANES) {
+      I square[LANES] = {};
+      const int num = std::min(64, bytes - word * 4);
+      for (int i = 0; i < LANES; i++) {
+        const char* from = reinterpret_cast<const char*>(keys + (size_t)(column + i) * head) + word * 4;
+        if (num == 64) square[i] = load<I>(from);
+        else if (num > 0) std::memcpy(&square[i], from, num);
+      }
+      turn(square);
+      for (int i = 0; i < LANES; i++) store(panel + (size_t)(word + i) * COLUMNS + column, square[i]);
+    }
+}
+
+// Values (keys, H), some columns of them, as a panel (words, COLUMNS), a word being one key or two.
+inline void pack_values(const float* values, int num_keys, int head, int start, uint32_t* panel) {
+  for (int key = 0; key < num_keys; key++)
+    for (int j = 0; j < COLUMNS; j += LANES)
+      store(panel + (size_t)key * COLUMNS + j, head > start + j ? widen(values + (size_t)key * head + start + j, head - start - j) : F{});
+}
+inline void pack_values(const uint16_t* values, int num_keys, int head, int start, uint32_t* panel) {
+  for (int key = 0; key < num_keys; key += 2)
+    for (int j = 0; j < COLUMNS; j += LANES) {
+      const int num = head - start - j;
+      const uint16_t* from = values + (size_t)key * head + start + j;
+      const I one = num > 0 ? bits<I>(widen(from, num)) : I{}, other = num > 0 ? bits<I>(widen(from + head, num)) : I{};
+      store(panel + (size_t)key / 2 * COLUMNS + j, (one >> 16 & 0xffff) | other);
+    }
+}
+
+// Weights (width,) in place of one query's scores; what makes them one in sum is returned.
+inline float soften(float* s, int width, int first, int count, const uint8_t* seen) {
+  if (seen)
+    for (int key = first; key < count; key++) s[key] = seen[key] ? s[key] : NEVER;
+  for (int key = count; key < width; key++) s[key] = NEVER;
+  F most = all(NEVER), total{};
+  for (int key = 0; key < width; key += LANES) {
+    const F v = load<F>(s + key);
+    most = v > most ? v : most;
+  }
+  const float top = greatest(most);
+  for (int key = 0; key < width; key += LANES) {
+    const F v = exponential(load<F>(s + key) - top);
+    store(s + key, v);
+    total += v;
+  }
+  return 1 / sum(total);
+}
+
+template <class C> struct Stored { typedef Float32 Product; };
+template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
+
+constexpr int QUERIES = 4 * BLOCK;  // of a key head, for which keys and values are packed once
+
+// Attention of the rows asked for: y (B * A, stride_y), from queries in qkv.
+template <class C>
+void attend(const Worker& worker, const Model& m, const Call& call, const int64_t* asked, int num_asked, const float* qkv, int stride,
+            size_t offset, float* y, int stride_y) {
+  typedef typename Stored<C>::Product T;
+  const int groups = m.heads / m.kv_heads, queries = num_asked * groups, parts = (queries + QUERIES - 1) / QUERIES;
+  const int words = filled(filled(m.head, T::PER) / T::PER, LANES), room = words * T::PER;
+#pragma omp for schedule(dynamic) collapse(2)
+  for (int item = 0; item < call.batch * m.kv_heads; item++)
+    for (int part = 0; part < parts; part++) {
+      const int request = item / m.kv_heads, kv = item % m.kv_heads, start = part * QUERIES;
+      const int num = std::min(QUERIES, queries - start), blocks = (num + BLOCK - 1) / BLOCK;
+      int rows[QUERIES], heads[QUERIES], most = 0;
+      for (int i = 0; i < num; i++) {
+        rows[i] = asked[(start + i) / groups];
+        heads[i] = kv * groups + (start + i) % groups;
+        most = std::max(most, call.count[rows[i]]);
+      }
+      const size_t at = offset + (size_t)item * call.capacity;
+      const int width = filled(most, COLUMNS), key_words = width / T::PER;
+      static thread_local Room memory;
+      const size_t decoded = call.scales ? (size_t)width * m.head : 0;
+      memory.begin(4 * ((size_t)QUERIES * (words + width) + room + (size_t)BLOCK * key_words +
+                        (size_t)COLUMNS * std::max(words, key_words) + 2 * decoded) + 64 * 8);
+      uint32_t* q = memory.take<uint32_t>((size_t)QUERIES * words);
+      float *scores = memory.take<float>((size_t)QUERIES * width), *one = memory.take<float>(room);
+      uint32_t* weights = memory.take<uint32_t>((size_t)BLOCK * key_words);
+      uint32_t* panel = memory.take<uint32_t>((size_t)COLUMNS * std::max(words, key_words));
+      const C* keys = read<C>(call.keys, call.scales, at, width, m.head, 0, memory.take<C>(decoded));
+      const C* values = read<C>(call.values, call.scales, at, width, m.head, 1, memory.take<C>(decoded));
+      std::memset(one, 0, room * 4);
+      for (int i = 0; i < num; i++) {
+        std::memcpy(one, qkv + ((size_t)request * call.rows + rows[i]) * stride + heads[i] * m.head, m.head * 4);
+        T::row(one, room, q + (size_t)i * words);
+      }
+      alignas(64) F sums[BLOCK][VECTORS];
+      for (int key = 0; key < width; key += COLUMNS) {
+        pack_keys(keys + (size_t)key * m.head, m.head, words, panel);
+        for (int block = 0; block < blocks; block++) {
+          const int of = std::min(BLOCK, num - block * BLOCK);
+          multiply_block<T>(worker, q + (size_t)block * BLOCK * words, panel, words, of, sums);
+          for (int i = 0; i < of; i++) std::memcpy(scores + (size_t)(block * BLOCK + i) * width + key, sums[i], sizeof sums[i]);
+        }
+      }
+      float factor[QUERIES];
+      for (int i = 0; i < num; i++) {
+        const int of = call.mask_batch > 1 ? request * call.rows + rows[i] : rows[i];
+        const uint8_t* seen = call.mask ? call.mask + (size_t)of * call.mask_width - call.base : nullptr;
+        factor[i] = soften(scores + (size_t)i * width, width, call.first[rows[i]], call.count[rows[i]], seen);
+      }
+      for (int column = 0; column < m.head; column += COLUMNS) {
+        pack_values(values, width, m.head, column, panel);
+        for (int block = 0; block < blocks; block++) {
+          const int of = std::min(BLOCK, num - block * BLOCK);
+          for (int i = 0; i < of; i++) T::row(scores + (size_t)(block * BLOCK + i) * width, width, weights + (size_t)i * key_words);
+          multiply_block<T>(worker, weights, panel, key_words, of, sums);
+          for (int i = 0; i < of; i++) {
+            const int query = block * BLOCK + i;
+            float* to = y + ((size_t)request * num_asked + (start + query) / groups) * stride_y + heads[query] * m.head + column;
+            for (int j = 0; j < VECTORS && m.head > column + j * LANES; j++)
+              narrow(sums[i][j] * factor[query], to + j * LANES, m.head - column - j * LANES);
+          }
+        }
+      }
+    }
+}
+
+inline F gated(F gate, F value) { return gate * value / (1.0f + exponential(-gate)); }
+
+template <class T, class C> void forward(const Model& m, const Call& call) {
+  const int rows = call.batch * call.rows, some = call.batch * call.num_asked;
+  const int width = filled(m.width, COLUMNS), all_heads = filled(m.heads * m.head, COLUMNS), inner = filled(m.inner, COLUMNS);
+  const int qkv_width = m.layers[0].qkv.panels * COLUMNS, longest = std::max({width, all_heads, inner});
+  static thread_local Room room;
+  const size_t floats = (size_t)rows * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)filled(rows, BLOCK) * longest;
+  room.begin(floats * 4 + 64 * 16);
+  float *x = room.take<float>((size_t)rows * width), *units = room.take<float>((size_t)rows * width);
+  float *y = room.take<float>((size_t)rows * all_heads), *h = room.take<float>((size_t)rows * inner);
+  float* qkv = room.take<float>((size_t)rows * qkv_width);
+  const Inputs inputs = {room.take<uint32_t>((size_t)filled(rows, BLOCK) * longest), room.take<float>(rows)};
+  std::memcpy(x, call.x, (size_t)rows * width * 4);
+  std::memset(y, 0, (size_t)rows * all_heads * 4);
+  std::memset(h, 0, (size_t)rows * inner * 4);
+  std::vector<int64_t> every(call.rows);
+  for (int i = 0; i < call.rows; i++) every[i] = i;
+#pragma omp parallel num_threads(call.threads)
+  {
+    const Worker worker;
+    for (int index = 0; index < m.num_layers; index++) {
+      const Layer& layer = m.layers[index];
+      const size_t offset = (size_t)index * call.layer_stride;
+      const bool last = index == m.num_layers - 1;
+      const int num = last ? some : rows;
+      prepare<T>(x, rows, width, layer.qkv.words, inputs, units, m.width, m.eps);
+      product<T>(worker, layer.qkv, inputs, rows, [&](int row, int panel, const F* v) {
+        std::memcpy(qkv + (size_t)row * qkv_width + panel * COLUMNS, v, COLUMNS * 4);
+      });
+      place<C>(m, layer, call, qkv, qkv_width, offset);
+      attend<C>(worker, m, call, last ? call.asked : every.data(), last ? call.num_asked : call.rows, qkv, qkv_width, offset, y, all_heads);
+      if (last) {
+#pragma omp single
+        for (int i = 0; i < some; i++) {  // ascending, so that no row is overwritten before it is read
+          const int row = i / call.num_asked * call.rows + call.asked[i % call.num_asked];
+          std::memmove(x + (size_t)i * width, x + (size_t)row * width, width * 4);
+        }
+      }
+      auto add = [&](int row, int panel, const F* v) {
+        float* to = x + (size_t)row * width + panel * COLUMNS;
+        for (int j = 0; j < VECTORS; j++) store(to + j * LANES, load<F>(to + j * LANES) + v[j]);
+      };
+      prepare<T>(y, num, all_heads, layer.out.words, inputs, nullptr);
+      product<T>(worker, layer.out, inputs, num, add);
+      prepare<T>(x, num, width, layer.gate_up.words, inputs, units, m.width, m.eps);
+      product<T>(worker, layer.gate_up, inputs, num, [&](int row, int panel, const F* v) {
+        float* to = h + (size_t)row * inner + panel * (COLUMNS / 2);
+        store(to, gated(v[0], v[1]));
+        store(to + LANES, gated(v[2], v[3]));
+      });
+      prepare<T>(h, num, inner, layer.down.words, inputs, nullptr);
+      product<T>(worker, layer.down, inputs, num, add);
+    }
+  }
+  for (int row = 0; row < some; row++) {
+    const float* from = x + (size_t)row * width;
+    const float factor = 1 / std::sqrt(square_sum(from, m.width) / m.width + m.eps);
+    for (int i = 0; i < m.width; i++) call.out[(size_t)row * width + i] = from[i] * factor * m.final[i];
+  }
+}
+
+// One product alone: rows of x (rows, stride) to out (rows, panels * 64), plus `bias` (panels * 64,) if there is one; `norm`
+// as in `prepare`.
+template <class T>
+void multiply(const Linear& linear, const float* x, int rows, int stride, const float* bias, float* out, int threads, int norm = 0) {
+  static thread_local Room room;
+  const size_t words = (size_t)filled(rows, BLOCK) * linear.words;
+  room.begin((words + rows + (norm ? (size_t)rows * stride : 0)) * 4 + 64 * 4);
+  const Inputs inputs = {room.take<uint32_t>(words), room.take<float>(rows)};
+  float* units = room.take<float>(norm ? (size_t)rows * stride : 0);
+#pragma omp parallel num_threads(threads)
+  {
+    const Worker worker;
+    prepare<T>(x, rows, stride, linear.words, inputs, units, norm, TINY);
+    product<T>(worker, linear, inputs, rows, [&](int row, int panel, const F* v) {
+      float* to = out + (size_t)row * linear.panels * COLUMNS + panel * COLUMNS;
+      for (int j = 0; j < VECTORS; j++)
+        store(to + j * LANES, bias ? v[j] + load<F>(bias + panel * COLUMNS + j * LANES) : v[j]);
+    });
+  }
+}
+
+template <class Do> void by_product(const Model& m, Do what) {
+  if (m.product == 0) what(Float32{});
+  else if (m.product == 1) what(Bfloat16{});
+  else what(Int8{});
+}
+
+extern "C" {
+
+void daguerre_forward(const Model* m, const Call* call) {
+  by_product(*m, [&](auto type) {
+    typedef decltype(type) T;
+    if (m->cache) forward<T, uint16_t>(*m, *call);
+    else forward<T, float>(*m, *call);
+  });
+}
+
+// Logits (rows, vocab filled up) of hidden states (rows, stride of D).
+void daguerre_logits(const Model* m, const float* hidden, int rows, float* out, int threads) {
+  by_product(*m, [&](auto type) {
+    multiply<decltype(type)>(m->head_product, hidden, rows, filled(m->width, COLUMNS), m->bias, out, threads);
+  });
+}
+
+// The rows' share (rows, up_rows.panels * 64) of a draft head's first product, of hidden states (rows, stride of D).
+void daguerre_share(const Model* m, const float* hidden, int rows, float* out, int threads) {
+  by_product(*m, [&](auto type) {
+    multiply<decltype(type)>(m->up_rows, hidden, rows, filled(m->width, COLUMNS), nullptr, out, threads, m->width);
+  });
+}
+
+// A step of a draft head from the share of a row, the embedding before it over its root mean square, the state before it,
+// and the row itself: the state (stride of D) and its logits (vocab filled up).
+void daguerre_draft(const Model* m, const float* share, const float* before, const float* state, const float* row, float* out,
+                    float* logits) {
+  by_product(*m, [&](auto type) {
+    typedef decltype(type) T;
+    const int raw = m->up_told.panels * COLUMNS, inner = filled(raw / 2, COLUMNS), width = filled(m->width, COLUMNS);
+    static thread_local std::vector<float> room;
+    room.assign(2 * width + raw + inner, 0);
+    float *told = room.data(), *up = told + 2 * width, *h = up + raw;
+    std::memcpy(told, before, width * 4);
+    const float factor = 1 / std::sqrt(square_sum(state, m->width) / m->width + TINY);
+    for (int i = 0; i < width; i++) told[width + i] = state[i] * factor;
+    multiply<T>(m->up_told, told, 1, 2 * width, share, up, 1);
+    for (int i = 0; i < raw; i += 2 * LANES) store(h + i / 2, gated(load<F>(up + i), load<F>(up + i + LANES)));
+    multiply<T>(m->down, h, 1, inner, row, out, 1);
+    multiply<T>(m->head_product, out, 1, width, m->bias, logits, 1);
+  });
+}
+}

@@ -1,0 +1,383 @@
+"""Native execution: a forward as one call of C++, `native.cpp`, compiled for the processor at hand.
+
+Compiled once, in seconds, for every model, and kept on disk; never required. A row's numbers are summed in one order
+whatever is computed beside it, so rows have the same bits in every mode, on any number of threads, by construction.
+
+With `int8` matrices, and what they are multiplied with, are 8-bit numbers: an approximation, which `load` offers by the
+name "approximate_int8". Sums of those are exact.
+
+Letters: B requests, R rows, A asked rows, C keys, D width, N heads, K key-value heads, H head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import platform
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache as kept
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.errors import UnsupportedError
+from daguerre.files import atomic_write, cache_folder
+from daguerre.models.backbone import Backbone, Layer
+from daguerre.models.cache import INT8, Cache
+from daguerre.models.compiled import find_compiler
+from daguerre.models.draft_head import DraftHead, Step
+from daguerre.models.layout import Layout, Rows, allowed
+from daguerre.models.rotary import rotary_tables
+
+SOURCE = Path(__file__).with_name("native.cpp")
+FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
+COLUMNS, LANES, WORDS = 64, 16, 16
+"""Of a packed panel, of a vector, and what the words of a row are filled up to."""
+PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+
+_pointer, _int = ctypes.c_void_p, ctypes.c_int32
+
+
+class _Linear(ctypes.Structure):
+    _fields_ = (("weight", _pointer), ("scale", _pointer), ("offset", _pointer), ("words", _int), ("panels", _int))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, _Linear) for name in ("qkv", "out", "gate_up", "down")),
+        ("qk_weight", _pointer),
+    )
+
+
+class _Model(ctypes.Structure):
+    _fields_ = (
+        *(
+            (name, _int)
+            for name in ("width", "heads", "kv_heads", "head", "inner", "num_layers", "vocab", "product", "cache")
+        ),
+        ("eps", ctypes.c_float),
+        *((name, _pointer) for name in ("final", "cos", "sin", "bias")),
+        ("layers", ctypes.POINTER(_Layer)),
+        *((name, _Linear) for name in ("head_product", "up_rows", "up_told", "down")),
+    )
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *(
+            (name, _pointer)
+            for name in ("x", "position", "first", "count", "mask", "asked", "keys", "values", "scales", "out")
+        ),
+        ("layer_stride", ctypes.c_int64),
+        *(
+            (name, _int)
+            for name in (
+                *("batch", "rows", "num_asked", "past", "capacity", "base", "mask_width", "mask_batch", "threads"),
+            )
+        ),
+    )
+
+
+class NativeBackbone:
+    """A `Backbone` for inference on a CPU: the same calls, the same answers to rounding, or nearly with `int8`.
+
+    Holds a packed copy of the matrices. Nothing in it changes afterwards: safe to use from several threads, each with
+    its own cache. UnsupportedError for what it cannot run, and without a C++ compiler when one is needed.
+    """
+
+    def __init__(self, backbone: Backbone, int8: bool = False) -> None:
+        reason = cannot_run(backbone)
+        if reason:
+            raise UnsupportedError(f'execution "native" cannot run {reason}: leave out execution')
+        self._library = library()
+        self.config = config = backbone.config
+        self.embedding = backbone.embedding
+        weight = backbone.embedding.weight.detach()
+        self._packing = _Packing(torch.int8 if int8 else weight.dtype)
+        packed, hold = self._packing.linear, self._packing.hold
+        self._width, self._vocab = _filled(config.width, COLUMNS), _filled(config.vocab_size, COLUMNS)
+        layers = (_Layer * config.num_layers)(*(self._layer(layer) for layer in backbone.layers))  # type: ignore[arg-type]
+        position = torch.arange(config.max_positions)[None]
+        cos, sin = (x[0, 0] for x in rotary_tables(position, config.head_width, config.rope_theta, torch.float32))
+        bias = torch.zeros(self._vocab)
+        bias[list(config.unpredictable_ids)] = float("-inf")
+        self._model = _Model(
+            config.width,
+            config.num_heads,
+            config.num_kv_heads,
+            config.head_width,
+            config.mlp_width,
+            config.num_layers,
+            config.vocab_size,
+            PRODUCTS[self._packing.dtype],
+            int(weight.dtype == torch.bfloat16),
+            config.norm_eps,
+            *map(
+                hold, (backbone.final_norm.weight.detach().float(), torch.cat([cos, cos], 1), torch.cat([-sin, sin], 1))
+            ),
+            hold(bias),
+            layers,
+            packed(weight),
+        )
+        self._drafter = None if backbone.draft_head is None else self._draft_head(backbone.draft_head, weight)
+        self._this = ctypes.byref(self._model)
+
+    def _layer(self, layer: Layer) -> _Layer:
+        attention, mlp = layer.attention, layer.mlp
+        num_heads, num_kv, _ = attention.heads
+        q_weight = attention.q_norm.weight.detach().float() * attention.q_norm.weight.shape[0] ** -0.5
+        k_weight = attention.k_norm.weight.detach().float()
+        both = torch.cat([q_weight.expand(num_heads, -1), k_weight.expand(num_kv, -1)])
+        packed = self._packing.linear
+        return _Layer(
+            packed(_scaled(attention.qkv.weight, layer.attention_norm.weight)),
+            packed(attention.out.weight.detach()),
+            packed(_in_turn(_scaled(mlp.gate_up.weight, layer.mlp_norm.weight))),
+            packed(mlp.down.weight.detach()),
+            self._packing.hold(both),
+        )
+
+    def _draft_head(self, head: DraftHead, embedding: Tensor) -> Tensor:
+        """Embeddings over their root mean square (V, stride of D)."""
+        width, packed, up = self.config.width, self._packing.linear, _in_turn(head.up.weight.detach())
+        told = torch.cat([self._fill(up[:, width : 2 * width]), self._fill(up[:, 2 * width :])], dim=1)
+        self._model.up_rows, self._model.up_told = packed(up[:, :width]), packed(told)
+        self._model.down = packed(head.down.weight.detach())
+        return self._fill(F.rms_norm(embedding.float(), embedding.shape[-1:]))
+
+    def _fill(self, x: Tensor) -> Tensor:
+        """Rows of D numbers, filled up to their stride."""
+        return F.pad(x, (0, self._width - x.shape[-1])) if x.shape[-1] < self._width else x.contiguous()
+
+    @torch.inference_mode()
+    def __call__(
+        self, tokens_BR: Tensor, layout: Layout, cache: Cache | None = None, asked_A: Tensor | None = None
+    ) -> Tensor:
+        """Float32 hidden states (B, R, D), or those of the asked rows, ascending, (B, A, D); the cache is read and
+        filled as by `Backbone`. Open rows are written behind its settled ones, as scratch: its capacity counts them.
+        """
+        config, (batch, rows) = self.config, tokens_BR.shape
+        first, count, base, mask = visible(layout, cache)
+        if cache is None:
+            room = _filled(rows, COLUMNS)
+            shape = (batch * config.num_kv_heads, room, config.head_width)
+            keys, values = (torch.zeros(shape, dtype=self.embedding.weight.dtype) for _ in range(2))
+            scales, past, layer_stride = None, 0, 0
+        else:
+            cache.stored(rows)
+            keys, values, scales, past, room = cache.keys, cache.values, cache.scales, cache.length, cache.keys.shape[3]
+            layer_stride = batch * config.num_kv_heads * room
+        x = self._fill(F.embedding(tokens_BR.reshape(-1), self.embedding.weight).float())
+        position = layout.rows.position.contiguous()
+        asked = torch.arange(rows) if asked_A is None else asked_A
+        out = torch.empty(batch * len(asked), self._width)
+        call = _Call(
+            x.data_ptr(),
+            position.data_ptr(),
+            first.ctypes.data,
+            count.ctypes.data,
+            None if mask is None else mask.data_ptr(),
+            asked.data_ptr(),
+            keys.data_ptr(),
+            values.data_ptr(),
+            None if scales is None else scales.data_ptr(),
+            out.data_ptr(),
+            layer_stride,
+            *(batch, rows, len(asked), past, room, base),
+            *((0, 0) if mask is None else (mask.shape[2], mask.shape[0])),
+            torch.get_num_threads(),
+        )
+        self._library.daguerre_forward(self._this, ctypes.byref(call))
+        if cache is not None and layout.num_settled:
+            cache.commit(layout.rows if layout.num_settled == rows else layout.rows[: layout.num_settled])
+        return out[:, : config.width].view(batch, len(asked), config.width)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""
+        x = self._fill(hidden.reshape(-1, hidden.shape[-1]).float())
+        out = torch.empty(len(x), self._vocab)
+        threads = torch.get_num_threads()
+        self._library.daguerre_logits(self._this, x.data_ptr(), len(x), out.data_ptr(), threads)
+        return out[:, : self.config.vocab_size].view(*hidden.shape[:-1], self.config.vocab_size)
+
+    def drafting(self, rows: Tensor) -> Step | None:
+        """The draft head's steps over the hidden states (A, D) of `rows`; None without one."""
+        if self._drafter is None:
+            return None
+        before, width, model, library = self._drafter, self.config.width, self._this, self._library
+        rows = self._fill(rows.float())
+        share = torch.empty(len(rows), self._model.up_rows.panels * COLUMNS)
+        library.daguerre_share(model, rows.data_ptr(), len(rows), share.data_ptr(), torch.get_num_threads())
+
+        def step(place: int, token: int, state: Tensor) -> tuple[Tensor, Tensor]:
+            given, out, logits = self._fill(state.float()), torch.empty(1, self._width), torch.empty(1, self._vocab)
+            told = (share[place], before[token], given, rows[place], out, logits)
+            library.daguerre_draft(model, *(x.data_ptr() for x in told))
+            return out[:, :width], logits[:, : self.config.vocab_size]
+
+        return step
+
+
+class _Packing:
+    """Packs matrices as `native.cpp` reads them, and holds what it points to."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._held: list[Tensor] = []
+
+    def hold(self, x: Tensor) -> int:
+        """The address of a tensor that stays."""
+        self._held.append(x.contiguous())
+        return self._held[-1].data_ptr()
+
+    def linear(self, weight: Tensor) -> _Linear:
+        """Of a matrix (out, in): panels of COLUMNS, each (words, COLUMNS, numbers in 32 bits)."""
+        scale = offset = None
+        if self.dtype == torch.int8:
+            codes, scale, offset = rounded(weight)
+            matrix = codes
+        else:
+            matrix = weight.to(self.dtype)
+        num_out, num_in = matrix.shape
+        numbers = 4 // matrix.element_size()
+        words, panels = _filled(-(-num_in // numbers), WORDS), -(-num_out // COLUMNS)
+        matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
+        matrix = matrix.view(panels, COLUMNS, words, numbers).transpose(1, 2)
+        columns = [None if x is None else self.hold(F.pad(x, (0, panels * COLUMNS - num_out))) for x in (scale, offset)]
+        return _Linear(self.hold(matrix), *columns, words, panels)
+
+
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Int8 codes (out, in) of a matrix, float32 scales (out,), and int32 (out,), 128 times the sums of codes: what a
+    product gains where 128 is added to each code of the inputs.
+    """
+    weight = weight.float()
+    scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / INT8
+    codes = (weight / scale[:, None]).round()
+    return codes.to(torch.int8), scale, (128 * codes.sum(1)).to(torch.int32)
+
+
+def _filled(num: int, to: int) -> int:
+    return -(-num // to) * to
+
+
+def _scaled(weight: Tensor, norm: Tensor) -> Tensor:
+    """The matrix (out, D) with the weight of the norm before it multiplied in."""
+    return weight.detach().float() * norm.detach().float()
+
+
+def _in_turn(gate_up: Tensor) -> Tensor:
+    """Rows of gates and of values, a vector of each in turn: (2 * filled up, D)."""
+    gate, up = (F.pad(x, (0, 0, 0, -len(x) % LANES)).unflatten(0, (-1, LANES)) for x in gate_up.chunk(2))
+    return torch.stack([gate, up], dim=1).flatten(0, 2)
+
+
+def visible(layout: Layout, cache: Cache | None) -> tuple[np.ndarray, np.ndarray, int, Tensor | None]:
+    """Which keys each row sees: the first so many, int32 (R,); of those behind, up to another number (R,), what a mask
+    says, uint8 (1 or B, R, M), which begins at the key of the number between them. None: it sees no others.
+    """
+    past, num = 0 if cache is None else cache.length, layout.rows.num_rows
+    settled, together = layout.num_settled, layout.num_settled - layout.alone
+    count = np.arange(past + 1, past + num + 1, dtype=np.int32)
+    count[settled:] = past + num
+    causal = layout.plain or together == 0
+    if layout.seen is None and causal and (layout.open_sees_all or settled == num):
+        return count, count, 0, None
+    if layout.seen is None and causal and layout.among is not None:
+        mask = torch.zeros(1, num, num - together, dtype=torch.uint8)
+        mask[0, together:] = layout.among
+        first = count.copy()
+        first[settled:] = past + together
+        return first, count, past + together, mask
+    keys = layout.rows if cache is None or cache.rows is None else Rows.cat([cache.rows, layout.rows])
+    seen = allowed(layout.rows, keys, layout.context, layout.block_size)
+    if layout.seen is not None:
+        seen = seen & layout.seen
+    count[:] = past + num
+    return np.zeros_like(count), count, 0, seen.to(torch.uint8).contiguous()
+
+
+def cannot_run(backbone: Backbone) -> str | None:
+    """Why this backbone cannot run native, or None when it can, given a compiler."""
+    weight = backbone.embedding.weight
+    if backbone.config.time_input:
+        return "a model with `time_input`"
+    if weight.device.type != "cpu":
+        return f"on {weight.device.type}"
+    if weight.dtype not in (torch.float32, torch.bfloat16):
+        return f"in {str(weight.dtype).removeprefix('torch.')}"
+    return None
+
+
+def can_run(backbone: Backbone) -> bool:
+    """Whether this backbone can run native here; what is needed for that is compiled."""
+    if cannot_run(backbone):
+        return False
+    try:
+        library()
+    except UnsupportedError:
+        return False
+    return True
+
+
+@kept
+def library(*more: str) -> Any:
+    """The compiled source, for this processor: from the cache's folder, or compiled now and kept there where that can
+    be done. `more`: flags for the compiler in place of those for the processor at hand.
+    """
+    flags = (*FLAGS, *(more or ("-march=native",)))
+    folder = cache_folder()
+    path = None if folder is None else folder / "compiled" / f"native-{_key(flags)}.so"
+    if path is not None and path.exists():
+        with suppress(OSError):  # a damaged file
+            return _declared(ctypes.CDLL(str(path)))
+    with tempfile.TemporaryDirectory() as beside:
+        made = _compile(flags, Path(beside))
+        if path is not None:
+            with suppress(OSError):  # a full disk, a folder that is not ours
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as file:
+                    file.write(made.read_bytes())
+        return _declared(ctypes.CDLL(str(made)))
+
+
+def _key(flags: Sequence[str]) -> str:
+    """A hash of what compiled code depends on: the source, flags, and the processor."""
+    processor = platform.processor()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor = next((line for line in lines if line.startswith(("flags", "Features"))), processor)
+    facts = (*flags, platform.machine(), processor, torch.__version__)
+    return hashlib.sha256(SOURCE.read_bytes() + repr(facts).encode()).hexdigest()
+
+
+def _compile(flags: Sequence[str], folder: Path) -> Path:
+    """Compiled without a run-time of threads of its own: PyTorch's is found when the library is loaded."""
+    compiler, parts, made = find_compiler(), folder / "native.o", folder / "native.so"
+    for command in ((compiler, *flags, "-c", SOURCE, "-o", parts), (compiler, "-shared", parts, "-o", made)):
+        done = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True)
+        if done.returncode:
+            reason = next(iter(done.stderr.strip().splitlines()), "no reason given")
+            raise UnsupportedError(
+                f'execution "native" could not be compiled by {compiler} ({reason}): '
+                "install another compiler and name it in CXX, or leave out execution"
+            )
+    return made
+
+
+def _declared(made: Any) -> Any:
+    made.daguerre_forward.argtypes = (_pointer, _pointer)
+    made.daguerre_logits.argtypes = (_pointer, _pointer, _int, _pointer, _int)
+    made.daguerre_share.argtypes = (_pointer, _pointer, _int, _pointer, _int)
+    made.daguerre_draft.argtypes = (_pointer,) * 7
+    for name in ("forward", "logits", "share", "draft"):
+        getattr(made, f"daguerre_{name}").restype = None
+    return made
