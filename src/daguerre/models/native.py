@@ -360,17 +360,26 @@ def _key(flags: Sequence[str]) -> str:
 
 
 def _compile(flags: Sequence[str], folder: Path) -> Path:
-    """Compiled without a run-time of threads of its own: PyTorch's is found when the library is loaded."""
-    compiler, parts, made = find_compiler(), folder / "native.o", folder / "native.so"
-    for command in ((compiler, *flags, "-c", SOURCE, "-o", parts), (compiler, "-shared", parts, "-o", made)):
-        done = subprocess.run(list(map(str, command)), check=False, capture_output=True, text=True)
-        if done.returncode:
-            reason = next(iter(done.stderr.strip().splitlines()), "no reason given")
-            raise UnsupportedError(
-                f'execution "native" could not be compiled by {compiler} ({reason}): '
-                "install another compiler and name it in CXX, or leave out execution"
-            )
-    return made
+    """A library that can be loaded: with PyTorch's run-time of threads, or, of another compiler's kind, its own."""
+    compiler, parts = find_compiler(), folder / "native.o"
+    _run(compiler, *flags, "-c", SOURCE, "-o", parts)
+    for number, threads in enumerate(((), ("-fopenmp",))):
+        made = folder / f"native-{number}.so"
+        _run(compiler, "-shared", *threads, parts, "-o", made)
+        with suppress(OSError):
+            ctypes.CDLL(str(made))
+            return made
+    raise UnsupportedError(f'execution "native": what {compiler} made cannot be loaded: leave out execution')
+
+
+def _run(compiler: str, *arguments: object) -> None:
+    done = subprocess.run([compiler, *map(str, arguments)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        reason = next(iter(done.stderr.strip().splitlines()), "no reason given")
+        raise UnsupportedError(
+            f'execution "native" could not be compiled by {compiler} ({reason}): '
+            "install another compiler and name it in CXX, or leave out execution"
+        )
 
 
 def _declared(made: Any) -> Any:
