@@ -1,7 +1,7 @@
 // A forward of a backbone on a CPU, and the two products behind it: logits, and the steps of a draft head.
 //
-// Matrices are packed by models/native.py in panels of 64 columns: of every 32 bits of a row of inputs (four 8-bit
-// numbers, two of bfloat16, one of float32) the 64 columns lie side by side. An input is broadcast, a panel's vectors
+// Matrices are packed by models/native.py in panels of 64 columns, each in two halves: of every 32 bits of a row of inputs
+// (four 8-bit numbers, two of bfloat16, one of float32) the 32 columns of a half lie side by side. An input is broadcast, a panel's vectors
 // are multiplied with it and added: a row's sums are made in the same order whatever rows and threads there are, so its
 // bits do not depend on them. Norms, rotations, softmax and everything between products are in float32.
 //
@@ -34,8 +34,8 @@ typedef int32_t I __attribute__((vector_size(64)));
 typedef uint16_t Half __attribute__((vector_size(32)));
 typedef uint8_t Byte __attribute__((vector_size(16)));
 
-constexpr int LANES = 16, VECTORS = 4, COLUMNS = LANES * VECTORS;
-constexpr int BLOCK = 16;   // rows of a product at a time, as many as a tile has
+constexpr int LANES = 16, VECTORS = 4, COLUMNS = LANES * VECTORS, HALF = COLUMNS / 2;
+constexpr int BLOCK = 32;   // rows of a product at a time, as many as two tiles have
 constexpr int AT_ONCE = 6;  // rows whose sums fit the registers
 constexpr float TINY = std::numeric_limits<float>::epsilon();
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
@@ -162,7 +162,7 @@ struct Int8 {
 };
 
 struct Linear {
-  const uint32_t* weight;  // (panels, words, 64)
+  const uint32_t* weight;  // (panels, 2, words, 32)
   const float* scale;      // (panels * 64,), of Int8
   const int32_t* offset;   // (panels * 64,): 128 times the sum of a column, of Int8
   int32_t words, panels;
@@ -177,9 +177,10 @@ struct Inputs {
 template <class T, int NUM>
 void multiply_rows(const uint32_t* a, const uint32_t* w, int words, typename T::Sum (*out)[VECTORS]) {
   typename T::Sum sums[NUM][VECTORS] = {};
-  for (int word = 0; word < words; word++, w += COLUMNS) {
+  const uint32_t* halves[2] = {w, w + (size_t)words * HALF};
+  for (int word = 0; word < words; word++) {
     I column[VECTORS];
-    for (int j = 0; j < VECTORS; j++) column[j] = load<I>(w + j * LANES);
+    for (int j = 0; j < VECTORS; j++) column[j] = load<I>(halves[j / 2] + word * HALF + j % 2 * LANES);
     for (int row = 0; row < NUM; row++)
       for (int j = 0; j < VECTORS; j++) sums[row][j] = T::dot(sums[row][j], a[row * words + word], column[j]);
   }
@@ -204,24 +205,49 @@ bool may_use_tiles() {
   return may;
 }
 
-// Sixteen rows at once: four tiles of sums, one of inputs, one of weights for each of them in turn.
-template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, void* out) {
-  constexpr bool bytes = T::PER == 4;
-  _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
-  for (int word = 0; word < words; word += LANES, w += LANES * COLUMNS) {
-    _tile_loadd(4, a + word, words * 4);
-    _tile_loadd(5, w, COLUMNS * 4);
-    _tile_loadd(6, w + LANES, COLUMNS * 4);
-    if constexpr (bytes) { _tile_dpbusd(0, 4, 5); _tile_dpbusd(1, 4, 6); }
-    else { _tile_dpbf16ps(0, 4, 5); _tile_dpbf16ps(1, 4, 6); }
-    _tile_loadd(5, w + 2 * LANES, COLUMNS * 4);
-    _tile_loadd(6, w + 3 * LANES, COLUMNS * 4);
-    if constexpr (bytes) { _tile_dpbusd(2, 4, 5); _tile_dpbusd(3, 4, 6); }
-    else { _tile_dpbf16ps(2, 4, 5); _tile_dpbf16ps(3, 4, 6); }
-  }
+// Up to 16 rows or up to 32: the tiles 0 to 3 are sums, 4 and 5 inputs, 6 and 7 weights.
+#define MULTIPLY(sums, inputs, weights)                                          \
+  if constexpr (T::PER == 4) _tile_dpbusd(sums, inputs, weights);                \
+  else _tile_dpbf16ps(sums, inputs, weights)
+
+template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
   char* to = static_cast<char*>(out);
-  _tile_stored(0, to, 256); _tile_stored(1, to + 64, 256); _tile_stored(2, to + 128, 256); _tile_stored(3, to + 192, 256);
+  const uint32_t *below = a + (size_t)16 * words, *other = w + (size_t)words * HALF;
+  const int row = words * 4, column = HALF * 4, sum = COLUMNS * 4;  // bytes from one to the next
+  if (rows <= 16) {
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int word = 0; word < words; word += LANES) {
+      const uint32_t *first = w + word * HALF, *second = other + word * HALF;
+      _tile_loadd(4, a + word, row);
+      _tile_loadd(6, first, column);
+      _tile_loadd(7, first + LANES, column);
+      MULTIPLY(0, 4, 6);
+      MULTIPLY(1, 4, 7);
+      _tile_loadd(6, second, column);
+      _tile_loadd(7, second + LANES, column);
+      MULTIPLY(2, 4, 6);
+      MULTIPLY(3, 4, 7);
+    }
+    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 128, sum); _tile_stored(3, to + 192, sum);
+    return;
+  }
+  for (const uint32_t* half : {w, other}) {  // each weight is read once for all 32 rows
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int word = 0; word < words; word += LANES) {
+      _tile_loadd(4, a + word, row);
+      _tile_loadd(5, below + word, row);
+      _tile_loadd(6, half + word * HALF, column);
+      _tile_loadd(7, half + word * HALF + LANES, column);
+      MULTIPLY(0, 4, 6);
+      MULTIPLY(1, 4, 7);
+      MULTIPLY(2, 5, 6);
+      MULTIPLY(3, 5, 7);
+    }
+    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 16 * sum, sum); _tile_stored(3, to + 16 * sum + 64, sum);
+    to += 128;
+  }
 }
+#undef MULTIPLY
 #endif
 
 // A thread's part in products: its tiles are set up, and given back.
@@ -231,7 +257,7 @@ struct Worker {
 #ifdef TILES
     if (!may_use_tiles()) return;
     struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
-    for (int i = 0; i < 7; i++) config.bytes[i] = 64, config.rows[i] = 16;
+    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
     _tile_loadconfig(&config);
     tiles = true;
 #endif
@@ -248,7 +274,7 @@ struct Worker {
 template <class T>
 void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS]) {
 #ifdef TILES
-  if (T::PER > 1 && worker.tiles) return multiply_tiles<T>(a, w, words, sums);
+  if (T::PER > 1 && worker.tiles) return multiply_tiles<T>(a, w, words, rows, sums);
 #endif
   for (int row = 0; row < rows; row += AT_ONCE)
     multiply_few<T>(a + (size_t)row * words, w, words, std::min(AT_ONCE, rows - row), sums + row);
@@ -427,7 +453,12 @@ inline void turn(I* a) {
   }
 }
 
-// COLUMNS keys (COLUMNS, H) as a panel (words, COLUMNS).
+// Where in a panel of so many words a vector lies: of one word, from one column on.
+inline uint32_t* within(uint32_t* panel, int words, int word, int column) {
+  return panel + ((size_t)(column / HALF) * words + word) * HALF + column % HALF;
+}
+
+// COLUMNS keys (COLUMNS, H) as a panel.
 template <class C> void pack_keys(const C* keys, int head, int words, uint32_t* panel) {
   const int bytes = head * sizeof(C);
   for (int column = 0; column < COLUMNS; column += LANES)
@@ -440,15 +471,15 @@ template <class C> void pack_keys(const C* keys, int head, int words, uint32_t* 
         else if (num > 0) std::memcpy(&square[i], from, num);
       }
       turn(square);
-      for (int i = 0; i < LANES; i++) store(panel + (size_t)(word + i) * COLUMNS + column, square[i]);
+      for (int i = 0; i < LANES; i++) store(within(panel, words, word + i, column), square[i]);
     }
 }
 
-// Values (keys, H), some columns of them, as a panel (words, COLUMNS), a word being one key or two.
+// Values (keys, H), some columns of them, as a panel, a word being one key or two.
 inline void pack_values(const float* values, int num_keys, int head, int start, uint32_t* panel) {
   for (int key = 0; key < num_keys; key++)
     for (int j = 0; j < COLUMNS; j += LANES)
-      store(panel + (size_t)key * COLUMNS + j, head > start + j ? widen(values + (size_t)key * head + start + j, head - start - j) : F{});
+      store(within(panel, num_keys, key, j), head > start + j ? widen(values + (size_t)key * head + start + j, head - start - j) : F{});
 }
 inline void pack_values(const uint16_t* values, int num_keys, int head, int start, uint32_t* panel) {
   for (int key = 0; key < num_keys; key += 2)
@@ -456,7 +487,7 @@ inline void pack_values(const uint16_t* values, int num_keys, int head, int star
       const int num = head - start - j;
       const uint16_t* from = values + (size_t)key * head + start + j;
       const I one = num > 0 ? bits<I>(widen(from, num)) : I{}, other = num > 0 ? bits<I>(widen(from + head, num)) : I{};
-      store(panel + (size_t)key / 2 * COLUMNS + j, (one >> 16 & 0xffff) | other);
+      store(within(panel, num_keys / 2, key / 2, j), (one >> 16 & 0xffff) | other);
     }
 }
 
@@ -482,7 +513,7 @@ inline float soften(float* s, int width, int first, int count, const uint8_t* se
 template <class C> struct Stored { typedef Float32 Product; };
 template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
 
-constexpr int QUERIES = 4 * BLOCK;  // of a key head, for which keys and values are packed once
+constexpr int QUERIES = 2 * BLOCK;  // of a key head, for which keys and values are packed once
 
 // Attention of the rows asked for: y (B * A, stride_y), from queries in qkv.
 template <class C>

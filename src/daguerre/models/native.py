@@ -239,7 +239,7 @@ class _Packing:
         return self._held[-1].data_ptr()
 
     def linear(self, weight: Tensor) -> _Linear:
-        """Of a matrix (out, in): panels of COLUMNS, each (words, COLUMNS, numbers in 32 bits)."""
+        """Of a matrix (out, in): panels of COLUMNS, each (2, words, COLUMNS / 2, numbers in 32 bits)."""
         scale = offset = None
         if self.dtype == torch.int8:
             codes, scale, offset = rounded(weight)
@@ -250,7 +250,7 @@ class _Packing:
         numbers = 4 // matrix.element_size()
         words, panels = _filled(-(-num_in // numbers), WORDS), -(-num_out // COLUMNS)
         matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
-        matrix = matrix.view(panels, COLUMNS, words, numbers).transpose(1, 2)
+        matrix = matrix.view(panels, 2, COLUMNS // 2, words, numbers).transpose(2, 3)
         columns = [None if x is None else self.hold(F.pad(x, (0, panels * COLUMNS - num_out))) for x in (scale, offset)]
         return _Linear(self.hold(matrix), *columns, words, panels)
 
