@@ -29,9 +29,9 @@ def _rows(part: dict[str, Any]) -> Iterator[Bar]:
             yield name, threads, f"{ratio:.2f}", f"{most} or less", ratio <= most
 
 
-def best_block(sides: dict[str, Any]) -> str | None:
-    """The fastest of our block sizes."""
-    own = [name for name in sides if name.startswith("block ")]
+def best_block(sides: dict[str, Any], int8: bool = False) -> str | None:
+    """The fastest of our block sizes, exact or with 8-bit matrices."""
+    own = [name for name in sides if name.startswith("block ") and name.endswith("int8") == int8]
     return max(own, key=lambda name: sides[name]["tokens_per_second"]) if own else None
 
 
@@ -39,10 +39,9 @@ def _peers(part: dict[str, Any]) -> Iterator[Bar]:
     least_ar = {"1": 0.6, "2": 0.55}
     for threads, found in part["threads"].items():
         sides = found["sides"]
-        block = best_block(sides)
-        pairs = [(own, "llama.cpp BF16", least_ar.get(threads)) for own in ("ar", "ar compiled")]
-        pairs += [(block or "", other, 7.0) for other in ("transformers",)]
-        pairs += [(block or "", "LLaDA loop", 15.0), (block or "", "llama.cpp Q8_0", 1.0)]
+        pairs: list[tuple[str, str, float | None]] = [("ar", "llama.cpp BF16", least_ar.get(threads))]
+        for block in (best_block(sides) or "", best_block(sides, int8=True) or ""):
+            pairs += [(block, "transformers", 7.0), (block, "LLaDA loop", 15.0), (block, "llama.cpp Q8_0", 1.0)]
         for own, other, least in pairs:
             if own in sides and other in sides and least is not None:
                 whole, behind = ratios(sides[own], sides[other])

@@ -1,7 +1,7 @@
 """What rows cost on this machine: a forward by its number of rows, and by the number of requests in a batch.
 
-curve        one request: milliseconds of a forward of 1 to 64 rows behind a cache, and of the bare packed products that
-             it is made of
+curve        one request: milliseconds of a forward of 1 to 64 rows behind a cache, and of the bare products that it is
+             made of, by oneDNN from packed weights
 concurrency  many requests in one batch, each with a cache of its own: a forward that gives each of them one token (one
              row each), and one that denoises a block of each (BLOCK open rows, and FORCED that settle)
 """
@@ -21,7 +21,8 @@ from daguerre.evals.bench.job import FORCED, Shape, random_model
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows
-from daguerre.models.lean import LeanBackbone, Linear
+from daguerre.models.lean import Linear
+from daguerre.models.native import NativeBackbone
 
 ROWS = (1, 2, 4, 8, 16, 32, 64)
 REQUESTS = (1, 2, 4, 8, 16, 32, 64)
@@ -36,17 +37,17 @@ def measure(options: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """options: shape, rounds."""
     shape, rounds = Shape(**options["shape"]), options["rounds"]
     backbone = random_model(shape, torch.bfloat16, CONTEXT + max(ROWS)).backbone
-    lean, packed = LeanBackbone(backbone), [Linear(weight) for weight in matrices(backbone)]
+    native, packed = NativeBackbone(backbone), [Linear(weight) for weight in matrices(backbone)]
     curve = []
     for index, rows in enumerate(ROWS):
         tell("rows", index, len(ROWS) + len(REQUESTS))
         inputs = [torch.randn(rows, weight.shape[1]).bfloat16() for weight in matrices(backbone)]
-        steps: dict[str, Step] = {"forward": forward(lean, 1, rows), "products": partial(products, packed, inputs)}
+        steps: dict[str, Step] = {"forward": forward(native, 1, rows), "products": partial(products, packed, inputs)}
         curve.append({"rows": rows, **milliseconds(steps, rounds)})
     concurrency = []
     for index, requests in enumerate(REQUESTS):
         tell("requests in a batch", len(ROWS) + index, len(ROWS) + len(REQUESTS))
-        steps = {"ar": forward(lean, requests, 1), "block": forward(lean, requests, BLOCK + FORCED)}
+        steps = {"ar": forward(native, requests, 1), "block": forward(native, requests, BLOCK + FORCED)}
         concurrency.append({"requests": requests, **milliseconds(steps, rounds)})
     return {
         "context": CONTEXT,
@@ -70,17 +71,17 @@ def products(packed: Sequence[Linear], inputs: Sequence[torch.Tensor]) -> None:
         linear(x)
 
 
-def forward(lean: LeanBackbone, requests: int, rows: int) -> Step:
+def forward(native: NativeBackbone, requests: int, rows: int) -> Step:
     """A forward of so many open rows for each of so many requests, all asked, each behind CONTEXT settled ones."""
-    config = lean.config
+    config = native.config
     tokens = torch.randint(config.num_reserved, config.vocab_size, (requests, rows))
     position = torch.arange(CONTEXT, CONTEXT + rows).expand(requests, rows)
     layout = Layout(Rows.make(position, torch.zeros_like(position)), 0, open_sees_all=True)
-    cache = Cache(config, CONTEXT + rows, batch=requests, dtype=lean.embedding.weight.dtype)
+    cache = Cache(config, CONTEXT + rows, batch=requests, dtype=native.embedding.weight.dtype)
     for stored in cache.stored(CONTEXT + rows):
         stored.normal_()
     cache.commit(Rows.make(torch.arange(CONTEXT).expand(requests, CONTEXT)))
-    return lambda: lean.logits(lean(tokens, layout, cache))
+    return lambda: native.logits(native(tokens, layout, cache))
 
 
 def milliseconds(steps: dict[str, Step], rounds: int) -> dict[str, float]:

@@ -63,7 +63,7 @@ Part = Callable[[Options, int, Tell], Any]
 def _peers(options: Options, threads: int, tell: Tell) -> Any:
     """All sides at one shape, random weights."""
     new = options.shape.new_tokens
-    odd = {f"block {size}{kind}" for size in BLOCKS if new % size for kind in ("", " compiled")}
+    odd = {f"block {size}{kind}" for size in BLOCKS if new % size for kind in ("", " int8", " lean", " compiled")}
     job = Job(side="ar", threads=threads, shape=options.shape)
     return run_rounds(job, [name for name in SIDES if name not in odd], options.rounds, tell)
 

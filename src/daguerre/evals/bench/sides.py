@@ -1,8 +1,9 @@
 """The sides of a benchmark: each makes, for a job, what runs one request and tells what it took.
 
-Ours run the model with lean execution, or with compiled code where the name says so. At random weights a forward is
-made to commit FORCED tokens, and blocks are settled in the forward that starts the next one, so what that costs is in
-the time; for a trained model the policy decides. All sides write exactly as many tokens as are asked, greedily.
+Ours run the model natively in its own type, unless the name says otherwise: `int8` with 8-bit matrices, `lean` and
+`compiled` as those executions do. At random weights a forward is made to commit FORCED tokens, and blocks are settled
+in the forward that starts the next one, so what that costs is in the time; for a trained model the policy decides. All
+sides write exactly as many tokens as are asked, greedily.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
 
 BLOCKS = (8, 16, 32, 64)
+BLOCKS_INT8 = (8, 16, 32)
 LLADA_BLOCK = 32
 
 
-def ours(mode: str, job: Job, block_size: int | None = None, execution: Execution = "lean") -> Runner:
+def ours(mode: str, job: Job, block_size: int | None = None, execution: Execution = "native") -> Runner:
     """Our own modes. What is compiled is compiled, or found on disk, before the first request."""
     own = subject(job)
     model = Model(own.backbone, own.tokenizer, execution)
@@ -122,9 +124,16 @@ SIDES: dict[str, Side] = {
     **{f"block {size}": partial(ours, "block", block_size=size) for size in BLOCKS},
     "full": partial(ours, "full"),
     "speculative": partial(ours, "speculative"),
+    "ar int8": partial(ours, "ar", execution="approximate_int8"),
+    **{
+        f"block {size} int8": partial(ours, "block", block_size=size, execution="approximate_int8")
+        for size in BLOCKS_INT8
+    },
+    "speculative int8": partial(ours, "speculative", execution="approximate_int8"),
+    "ar lean": partial(ours, "ar", execution="lean"),
+    "block 16 lean": partial(ours, "block", block_size=16, execution="lean"),
     "ar compiled": partial(ours, "ar", execution="compiled"),
-    "block 32 compiled": partial(ours, "block", block_size=32, execution="compiled"),
-    "speculative compiled": partial(ours, "speculative", execution="compiled"),
+    "block 16 compiled": partial(ours, "block", block_size=16, execution="compiled"),
     "LLaDA loop": llada,
     "transformers": peers.transformers,
     "diffusers": peers.diffusers,
@@ -133,7 +142,7 @@ SIDES: dict[str, Side] = {
 }
 OURS = tuple(name for name in SIDES if name.split()[0] in ("ar", "block", "full", "speculative"))
 FOR_A_MODEL = (
-    *("ar", "block 8", "block 16", "full", "speculative", "ar compiled", "speculative compiled"),
+    *("ar", "block 8", "block 16", "full", "speculative", "ar int8", "speculative int8", "ar lean", "ar compiled"),
     *("llama.cpp BF16", "llama.cpp Q8_0"),
 )
 """Sides that are run on a trained model; other engines than llama.cpp have random weights of their own."""
