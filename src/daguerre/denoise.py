@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
+from daguerre.models import draft_head
 from daguerre.models.denoiser import Behind, Session
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.deadline import hastened
@@ -262,8 +263,13 @@ def _draft(canvas: Canvas, start: int, behind: Behind, likely: Draw, rules: Sequ
     worth a test.
 
     The most likely ones at every temperature: at 1 more of them stand than of tokens drawn by the same random numbers
-    from a law that knows less (docs/log.md).
+    from a law that knows less (docs/log.md). What the rules ban at the first of the positions is banned at all.
     """
+    if likely.constraint is None and isinstance(behind, draft_head.Chain):
+        first = np.array([start])
+        return behind.greedy(
+            int(canvas.tokens[start - 1]), WORTH, lambda logits: ban(rules, canvas, first, biased(logits, likely.law))
+        )
     out: list[int] = []
     token, worth = int(canvas.tokens[start - 1]), 1.0
     while (logits := behind(token)) is not None:

@@ -42,7 +42,12 @@ class DraftHead(nn.Module):
 
 
 class Executor(Protocol):
-    """What a chain needs of a backbone. `drafting`: the steps over rows' hidden states (A, D); None: no draft head."""
+    """What a chain needs of a backbone. `drafting`: the steps over rows' hidden states (A, D); None: no draft head.
+
+    Steps may have a method `greedy(place, token, state, worth, added)`: what `Chain.greedy` would do, in one call.
+    """
+
+    config: ModelConfig
 
     def drafting(self, rows: Tensor) -> Step | None: ...
 
@@ -60,6 +65,8 @@ class Chain:
     @torch.inference_mode()
     def __init__(self, executor: Executor, rows: Tensor, state: Tensor | None = None) -> None:
         self._project, self._step = executor.logits, executor.drafting(rows)
+        self._at_once = getattr(self._step, "greedy", None)
+        self._vocab_size = executor.config.vocab_size
         self._rows, self._state, self._place = rows, state, 0
 
     @torch.inference_mode()
@@ -75,3 +82,23 @@ class Chain:
             self._state, logits = self._step(place, token, state)
         out: np.ndarray = logits[0].cpu().numpy()
         return out
+
+    @torch.inference_mode()
+    def greedy(self, token: int, worth: float, change: Callable[[np.ndarray], None]) -> np.ndarray:
+        """The most likely tokens, int64 (D,), one after the other, as long as the product of their probabilities is at
+        least `worth`. To all logits is added what `change` makes of zeros, float32 (1, V), in place. Ends the chain.
+        """
+        added = np.zeros((1, self._vocab_size), dtype=np.float32)
+        change(added)
+        if self._at_once is not None and self._state is not None:
+            tokens: np.ndarray = self._at_once(self._place, token, self._state, worth, added[0])
+            return tokens
+        out: list[int] = []
+        while (logits := self(token)) is not None:
+            law = logits + added[0]
+            token = int(law.argmax())
+            worth *= float(np.exp(law - law[token]).sum())
+            if worth > 1:
+                break
+            out.append(token)
+        return np.array(out, dtype=np.int64)

@@ -45,17 +45,17 @@ template <class V> inline void store(void* to, V v) { std::memcpy(to, &v, sizeof
 template <class To, class From> inline To bits(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
 inline F all(float x) { return F{} + x; }
 
-inline float sum(F v) {
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) v[i] += v[i + half];
+// Lanes half of the vector apart, then a quarter, and so on.
+template <class Join> inline float reduced(F v, Join join) {
+  v = join(v, bits<F>(SHUFFLE(bits<I>(v), I{}, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)));
+  v = join(v, bits<F>(SHUFFLE(bits<I>(v), I{}, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)));
+  v = join(v, bits<F>(SHUFFLE(bits<I>(v), I{}, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)));
+  v = join(v, bits<F>(SHUFFLE(bits<I>(v), I{}, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)));
   return v[0];
 }
-
-inline float greatest(F v) {
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) v[i] = std::max(v[i], v[i + half]);
-  return v[0];
-}
+inline F larger(F a, F b) { return a > b ? a : b; }
+inline float sum(F v) { return reduced(v, [](F a, F b) { return a + b; }); }
+inline float greatest(F v) { return reduced(v, larger); }
 
 // e^x to 2 units in the last place, and 0 below -87 (Cody and Waite's reduction, a polynomial of degree 6).
 inline F exponential(F x) {
@@ -140,7 +140,7 @@ struct Int8 {
     F most{};
     for (int i = 0; i < num; i += LANES) {
       const F v = load<F>(x + i), size = v < 0 ? -v : v;
-      most = size > most ? size : most;
+      most = larger(most, size);
     }
     const float largest = greatest(most), inverse = largest > 0 ? 127 / largest : 0;
     for (int i = 0; i < num; i += LANES) {
@@ -475,39 +475,33 @@ template <class C> void pack_keys(const C* keys, int head, int words, uint32_t* 
     }
 }
 
-// Values (keys, H), some columns of them, as a panel, a word being one key or two.
-inline void pack_values(const float* values, int num_keys, int head, int start, uint32_t* panel) {
-  for (int key = 0; key < num_keys; key++)
-    for (int j = 0; j < COLUMNS; j += LANES)
-      store(within(panel, num_keys, key, j), head > start + j ? widen(values + (size_t)key * head + start + j, head - start - j) : F{});
+// One vector's numbers in the lower halves of words, another's in the upper ones.
+inline I interleaved(Half low, Half high) {
+#ifdef __AVX512F__
+  const I one = (I)_mm512_cvtepu16_epi32(bits<__m256i>(low)), other = (I)_mm512_cvtepu16_epi32(bits<__m256i>(high));
+#else
+  const I one = __builtin_convertvector(low, I), other = __builtin_convertvector(high, I);
+#endif
+  return one | other << 16;
 }
-inline void pack_values(const uint16_t* values, int num_keys, int head, int start, uint32_t* panel) {
-  for (int key = 0; key < num_keys; key += 2)
+
+// COLUMNS values (COLUMNS, H), some columns of them, as a panel, a word being one key or two.
+inline void pack_values(const float* values, int head, int start, uint32_t* panel) {
+  for (int key = 0; key < COLUMNS; key++)
+    for (int j = 0; j < COLUMNS; j += LANES) {
+      const int num = head - start - j;
+      store(within(panel, COLUMNS, key, j), num > 0 ? widen(values + (size_t)key * head + start + j, num) : F{});
+    }
+}
+inline void pack_values(const uint16_t* values, int head, int start, uint32_t* panel) {
+  for (int key = 0; key < COLUMNS; key += 2)
     for (int j = 0; j < COLUMNS; j += LANES) {
       const int num = head - start - j;
       const uint16_t* from = values + (size_t)key * head + start + j;
-      const I one = num > 0 ? bits<I>(widen(from, num)) : I{}, other = num > 0 ? bits<I>(widen(from + head, num)) : I{};
-      store(within(panel, num_keys / 2, key / 2, j), (one >> 16 & 0xffff) | other);
+      I* to = reinterpret_cast<I*>(within(panel, COLUMNS / 2, key / 2, j));
+      if (num >= LANES) store(to, interleaved(load<Half>(from), load<Half>(from + head)));
+      else store(to, num > 0 ? (bits<I>(widen(from, num)) >> 16 & 0xffff) | bits<I>(widen(from + head, num)) : I{});
     }
-}
-
-// Weights (width,) in place of one query's scores; what makes them one in sum is returned.
-inline float soften(float* s, int width, int first, int count, const uint8_t* seen) {
-  if (seen)
-    for (int key = first; key < count; key++) s[key] = seen[key] ? s[key] : NEVER;
-  for (int key = count; key < width; key++) s[key] = NEVER;
-  F most = all(NEVER), total{};
-  for (int key = 0; key < width; key += LANES) {
-    const F v = load<F>(s + key);
-    most = v > most ? v : most;
-  }
-  const float top = greatest(most);
-  for (int key = 0; key < width; key += LANES) {
-    const F v = exponential(load<F>(s + key) - top);
-    store(s + key, v);
-    total += v;
-  }
-  return 1 / sum(total);
 }
 
 template <class C> struct Stored { typedef Float32 Product; };
@@ -515,69 +509,92 @@ template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
 
 constexpr int QUERIES = 2 * BLOCK;  // of a key head, for which keys and values are packed once
 
-// Attention of the rows asked for: y (B * A, stride_y), from queries in qkv.
+// What a query has gathered from the keys before: the largest score, and relative to it the sum of weights, by lane.
+struct Gathered {
+  float largest = NEVER, factor = 1;  // factor: what all before is multiplied with
+  F total{};
+};
+
+// Weights in place of a query's scores on keys [start, start + COLUMNS), of which `seen` says which count from `first` on.
+inline void soften(F* s, Gathered& of, int start, int first, int count, const uint8_t* seen) {
+  if (start + COLUMNS > first) {
+    float* score = reinterpret_cast<float*>(s);
+    for (int i = std::max(0, first - start); i < COLUMNS; i++)
+      if (start + i >= count || (start + i >= first && !seen[start + i])) score[i] = NEVER;
+  }
+  const float largest = std::max(of.largest, greatest(larger(larger(s[0], s[1]), larger(s[2], s[3]))));
+  if (largest == NEVER) {
+    for (int j = 0; j < VECTORS; j++) s[j] = F{};
+    return;
+  }
+  of.factor = of.largest == largest ? 1 : exponential(all(of.largest - largest))[0];
+  of.largest = largest;
+  for (int j = 0; j < VECTORS; j++) s[j] = exponential(s[j] - largest);
+  of.total = of.total * of.factor + ((s[0] + s[1]) + (s[2] + s[3]));
+}
+
+// Attention of the rows asked for: y (B * A, stride_y), from queries in qkv. COLUMNS keys at a time, weights being relative
+// to the largest score so far (online softmax: Milakov and Gimelshein, arXiv 1805.02867).
 template <class C>
 void attend(const Worker& worker, const Model& m, const Call& call, const int64_t* asked, int num_asked, const float* qkv, int stride,
             size_t offset, float* y, int stride_y) {
   typedef typename Stored<C>::Product T;
+  constexpr int key_words = COLUMNS / T::PER;
   const int groups = m.heads / m.kv_heads, queries = num_asked * groups, parts = (queries + QUERIES - 1) / QUERIES;
-  const int words = filled(filled(m.head, T::PER) / T::PER, LANES), room = words * T::PER;
+  const int words = filled(filled(m.head, T::PER) / T::PER, LANES), room = words * T::PER, wide = filled(m.head, COLUMNS);
 #pragma omp for schedule(dynamic) collapse(2)
   for (int item = 0; item < call.batch * m.kv_heads; item++)
     for (int part = 0; part < parts; part++) {
       const int request = item / m.kv_heads, kv = item % m.kv_heads, start = part * QUERIES;
-      const int num = std::min(QUERIES, queries - start), blocks = (num + BLOCK - 1) / BLOCK;
+      const int num = std::min(QUERIES, queries - start);
       int rows[QUERIES], heads[QUERIES], most = 0;
       for (int i = 0; i < num; i++) {
         rows[i] = asked[(start + i) / groups];
         heads[i] = kv * groups + (start + i) % groups;
         most = std::max(most, call.count[rows[i]]);
       }
-      const size_t at = offset + (size_t)item * call.capacity;
-      const int width = filled(most, COLUMNS), key_words = width / T::PER;
+      const size_t at = offset + (size_t)item * call.capacity, made = call.scales ? (size_t)COLUMNS * m.head : 0;
       static thread_local Room memory;
-      const size_t decoded = call.scales ? (size_t)width * m.head : 0;
-      memory.begin(4 * ((size_t)QUERIES * (words + width) + room + (size_t)BLOCK * key_words +
-                        (size_t)COLUMNS * std::max(words, key_words) + 2 * decoded) + 64 * 8);
-      uint32_t* q = memory.take<uint32_t>((size_t)QUERIES * words);
-      float *scores = memory.take<float>((size_t)QUERIES * width), *one = memory.take<float>(room);
-      uint32_t* weights = memory.take<uint32_t>((size_t)BLOCK * key_words);
-      uint32_t* panel = memory.take<uint32_t>((size_t)COLUMNS * std::max(words, key_words));
-      const C* keys = read<C>(call.keys, call.scales, at, width, m.head, 0, memory.take<C>(decoded));
-      const C* values = read<C>(call.values, call.scales, at, width, m.head, 1, memory.take<C>(decoded));
+      memory.begin(4 * ((size_t)QUERIES * (words + wide) + room + BLOCK * key_words + COLUMNS * words + key_words * wide + made) + 512);
+      uint32_t *q = memory.take<uint32_t>((size_t)QUERIES * words), *weights = memory.take<uint32_t>(BLOCK * key_words);
+      uint32_t *keys = memory.take<uint32_t>(COLUMNS * words), *values = memory.take<uint32_t>(key_words * wide);
+      float *out = memory.take<float>((size_t)QUERIES * wide), *one = memory.take<float>(room);
+      C* decoded = memory.take<C>(made);
       std::memset(one, 0, room * 4);
+      std::memset(out, 0, (size_t)num * wide * 4);
       for (int i = 0; i < num; i++) {
         std::memcpy(one, qkv + ((size_t)request * call.rows + rows[i]) * stride + heads[i] * m.head, m.head * 4);
         T::row(one, room, q + (size_t)i * words);
       }
+      Gathered gathered[QUERIES];
       alignas(64) F sums[BLOCK][VECTORS];
-      for (int key = 0; key < width; key += COLUMNS) {
-        pack_keys(keys + (size_t)key * m.head, m.head, words, panel);
-        for (int block = 0; block < blocks; block++) {
-          const int of = std::min(BLOCK, num - block * BLOCK);
-          multiply_block<T>(worker, q + (size_t)block * BLOCK * words, panel, words, of, sums);
-          for (int i = 0; i < of; i++) std::memcpy(scores + (size_t)(block * BLOCK + i) * width + key, sums[i], sizeof sums[i]);
-        }
-      }
-      float factor[QUERIES];
-      for (int i = 0; i < num; i++) {
-        const int of = call.mask_batch > 1 ? request * call.rows + rows[i] : rows[i];
-        const uint8_t* seen = call.mask ? call.mask + (size_t)of * call.mask_width - call.base : nullptr;
-        factor[i] = soften(scores + (size_t)i * width, width, call.first[rows[i]], call.count[rows[i]], seen);
-      }
-      for (int column = 0; column < m.head; column += COLUMNS) {
-        pack_values(values, width, m.head, column, panel);
-        for (int block = 0; block < blocks; block++) {
-          const int of = std::min(BLOCK, num - block * BLOCK);
-          for (int i = 0; i < of; i++) T::row(scores + (size_t)(block * BLOCK + i) * width, width, weights + (size_t)i * key_words);
-          multiply_block<T>(worker, weights, panel, key_words, of, sums);
-          for (int i = 0; i < of; i++) {
-            const int query = block * BLOCK + i;
-            float* to = y + ((size_t)request * num_asked + (start + query) / groups) * stride_y + heads[query] * m.head + column;
-            for (int j = 0; j < VECTORS && m.head > column + j * LANES; j++)
-              narrow(sums[i][j] * factor[query], to + j * LANES, m.head - column - j * LANES);
+      for (int key = 0; key < most; key += COLUMNS) {
+        pack_keys(read<C>(call.keys, call.scales, at + key, COLUMNS, m.head, 0, decoded), m.head, words, keys);
+        const C* rest = read<C>(call.values, call.scales, at + key, COLUMNS, m.head, 1, decoded);
+        for (int column = 0; column < wide; column += COLUMNS) pack_values(rest, m.head, column, values + (size_t)key_words * column);
+        for (int from = 0; from < num; from += BLOCK) {
+          const int some = std::min(BLOCK, num - from);
+          multiply_block<T>(worker, q + (size_t)from * words, keys, words, some, sums);
+          for (int i = 0; i < some; i++) {
+            const int row = rows[from + i], of = call.mask_batch > 1 ? request * call.rows + row : row;
+            const uint8_t* seen = call.mask ? call.mask + (size_t)of * call.mask_width - call.base : nullptr;
+            soften(sums[i], gathered[from + i], key, call.first[row], call.count[row], seen);
+            T::row(reinterpret_cast<float*>(sums[i]), COLUMNS, weights + (size_t)i * key_words);
+          }
+          for (int column = 0; column < wide; column += COLUMNS) {
+            multiply_block<T>(worker, weights, values + (size_t)key_words * column, key_words, some, sums);
+            for (int i = 0; i < some; i++)
+              for (int j = 0; j < VECTORS; j++) {
+                float* to = out + (size_t)(from + i) * wide + column + j * LANES;
+                store(to, load<F>(to) * gathered[from + i].factor + sums[i][j]);
+              }
           }
         }
+      }
+      for (int i = 0; i < num; i++) {
+        float* to = y + ((size_t)request * num_asked + (start + i) / groups) * stride_y + heads[i] * m.head;
+        const float factor = 1 / sum(gathered[i].total);
+        for (int j = 0; j < m.head; j += LANES) narrow(load<F>(out + (size_t)i * wide + j) * factor, to + j, m.head - j);
       }
     }
 }
@@ -665,6 +682,23 @@ void multiply(const Linear& linear, const float* x, int rows, int stride, const 
   }
 }
 
+// See daguerre_draft; `bias` is added to the logits.
+template <class T>
+void draft(const Model& m, const float* share, const float* before, const float* state, const float* row, float* out, float* logits,
+           const float* bias, int threads) {
+  const int raw = m.up_told.panels * COLUMNS, inner = filled(raw / 2, COLUMNS), width = filled(m.width, COLUMNS);
+  static thread_local std::vector<float> room;
+  room.assign(2 * width + raw + inner, 0);
+  float *told = room.data(), *up = told + 2 * width, *h = up + raw;
+  std::memcpy(told, before, width * 4);
+  const float factor = 1 / std::sqrt(square_sum(state, m.width) / m.width + TINY);
+  for (int i = 0; i < width; i++) told[width + i] = state[i] * factor;
+  multiply<T>(m.up_told, told, 1, 2 * width, share, up, threads);
+  for (int i = 0; i < raw; i += 2 * LANES) store(h + i / 2, gated(load<F>(up + i), load<F>(up + i + LANES)));
+  multiply<T>(m.down, h, 1, inner, row, out, threads);
+  multiply<T>(m.head_product, out, 1, width, bias, logits, threads);
+}
+
 template <class Do> void by_product(const Model& m, Do what) {
   if (m.product == 0) what(Float32{});
   else if (m.product == 1) what(Bfloat16{});
@@ -698,20 +732,36 @@ void daguerre_share(const Model* m, const float* hidden, int rows, float* out, i
 // A step of a draft head from the share of a row, the embedding before it over its root mean square, the state before it,
 // and the row itself: the state (stride of D) and its logits (vocab filled up).
 void daguerre_draft(const Model* m, const float* share, const float* before, const float* state, const float* row, float* out,
-                    float* logits) {
+                    float* logits, int threads) {
   by_product(*m, [&](auto type) {
-    typedef decltype(type) T;
-    const int raw = m->up_told.panels * COLUMNS, inner = filled(raw / 2, COLUMNS), width = filled(m->width, COLUMNS);
-    static thread_local std::vector<float> room;
-    room.assign(2 * width + raw + inner, 0);
-    float *told = room.data(), *up = told + 2 * width, *h = up + raw;
-    std::memcpy(told, before, width * 4);
-    const float factor = 1 / std::sqrt(square_sum(state, m->width) / m->width + TINY);
-    for (int i = 0; i < width; i++) told[width + i] = state[i] * factor;
-    multiply<T>(m->up_told, told, 1, 2 * width, share, up, 1);
-    for (int i = 0; i < raw; i += 2 * LANES) store(h + i / 2, gated(load<F>(up + i), load<F>(up + i + LANES)));
-    multiply<T>(m->down, h, 1, inner, row, out, 1);
-    multiply<T>(m->head_product, out, 1, width, m->bias, logits, 1);
+    draft<decltype(type)>(*m, share, before, state, row, out, logits, m->bias, threads);
   });
+}
+
+// The most likely tokens, one step after the other, over rows (num, stride of D) and their shares, while the product of their
+// probabilities is at least `worth`; how many. `before` has all embeddings, `bias` (vocab filled up) is added to logits.
+int daguerre_greedy(const Model* m, const float* share, const float* before, const float* state, const float* rows, int num,
+                    int64_t token, double worth, const float* bias, int64_t* tokens, int threads) {
+  const int width = filled(m->width, COLUMNS), vocab = filled(m->vocab, COLUMNS);
+  std::vector<float> states(2 * width), logits(vocab);
+  double probability = 1;
+  int count = 0;
+  for (; count < num; count++) {
+    float* out = states.data() + count % 2 * width;
+    by_product(*m, [&](auto type) {
+      draft<decltype(type)>(*m, share + (size_t)count * m->up_rows.panels * COLUMNS, before + token * width, state,
+                            rows + (size_t)count * width, out, logits.data(), bias, threads);
+    });
+    F most = all(NEVER), total{};
+    for (int i = 0; i < vocab; i += LANES) most = larger(most, load<F>(&logits[i]));
+    const float top = greatest(most);
+    for (int i = 0; i < vocab; i += LANES) total += exponential(load<F>(&logits[i]) - top);
+    probability /= sum(total);
+    if (probability < worth) break;
+    token = std::find(logits.begin(), logits.end(), top) - logits.begin();
+    tokens[count] = token;
+    state = out;
+  }
+  return count;
 }
 }

@@ -106,8 +106,10 @@ class NativeBackbone:
         layers = (_Layer * config.num_layers)(*(self._layer(layer) for layer in backbone.layers))  # type: ignore[arg-type]
         position = torch.arange(config.max_positions)[None]
         cos, sin = (x[0, 0] for x in rotary_tables(position, config.head_width, config.rope_theta, torch.float32))
-        bias = torch.zeros(self._vocab)
+        bias = torch.full((self._vocab,), float("-inf"))
+        bias[: config.vocab_size] = 0.0
         bias[list(config.unpredictable_ids)] = float("-inf")
+        self._bias = bias
         self._model = _Model(
             config.width,
             config.num_heads,
@@ -210,20 +212,39 @@ class NativeBackbone:
 
     def drafting(self, rows: Tensor) -> Step | None:
         """The draft head's steps over the hidden states (A, D) of `rows`; None without one."""
-        if self._drafter is None:
-            return None
-        before, width, model, library = self._drafter, self.config.width, self._this, self._library
-        rows = self._fill(rows.float())
-        share = torch.empty(len(rows), self._model.up_rows.panels * COLUMNS)
-        library.daguerre_share(model, rows.data_ptr(), len(rows), share.data_ptr(), torch.get_num_threads())
+        return None if self._drafter is None else _Steps(self, self._drafter, rows)
 
-        def step(place: int, token: int, state: Tensor) -> tuple[Tensor, Tensor]:
-            given, out, logits = self._fill(state.float()), torch.empty(1, self._width), torch.empty(1, self._vocab)
-            told = (share[place], before[token], given, rows[place], out, logits)
-            library.daguerre_draft(model, *(x.data_ptr() for x in told))
-            return out[:, :width], logits[:, : self.config.vocab_size]
 
-        return step
+class _Steps:
+    """The steps of a draft head over the hidden states (A, D) of rows."""
+
+    def __init__(self, native: NativeBackbone, before: Tensor, rows: Tensor) -> None:
+        self._native, self._before, self._rows = native, before, native._fill(rows.float())
+        self._library, self._model = native._library, native._this
+        self._threads = torch.get_num_threads()
+        self._share = torch.empty(len(rows), native._model.up_rows.panels * COLUMNS)
+        given = self._rows.data_ptr(), len(rows), self._share.data_ptr(), self._threads
+        self._library.daguerre_share(self._model, *given)
+
+    def __call__(self, place: int, token: int, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The state (1, D) of the row at `place`, and its logits (1, V); see `models.draft_head.Step`."""
+        config, given = self._native.config, self._native._fill(state.float())
+        out, logits = torch.empty(1, self._rows.shape[1]), torch.empty(1, len(self._native._bias))
+        told = (self._share[place], self._before[token], given, self._rows[place], out, logits)
+        self._library.daguerre_draft(self._model, *(x.data_ptr() for x in told), self._threads)
+        return out[:, : config.width], logits[:, : config.vocab_size]
+
+    def greedy(self, place: int, token: int, state: Tensor, worth: float, added: np.ndarray) -> np.ndarray:
+        """What `models.draft_head.Chain.greedy` says, from the row at `place` on."""
+        bias, tokens = self._native._bias.clone(), np.zeros(len(self._rows) - place, dtype=np.int64)
+        bias[: len(added)] += torch.from_numpy(added)
+        given = (self._share[place:], self._before, self._native._fill(state.float()), self._rows[place:])
+        num = self._library.daguerre_greedy(
+            self._model,
+            *(x.data_ptr() for x in given),
+            *(len(tokens), token, worth, bias.data_ptr(), tokens.ctypes.data, self._threads),
+        )
+        return tokens[:num]
 
 
 class _Packing:
@@ -386,7 +407,11 @@ def _declared(made: Any) -> Any:
     made.daguerre_forward.argtypes = (_pointer, _pointer)
     made.daguerre_logits.argtypes = (_pointer, _pointer, _int, _pointer, _int)
     made.daguerre_share.argtypes = (_pointer, _pointer, _int, _pointer, _int)
-    made.daguerre_draft.argtypes = (_pointer,) * 7
+    made.daguerre_draft.argtypes = (*(_pointer,) * 7, _int)
+    made.daguerre_greedy.argtypes = (
+        *(*(_pointer,) * 5, _int, ctypes.c_int64, ctypes.c_double, _pointer, _pointer, _int),
+    )
+    made.daguerre_greedy.restype = _int
     for name in ("forward", "logits", "share", "draft"):
         getattr(made, f"daguerre_{name}").restype = None
     return made
