@@ -117,6 +117,9 @@ def in_turn(
     or more up to one whose probability is below `threshold`, and at most up to what is committed.
     """
     first, behind, parts = int(canvas.asked()[0]), session.in_turn(canvas), list[Proposals]()
+    proposals = _all_greedy(canvas, first, behind, draw, rules, threshold=threshold)
+    if proposals is not None:
+        return proposals
     token = int(canvas.tokens[first - 1])
     while (logits := behind(token)) is not None:
         parts.append(draw(canvas, np.array([first + len(parts)]), logits[None], rules, step))
@@ -124,6 +127,29 @@ def in_turn(
         if len(parts) > 1 and parts[-1].probabilities[0] < threshold:
             break
     return Proposals.join(parts)
+
+
+def _all_greedy(
+    canvas: Canvas,
+    first: int,
+    behind: Behind,
+    draw: Draw,
+    rules: Sequence[Rule],
+    worth: float = 0.0,
+    threshold: float = 0.0,
+) -> Proposals | None:
+    """The most likely tokens from position `first` on, all in one call (`models.draft_head.Chain.greedy`); None where
+    each law has to be asked for by itself.
+    """
+    if draw.law.temperature > 0 or draw.constraint is not None or not isinstance(behind, draft_head.Chain):
+        return None
+    positions = first + np.arange(len(behind))
+    added = np.zeros((len(behind), behind.vocab_size), dtype=np.float32)
+    ban(rules, canvas, positions, biased(added, draw.law))
+    tokens, probabilities, logits = behind.greedy(int(canvas.tokens[first - 1]), added, worth, threshold)
+    if not np.isfinite(probabilities).all():
+        softmax(logits)  # says that nothing is left to draw
+    return Proposals(positions[: len(tokens)], tokens, probabilities, logits)
 
 
 def _commit_forced(session: Session, canvas: Canvas, draw: Draw, rules: Sequence[Rule]) -> Steps:
@@ -263,13 +289,11 @@ def _draft(canvas: Canvas, start: int, behind: Behind, likely: Draw, rules: Sequ
     worth a test.
 
     The most likely ones at every temperature: at 1 more of them stand than of tokens drawn by the same random numbers
-    from a law that knows less (docs/log.md). What the rules ban at the first of the positions is banned at all.
+    from a law that knows less (docs/log.md).
     """
-    if likely.constraint is None and isinstance(behind, draft_head.Chain):
-        first = np.array([start])
-        return behind.greedy(
-            int(canvas.tokens[start - 1]), WORTH, lambda logits: ban(rules, canvas, first, biased(logits, likely.law))
-        )
+    proposals = _all_greedy(canvas, start, behind, likely, rules, worth=WORTH)
+    if proposals is not None:
+        return proposals.tokens[np.cumprod(proposals.probabilities) >= WORTH]
     out: list[int] = []
     token, worth = int(canvas.tokens[start - 1]), 1.0
     while (logits := behind(token)) is not None:

@@ -64,7 +64,7 @@ def run(session: Session, plan: Plan, canvas: Canvas, draw: Draw, deadline: Dead
         if span[1] <= max(begun, reached):
             continue
         if tested:
-            given = Alignment(draft)
+            given = Alignment(draft) if len(draft) else None
             canvas = yield from speculate(session, canvas.at(span), draw, rules, decode.draft_size, over, given)
         else:
             own = draft[max(0, span[0] - origin) : max(0, span[1] - origin)]

@@ -10,6 +10,7 @@ Letters: A rows, D width, I inner width, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -44,7 +45,7 @@ class DraftHead(nn.Module):
 class Executor(Protocol):
     """What a chain needs of a backbone. `drafting`: the steps over rows' hidden states (A, D); None: no draft head.
 
-    Steps may have a method `greedy(place, token, state, worth, added)`: what `Chain.greedy` would do, in one call.
+    Steps may have a method `greedy(place, token, state, added, worth, threshold)`: what `Chain.greedy` does.
     """
 
     config: ModelConfig
@@ -66,7 +67,7 @@ class Chain:
     def __init__(self, executor: Executor, rows: Tensor, state: Tensor | None = None) -> None:
         self._project, self._step = executor.logits, executor.drafting(rows)
         self._at_once = getattr(self._step, "greedy", None)
-        self._vocab_size = executor.config.vocab_size
+        self.vocab_size = executor.config.vocab_size
         self._rows, self._state, self._place = rows, state, 0
 
     @torch.inference_mode()
@@ -83,22 +84,28 @@ class Chain:
         out: np.ndarray = logits[0].cpu().numpy()
         return out
 
+    def __len__(self) -> int:
+        """How many laws are left."""
+        return len(self._rows) - self._place
+
     @torch.inference_mode()
-    def greedy(self, token: int, worth: float, change: Callable[[np.ndarray], None]) -> np.ndarray:
-        """The most likely tokens, int64 (D,), one after the other, as long as the product of their probabilities is at
-        least `worth`. To all logits is added what `change` makes of zeros, float32 (1, V), in place. Ends the chain.
+    def greedy(
+        self, token: int, added: np.ndarray, worth: float = 0.0, threshold: float = 0.0
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The most likely tokens, int64 (D,), one after the other, their probabilities, float64, and logits (D, V), to
+        which `added`, float32 (left, V), is added. The last is that with which the product of all falls below `worth`,
+        or, from the second on, one below `threshold`. Ends the chain.
         """
-        added = np.zeros((1, self._vocab_size), dtype=np.float32)
-        change(added)
-        if self._at_once is not None and self._state is not None:
-            tokens: np.ndarray = self._at_once(self._place, token, self._state, worth, added[0])
-            return tokens
-        out: list[int] = []
-        while (logits := self(token)) is not None:
-            law = logits + added[0]
-            token = int(law.argmax())
-            worth *= float(np.exp(law - law[token]).sum())
-            if worth > 1:
+        if self._at_once is not None:
+            found: tuple[np.ndarray, np.ndarray, np.ndarray]
+            found = self._at_once(self._place, token, self._state, added, worth, threshold)
+            return found
+        tokens, probabilities, laws = list[int](), list[float](), list[np.ndarray]()
+        while (law := self(token)) is not None:
+            laws.append(law + added[len(laws)])
+            tokens.append(int(laws[-1].argmax()))
+            probabilities.append(1 / float(np.exp(laws[-1] - laws[-1].max()).sum()))
+            token = tokens[-1]
+            if not math.prod(probabilities) >= worth or (len(tokens) > 1 and probabilities[-1] < threshold):
                 break
-            out.append(token)
-        return np.array(out, dtype=np.int64)
+        return np.array(tokens, dtype=np.int64), np.array(probabilities), np.array(laws, dtype=np.float32)

@@ -738,30 +738,34 @@ void daguerre_draft(const Model* m, const float* share, const float* before, con
   });
 }
 
-// The most likely tokens, one step after the other, over rows (num, stride of D) and their shares, while the product of their
-// probabilities is at least `worth`; how many. `before` has all embeddings, `bias` (vocab filled up) is added to logits.
+// The most likely tokens and their probabilities, one step after the other over rows (num, stride of D) and their shares;
+// how many. The last is that with which the product of all falls below `worth`, or, from the second on, one below
+// `threshold`. Without a `state` the first law is that of its row. `before` has all embeddings; logits (num, vocab filled
+// up) have `added` (num, vocab filled up) in them.
 int daguerre_greedy(const Model* m, const float* share, const float* before, const float* state, const float* rows, int num,
-                    int64_t token, double worth, const float* bias, int64_t* tokens, int threads) {
-  const int width = filled(m->width, COLUMNS), vocab = filled(m->vocab, COLUMNS);
-  std::vector<float> states(2 * width), logits(vocab);
-  double probability = 1;
-  int count = 0;
-  for (; count < num; count++) {
-    float* out = states.data() + count % 2 * width;
+                    int64_t token, double worth, double threshold, const float* added, int64_t* tokens, double* probabilities,
+                    float* logits, int threads) {
+  const int width = filled(m->width, COLUMNS), vocab = filled(m->vocab, COLUMNS), raw = m->up_rows.panels * COLUMNS;
+  std::vector<float> states(2 * width);
+  double product = 1;
+  for (int i = 0; i < num; i++) {
+    float *out = states.data() + i % 2 * width, *law = logits + (size_t)i * vocab;
+    const float *row = rows + (size_t)i * width, *bias = added + (size_t)i * vocab;
     by_product(*m, [&](auto type) {
-      draft<decltype(type)>(*m, share + (size_t)count * m->up_rows.panels * COLUMNS, before + token * width, state,
-                            rows + (size_t)count * width, out, logits.data(), bias, threads);
+      typedef decltype(type) T;
+      if (state) draft<T>(*m, share + (size_t)i * raw, before + token * width, state, row, out, law, bias, threads);
+      else multiply<T>(m->head_product, row, 1, width, bias, law, threads);
     });
+    state = state ? out : row;
     F most = all(NEVER), total{};
-    for (int i = 0; i < vocab; i += LANES) most = larger(most, load<F>(&logits[i]));
+    for (int j = 0; j < vocab; j += LANES) most = larger(most, load<F>(law + j));
     const float top = greatest(most);
-    for (int i = 0; i < vocab; i += LANES) total += exponential(load<F>(&logits[i]) - top);
-    probability /= sum(total);
-    if (probability < worth) break;
-    token = std::find(logits.begin(), logits.end(), top) - logits.begin();
-    tokens[count] = token;
-    state = out;
+    for (int j = 0; j < vocab; j += LANES) total += exponential(load<F>(law + j) - top);
+    tokens[i] = token = std::find(law, law + vocab, top) - law;
+    probabilities[i] = 1 / (double)sum(total);
+    product *= probabilities[i];
+    if (!(product >= worth) || (i > 0 && probabilities[i] < threshold)) return i + 1;
   }
-  return count;
+  return num;
 }
 }

@@ -234,17 +234,23 @@ class _Steps:
         self._library.daguerre_draft(self._model, *(x.data_ptr() for x in told), self._threads)
         return out[:, : config.width], logits[:, : config.vocab_size]
 
-    def greedy(self, place: int, token: int, state: Tensor, worth: float, added: np.ndarray) -> np.ndarray:
+    def greedy(
+        self, place: int, token: int, state: Tensor | None, added: np.ndarray, worth: float, threshold: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What `models.draft_head.Chain.greedy` says, from the row at `place` on."""
-        bias, tokens = self._native._bias.clone(), np.zeros(len(self._rows) - place, dtype=np.int64)
-        bias[: len(added)] += torch.from_numpy(added)
-        given = (self._share[place:], self._before, self._native._fill(state.float()), self._rows[place:])
-        num = self._library.daguerre_greedy(
-            self._model,
-            *(x.data_ptr() for x in given),
-            *(len(tokens), token, worth, bias.data_ptr(), tokens.ctypes.data, self._threads),
+        num, vocab_size = added.shape
+        bias = np.full((num, len(self._native._bias)), -np.inf, dtype=np.float32)
+        np.add(added, self._native._bias.numpy()[:vocab_size], out=bias[:, :vocab_size])
+        tokens, probabilities = np.zeros(num, dtype=np.int64), np.zeros(num)
+        logits = np.empty(bias.shape, dtype=np.float32)
+        given = None if state is None else self._native._fill(state.float())
+        found = self._library.daguerre_greedy(
+            *(self._model, self._share[place:].data_ptr(), self._before.data_ptr()),
+            *(None if given is None else given.data_ptr(), self._rows[place:].data_ptr()),
+            *(num, token, worth, threshold, bias.ctypes.data),
+            *(tokens.ctypes.data, probabilities.ctypes.data, logits.ctypes.data, self._threads),
         )
-        return tokens[:num]
+        return tokens[:found], probabilities[:found], logits[:found, :vocab_size]
 
 
 class _Packing:
@@ -409,7 +415,8 @@ def _declared(made: Any) -> Any:
     made.daguerre_share.argtypes = (_pointer, _pointer, _int, _pointer, _int)
     made.daguerre_draft.argtypes = (*(_pointer,) * 7, _int)
     made.daguerre_greedy.argtypes = (
-        *(*(_pointer,) * 5, _int, ctypes.c_int64, ctypes.c_double, _pointer, _pointer, _int),
+        *(*(_pointer,) * 5, _int, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
+        *(*(_pointer,) * 4, _int),
     )
     made.daguerre_greedy.restype = _int
     for name in ("forward", "logits", "share", "draft"):
