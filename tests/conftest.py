@@ -16,7 +16,8 @@ from daguerre.files import CACHE
 from daguerre.model import Model
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
-from daguerre.models.denoiser import Counts, Verification, first_run
+from daguerre.models.denoiser import Counts, Verification
+from daguerre.models.rows import first_run
 from daguerre.models.tokenizer import Tokenizer
 
 MakeModel = Callable[..., Model]

@@ -15,8 +15,9 @@ from daguerre import generate as main_path
 from daguerre.canvas import Canvas, Decision
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
-from daguerre.models.denoiser import BackboneDenoiser, Behind, Execution, plan_verification
+from daguerre.models.denoiser import BackboneDenoiser, Behind, Execution
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
+from daguerre.models.rows import plan_verification
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.plan import make_plan
 from daguerre.result import Result

@@ -18,6 +18,8 @@ from daguerre.errors import DaguerreError, InputError, MissingExtra
 from daguerre.options import (
     AsJson,
     DraftText,
+    DtypeName,
+    ExecutionName,
     ModelName,
     Picture,
     SearchLength,
@@ -59,6 +61,8 @@ def demo(
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to complete; `-` reads standard input.")],
     model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
     draft: DraftText = None,
     picture: Picture = None,
     as_json: AsJson = False,
@@ -66,7 +70,7 @@ def generate(
 ) -> None:
     """Complete a prompt."""
     check_picture(picture, options)
-    loaded = _load(model)
+    loaded = _load(model, execution, dtype)
     result = loaded.generate(read_text(prompt), draft=read_draft(draft), **options)
     print_result(result, as_json)
     draw_picture(result, loaded, picture)
@@ -78,6 +82,8 @@ def infill(
     prefix: Annotated[str, typer.Argument(help="Text before the gap; `-` reads standard input.")],
     suffix: Annotated[str, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")],
     model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
     draft: DraftText = None,
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
     search_length: SearchLength = None,
@@ -92,7 +98,7 @@ def infill(
     if prefix == suffix == "-":
         raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
     before, after = read_text(prefix), read_text(suffix)
-    loaded = _load(model)
+    loaded = _load(model, execution, dtype)
     result = loaded.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
     if whole:
         print_ignored(result)
@@ -107,6 +113,8 @@ def infill(
 def fill(
     template: Annotated[str, typer.Argument(help="Text with `{}` where a gap goes; `-` reads standard input.")],
     model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
     mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
     search_length: SearchLength = None,
     picture: Picture = None,
@@ -115,7 +123,7 @@ def fill(
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
     check_picture(picture, options)
-    loaded = _load(model)
+    loaded = _load(model, execution, dtype)
     result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
     print_result(result, as_json)
     draw_picture(result, loaded, picture)
@@ -126,6 +134,8 @@ def fill(
 def edit(
     file: Annotated[str, typer.Argument(help="File to edit, which stays as it is; `-` reads standard input.")],
     model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
     span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
     lines: Annotated[list[str] | None, typer.Option(help="FIRST:LAST, from 1; may be repeated.")] = None,
     pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
@@ -149,7 +159,7 @@ def edit(
     }
     chosen["search_length"] = search_length
     check_picture(picture, options)
-    loaded = _load(model)
+    loaded = _load(model, execution, dtype)
     result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
     if as_json:
         print_result(result, as_json)
@@ -261,7 +271,7 @@ def data_python(
 
 @app.command()
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="small, full, adapt, or a .toml file.")] = None,
+    recipe: Annotated[str | None, typer.Argument(help="small, refine, draft, full, adapt, or a .toml file.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")
     ] = None,
@@ -464,10 +474,10 @@ def _draw_if_possible(draw: Callable[[dict[str, Any], Path], Any], report: dict[
         print(f"daguerre: no pictures: {error}", file=sys.stderr)
 
 
-def _load(name: str) -> Any:
+def _load(name: str, execution: Any = None, dtype: str = "float32") -> Any:
     import daguerre
 
-    return daguerre.load(name)
+    return daguerre.load(name, dtype=dtype, execution=execution)
 
 
 def main() -> None:

@@ -113,8 +113,9 @@ def denoise(
 def in_turn(
     session: Session, canvas: Canvas, draw: Draw, rules: Sequence[Rule], step: int, threshold: float
 ) -> Proposals:
-    """Tokens for the first open positions of the active span, from the left, each drawn once the one before it is: two
-    or more up to one whose probability is below `threshold`, and at most up to what is committed.
+    """Tokens for the first open positions of the active span, from the left, each drawn once the one before it is.
+
+    They end with the first, from the second on, whose probability is below `threshold`, and with what is committed.
     """
     first, behind, parts = int(canvas.asked()[0]), session.in_turn(canvas), list[Proposals]()
     proposals = _all_greedy(canvas, first, behind, draw, rules, threshold=threshold)

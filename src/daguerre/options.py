@@ -16,6 +16,14 @@ import typer
 from daguerre.errors import InputError
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="A model folder, or `default`.")]
+ExecutionName = Annotated[
+    str | None,
+    typer.Option(
+        "--execution",
+        help="What runs the model: native, lean, reference, compiled or approximate_int8; by default the fastest exact one.",
+    ),
+]
+DtypeName = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DraftText = Annotated[
     str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")
@@ -44,11 +52,13 @@ REQUEST: dict[str, Any] = {
     "policy": Annotated[
         str | None,
         typer.Option(
-            help="What a step commits: threshold, factor, entropy_bounded, confidence, entropy, margin, random or "
-            "first_hitting."
+            help="What a step commits: threshold, chain, factor, entropy_bounded, confidence, entropy, margin, random "
+            "or first_hitting."
         ),
     ],
-    "threshold": Annotated[float | None, typer.Option(help="Probability from which the threshold policy commits.")],
+    "threshold": Annotated[
+        float | None, typer.Option(help="Probability from which policies threshold and chain commit.")
+    ],
     "factor": Annotated[float | None, typer.Option(help="How unsure the factor policy lets n positions be together.")],
     "gamma": Annotated[float | None, typer.Option(help="Nats that the entropy_bounded policy commits together.")],
     "steps": Annotated[

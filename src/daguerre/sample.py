@@ -115,12 +115,12 @@ def _revise(session: Session, plan: Plan, canvas: Canvas, draw: Draw, late: Call
     decode, never = plan.decode, plan.config.ends
     for _ in range(decode.revise):
         positions, step, found = plan.revisable(canvas), session.counts.forwards, []
-        for now, asked in readings(canvas, positions, decode.revise_reading):
-            if not positions.size or late():
-                return canvas
-            found.append(biased(session.logits(now, asked), draw.law))
         if not positions.size:
             break
+        for now, asked in readings(canvas, positions, decode.revise_reading):
+            if late():
+                return canvas
+            found.append(biased(session.logits(now, asked), draw.law))
         logits = np.concatenate(found)
         logits[:, never] = -np.inf
         decision = revise(canvas, positions, logits, decode.revise_threshold, reading=decode.revise_reading)

@@ -5,6 +5,7 @@ Two models are really compiled. Elsewhere the step runs as the plain function th
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -239,14 +240,12 @@ def test_a_second_start_compiles_nothing(really: Any, backbones: Any, monkeypatc
 
 
 def test_without_a_compiler_it_says_what_to_do(causal: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from torch._inductor import cpp_builder
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    def none() -> str:
-        raise InvalidCxxCompiler
-
-    monkeypatch.setattr(cpp_builder, "get_cpp_compiler", none)
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UnsupportedError, match=r"install g\+\+ or leave out execution"):
+        CompiledBackbone(causal.backbone, tmp_path)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(UnsupportedError, match="CXX names no-such-compiler, which is not found"):
         CompiledBackbone(causal.backbone, tmp_path)
 
 

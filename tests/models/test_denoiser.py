@@ -9,8 +9,8 @@ import torch
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.models.denoiser import plan_rows
 from daguerre.models.layout import Layout, Rows
+from daguerre.models.rows import plan_rows
 from daguerre.train import examples, objectives
 from daguerre.train.batch import collate
 

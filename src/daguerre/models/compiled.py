@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
@@ -268,12 +269,9 @@ def _compile(backbone: Backbone, path: Path) -> Path:
 
 def find_compiler() -> str:
     """The name of a C++ compiler, that in the environment's CXX first; UnsupportedError without one."""
-    from torch._inductor.cpp_builder import get_cpp_compiler
-    from torch._inductor.exc import InvalidCxxCompiler
-
-    try:
-        return str(get_cpp_compiler())
-    except InvalidCxxCompiler:
-        raise UnsupportedError(
-            "this execution needs a C++ compiler and found none: install g++ or leave out execution"
-        ) from None
+    named = os.environ.get("CXX")
+    found = next(filter(shutil.which, [named] if named else ["g++", "clang++", "c++"]), None)
+    if found is None:
+        what = f"CXX names {named}, which is not found" if named else "none is found: install g++"
+        raise UnsupportedError(f"this execution needs a C++ compiler and {what}, or leave out execution")
+    return found

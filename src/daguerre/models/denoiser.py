@@ -1,7 +1,6 @@
-"""A backbone as a denoiser: which rows a canvas needs, and what may be kept between steps.
+"""A backbone as a denoiser: what runs it, and what may be kept between steps.
 
-A denoiser is asked for positions and answers with their logits; that the row at position j predicts j+1 in a shifted
-model, that a span's first row is its seed, and which rows are settled is known here and nowhere else.
+A denoiser is asked for positions and answers with their logits; which rows those take, `models.rows` knows.
 
 The cache of a session holds exactly the settled rows that the canvas at hand needs, so nothing in it ever has to be
 hidden: a span's seed is an open row, and its own key enters the cache only once it stops being the seed.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from threading import Lock
 from typing import Literal, Protocol
 
@@ -29,9 +28,10 @@ from daguerre.models.captured import CapturedBackbone
 from daguerre.models.compiled import CompiledBackbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.draft_head import Chain
-from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
+from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows
 from daguerre.models.lean import LeanBackbone, cannot_pack
 from daguerre.models.native import NativeBackbone, can_run
+from daguerre.models.rows import RowPlan, first_run, plan_rows, plan_verification
 
 CacheMode = Literal["auto", "none", "approximate_int8"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none", "approximate_int8")
@@ -134,105 +134,6 @@ class Denoiser(Protocol):
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> Session:
         """A fresh session for canvases as long as `canvas`."""
-
-
-@dataclass(frozen=True)
-class RowPlan:
-    """The rows that a canvas needs.
-
-    settled    int64 (S,) positions, ascending; `segment` (S,) numbers the fixed run of each
-    opened     int64 (R - S,) positions of the active rows, ascending among those that see one another
-    offset     position i is predicted by the row at position i - offset
-    answering  how many settled rows, the last ones, are asked too: the autoregressive law
-    horizon    int64 (R - S,): an active row sees the settled rows at positions below its horizon, and the active rows
-               that have the same one; None: it sees all of both
-    among      bool: what the answering and the active rows see of one another, where every other row is seen by all of
-               them; None: the labels tell
-    """
-
-    settled: np.ndarray
-    segment: np.ndarray
-    opened: np.ndarray
-    offset: int
-    answering: int = 0
-    horizon: np.ndarray | None = None
-    among: Tensor | None = None
-
-
-def first_run(asked: np.ndarray) -> np.ndarray:
-    """Of ascending positions, int64 (A,), those side by side with the first."""
-    return asked[: np.flatnonzero(np.diff(asked, append=asked[-1] + 2) > 1)[0] + 1]
-
-
-def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
-    """Rows for the active span of `canvas`: DESIGN, section 2, and the layouts of `train/examples.py`."""
-    assert canvas.span is not None
-    start, end = canvas.span
-    offset = int(config.shift)
-    if min((gap[0] for gap in canvas.gaps), default=offset) < offset:
-        raise InputError("a canvas begins with <bos>: its first position cannot be open")
-    none = np.zeros(0, dtype=np.int64)
-    if config.context == "full":
-        return RowPlan(none, none, np.arange(len(canvas)), offset)
-    if config.context == "block":
-        assert config.block_size is not None
-        first = start // config.block_size * config.block_size
-        if end > first + config.block_size:
-            raise InputError(
-                f"the span {canvas.span} crosses a block of {config.block_size}: ask for one block at a time"
-            )
-        return RowPlan(np.arange(first), np.zeros(first, dtype=np.int64), np.arange(first, end), offset)
-    if not canvas.continues:
-        return _between_segments(canvas, offset)
-    if canvas.open[:start].any():
-        raise InputError(f"a position before the span {canvas.span} is open: spans are decoded from left to right")
-    if offset and end - start == 1:  # the autoregressive law: one settled row
-        return RowPlan(np.arange(start), np.zeros(start, dtype=np.int64), none, offset, answering=1)
-    first = start - offset
-    return RowPlan(np.arange(first), np.zeros(first, dtype=np.int64), np.arange(first, end - offset), offset)
-
-
-def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
-    """Infilling: all gaps are one active span; each fixed run is blind to the others; a seed is not settled."""
-    opened = canvas.in_gap
-    numbers = np.zeros(len(canvas), dtype=np.int64)
-    for _, end in canvas.gaps:
-        numbers[end:] += 1
-    active = opened.copy()
-    if offset:
-        active[:-1] = opened[1:]
-        active[-1] = False
-    settled = np.flatnonzero(~(opened | active))
-    return RowPlan(settled, numbers[settled], np.flatnonzero(active), offset)
-
-
-def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> RowPlan:
-    """Rows that verify a draft at the start of the active span: the seed and the draft, settled; and behind each of
-    them `ahead` open rows, which see settled rows up to it. Where the draft fails, the settled rows behind are wrong,
-    and what they wrote into the cache is forgotten by the next call.
-    """
-    assert canvas.span is not None
-    start, end = canvas.span
-    assert num_draft < end - start, "a draft ends before the last position of its span"
-    behind, horizon, among = _behind_each(num_draft, ahead, min(end - start, num_draft + ahead + 2))
-    settled = np.arange(start + num_draft)
-    none = np.zeros(len(settled), dtype=np.int64)
-    return RowPlan(settled, none, start + behind, 1, num_draft + 1, start + horizon, among)
-
-
-@lru_cache(maxsize=1024)
-def _behind_each(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
-    """Positions and horizons of the open rows of a verification, counted from the start of a span of `room` positions,
-    and the mask among its last rows.
-    """
-    seeds = np.arange(num_draft + 1)
-    each = [np.arange(seed, max(seed, min(seed + ahead, room - 2))) for seed in range(num_draft + 1)]
-    behind, horizon = np.concatenate(each), np.repeat(seeds, [len(rows) for rows in each])
-    position = np.concatenate([seeds - 1, behind])
-    span = np.concatenate([np.full(len(seeds), SETTLED), horizon])
-    until = np.concatenate([np.full(len(seeds), NO_HORIZON), horizon])
-    rows = Rows.of_numpy(position, span, np.zeros_like(position), until)
-    return behind, horizon, allowed(rows, rows, "causal")[0]
 
 
 class BackboneDenoiser:

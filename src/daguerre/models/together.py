@@ -17,8 +17,9 @@ import torch
 
 from daguerre.canvas import Canvas
 from daguerre.models.cache import Cache
-from daguerre.models.denoiser import BackboneDenoiser, Counts, Denoiser, RowPlan, plan_rows
+from daguerre.models.denoiser import BackboneDenoiser, Counts, Denoiser
 from daguerre.models.layout import PADDING, SETTLED, Layout, Rows
+from daguerre.models.rows import RowPlan, plan_rows
 
 MOST_ROWS = 4096
 """Rows of a forward, padding too: more canvases than have room in it take another."""
