@@ -32,8 +32,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class Model:
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
-    execution: how decoding runs the backbone, "lean", "reference" or "compiled"; see
-        `daguerre.models.denoiser.BackboneDenoiser`.
+    execution: how decoding runs the backbone; see `daguerre.models.denoiser.BackboneDenoiser`.
     calibrations: what the questions of `decide` may name.
     """
 
@@ -136,15 +135,16 @@ def load(
 ) -> Model:
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
-    execution: "lean" decodes from packed copies of the weights, on a CPU; "reference" runs the plain modules;
-    "compiled" runs code compiled for these weights, which takes a C++ compiler and up to a few minutes at the first
-    start, and is kept in the cache's folder (`daguerre.files.cache_folder`); on a CUDA device it replays captured
-    graphs, and takes no compiler. None is lean where it can be. threads: how
-    many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes
+    execution: "native" decodes on a CPU by C++ that is compiled for this processor at the first start of all, in
+    seconds, and kept in the cache's folder (`daguerre.files.cache_folder`); "approximate_int8" the same with 8-bit
+    matrices, about half as long a forward and slightly other answers; "lean" decodes from packed copies of the weights
+    and takes no compiler; "reference" runs the plain modules; "compiled" runs code that PyTorch's compiler makes for
+    these weights, up to a few minutes at their first start; on a CUDA device it replays captured graphs, and takes no
+    compiler. None is the first of native, lean and the reference that can be had. threads: how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes
     the best; None changes nothing.
 
     CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
-    that cannot be packed or compiled where that was asked for; InputError for a device that is not here.
+    that cannot be run so, or compiled, where that was asked for; InputError for a device that is not here.
     """
     if not isinstance(name, str | os.PathLike):
         raise InputError(f"a model is given by its name or folder, not by {name!r}")

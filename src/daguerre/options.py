@@ -20,7 +20,8 @@ ExecutionName = Annotated[
     str | None,
     typer.Option(
         "--execution",
-        help="What runs the model: native, lean, reference, compiled or approximate_int8; by default the fastest exact one.",
+        help="What runs the model: native, lean, reference, compiled or approximate_int8; the fastest exact one if left "
+        "out.",
     ),
 ]
 DtypeName = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")]
