@@ -140,8 +140,9 @@ def load(
     matrices, about half as long a forward and slightly other answers; "lean" decodes from packed copies of the weights
     and takes no compiler; "reference" runs the plain modules; "compiled" runs code that PyTorch's compiler makes for
     these weights, up to a few minutes at their first start; on a CUDA device it replays captured graphs, and takes no
-    compiler. None is the first of native, lean and the reference that can be had. threads: how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes
-    the best; None changes nothing.
+    compiler. None is the first of native, lean and the reference that can be had. threads: how many PyTorch uses on
+    the CPU from now on, in the whole process; "auto" times a few numbers on this model and takes the best; None changes
+    nothing.
 
     CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
     that cannot be run so, or compiled, where that was asked for; InputError for a device that is not here.

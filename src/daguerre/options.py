@@ -20,8 +20,7 @@ ExecutionName = Annotated[
     str | None,
     typer.Option(
         "--execution",
-        help="What runs the model: native, lean, reference, compiled or approximate_int8; the fastest exact one if left "
-        "out.",
+        help="What runs the model: native, lean, reference, compiled or approximate_int8; left out, the fastest exact.",
     ),
 ]
 DtypeName = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")]

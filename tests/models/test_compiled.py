@@ -242,7 +242,7 @@ def test_a_second_start_compiles_nothing(really: Any, backbones: Any, monkeypatc
 def test_without_a_compiler_it_says_what_to_do(causal: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UnsupportedError, match=r"install g\+\+ or leave out execution"):
+    with pytest.raises(UnsupportedError, match=r"install g\+\+, or leave out execution"):
         CompiledBackbone(causal.backbone, tmp_path)
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(UnsupportedError, match="CXX names no-such-compiler, which is not found"):
