@@ -25,7 +25,7 @@ from daguerre.models.compiled import CompiledBackbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.layout import PADDING, SETTLED, Layout, Rows
 from daguerre.models.lean import LeanBackbone
-from daguerre.models.native import NativeBackbone, library, rounded
+from daguerre.models.native import NativeBackbone, PackedCache, library, rounded
 from executions import needs_compiler
 from models.test_compiled import DTYPES, LONG, NAMES, PROMPT, check, layouts, logits, plain
 
@@ -240,6 +240,37 @@ def test_a_draft_head_drafts_as_the_reference(make_model: Any, int8: bool) -> No
                 assert (one - other).pow(2).mean() <= ((0.03 if int8 else 1e-5) * other.std()) ** 2
             assert torch.equal(law, executor.logits(got))
             state = want
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_packed_cache_changes_no_bit(backbones: Any, dtype: Any, int8: bool) -> None:
+    """Nor does what was forgotten and written again; and it reads and spreads as others do."""
+    executor = NativeBackbone(backbones[2, dtype], int8)
+    tokens = torch.randint(16, 2048, (1, 400), generator=torch.Generator().manual_seed(2))
+    packed, plain = executor.cache(400), Cache(executor.config, 400, dtype=dtype)
+    assert isinstance(packed, PackedCache)
+    assert not isinstance(NativeBackbone(backbones[0, dtype]).cache(400), PackedCache)
+    for past in (1, 63, 130):
+        for name in NAMES:
+            layout, found = layouts(past)[name], []
+            given = tokens[:, past : past + layout.rows.num_rows]
+            for cache in (packed, plain):
+                cache.truncate(past)
+                if cache.length < past:
+                    before = Layout(Rows.make(torch.arange(cache.length, past)[None]), past - cache.length, plain=True)
+                    executor(tokens[:, cache.length : past], before, cache)
+                found.append(executor(given, layout, cache))
+            assert torch.equal(*found)
+            for layer in range(executor.config.num_layers):
+                for one, other in zip(packed.read(layer), plain.read(layer), strict=True):
+                    assert torch.equal(one, other)
+    packed.truncate(100)
+    plain.truncate(100)
+    turned = Rows.make(torch.arange(100) + torch.tensor([[3], [8]]))
+    spread = packed.spread(turned, 120), plain.spread(turned, 120)
+    assert torch.equal(spread[0].keys, spread[1].keys)
+    assert torch.equal(spread[0].values, spread[1].values)
 
 
 def test_rounding_a_matrix(backbones: Any) -> None:

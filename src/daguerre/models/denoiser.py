@@ -191,7 +191,8 @@ class BackboneDenoiser:
                 f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
             )
         check_cache(self.config, cache)
-        return BackboneSession(self.executor, len(canvas), cache)
+        kept: CacheMode = "none" if self.config.context == "full" else cache  # where nothing settles
+        return BackboneSession(self.executor, len(canvas), kept)
 
 
 def _best(backbone: Backbone) -> Execution:
@@ -229,13 +230,12 @@ class BackboneSession:
         self.counts = Counts()
         weight = executor.embedding.weight
         self.device = weight.device
-        kept = None
-        if cache == "auto" and isinstance(executor, CapturedBackbone):
-            kept = executor.cache(capacity)
-        elif cache != "none" and executor.config.context != "full":
+        self._cache: Cache | None = None
+        if cache == "auto" and isinstance(executor, CapturedBackbone | NativeBackbone):
+            self._cache = executor.cache(capacity)
+        elif cache != "none":
             int8 = cache == "approximate_int8"
-            kept = Cache(executor.config, capacity, dtype=weight.dtype, device=self.device, int8=int8)
-        self._cache = kept
+            self._cache = Cache(executor.config, capacity, dtype=weight.dtype, device=self.device, int8=int8)
         self._held = np.zeros((3, 0), dtype=np.int64)  # position, segment and token of each cached row
 
     @torch.inference_mode()

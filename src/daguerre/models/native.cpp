@@ -352,7 +352,8 @@ struct Model {
 // A forward of B requests of R rows each. A row sees the first `first` keys, and of those up to `count` what its row of
 // `mask` (B, R, M) says, which begins at key `base`. Keys and values (layers, B, K, capacity, H) are written from
 // `past` on; layer_stride, in rows, is zero where each layer may forget those of the one before. With `scales` (layers, B,
-// K, capacity, 2) they are 8-bit codes, and their scales are of the type that they would have.
+// K, capacity, 2) they are 8-bit codes, and their scales are of the type that they would have. `packed`: COLUMNS rows at a
+// time they lie as panels, keys as (2, words, 32) and values likewise, (H / COLUMNS) panels behind one another.
 struct Call {
   const float* x;           // (B * R, stride of D)
   const int64_t* position;  // (B, R)
@@ -362,7 +363,7 @@ struct Call {
   void *keys, *values, *scales;
   float* out;  // (B * A, stride of D)
   int64_t layer_stride;
-  int32_t batch, rows, num_asked, past, capacity, base, mask_width, mask_batch, threads;
+  int32_t batch, rows, num_asked, past, capacity, base, mask_width, mask_batch, packed, threads;
 };
 
 inline int filled(int num, int to) { return (num + to - 1) / to * to; }
@@ -403,6 +404,28 @@ template <class C> void keep(const float* x, void* stored, void* scales, size_t 
   narrow(all(scale), static_cast<C*>(scales) + at * 2 + which, 1);
 }
 
+// Where in a panel of so many words a vector lies: of one word, from one column on.
+inline uint32_t* within(uint32_t* panel, int words, int word, int column) {
+  return panel + ((size_t)(column / HALF) * words + word) * HALF + column % HALF;
+}
+
+// The same into a packed cache, which has whole panels of H numbers: `at` is where the request's key head begins.
+template <class C> void keep_packed(const float* x, void* stored, size_t at, int row, int head, bool value) {
+  constexpr int per = 4 / sizeof(C);
+  uint32_t* panel = static_cast<uint32_t*>(stored) + (at + row / COLUMNS * COLUMNS) * head / per;
+  C numbers[LANES];
+  for (int j = 0; j < head; j += LANES) {
+    narrow(widen(x + j, LANES), numbers, LANES);
+    if (value) {
+      C* to = reinterpret_cast<C*>(within(panel + (size_t)(j / COLUMNS) * COLUMNS * COLUMNS / per, COLUMNS / per, row % COLUMNS / per, j % COLUMNS));
+      for (int i = 0; i < LANES; i++) to[i * per + row % per] = numbers[i];
+    } else {
+      uint32_t* to = within(panel, head / per, j / per, row % COLUMNS);
+      for (int i = 0; i < LANES / per; i++) std::memcpy(to + i * HALF, numbers + i * per, 4);
+    }
+  }
+}
+
 // Rows of a cache as their type has them: where they lie, or made from codes.
 template <class C> const C* read(const void* stored, const void* scales, size_t at, int num, int head, int which, C* made) {
   if (!scales) return static_cast<const C*>(stored) + at * head;
@@ -435,9 +458,15 @@ template <class C> void place(const Model& m, const Layer& layer, const Call& ca
       x[j + half] = high * cos[j + half] + low * sin[j + half];
     }
     if (kv < 0) continue;
-    const size_t at = offset + (size_t)(row / call.rows * m.kv_heads + kv) * call.capacity + call.past + row % call.rows;
-    keep<C>(x, call.keys, call.scales, at, m.head, 0);
-    keep<C>(x + m.kv_heads * m.head, call.values, call.scales, at, m.head, 1);
+    const size_t begin = offset + (size_t)(row / call.rows * m.kv_heads + kv) * call.capacity;
+    const int place = call.past + row % call.rows;
+    if (call.packed) {
+      keep_packed<C>(x, call.keys, begin, place, m.head, false);
+      keep_packed<C>(x + m.kv_heads * m.head, call.values, begin, place, m.head, true);
+      continue;
+    }
+    keep<C>(x, call.keys, call.scales, begin + place, m.head, 0);
+    keep<C>(x + m.kv_heads * m.head, call.values, call.scales, begin + place, m.head, 1);
   }
 }
 
@@ -451,11 +480,6 @@ inline void turn(I* a) {
     }
     std::memcpy(a, b, sizeof b);
   }
-}
-
-// Where in a panel of so many words a vector lies: of one word, from one column on.
-inline uint32_t* within(uint32_t* panel, int words, int word, int column) {
-  return panel + ((size_t)(column / HALF) * words + word) * HALF + column % HALF;
 }
 
 // COLUMNS keys (COLUMNS, H) as a panel.
@@ -569,12 +593,19 @@ void attend(const Worker& worker, const Model& m, const Call& call, const int64_
       Gathered gathered[QUERIES];
       alignas(64) F sums[BLOCK][VECTORS];
       for (int key = 0; key < most; key += COLUMNS) {
-        pack_keys(read<C>(call.keys, call.scales, at + key, COLUMNS, m.head, 0, decoded), m.head, words, keys);
-        const C* rest = read<C>(call.values, call.scales, at + key, COLUMNS, m.head, 1, decoded);
-        for (int column = 0; column < wide; column += COLUMNS) pack_values(rest, m.head, column, values + (size_t)key_words * column);
+        const uint32_t *own_keys = keys, *own_values = values;
+        if (call.packed) {
+          const size_t panel = (at + key) * m.head / T::PER;
+          own_keys = static_cast<const uint32_t*>(call.keys) + panel;
+          own_values = static_cast<const uint32_t*>(call.values) + panel;
+        } else {
+          pack_keys(read<C>(call.keys, call.scales, at + key, COLUMNS, m.head, 0, decoded), m.head, words, keys);
+          const C* rest = read<C>(call.values, call.scales, at + key, COLUMNS, m.head, 1, decoded);
+          for (int column = 0; column < wide; column += COLUMNS) pack_values(rest, m.head, column, values + (size_t)key_words * column);
+        }
         for (int from = 0; from < num; from += BLOCK) {
           const int some = std::min(BLOCK, num - from);
-          multiply_block<T>(worker, q + (size_t)from * words, keys, words, some, sums);
+          multiply_block<T>(worker, q + (size_t)from * words, own_keys, words, some, sums);
           for (int i = 0; i < some; i++) {
             const int row = rows[from + i], of = call.mask_batch > 1 ? request * call.rows + row : row;
             const uint8_t* seen = call.mask ? call.mask + (size_t)of * call.mask_width - call.base : nullptr;
@@ -582,7 +613,7 @@ void attend(const Worker& worker, const Model& m, const Call& call, const int64_
             T::row(reinterpret_cast<float*>(sums[i]), COLUMNS, weights + (size_t)i * key_words);
           }
           for (int column = 0; column < wide; column += COLUMNS) {
-            multiply_block<T>(worker, weights, values + (size_t)key_words * column, key_words, some, sums);
+            multiply_block<T>(worker, weights, own_values + (size_t)key_words * column, key_words, some, sums);
             for (int i = 0; i < some; i++)
               for (int j = 0; j < VECTORS; j++) {
                 float* to = out + (size_t)(from + i) * wide + column + j * LANES;

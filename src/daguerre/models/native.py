@@ -11,6 +11,7 @@ Letters: B requests, R rows, A asked rows, C keys, D width, N heads, K key-value
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import hashlib
 import platform
@@ -30,7 +31,7 @@ from torch import Tensor
 from daguerre.errors import UnsupportedError
 from daguerre.files import atomic_write, cache_folder
 from daguerre.models.backbone import Backbone, Layer
-from daguerre.models.cache import INT8, Cache
+from daguerre.models.cache import INT8, ROUND, Cache
 from daguerre.models.compiled import find_compiler
 from daguerre.models.draft_head import DraftHead, Step
 from daguerre.models.layout import Layout, Rows, allowed
@@ -79,7 +80,18 @@ class _Call(ctypes.Structure):
         *(
             (name, _int)
             for name in (
-                *("batch", "rows", "num_asked", "past", "capacity", "base", "mask_width", "mask_batch", "threads"),
+                *(
+                    "batch",
+                    "rows",
+                    "num_asked",
+                    "past",
+                    "capacity",
+                    "base",
+                    "mask_width",
+                    "mask_batch",
+                    "packed",
+                    "threads",
+                ),
             )
         ),
     )
@@ -194,12 +206,18 @@ class NativeBackbone:
             layer_stride,
             *(batch, rows, len(asked), past, room, base),
             *((0, 0) if mask is None else (mask.shape[2], mask.shape[0])),
+            int(isinstance(cache, PackedCache)),
             torch.get_num_threads(),
         )
         self._library.daguerre_forward(self._this, ctypes.byref(call))
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows if layout.num_settled == rows else layout.rows[: layout.num_settled])
         return out[:, : config.width].view(batch, len(asked), config.width)
+
+    def cache(self, capacity: int) -> Cache:
+        """A cache for one request: packed where that takes no more memory than one that is not."""
+        kind = Cache if self.config.head_width % COLUMNS else PackedCache
+        return kind(self.config, capacity, dtype=self.embedding.weight.dtype)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -213,6 +231,43 @@ class NativeBackbone:
     def drafting(self, rows: Tensor) -> Step | None:
         """The draft head's steps over the hidden states (A, D) of `rows`; None without one."""
         return None if self._drafter is None else _Steps(self, self._drafter, rows)
+
+
+class PackedCache(Cache):
+    """Keys and values as `native.cpp` multiplies with them: within ROUND rows of a key head their numbers lie as panels
+    do. Native execution alone can read it.
+    """
+
+    def _longer(self, stored: Tensor, num_rows: int) -> Tensor:
+        longer = stored.new_zeros(*stored.shape[:3], _filled(num_rows, ROUND), stored.shape[4])
+        longer[:, :, :, : stored.shape[3]] = stored
+        return longer
+
+    def decoded(self, layer: int, num_rows: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer's first rows, (B, kv heads, num_rows, H), as other caches have them."""
+        keys, values = (
+            x[:, :, :num_rows] for x in (self._keys_of(self.keys[layer]), self._values_of(self.values[layer]))
+        )
+        return keys, values
+
+    def spread(self, rows: Rows, capacity: int) -> Cache:
+        """As `Cache.spread`; not packed."""
+        plain = copy.copy(self)
+        plain.keys, plain.values = self._keys_of(self.keys), self._values_of(self.values)
+        return Cache.spread(plain, rows, capacity)
+
+    @staticmethod
+    def _keys_of(packed: Tensor) -> Tensor:
+        numbers, head = 4 // packed.element_size(), packed.shape[-1]
+        panels = packed.unflatten(-2, (-1, ROUND)).flatten(-2).unflatten(-1, (2, head // numbers, ROUND // 2, numbers))
+        return panels.transpose(-3, -2).flatten(-2).flatten(-4, -2)
+
+    @staticmethod
+    def _values_of(packed: Tensor) -> Tensor:
+        numbers, head = 4 // packed.element_size(), packed.shape[-1]
+        shape = (head // COLUMNS, 2, ROUND // numbers, COLUMNS // 2, numbers)
+        panels = packed.unflatten(-2, (-1, ROUND)).flatten(-2).unflatten(-1, shape)
+        return panels.movedim((-3, -1), (-5, -4)).flatten(-3).flatten(-4, -2)
 
 
 class _Steps:
