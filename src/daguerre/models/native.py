@@ -294,8 +294,8 @@ class _Steps:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """What `models.draft_head.Chain.greedy` says, from the row at `place` on."""
         num, vocab_size = added.shape
-        bias = np.full((num, len(self._native._bias)), -np.inf, dtype=np.float32)
-        np.add(added, self._native._bias.numpy()[:vocab_size], out=bias[:, :vocab_size])
+        bias = self._native._bias.numpy()
+        bias = added + bias if vocab_size == len(bias) else np.pad(added, ((0, 0), (0, len(bias) - vocab_size))) + bias
         tokens, probabilities = np.zeros(num, dtype=np.int64), np.zeros(num)
         logits = np.empty(bias.shape, dtype=np.float32)
         given = None if state is None else self._native._fill(state.float())

@@ -45,7 +45,7 @@ class RowPlan:
 
 def first_run(asked: np.ndarray) -> np.ndarray:
     """Of ascending positions, int64 (A,), those side by side with the first."""
-    return asked[: np.flatnonzero(np.diff(asked, append=asked[-1] + 2) > 1)[0] + 1]
+    return asked[asked - asked[0] == np.arange(len(asked))]
 
 
 def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
