@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,9 @@ SHAPES: list[dict[str, Any]] = [
     {},
     {"width": 48, "num_heads": 6, "num_kv_heads": 1, "mlp_width": 80},
     {"width": 256, "num_heads": 2, "num_kv_heads": 2, "mlp_width": 704},
+    {"width": 96, "num_heads": 1, "num_kv_heads": 1, "mlp_width": 40},
 ]
-"""Heads of 8 numbers, of which four lie in half a vector; six queries of one key head; heads of two panels."""
+"""Heads of 8 numbers, half a vector; six queries of one key head; heads of two panels, and of one and a half."""
 
 
 @pytest.fixture(scope="module")
@@ -306,31 +308,62 @@ def test_a_second_start_compiles_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
     compiles, compile_ = [], module._compile
 
-    def counted(flags: Any, folder: Path) -> Path:
+    def counted(flags: Any, folder: Path) -> Any:
         compiles.append(flags)
         return compile_(flags, folder)
 
     monkeypatch.setattr(module, "_compile", counted)
-    start = library.__wrapped__
-    path = tmp_path / "compiled" / f"native-{module._key((*module.FLAGS, '-march=native'))}.so"
+    flags = (*module.FLAGS, "-march=native")
+    path = tmp_path / "compiled" / f"native-{module._key(flags)}.so"
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     for _ in range(2):
-        start()
+        module._load(flags)
         assert len(compiles) == 1
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    start()
+    module._load(flags)
     assert len(compiles) == 2
     (tmp_path / "file").touch()
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path / "file"))
-    start()
+    module._load(flags)
     assert len(compiles) == 3
 
 
-def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_fails_is_quoted_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    with pytest.raises(UnsupportedError, match=r"-fnonsense.*name it in CXX, or leave out execution"):
-        library.__wrapped__("-fnonsense")
+    monkeypatch.setattr(module, "_libraries", {})
+    with pytest.raises(UnsupportedError, match=r"error: .*-fnonsense.*name it in CXX, or leave out execution"):
+        library("-fnonsense")
+    monkeypatch.setattr(module, "_load", None)
+    with pytest.raises(UnsupportedError, match="-fnonsense"):
+        library("-fnonsense")
+
+
+def test_without_a_place_to_compile_lean_runs(causal: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DAGUERRE_CACHE", "off")
+    monkeypatch.setattr(module, "_libraries", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert isinstance(BackboneDenoiser(causal.backbone).executor, LeanBackbone)
+    with pytest.raises(UnsupportedError, match="no place to compile in"):
+        BackboneDenoiser(causal.backbone, "native").executor  # noqa: B018
+
+
+def test_rows_asked_for_in_any_order_and_nothing_outside(backbones: Any) -> None:
+    executor = NativeBackbone(backbones[2, torch.float32])
+    tokens = torch.arange(100, 108)[None]
+    whole = executor(tokens, Layout.causal(8))[0]
+    for asked in (
+        torch.tensor([6, 1, 1, 0]),
+        torch.arange(8)[::2],
+        torch.arange(3, dtype=torch.int32),
+        torch.arange(0),
+    ):
+        assert torch.equal(executor(tokens, Layout.causal(8), None, asked)[0], whole[asked.long()])
+    assert torch.equal(executor(tokens, Layout.causal(8), None, torch.arange(8).repeat(3))[0], whole.repeat(3, 1))
+    with pytest.raises(IndexError, match="a row is asked for"):
+        executor(tokens, Layout.causal(8), None, torch.tensor([8]))
+    with pytest.raises(IndexError, match="position"):
+        executor(tokens, Layout.causal(8, start=executor.config.max_positions - 7))
 
 
 def test_threads_share_it_each_with_a_cache_of_its_own(backbones: Any) -> None:

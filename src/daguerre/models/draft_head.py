@@ -99,6 +99,7 @@ class Chain:
         if self._at_once is not None:
             found: tuple[np.ndarray, np.ndarray, np.ndarray]
             found = self._at_once(self._place, token, self._state, added, worth, threshold)
+            self._place = len(self._rows)
             return found
         tokens, probabilities, laws = list[int](), list[float](), list[np.ndarray]()
         while (law := self(token)) is not None:

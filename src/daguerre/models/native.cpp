@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <type_traits>
 #include <vector>
 #ifdef __x86_64__
@@ -37,6 +39,7 @@ typedef uint8_t Byte __attribute__((vector_size(16)));
 constexpr int LANES = 16, VECTORS = 4, COLUMNS = LANES * VECTORS, HALF = COLUMNS / 2;
 constexpr int BLOCK = 32;   // rows of a product at a time, as many as two tiles have
 constexpr int AT_ONCE = 6;  // rows whose sums fit the registers
+constexpr size_t KEPT = (size_t)64 << 20;  // bytes of a thread, from one call to the next
 constexpr float TINY = std::numeric_limits<float>::epsilon();
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 
@@ -130,7 +133,13 @@ struct Float32 {
     std::memcpy(to, x, num * sizeof *x);
     return 1;
   }
-  static Sum dot(Sum s, uint32_t a, I w) { return s + bits<float>(a) * bits<F>(w); }
+  static Sum dot(Sum s, uint32_t a, I w) {
+#ifdef __AVX512F__
+    return (F)_mm512_fmadd_ps(_mm512_set1_ps(bits<float>(a)), bits<__m512>(w), (__m512)s);
+#else
+    return s + bits<float>(a) * bits<F>(w);
+#endif
+  }
 };
 
 struct Bfloat16 {
@@ -229,6 +238,7 @@ bool may_use_tiles() {
   else _tile_dpbf16ps(sums, inputs, weights)
 
 template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
+  asm volatile("" : : "r"(a), "r"(w) : "memory");  // nor that loads of tiles read what was written before
   char* to = static_cast<char*>(out);
   const uint32_t *below = a + (size_t)16 * words, *other = w + (size_t)words * HALF;
   const int row = words * 4, column = HALF * 4, sum = COLUMNS * 4;  // bytes from one to the next
@@ -276,6 +286,7 @@ struct Worker {
     if (!may_use_tiles()) return;
     struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
     for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
+    asm volatile("" : : "r"(&config) : "memory");  // some compilers do not know that all of it is read (GCC bug 114098)
     _tile_loadconfig(&config);
     tiles = true;
 #endif
@@ -292,7 +303,8 @@ struct Worker {
 template <class T>
 void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS]) {
 #ifdef TILES
-  if (T::PER > 1 && worker.tiles) return multiply_tiles<T>(a, w, words, rows, sums);
+  if constexpr (T::PER > 1)
+    if (worker.tiles) return multiply_tiles<T>(a, w, words, rows, sums);
 #endif
   for (int row = 0; row < rows; row += AT_ONCE)
     multiply_few<T>(a + (size_t)row * words, w, words, std::min(AT_ONCE, rows - row), sums + row);
@@ -359,7 +371,7 @@ struct Layer {
 };
 
 struct Model {
-  int32_t width, heads, kv_heads, head, inner, num_layers, vocab, product, cache;  // product: 0, 1, 2; cache: 0, 1
+  int32_t width, heads, kv_heads, head, inner, num_layers, vocab, positions, product, cache;  // product: 0, 1, 2; cache: 0, 1
   float eps;
   const float *final, *cos, *sin;  // (D,); (positions, H) each, `sin` with its first half negative
   const float* bias;               // (vocab filled up,) of logits
@@ -388,16 +400,19 @@ inline int filled(int num, int to) { return (num + to - 1) / to * to; }
 
 // Memory of a call, kept by the thread that called.
 struct Room {
-  std::vector<char> bytes;
-  size_t used = 0;
+  std::unique_ptr<char[]> bytes;
+  size_t size = 0, used = 0;
   void begin(size_t num) {
-    if (bytes.size() < num + 64) bytes.resize(num + 64);
-    used = (64 - reinterpret_cast<uintptr_t>(bytes.data()) % 64) % 64;
+    if (size < num + 64) bytes.reset(), bytes.reset(new char[size = num + 64]);
+    used = (64 - reinterpret_cast<uintptr_t>(bytes.get()) % 64) % 64;
   }
   template <class X> X* take(size_t num) {
     const size_t start = used;
-    used = (used + num * sizeof(X) + 63) / 64 * 64;
-    return reinterpret_cast<X*>(bytes.data() + start);
+    used = start + (num * sizeof(X) + 63) / 64 * 64;
+    return reinterpret_cast<X*>(bytes.get() + start);
+  }
+  void end() {  // a long prompt's is not kept
+    if (size > KEPT) bytes.reset(), size = 0;
   }
 };
 
@@ -540,7 +555,7 @@ inline void pack_values(const uint16_t* values, int head, int start, uint32_t* p
     for (int j = 0; j < COLUMNS; j += LANES) {
       const int num = head - start - j;
       const uint16_t* from = values + (size_t)key * head + start + j;
-      I* to = reinterpret_cast<I*>(within(panel, COLUMNS / 2, key / 2, j));
+      uint32_t* to = within(panel, COLUMNS / 2, key / 2, j);
       if (num >= LANES) store(to, interleaved(load<Half>(from), load<Half>(from + head)));
       else store(to, num > 0 ? (bits<I>(widen(from, num)) >> 16 & 0xffff) | bits<I>(widen(from + head, num)) : I{});
     }
@@ -642,7 +657,7 @@ void attend(const Worker& worker, const Model& m, const Call& call, const int64_
       }
       for (int i = 0; i < num; i++) {
         float* to = y + ((size_t)request * num_asked + (start + i) / groups) * stride_y + heads[i] * m.head;
-        const float factor = 1 / sum(gathered[i].total);
+        const float total = sum(gathered[i].total), factor = total > 0 ? 1 / total : 0;  // 0: a row that sees nothing
         for (int j = 0; j < m.head; j += LANES) narrow(load<F>(out + (size_t)i * wide + j) * factor, to + j, m.head - j);
       }
     }
@@ -651,19 +666,18 @@ void attend(const Worker& worker, const Model& m, const Call& call, const int64_
 inline F gated(F gate, F value) { return gate * value / (1.0f + exponential(-gate)); }
 
 template <class T, class C> void forward(const Model& m, const Call& call) {
-  const int rows = call.batch * call.rows, some = call.batch * call.num_asked;
+  const int rows = call.batch * call.rows, some = call.batch * call.num_asked, most = std::max(rows, some);
   const int width = filled(m.width, COLUMNS), all_heads = filled(m.heads * m.head, COLUMNS), inner = filled(m.inner, COLUMNS);
   const int qkv_width = m.layers[0].qkv.panels * COLUMNS, longest = std::max({width, all_heads, inner});
   static thread_local Room room;
-  const size_t floats = (size_t)rows * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)filled(rows, BLOCK) * longest;
-  room.begin(floats * 4 + 64 * 16);
-  float *x = room.take<float>((size_t)rows * width), *units = room.take<float>((size_t)rows * width);
-  float *y = room.take<float>((size_t)rows * all_heads), *h = room.take<float>((size_t)rows * inner);
+  room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)filled(most, BLOCK) * longest) + 64 * 8);
+  float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
+  float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
   float* qkv = room.take<float>((size_t)rows * qkv_width);
-  const Inputs inputs = {room.take<uint32_t>((size_t)filled(rows, BLOCK) * longest), room.take<float>(rows)};
+  const Inputs inputs = {room.take<uint32_t>((size_t)filled(most, BLOCK) * longest), room.take<float>(most)};
   std::memcpy(x, call.x, (size_t)rows * width * 4);
-  std::memset(y, 0, (size_t)rows * all_heads * 4);
-  std::memset(h, 0, (size_t)rows * inner * 4);
+  std::memset(y, 0, (size_t)most * all_heads * 4);
+  std::memset(h, 0, (size_t)most * inner * 4);
   std::vector<int64_t> every(call.rows);
   for (int i = 0; i < call.rows; i++) every[i] = i;
 #pragma omp parallel num_threads(call.threads)
@@ -682,9 +696,12 @@ template <class T, class C> void forward(const Model& m, const Call& call) {
       attend<C>(worker, m, call, last ? call.asked : every.data(), last ? call.num_asked : call.rows, qkv, qkv_width, offset, y, all_heads);
       if (last) {
 #pragma omp single
-        for (int i = 0; i < some; i++) {  // ascending, so that no row is overwritten before it is read
-          const int row = i / call.num_asked * call.rows + call.asked[i % call.num_asked];
-          std::memmove(x + (size_t)i * width, x + (size_t)row * width, width * 4);
+        {
+          for (int i = 0; i < some; i++) {
+            const int row = i / call.num_asked * call.rows + call.asked[i % call.num_asked];
+            std::memcpy(units + (size_t)i * width, x + (size_t)row * width, width * 4);
+          }
+          std::memcpy(x, units, (size_t)some * width * 4);
         }
       }
       auto add = [&](int row, int panel, const F* v) {
@@ -708,6 +725,7 @@ template <class T, class C> void forward(const Model& m, const Call& call) {
     const float factor = 1 / std::sqrt(square_sum(from, m.width) / m.width + m.eps);
     for (int i = 0; i < m.width; i++) call.out[(size_t)row * width + i] = from[i] * factor * m.final[i];
   }
+  room.end();
 }
 
 // One product alone: rows of x (rows, stride) to out (rows, panels * 64), plus `bias` (panels * 64,) if there is one; `norm`
@@ -756,12 +774,22 @@ template <class Do> void by_product(const Model& m, Do what) {
 
 extern "C" {
 
-void daguerre_forward(const Model* m, const Call* call) {
-  by_product(*m, [&](auto type) {
-    typedef decltype(type) T;
-    if (m->cache) forward<T, uint16_t>(*m, *call);
-    else forward<T, float>(*m, *call);
-  });
+// 0, or what is wrong: 1 a position that the model does not have, 2 a row asked for that there is not, 3 no memory.
+int daguerre_forward(const Model* m, const Call* call) {
+  for (int i = 0; i < call->batch * call->rows; i++)
+    if (call->position[i] < 0 || call->position[i] >= m->positions) return 1;
+  for (int i = 0; i < call->num_asked; i++)
+    if (call->asked[i] < 0 || call->asked[i] >= call->rows) return 2;
+  try {
+    by_product(*m, [&](auto type) {
+      typedef decltype(type) T;
+      if (m->cache) forward<T, uint16_t>(*m, *call);
+      else forward<T, float>(*m, *call);
+    });
+  } catch (const std::bad_alloc&) {
+    return 3;
+  }
+  return 0;
 }
 
 // Logits (rows, vocab filled up) of hidden states (rows, stride of D).
@@ -810,7 +838,8 @@ int daguerre_greedy(const Model* m, const float* share, const float* before, con
     for (int j = 0; j < vocab; j += LANES) most = larger(most, load<F>(law + j));
     const float top = greatest(most);
     for (int j = 0; j < vocab; j += LANES) total += exponential(load<F>(law + j) - top);
-    tokens[i] = token = std::find(law, law + vocab, top) - law;
+    const float* found = std::find(law, law + vocab, top);
+    tokens[i] = token = found == law + vocab ? 0 : found - law;  // none: no number is the largest
     probabilities[i] = 1 / (double)sum(total);
     product *= probabilities[i];
     if (!(product >= worth) || (i > 0 && probabilities[i] < threshold)) return i + 1;

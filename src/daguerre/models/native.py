@@ -14,13 +14,14 @@ from __future__ import annotations
 import copy
 import ctypes
 import hashlib
+import os
 import platform
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache as kept
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ SOURCE = Path(__file__).with_name("native.cpp")
 FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
 COLUMNS, LANES, WORDS = 64, 16, 16
 """Of a packed panel, of a vector, and what the words of a row are filled up to."""
+WRONG = {
+    1: "a position that the model does not have",
+    2: "a row is asked for that there is not",
+    3: "no memory is left",
+}
 PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 _pointer, _int = ctypes.c_void_p, ctypes.c_int32
@@ -61,7 +67,18 @@ class _Model(ctypes.Structure):
     _fields_ = (
         *(
             (name, _int)
-            for name in ("width", "heads", "kv_heads", "head", "inner", "num_layers", "vocab", "product", "cache")
+            for name in (
+                "width",
+                "heads",
+                "kv_heads",
+                "head",
+                "inner",
+                "num_layers",
+                "vocab",
+                "positions",
+                "product",
+                "cache",
+            )
         ),
         ("eps", ctypes.c_float),
         *((name, _pointer) for name in ("final", "cos", "sin", "bias")),
@@ -130,6 +147,7 @@ class NativeBackbone:
             config.mlp_width,
             config.num_layers,
             config.vocab_size,
+            config.max_positions,
             PRODUCTS[self._packing.dtype],
             int(weight.dtype == torch.bfloat16),
             config.norm_eps,
@@ -174,10 +192,11 @@ class NativeBackbone:
     def __call__(
         self, tokens_BR: Tensor, layout: Layout, cache: Cache | None = None, asked_A: Tensor | None = None
     ) -> Tensor:
-        """Float32 hidden states (B, R, D), or those of the asked rows, ascending, (B, A, D); the cache is read and
-        filled as by `Backbone`. Open rows are written behind its settled ones, as scratch: its capacity counts them.
+        """Float32 hidden states (B, R, D), or those of the asked rows (B, A, D); the cache is read and filled as by
+        `Backbone`. Open rows are written behind its settled ones, as scratch: its capacity counts them too.
         """
         config, (batch, rows) = self.config, tokens_BR.shape
+        assert cache is None or (cache.keys.shape[1] == batch and self._reads(cache)), "a cache of another model"
         first, count, base, mask = visible(layout, cache)
         if cache is None:
             room = _filled(rows, COLUMNS)
@@ -189,8 +208,8 @@ class NativeBackbone:
             keys, values, scales, past, room = cache.keys, cache.values, cache.scales, cache.length, cache.keys.shape[3]
             layer_stride = batch * config.num_kv_heads * room
         x = self._fill(F.embedding(tokens_BR.reshape(-1), self.embedding.weight).float())
-        position = layout.rows.position.contiguous()
-        asked = torch.arange(rows) if asked_A is None else asked_A
+        position = layout.rows.position.expand(batch, rows).contiguous()
+        asked = torch.arange(rows) if asked_A is None else asked_A.to(torch.int64).contiguous()
         out = torch.empty(batch * len(asked), self._width)
         call = _Call(
             x.data_ptr(),
@@ -209,10 +228,16 @@ class NativeBackbone:
             int(isinstance(cache, PackedCache)),
             torch.get_num_threads(),
         )
-        self._library.daguerre_forward(self._this, ctypes.byref(call))
+        wrong = self._library.daguerre_forward(self._this, ctypes.byref(call))
+        if wrong:
+            raise (MemoryError if wrong == 3 else IndexError)(WRONG[wrong])
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows if layout.num_settled == rows else layout.rows[: layout.num_settled])
         return out[:, : config.width].view(batch, len(asked), config.width)
+
+    def _reads(self, cache: Cache) -> bool:
+        own = cache.keys if cache.scales is None else cache.scales
+        return own.dtype == self.embedding.weight.dtype
 
     def cache(self, capacity: int) -> Cache:
         """A cache for one request: packed where that takes no more memory than one that is not."""
@@ -410,54 +435,74 @@ def can_run(backbone: Backbone) -> bool:
     return True
 
 
-@kept
+_libraries: dict[tuple[str, ...], Any] = {}
+_making = Lock()
+
+
 def library(*more: str) -> Any:
     """The compiled source, for this processor: from the cache's folder, or compiled now and kept there where that can
-    be done. `more`: flags for the compiler in place of those for the processor at hand.
+    be done. `more`: flags for the compiler in place of those for the processor at hand. UnsupportedError where there is
+    none, and again whenever it is asked for.
     """
     flags = (*FLAGS, *(more or ("-march=native",)))
+    with _making:
+        if flags not in _libraries:
+            try:
+                _libraries[flags] = _declared(_load(flags))
+            except UnsupportedError as error:
+                _libraries[flags] = error
+            except OSError as error:
+                _libraries[flags] = UnsupportedError(f'execution "native" has no place to compile in ({error})')
+        found = _libraries[flags]
+    if isinstance(found, UnsupportedError):
+        raise found
+    return found
+
+
+def _load(flags: Sequence[str]) -> Any:
     folder = cache_folder()
     path = None if folder is None else folder / "compiled" / f"native-{_key(flags)}.so"
-    if path is not None and path.exists():
-        with suppress(OSError):  # a damaged file
-            return _declared(ctypes.CDLL(str(path)))
+    if path is not None:
+        with suppress(OSError):  # not there, damaged, not ours to read
+            return ctypes.CDLL(str(path))
     with tempfile.TemporaryDirectory() as beside:
-        made = _compile(flags, Path(beside))
+        made, found = _compile(flags, Path(beside))
         if path is not None:
             with suppress(OSError):  # a full disk, a folder that is not ours
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path) as file:
                     file.write(made.read_bytes())
-        return _declared(ctypes.CDLL(str(made)))
+        return found
 
 
 def _key(flags: Sequence[str]) -> str:
-    """A hash of what compiled code depends on: the source, flags, and the processor."""
-    processor = platform.processor()
+    """A hash of what compiled code depends on: the source, flags, the compiler's name, and the processor."""
+    processor = [platform.processor()]
     with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor = next((line for line in lines if line.startswith(("flags", "Features"))), processor)
-    facts = (*flags, platform.machine(), processor, torch.__version__)
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
+        processor = [line for line in first if line.startswith(names) and "MHz" not in line]
+    facts = (*flags, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
     return hashlib.sha256(SOURCE.read_bytes() + repr(facts).encode()).hexdigest()
 
 
-def _compile(flags: Sequence[str], folder: Path) -> Path:
-    """A library that can be loaded: with PyTorch's run-time of threads, or, of another compiler's kind, its own."""
+def _compile(flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
+    """A library, loaded: with PyTorch's run-time of threads, or, of another compiler's kind, its own."""
     compiler, parts = find_compiler(), folder / "native.o"
     _run(compiler, *flags, "-c", SOURCE, "-o", parts)
     for number, threads in enumerate(((), ("-fopenmp",))):
         made = folder / f"native-{number}.so"
-        _run(compiler, "-shared", *threads, parts, "-o", made)
-        with suppress(OSError):
-            ctypes.CDLL(str(made))
-            return made
+        with suppress(OSError, UnsupportedError):
+            _run(compiler, "-shared", *threads, parts, "-o", made)
+            return made, ctypes.CDLL(str(made))
     raise UnsupportedError(f'execution "native": what {compiler} made cannot be loaded: leave out execution')
 
 
 def _run(compiler: str, *arguments: object) -> None:
     done = subprocess.run([compiler, *map(str, arguments)], check=False, capture_output=True, text=True)
     if done.returncode:
-        reason = next(iter(done.stderr.strip().splitlines()), "no reason given")
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        reason = next((line for line in lines if "error" in line), lines[0])
         raise UnsupportedError(
             f'execution "native" could not be compiled by {compiler} ({reason}): '
             "install another compiler and name it in CXX, or leave out execution"
@@ -466,6 +511,7 @@ def _run(compiler: str, *arguments: object) -> None:
 
 def _declared(made: Any) -> Any:
     made.daguerre_forward.argtypes = (_pointer, _pointer)
+    made.daguerre_forward.restype = _int
     made.daguerre_logits.argtypes = (_pointer, _pointer, _int, _pointer, _int)
     made.daguerre_share.argtypes = (_pointer, _pointer, _int, _pointer, _int)
     made.daguerre_draft.argtypes = (*(_pointer,) * 7, _int)
@@ -474,6 +520,6 @@ def _declared(made: Any) -> Any:
         *(*(_pointer,) * 4, _int),
     )
     made.daguerre_greedy.restype = _int
-    for name in ("forward", "logits", "share", "draft"):
+    for name in ("logits", "share", "draft"):
         getattr(made, f"daguerre_{name}").restype = None
     return made
