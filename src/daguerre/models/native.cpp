@@ -66,17 +66,13 @@ inline F larger(F a, F b) {
 inline float sum(F v) { return reduced(v, [](F a, F b) { return a + b; }); }
 inline float greatest(F v) { return reduced(v, larger); }
 
-// e^x to 2 units in the last place, and 0 far below (Cody and Waite's reduction, a polynomial of degree 6).
+// e^x to 2 units in the last place, and 0 below -87 (Cody and Waite's reduction, a polynomial of degree 6). The processor's
+// own scaling by powers of two would give denormal numbers there, which take it many times as long ever after.
 inline F exponential(F x) {
-#ifdef __AVX512F__
-  x = larger(x, all(-110.0f));
-  const F n = (F)_mm512_roundscale_ps((__m512)(x * 1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-#else
   const F lowest = all(-87.0f), highest = all(88.0f);
   const I zero = x < lowest;
   x = x < lowest ? lowest : x > highest ? highest : x;
   const F shifted = x * 1.44269504f + 12582912.0f, n = shifted - 12582912.0f;
-#endif
   const F r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   F p = all(1.3981999507e-3f);
   p = p * r + 8.3334519073e-3f;
@@ -84,11 +80,7 @@ inline F exponential(F x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + (r + 1.0f);
-#ifdef __AVX512F__
-  return (F)_mm512_scalef_ps((__m512)p, (__m512)n);
-#else
   return zero ? F{} : bits<F>(bits<I>(p) + ((bits<I>(shifted) - 0x4b400000) << 23));
-#endif
 }
 
 // Numbers as caches have them.
