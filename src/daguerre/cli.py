@@ -336,6 +336,8 @@ def evaluate_model(
         typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
     ] = None,
     samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
     workers: Annotated[
         int,
         typer.Option(
@@ -368,6 +370,8 @@ def evaluate_model(
             what=what or None,
             limits=limits,
             workers=workers,
+            dtype=dtype,
+            execution=execution,  # type: ignore[arg-type]
             skipped_files=skipped,
             progress=tell,
         )

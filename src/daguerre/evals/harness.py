@@ -18,6 +18,7 @@ from daguerre.evals.frozen import SAMPLE_SHA256, Document, load_frozen
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.tasks import DEFAULT, TASKS, Limits, Measure, Progress
 from daguerre.model import Model, load
+from daguerre.models.denoiser import Execution
 from daguerre.models.loading import CONFIG, model_folder
 
 
@@ -29,6 +30,8 @@ def evaluate(
     limits: Limits = DEFAULT,
     seed: int = 0,
     workers: int = 1,
+    dtype: str = "float32",
+    execution: Execution | None = None,
     skipped_files: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -37,6 +40,7 @@ def evaluate(
     model          a Model, or a name that `daguerre.load` takes
     documents      None: the frozen held-out sample
     what           names of TASKS; None: all that the model's context and the documents allow, the others "skipped"
+    dtype, execution  of a model that is named, as `daguerre.load` takes them
     workers        processes that examples are spread over, with the same results; "bits", "draft" and "speculation" run
                    in this one
     skipped_files  {file that could not be read: reason}, for the report
@@ -50,7 +54,7 @@ def evaluate(
         if name not in TASKS:
             raise unknown("task", name, TASKS)
     folder = None if isinstance(model, Model) else str(model)
-    subject = model if isinstance(model, Model) else load(model)
+    subject = model if isinstance(model, Model) else load(model, dtype=dtype, execution=execution)
     texts = load_frozen() if documents is None else list(documents)
     ready: dict[str, Measure] = {}
     skipped: dict[str, str] = {}
