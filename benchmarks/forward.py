@@ -1,4 +1,4 @@
-"""Milliseconds of a forward behind a cache: lean execution, the reference, and the bare products of their shapes.
+"""Milliseconds of a forward behind a cache by execution, and of the bare products of its shapes.
 
     python benchmarks/forward.py [--dtype float32] [--threads 2] [--json FILE]
 
@@ -24,13 +24,16 @@ from daguerre.model import DTYPES
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.config import ModelConfig
+from daguerre.models.denoiser import BackboneDenoiser, Execution, Executor
 from daguerre.models.layout import Layout, Rows
-from daguerre.models.lean import LeanBackbone, Linear
+from daguerre.models.lean import Linear
 from daguerre.models.loading import load_model, model_folder
+from daguerre.models.native import NativeBackbone
 
-ROWS = (1, 8, 16, 32)
+ROWS = (1, 12, 32)
 CONTEXTS = (256, 1024)
 POSITIONS = max(CONTEXTS) + max(ROWS)
+EXECUTIONS: tuple[Execution, ...] = ("reference", "lean", "native", "approximate_int8")
 Side = Callable[[], object]
 
 
@@ -67,23 +70,29 @@ def matrices(backbone: Backbone) -> list[Tensor]:
     return [module.weight for layer in layers for module in layer] + [backbone.embedding.weight]  # type: ignore[misc]
 
 
-def sides(backbone: Backbone, lean: LeanBackbone, packed: list[Linear], rows: int, context: int) -> dict[str, Side]:
-    """What is timed: `rows` open rows behind a cache of `context` settled ones, all of them asked."""
+def sides(
+    backbone: Backbone, executors: dict[str, Executor], packed: list[Linear], rows: int, context: int
+) -> dict[str, Side]:
+    """What is timed: the bare products, and `rows` open rows that end a context of so many, all of them asked."""
     config, weights = backbone.config, matrices(backbone)
     dtype = backbone.embedding.weight.dtype
     inputs = [torch.randn(rows, weight.shape[1]).to(dtype) for weight in weights]
     tokens = torch.randint(config.num_reserved, config.vocab_size, (1, rows))
     position = torch.arange(context - rows, context)[None]
     layout = Layout(Rows.make(position, torch.zeros_like(position)), 0, open_sees_all=True)
-    cache = Cache(config, context, dtype=dtype)
-    for stored in cache.stored(context):
-        stored.normal_()
-    cache.commit(Rows.make(torch.arange(context - rows)[None]))
+
+    def forward(executor: Executor) -> Side:
+        own = isinstance(executor, NativeBackbone)
+        cache = executor.cache(context) if own else Cache(config, context, dtype=dtype)
+        for stored in cache.stored(context):
+            stored.normal_()
+        cache.commit(Rows.make(torch.arange(context - rows)[None]))
+        return lambda: executor.logits(executor(tokens, layout, cache))
+
     return {
         "packed products": lambda: [linear(x) for linear, x in zip(packed, inputs, strict=True)],
-        "lean forward": lambda: lean.logits(lean(tokens, layout, cache)),
+        **{name: forward(executor) for name, executor in executors.items()},
         "plain products": lambda: [F.linear(x, weight) for weight, x in zip(weights, inputs, strict=True)],
-        "reference forward": lambda: backbone.logits(backbone(tokens, layout, cache)),
     }
 
 
@@ -104,17 +113,15 @@ def measure(dtype: str, rounds: int, clock: Callable[[], float]) -> list[dict[st
     out: list[dict[str, object]] = []
     for name, make in MODELS.items():
         backbone = make(DTYPES[dtype])
-        lean, packed = LeanBackbone(backbone), [Linear(weight) for weight in matrices(backbone)]
+        packed = [Linear(weight) for weight in matrices(backbone)]
+        executors = {kind: BackboneDenoiser(backbone, kind).executor for kind in EXECUTIONS}
         for context in CONTEXTS:
             for rows in ROWS:
-                took = milliseconds(sides(backbone, lean, packed, rows, context), rounds, clock)
-                ratio = took["lean forward"] / took["packed products"]
-                out.append({"model": name, "context": context, "rows": rows, **took, "lean / packed": ratio})
-                print(
-                    f"{name:>8} {context:>6} {rows:>4}  " + "".join(f"{value:>18.2f}" for value in took.values()),
-                    end="",
-                )
-                print(f"{ratio:>8.2f}", flush=True)
+                took = milliseconds(sides(backbone, executors, packed, rows, context), rounds, clock)
+                ratio = took["native"] / took["packed products"]
+                out.append({"model": name, "context": context, "rows": rows, **took, "native / packed": ratio})
+                print(f"{name:>8} {context:>6} {rows:>4} " + "".join(f"{x:>17.2f}" for x in took.values()), end="")
+                print(f"{ratio:>16.2f}", flush=True)
     return out
 
 
@@ -127,8 +134,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.thread_time if given.threads == 1 else time.perf_counter
-    names = ("packed products", "lean forward", "plain products", "reference forward")
-    print(f"{'model':>8} {'context':>6} rows " + "".join(f"{name:>18}" for name in names) + "   ratio")
+    names = ("packed products", *EXECUTIONS, "plain products", "native / packed")
+    print(f"{'model':>8} {'context':>6} rows " + "".join(f"{name:>17}" for name in names))
     rows = measure(given.dtype, given.rounds, clock)
     if given.json is not None:
         options = {"dtype": given.dtype, "threads": given.threads, "rounds": given.rounds, "clock": clock.__name__}

@@ -13,7 +13,7 @@ needs_compiler = pytest.mark.skipif(
 )
 libraries_sum_alike = pytest.mark.skipif(
     torch.cpu._is_amx_tile_supported(),
-    reason="with AMX, oneDNN and MKL sum a row of a product otherwise than beside others: there native alone does not",
+    reason="on processors with AMX the libraries sum a row otherwise when others are beside it; native does not",
 )
 NATIVE: Any = pytest.param("native", marks=needs_compiler)
 EXACT: list[Any] = [NATIVE, "lean", "reference"]

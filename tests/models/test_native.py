@@ -19,6 +19,7 @@ from torch import Tensor
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model, load
 from daguerre.models import native as module
+from daguerre.models import native_library as interface
 from daguerre.models import step as slow
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
@@ -26,7 +27,8 @@ from daguerre.models.compiled import CompiledBackbone
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.layout import PADDING, SETTLED, Layout, Rows
 from daguerre.models.lean import LeanBackbone
-from daguerre.models.native import NativeBackbone, PackedCache, library, rounded
+from daguerre.models.native import NativeBackbone, PackedCache, rounded
+from daguerre.models.native_library import library
 from executions import needs_compiler
 from models.test_compiled import DTYPES, LONG, NAMES, PROMPT, check, layouts, logits, plain
 
@@ -74,7 +76,7 @@ def test_on_other_processors_too(backbones: Any, kind: str, dtype: Any, monkeypa
     backbone = backbones[2, dtype]
     hidden = torch.randn(40, backbone.config.width, generator=torch.Generator().manual_seed(5))
     here = NativeBackbone(backbone, int8=True).logits(hidden)
-    monkeypatch.setattr(module, "library", lambda: library(*PROCESSORS[kind]))
+    monkeypatch.setattr(interface, "library", lambda: library(*PROCESSORS[kind]))
     check(NativeBackbone(backbone), backbone, 61, "settling", dtype)
     assert torch.allclose(NativeBackbone(backbone, int8=True).logits(hidden), here, rtol=1e-6)
 
@@ -290,7 +292,7 @@ def test_it_is_what_runs_unless_told(causal: Model, monkeypatch: pytest.MonkeyPa
     def none() -> str:
         raise UnsupportedError("no compiler")
 
-    monkeypatch.setattr(module, "library", none)
+    monkeypatch.setattr(interface, "library", none)
     assert isinstance(BackboneDenoiser(causal.backbone).executor, LeanBackbone)
     with pytest.raises(UnsupportedError, match="no compiler"):
         BackboneDenoiser(causal.backbone, "native").executor  # noqa: B018
@@ -306,42 +308,42 @@ def test_what_cannot_run_says_why(make_model: Any) -> None:
 def test_a_second_start_compiles_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nor does a damaged file stop one, nor a folder that cannot be written."""
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
-    compiles, compile_ = [], module._compile
+    compiles, compile_ = [], interface._compile
 
     def counted(flags: Any, folder: Path) -> Any:
         compiles.append(flags)
         return compile_(flags, folder)
 
-    monkeypatch.setattr(module, "_compile", counted)
-    flags = (*module.FLAGS, "-march=native")
-    path = tmp_path / "compiled" / f"native-{module._key(flags)}.so"
+    monkeypatch.setattr(interface, "_compile", counted)
+    flags = (*interface.FLAGS, "-march=native")
+    path = tmp_path / "compiled" / f"native-{interface._key(flags)}.so"
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     for _ in range(2):
-        module._load(flags)
+        interface._load(flags)
         assert len(compiles) == 1
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    module._load(flags)
+    interface._load(flags)
     assert len(compiles) == 2
     (tmp_path / "file").touch()
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path / "file"))
-    module._load(flags)
+    interface._load(flags)
     assert len(compiles) == 3
 
 
 def test_a_compiler_that_fails_is_quoted_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    monkeypatch.setattr(module, "_libraries", {})
+    monkeypatch.setattr(interface, "_libraries", {})
     with pytest.raises(UnsupportedError, match=r"error: .*-fnonsense.*name it in CXX, or leave out execution"):
         library("-fnonsense")
-    monkeypatch.setattr(module, "_load", None)
+    monkeypatch.setattr(interface, "_load", None)
     with pytest.raises(UnsupportedError, match="-fnonsense"):
         library("-fnonsense")
 
 
 def test_without_a_place_to_compile_lean_runs(causal: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    monkeypatch.setattr(module, "_libraries", {})
+    monkeypatch.setattr(interface, "_libraries", {})
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     assert isinstance(BackboneDenoiser(causal.backbone).executor, LeanBackbone)
     with pytest.raises(UnsupportedError, match="no place to compile in"):
@@ -381,9 +383,9 @@ def test_threads_share_it_each_with_a_cache_of_its_own(backbones: Any) -> None:
 
 
 def test_a_processor_is_known_by_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {module._key(module.FLAGS), module._key((*module.FLAGS, "-g"))}
+    keys = {interface._key(interface.FLAGS), interface._key((*interface.FLAGS, "-g"))}
     monkeypatch.setattr(Path, "read_text", lambda self: "flags : sse2")
-    assert len(keys | {module._key(module.FLAGS)}) == 3
+    assert len(keys | {interface._key(interface.FLAGS)}) == 3
 
 
 def test_layouts_that_need_no_mask_get_none() -> None:

@@ -1,9 +1,9 @@
 // A forward of a backbone on a CPU, and the two products behind it: logits, and the steps of a draft head.
 //
 // Matrices are packed by models/native.py in panels of 64 columns, each in two halves: of every 32 bits of a row of inputs
-// (four 8-bit numbers, two of bfloat16, one of float32) the 32 columns of a half lie side by side. An input is broadcast, a panel's vectors
-// are multiplied with it and added: a row's sums are made in the same order whatever rows and threads there are, so its
-// bits do not depend on them. Norms, rotations, softmax and everything between products are in float32.
+// (four 8-bit numbers, two of bfloat16, one of float32) the 32 columns of a half lie side by side. An input is broadcast,
+// a panel's vectors are multiplied with it and added: a row's sums are made in the same order whatever rows and threads
+// there are, so its bits do not depend on them. Norms, rotations, softmax and everything between products are in float32.
 //
 // Letters: R rows, D width, N heads, K key-value heads, G query heads for each of those, H head width.
 
@@ -230,7 +230,7 @@ bool may_use_tiles() {
   else _tile_dpbf16ps(sums, inputs, weights)
 
 template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
-  asm volatile("" : : "r"(a), "r"(w) : "memory");  // nor that loads of tiles read what was written before
+  asm volatile("" : : "r"(a), "r"(w) : "memory");  // some compilers do not know that loads of tiles read memory
   char* to = static_cast<char*>(out);
   const uint32_t *below = a + (size_t)16 * words, *other = w + (size_t)words * HALF;
   const int row = words * 4, column = HALF * 4, sum = COLUMNS * 4;  // bytes from one to the next
@@ -484,14 +484,14 @@ template <class C> void place(const Model& m, const Layer& layer, const Call& ca
     }
     if (kv < 0) continue;
     const size_t begin = offset + (size_t)(row / call.rows * m.kv_heads + kv) * call.capacity;
-    const int place = call.past + row % call.rows;
+    const int at = call.past + row % call.rows;
     if (call.packed) {
-      keep_packed<C>(x, call.keys, begin, place, m.head, false);
-      keep_packed<C>(x + m.kv_heads * m.head, call.values, begin, place, m.head, true);
+      keep_packed<C>(x, call.keys, begin, at, m.head, false);
+      keep_packed<C>(x + m.kv_heads * m.head, call.values, begin, at, m.head, true);
       continue;
     }
-    keep<C>(x, call.keys, call.scales, begin + place, m.head, 0);
-    keep<C>(x + m.kv_heads * m.head, call.values, call.scales, begin + place, m.head, 1);
+    keep<C>(x, call.keys, call.scales, begin + at, m.head, 0);
+    keep<C>(x + m.kv_heads * m.head, call.values, call.scales, begin + at, m.head, 1);
   }
 }
 
@@ -816,7 +816,7 @@ int daguerre_greedy(const Model* m, const float* share, const float* before, con
                     float* logits, int threads) {
   const int width = filled(m->width, COLUMNS), vocab = filled(m->vocab, COLUMNS), raw = m->up_rows.panels * COLUMNS;
   std::vector<float> states(2 * width);
-  double product = 1;
+  double together = 1;
   for (int i = 0; i < num; i++) {
     float *out = states.data() + i % 2 * width, *law = logits + (size_t)i * vocab;
     const float *row = rows + (size_t)i * width, *bias = added + (size_t)i * vocab;
@@ -833,8 +833,8 @@ int daguerre_greedy(const Model* m, const float* share, const float* before, con
     const float* found = std::find(law, law + vocab, top);
     tokens[i] = token = found == law + vocab ? 0 : found - law;  // none: no number is the largest
     probabilities[i] = 1 / (double)sum(total);
-    product *= probabilities[i];
-    if (!(product >= worth) || (i > 0 && probabilities[i] < threshold)) return i + 1;
+    together *= probabilities[i];
+    if (!(together >= worth) || (i > 0 && probabilities[i] < threshold)) return i + 1;
   }
   return num;
 }

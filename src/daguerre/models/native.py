@@ -13,16 +13,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import hashlib
-import os
-import platform
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from threading import Lock
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,88 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.errors import UnsupportedError
-from daguerre.files import atomic_write, cache_folder
+from daguerre.models import native_library as interface
 from daguerre.models.backbone import Backbone, Layer
 from daguerre.models.cache import INT8, ROUND, Cache
-from daguerre.models.compiled import find_compiler
 from daguerre.models.draft_head import DraftHead, Step
 from daguerre.models.layout import Layout, Rows, allowed
 from daguerre.models.rotary import rotary_tables
 
-SOURCE = Path(__file__).with_name("native.cpp")
-FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
 COLUMNS, LANES, WORDS = 64, 16, 16
 """Of a packed panel, of a vector, and what the words of a row are filled up to."""
-WRONG = {
-    1: "a position that the model does not have",
-    2: "a row is asked for that there is not",
-    3: "no memory is left",
-}
 PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-
-_pointer, _int = ctypes.c_void_p, ctypes.c_int32
-
-
-class _Linear(ctypes.Structure):
-    _fields_ = (("weight", _pointer), ("scale", _pointer), ("offset", _pointer), ("words", _int), ("panels", _int))
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = (
-        *((name, _Linear) for name in ("qkv", "out", "gate_up", "down")),
-        ("qk_weight", _pointer),
-    )
-
-
-class _Model(ctypes.Structure):
-    _fields_ = (
-        *(
-            (name, _int)
-            for name in (
-                "width",
-                "heads",
-                "kv_heads",
-                "head",
-                "inner",
-                "num_layers",
-                "vocab",
-                "positions",
-                "product",
-                "cache",
-            )
-        ),
-        ("eps", ctypes.c_float),
-        *((name, _pointer) for name in ("final", "cos", "sin", "bias")),
-        ("layers", ctypes.POINTER(_Layer)),
-        *((name, _Linear) for name in ("head_product", "up_rows", "up_told", "down")),
-    )
-
-
-class _Call(ctypes.Structure):
-    _fields_ = (
-        *(
-            (name, _pointer)
-            for name in ("x", "position", "first", "count", "mask", "asked", "keys", "values", "scales", "out")
-        ),
-        ("layer_stride", ctypes.c_int64),
-        *(
-            (name, _int)
-            for name in (
-                *(
-                    "batch",
-                    "rows",
-                    "num_asked",
-                    "past",
-                    "capacity",
-                    "base",
-                    "mask_width",
-                    "mask_batch",
-                    "packed",
-                    "threads",
-                ),
-            )
-        ),
-    )
 
 
 class NativeBackbone:
@@ -125,21 +43,21 @@ class NativeBackbone:
         reason = cannot_run(backbone)
         if reason:
             raise UnsupportedError(f'execution "native" cannot run {reason}: leave out execution')
-        self._library = library()
+        self._library = interface.library()
         self.config = config = backbone.config
         self.embedding = backbone.embedding
         weight = backbone.embedding.weight.detach()
         self._packing = _Packing(torch.int8 if int8 else weight.dtype)
         packed, hold = self._packing.linear, self._packing.hold
         self._width, self._vocab = _filled(config.width, COLUMNS), _filled(config.vocab_size, COLUMNS)
-        layers = (_Layer * config.num_layers)(*(self._layer(layer) for layer in backbone.layers))  # type: ignore[arg-type]
+        layers = (interface.Layer * config.num_layers)(*(self._layer(layer) for layer in backbone.layers))  # type: ignore[arg-type]
         position = torch.arange(config.max_positions)[None]
         cos, sin = (x[0, 0] for x in rotary_tables(position, config.head_width, config.rope_theta, torch.float32))
         bias = torch.full((self._vocab,), float("-inf"))
         bias[: config.vocab_size] = 0.0
         bias[list(config.unpredictable_ids)] = float("-inf")
         self._bias = bias
-        self._model = _Model(
+        self._model = interface.Model(
             config.width,
             config.num_heads,
             config.num_kv_heads,
@@ -161,14 +79,14 @@ class NativeBackbone:
         self._drafter = None if backbone.draft_head is None else self._draft_head(backbone.draft_head, weight)
         self._this = ctypes.byref(self._model)
 
-    def _layer(self, layer: Layer) -> _Layer:
+    def _layer(self, layer: Layer) -> interface.Layer:
         attention, mlp = layer.attention, layer.mlp
         num_heads, num_kv, _ = attention.heads
         q_weight = attention.q_norm.weight.detach().float() * attention.q_norm.weight.shape[0] ** -0.5
         k_weight = attention.k_norm.weight.detach().float()
         both = torch.cat([q_weight.expand(num_heads, -1), k_weight.expand(num_kv, -1)])
         packed = self._packing.linear
-        return _Layer(
+        return interface.Layer(
             packed(_scaled(attention.qkv.weight, layer.attention_norm.weight)),
             packed(attention.out.weight.detach()),
             packed(_in_turn(_scaled(mlp.gate_up.weight, layer.mlp_norm.weight))),
@@ -211,7 +129,7 @@ class NativeBackbone:
         position = layout.rows.position.expand(batch, rows).contiguous()
         asked = torch.arange(rows) if asked_A is None else asked_A.to(torch.int64).contiguous()
         out = torch.empty(batch * len(asked), self._width)
-        call = _Call(
+        call = interface.Call(
             x.data_ptr(),
             position.data_ptr(),
             first.ctypes.data,
@@ -230,7 +148,7 @@ class NativeBackbone:
         )
         wrong = self._library.daguerre_forward(self._this, ctypes.byref(call))
         if wrong:
-            raise (MemoryError if wrong == 3 else IndexError)(WRONG[wrong])
+            raise (MemoryError if wrong == 3 else IndexError)(interface.WRONG[wrong])
         if cache is not None and layout.num_settled:
             cache.commit(layout.rows if layout.num_settled == rows else layout.rows[: layout.num_settled])
         return out[:, : config.width].view(batch, len(asked), config.width)
@@ -345,7 +263,7 @@ class _Packing:
         self._held.append(x.contiguous())
         return self._held[-1].data_ptr()
 
-    def linear(self, weight: Tensor) -> _Linear:
+    def linear(self, weight: Tensor) -> interface.Linear:
         """Of a matrix (out, in): panels of COLUMNS, each (2, words, COLUMNS / 2, numbers in 32 bits)."""
         scale = offset = None
         if self.dtype == torch.int8:
@@ -359,7 +277,7 @@ class _Packing:
         matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
         matrix = matrix.view(panels, 2, COLUMNS // 2, words, numbers).transpose(2, 3)
         columns = [None if x is None else self.hold(F.pad(x, (0, panels * COLUMNS - num_out))) for x in (scale, offset)]
-        return _Linear(self.hold(matrix), *columns, words, panels)
+        return interface.Linear(self.hold(matrix), *columns, words, panels)
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -429,97 +347,7 @@ def can_run(backbone: Backbone) -> bool:
     if cannot_run(backbone):
         return False
     try:
-        library()
+        interface.library()
     except UnsupportedError:
         return False
     return True
-
-
-_libraries: dict[tuple[str, ...], Any] = {}
-_making = Lock()
-
-
-def library(*more: str) -> Any:
-    """The compiled source, for this processor: from the cache's folder, or compiled now and kept there where that can
-    be done. `more`: flags for the compiler in place of those for the processor at hand. UnsupportedError where there is
-    none, and again whenever it is asked for.
-    """
-    flags = (*FLAGS, *(more or ("-march=native",)))
-    with _making:
-        if flags not in _libraries:
-            try:
-                _libraries[flags] = _declared(_load(flags))
-            except UnsupportedError as error:
-                _libraries[flags] = error
-            except OSError as error:
-                _libraries[flags] = UnsupportedError(f'execution "native" has no place to compile in ({error})')
-        found = _libraries[flags]
-    if isinstance(found, UnsupportedError):
-        raise found
-    return found
-
-
-def _load(flags: Sequence[str]) -> Any:
-    folder = cache_folder()
-    path = None if folder is None else folder / "compiled" / f"native-{_key(flags)}.so"
-    if path is not None:
-        with suppress(OSError):  # not there, damaged, not ours to read
-            return ctypes.CDLL(str(path))
-    with tempfile.TemporaryDirectory() as beside:
-        made, found = _compile(flags, Path(beside))
-        if path is not None:
-            with suppress(OSError):  # a full disk, a folder that is not ours
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(path) as file:
-                    file.write(made.read_bytes())
-        return found
-
-
-def _key(flags: Sequence[str]) -> str:
-    """A hash of what compiled code depends on: the source, flags, the compiler's name, and the processor."""
-    processor = [platform.processor()]
-    with suppress(OSError):
-        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-        names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
-        processor = [line for line in first if line.startswith(names) and "MHz" not in line]
-    facts = (*flags, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
-    return hashlib.sha256(SOURCE.read_bytes() + repr(facts).encode()).hexdigest()
-
-
-def _compile(flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
-    """A library, loaded: with PyTorch's run-time of threads, or, of another compiler's kind, its own."""
-    compiler, parts = find_compiler(), folder / "native.o"
-    _run(compiler, *flags, "-c", SOURCE, "-o", parts)
-    for number, threads in enumerate(((), ("-fopenmp",))):
-        made = folder / f"native-{number}.so"
-        with suppress(OSError, UnsupportedError):
-            _run(compiler, "-shared", *threads, parts, "-o", made)
-            return made, ctypes.CDLL(str(made))
-    raise UnsupportedError(f'execution "native": what {compiler} made cannot be loaded: leave out execution')
-
-
-def _run(compiler: str, *arguments: object) -> None:
-    done = subprocess.run([compiler, *map(str, arguments)], check=False, capture_output=True, text=True)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no reason given"]
-        reason = next((line for line in lines if "error" in line), lines[0])
-        raise UnsupportedError(
-            f'execution "native" could not be compiled by {compiler} ({reason}): '
-            "install another compiler and name it in CXX, or leave out execution"
-        )
-
-
-def _declared(made: Any) -> Any:
-    made.daguerre_forward.argtypes = (_pointer, _pointer)
-    made.daguerre_forward.restype = _int
-    made.daguerre_logits.argtypes = (_pointer, _pointer, _int, _pointer, _int)
-    made.daguerre_share.argtypes = (_pointer, _pointer, _int, _pointer, _int)
-    made.daguerre_draft.argtypes = (*(_pointer,) * 7, _int)
-    made.daguerre_greedy.argtypes = (
-        *(*(_pointer,) * 5, _int, ctypes.c_int64, ctypes.c_double, ctypes.c_double),
-        *(*(_pointer,) * 4, _int),
-    )
-    made.daguerre_greedy.restype = _int
-    for name in ("logits", "share", "draft"):
-        getattr(made, f"daguerre_{name}").restype = None
-    return made
