@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from daguerre.cli import app, main
+from daguerre.cli import SPINS, app, main
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder
 from daguerre.options import REQUEST
@@ -65,6 +65,32 @@ def test_generate_continues_the_prompt_and_says_what_it_took(call: Callable[...,
     body = json.loads(out)
     assert set(body) == {"text", "finish_reason", "usage"}
     assert 0 < body["usage"]["completion_tokens"] <= 8
+
+
+def test_execution_and_type_are_those_asked_for(call: Callable[..., Called], tmp_path: Path) -> None:
+    asked = ("--execution", "lean", "--dtype", "bfloat16")
+    assert call("generate", "import ", "--max-tokens", "4", *asked)[0] == 0
+    assert_one_line(call("generate", "x", "--execution", "nativ"), "did you mean 'native'")
+    assert_one_line(call("generate", "x", "--dtype", "bf16"), "did you mean 'bfloat16'")
+    out = tmp_path / "report.json"
+    code, _, err = call("eval", "--what", "draft", "--prompts", "2", "--out", str(out), *asked)
+    assert code == 0, err
+    model = json.loads(out.read_text())["model"]
+    assert (model["execution"], model["dtype"]) == ("lean", "bfloat16")
+    assert "bfloat16, decoded by lean execution" in out.with_suffix(".md").read_text()
+
+
+def test_threads_sleep_soon_but_where_speed_is_measured(
+    call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command, want in (("bench", None), ("generate", SPINS)):
+        monkeypatch.setenv("GOMP_SPINCOUNT", "1")
+        monkeypatch.delenv("GOMP_SPINCOUNT")
+        call(command, "--help")
+        assert os.environ.get("GOMP_SPINCOUNT") == want
+    monkeypatch.setenv("GOMP_SPINCOUNT", "7")
+    call("generate", "--help")
+    assert os.environ["GOMP_SPINCOUNT"] == "7"
 
 
 def test_infill_with_whole_prints_both_sides_verbatim(call: Callable[..., Called]) -> None:

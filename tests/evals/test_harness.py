@@ -85,6 +85,7 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {"digit"} <= {outcome["kind"] for outcome in report["decide"]["outcomes"]}
     assert report["model"]["parameters"] == causal.backbone.num_parameters
     assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
+    assert report["model"]["execution"] is None
     assert report["data"]["documents"] == 3
     assert report["settings"]["seed"] == 0
     assert report["machine"]["torch"]

@@ -40,7 +40,7 @@ def evaluate(
     model          a Model, or a name that `daguerre.load` takes
     documents      None: the frozen held-out sample
     what           names of TASKS; None: all that the model's context and the documents allow, the others "skipped"
-    dtype, execution  of a model that is named, as `daguerre.load` takes them
+    dtype, execution  of a model that is named, as `daguerre.load` takes them; "bits" are always of the plain modules
     workers        processes that examples are spread over, with the same results; "bits", "draft" and "speculation" run
                    in this one
     skipped_files  {file that could not be read: reason}, for the report
@@ -97,6 +97,7 @@ def _model_facts(model: Model, name: str | None) -> dict[str, Any]:
         "parameters": model.backbone.num_parameters,
         "max_positions": config.max_positions,
         "vocab_size": config.vocab_size,
+        "execution": model.denoiser.execution,
         "dtype": str(model.backbone.embedding.weight.dtype).removeprefix("torch."),
         "weights_sha256": stored.get("weights_sha256"),
         "tokenizer_sha256": model.tokenizer.sha256,

@@ -392,9 +392,11 @@ WRITERS: dict[str, Callable[[Any], str]] = {
 def _measured_with(report: dict[str, Any]) -> str:
     machine, settings = report["machine"], report["settings"]
     seconds = ", ".join(f"{name} {value:.0f} s" for name, value in report["seconds"].items())
+    execution = report["model"].get("execution")
+    how = f", decoded by {execution} execution" if execution else ""
     return (
         f"Measured on {machine['processor']} ({machine['device']}, {machine['threads']} threads of {machine['cores']} "
-        f"cores), {report['model']['dtype']}, Python {machine['python']}, torch {machine['torch']}, "
+        f"cores), {report['model']['dtype']}{how}, Python {machine['python']}, torch {machine['torch']}, "
         f"daguerre {machine['daguerre']} (commit {machine['commit'] or 'unknown'}), seed {settings['seed']}, "
         f"{_processes(settings['workers'])}; {seconds}."
     )
