@@ -17,7 +17,7 @@ from daguerre.model import Model
 from daguerre.models.backbone import Backbone
 from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import Counts, Verification
-from daguerre.models.rows import first_run
+from daguerre.models.rows import Tree, first_run
 from daguerre.models.tokenizer import Tokenizer
 
 MakeModel = Callable[..., Model]
@@ -137,6 +137,16 @@ class Scripted:
             return lambda token: next(laws, None)
 
         return Verification(np.stack(laws), behind)
+
+    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
+        """Each as the law of the next position of a text that ends there."""
+        laws = []
+        for node in asked.tolist():
+            way = [] if node < 0 else tree.tokens[tree.ancestors[node]].tolist()
+            canvas = Canvas.lay_out([[*given.tolist(), *way]], [1], self.config.mask_id)
+            laws.append(self.logits(canvas.at(canvas.gaps[0]), np.array([canvas.gaps[0][0]]))[0])
+        self.counts.forwards -= len(laws) - 1
+        return np.stack(laws)
 
 
 @pytest.fixture

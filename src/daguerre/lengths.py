@@ -39,12 +39,15 @@ def wants_search(config: ModelConfig, request: Request, asked: bool | None) -> b
     """
     infilling, budgets, mode = request.infilling, request.budgets, request.decode.mode
     if asked is None:
-        sighted = infilling and config.null_id is None and config.context != "block" and mode != "ancestral"
+        sighted = infilling and config.null_id is None and config.context != "block"
+        sighted = sighted and mode not in ("ancestral", "beam")
         return sighted and len(budgets) == 1 and budgets[0][0] < budgets[0][1]
     if asked and mode == "ancestral":
         raise UnsupportedError(
             'mode "ancestral" begins with noise, not with open positions that a model is sure about: give the length'
         )
+    if asked and mode == "beam":
+        raise UnsupportedError('mode "beam" compares fillings of every length itself: leave out search_length')
     if asked and not infilling:
         raise InputError("a length is searched for what stands before a text, and nothing is behind this gap")
     if asked and len(budgets) > 1:

@@ -44,11 +44,12 @@ REQUEST: dict[str, Any] = {
     "min_tokens": Annotated[
         int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
     ],
-    "mode": Annotated[str | None, typer.Option(help="ar, block, full, speculative or ancestral.")],
+    "mode": Annotated[str | None, typer.Option(help="ar, block, full, speculative, beam or ancestral.")],
     "block_size": Annotated[
         int | None,
         typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
     ],
+    "num_beams": Annotated[int | None, typer.Option(help="Ways to fill a gap that mode beam compares.")],
     "policy": Annotated[
         str | None,
         typer.Option(

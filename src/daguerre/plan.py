@@ -205,6 +205,8 @@ class Plan:
         num_spans = sum(-(-slot.max_tokens // size) for slot in self.slots) + int(self.config.context == "block")
         if self.decode.mode == "ancestral":
             return self.decode.steps or self.max_tokens
+        if self.decode.mode == "beam":  # a forward for each token, and at most one for each filling
+            return self.slots[0].healing.slots + self.max_tokens + 1 + self.decode.num_beams
         by_policy = num_spans * self.decode.rule_of_commit.bound(size)
         healing = sum(slot.healing.slots for slot in self.slots)
         readings = self._readings(num_spans, self.max_tokens) + num_spans * int(self.draft is not None)
@@ -251,6 +253,7 @@ def make_plan(
 def lay_out(config: ModelConfig, tokenizer: Tokenizer, request: Request) -> Plan:
     """Check a request and lay it out. InputError or UnsupportedError, in one line."""
     decode, segments, budgets = request.decode, request.segments, request.budgets
+    _check_beam(request)
     for least, most in budgets:
         check_budget(least, most)
     decode.check_model(config)
@@ -309,6 +312,8 @@ def _read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
         raise UnsupportedError(f'mode "{decode.mode}" tests a draft where nothing is pinned: leave out draft or pins')
     if draft is not None and decode.mode == "ancestral":
         raise UnsupportedError('mode "ancestral" begins with noise and not with a draft: leave out one of the two')
+    if draft is not None and decode.mode == "beam":
+        raise UnsupportedError('mode "beam" begins with nothing written: leave out the draft')
     return None if draft is None else Draft(draft, tokenizer)
 
 
@@ -372,6 +377,8 @@ def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) ->
     """
     if not 0 < strength <= 1:
         raise InputError(f"strength must be above 0 and at most 1, not {strength}")
+    if plan.decode.mode == "beam":
+        raise UnsupportedError('mode "beam" writes all of a gap anew: leave out strength')
     canvas = plan.canvas
     tokens, opened = canvas.tokens.copy(), canvas.open.copy()
     for (start, end), draft in zip(canvas.gaps, drafts, strict=True):
@@ -414,6 +421,18 @@ def check_budget(least: int, most: int) -> None:
         raise InputError(f"max_tokens must be a whole number from 1 up, not {most!r}")
     if least > most:
         raise InputError(f"min_tokens={least} is more than max_tokens={most}: lower the first")
+
+
+def _check_beam(request: Request) -> None:
+    """InputError or UnsupportedError where mode "beam" has nothing to compare fillings by, or too much to fill."""
+    if request.decode.mode != "beam":
+        return
+    if not request.infilling:
+        raise InputError('mode "beam" compares fillings by what stands behind them: give a suffix, or use mode "ar"')
+    if len(request.budgets) > 1:
+        raise UnsupportedError(
+            f'mode "beam" fills one gap, and these are {len(request.budgets)}: use mode "block" or "full"'
+        )
 
 
 def _check_healing(config: ModelConfig, request: Request) -> bool:

@@ -33,10 +33,11 @@ def start(
     """`stream`, as a request that may be changed between its steps. The last word of the prompt is not healed, so that
     positions count what is new.
 
-    UnsupportedError for stop strings, which may end the text before a pin, and for modes "speculative" and "ancestral".
+    UnsupportedError for stop strings, which may end the text before a pin, and for modes "speculative",
+    "beam" and "ancestral".
     """
     asked = Decode.of(decode, **options)
-    if asked.stop or asked.mode in ("speculative", "ancestral"):
+    if asked.stop or asked.mode in ("speculative", "beam", "ancestral"):
         what = "stop" if asked.stop else f'mode "{asked.mode}"'
         raise UnsupportedError(f"a request that may be changed while it runs has no {what}: leave it out")
     sample = begin(denoiser, tokenizer, prompt, max_tokens, asked, suffix=suffix, heal=False, timeout=timeout)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daguerre.beam import fill_by_beam
 from daguerre.canvas import Canvas, Decision, Run
 from daguerre.denoise import Draw, Least, Over, Steps, denoise, read_draft, speculate
 from daguerre.models.denoiser import Counts, Denoiser, Session
@@ -36,6 +37,8 @@ def run(session: Session, plan: Plan, canvas: Canvas, draw: Draw, deadline: Dead
     Where time is short a span is widened, so that the forwards left reach the end of the budget.
     """
     decode, late, begun = plan.decode, deadline.late, 0 if canvas.span is None else canvas.span[0]
+    if decode.mode == "beam":
+        return (yield from _search(session, plan, canvas.at(canvas.gaps[0]), late))
     canvas = yield from _heal(session, plan, canvas, draw, late)
     if not plan.healed(canvas):
         return canvas
@@ -76,6 +79,15 @@ def run(session: Session, plan: Plan, canvas: Canvas, draw: Draw, deadline: Dead
             canvas = yield from _revise(session, plan, canvas, draw, late)
     if not tested:
         session.counts.accept(num_as_drafted(plan, canvas))
+    return canvas
+
+
+def _search(session: Session, plan: Plan, canvas: Canvas, late: Callable[[], bool]) -> Steps:
+    """Fill the gap with the best of what a beam finds, in one event."""
+    decision = fill_by_beam(session, plan, late)
+    if decision is not None:
+        canvas = canvas.apply(decision)
+        yield Event(session.counts.forwards - 1, decision, canvas)
     return canvas
 
 

@@ -58,6 +58,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "mode full": {"mode": "full"},
     "mode ar": {"mode": "ar"},
     "mode speculative": {"mode": "speculative"},
+    "mode beam": {"mode": "beam", "num_beams": 4},
     "mode ancestral": {"mode": "ancestral"},
 }
 

@@ -23,6 +23,7 @@ from daguerre.evals.statistics import clustered_wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
 from daguerre.models.denoiser import Behind, CacheMode, Denoiser, Session, Verification
+from daguerre.models.rows import Tree
 from daguerre.plan import Plan, make_plan
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
@@ -90,6 +91,10 @@ class Ticking:
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
         self.ticks += 1
         return self._own.verify(canvas, draft, ahead)
+
+    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
+        self.ticks += 1
+        return self._own.branches(given, tree, asked)
 
 
 def quality_by_deadline(

@@ -10,7 +10,8 @@ mode, which does not see the suffix.
 A line is asked for, so a line break ends it: `ar` is cut behind its first line that is not blank, and at unknown length
 `infill` stops at its first line break. What begins with a line break is empty, and wrong. "infill, ended by itself" may
 go on, and is exact only where the model ends the gap behind the line. With "length searched", `infill` gets the length
-that the model was asked for first (`daguerre.lengths`), where none is known. All methods see the same examples, so
+that the model was asked for first (`daguerre.lengths`), where none is known. "infill, beam" compares whole lines
+(`daguerre.beam`), none of them empty. All methods see the same examples, so
 differences are counted in pairs.
 """
 
@@ -32,7 +33,7 @@ from daguerre.model import Model
 Length = Literal["known", "unknown"]
 LENGTHS: tuple[Length, ...] = ("known", "unknown")
 
-ENDED, SEARCH = "infill, ended by itself", "infill, length searched"
+BEAM, ENDED, SEARCH = "infill, beam", "infill, ended by itself", "infill, length searched"
 Predict = Callable[[str, str, int | None], str]
 """predict(prefix, suffix, tokens of the line or None) -> the text between."""
 
@@ -92,6 +93,11 @@ def infill_predictor(
     return partial(_infill, model, unknown_length, stop, options)
 
 
+def beam_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
+    """`model.infill` in mode "beam", of one token or more without a line break."""
+    return partial(_search, model, unknown_length)
+
+
 def search_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
     """`model.infill` at the length that a search finds, of those up to `unknown_length`."""
 
@@ -116,6 +122,11 @@ def _infill(
     if length is None:
         return model.infill(prefix, suffix, unknown_length, stop=stop, **options).text
     return model.infill(prefix, suffix, length, min_tokens=length, **options).text
+
+
+def _search(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:
+    least, most = (1, unknown_length) if length is None else (length, length)
+    return model.infill(prefix, suffix, most, mode="beam", min_tokens=least, stop="\n").text
 
 
 def _continue(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:

@@ -18,9 +18,11 @@ from daguerre.evals.decisions import MIN_FIT, make_all, measure_kind, part_docum
 from daguerre.evals.editing import MOST_TOKENS, edit_locality, make_passages
 from daguerre.evals.frozen import Document
 from daguerre.evals.infilling import (
+    BEAM,
     ENDED,
     SEARCH,
     ar_predictor,
+    beam_predictor,
     copy_nearest,
     infill_predictor,
     line_infilling,
@@ -133,7 +135,7 @@ def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: i
         "copy": copy_nearest,
     }
     if has_law(model.config):
-        predictors["ar"] = ar_predictor(model)
+        predictors |= {BEAM: beam_predictor(model), "ar": ar_predictor(model)}
 
     def measure(tell: Progress) -> Any:
         count = partial(_num_tokens, model.tokenizer)

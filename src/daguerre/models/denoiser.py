@@ -31,7 +31,7 @@ from daguerre.models.draft_head import Chain
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows
 from daguerre.models.lean import LeanBackbone, cannot_pack
 from daguerre.models.native import NativeBackbone, can_run
-from daguerre.models.rows import RowPlan, first_run, plan_rows, plan_verification
+from daguerre.models.rows import RowPlan, Tree, first_run, plan_rows, plan_tree, plan_verification
 
 CacheMode = Literal["auto", "none", "approximate_int8"]
 CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none", "approximate_int8")
@@ -124,6 +124,11 @@ class Session(Protocol):
 
         ahead: open positions behind each place where the draft may fail; fewer at the end of the span, and none at its
         last position, where only the law speaks. Only for causal context with a shift, and one gap at the end.
+        """
+
+    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
+        """The autoregressive law, float32 logits (A, V), behind the `asked` tokens of a tree, int64 (A,), that goes on
+        from tokens given, (S,); -1 asks behind those. Only for causal context with a shift.
         """
 
 
@@ -288,6 +293,25 @@ class BackboneSession:
         hidden = self._forward(plan, np.concatenate([canvas.tokens[:start], draft]), masks, every)
         return Verification(self._project(hidden[: plan.answering]), partial(self._behind, hidden, plan, start))
 
+    @torch.inference_mode()
+    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
+        """The laws behind tokens of a tree; see `Session`."""
+        out = np.empty((len(asked), self.executor.config.vocab_size), dtype=np.float32)
+        behind, num = asked >= 0, len(given)
+        if not behind.all() or (self._cache is not None and not self._holds(given)):
+            law = RowPlan(np.arange(num), np.zeros(num, dtype=np.int64), np.zeros(0, dtype=np.int64), 1, answering=1)
+            out[~behind] = self._project(self._forward(law, given, given[:0], np.zeros(1, dtype=np.int64)))
+        if behind.any():
+            if self._cache is not None:
+                self._cache.reserve(num + len(tree.tokens))
+            out[behind] = self._project(self._forward(plan_tree(num, tree), given, tree.tokens, asked[behind]))
+        return out
+
+    def _holds(self, given: np.ndarray) -> bool:
+        """Whether the cache begins with these tokens, as one run from the first position on."""
+        held = self._held[:, : len(given)]
+        return np.array_equal(held, [np.arange(len(given)), np.zeros(len(given)), given])
+
     def _behind(self, hidden: Tensor, plan: RowPlan, start: int, row: int) -> Behind:
         assert plan.horizon is not None
         first, last = np.searchsorted(plan.horizon, (start + row, start + row + 1)) + plan.answering
@@ -336,7 +360,12 @@ class BackboneSession:
         horizon = np.full(len(position), NO_HORIZON)
         if plan.horizon is not None:
             horizon[num_new:] = span[num_new:] = plan.horizon
-        config = self.executor.config
+        config, among, seen = self.executor.config, plan.among, None
+        if among is not None and num_new > plan.answering:  # other rows of this forward are before them
+            if not plan.answering:
+                seen = torch.ones(1, len(position), len(position), dtype=torch.bool, device=self.device)
+                seen[0, num_new:, num_new:] = among
+            among = None
         return Layout(
             Rows.of_numpy(position, span, segment, horizon, self.device),
             num_new,
@@ -345,7 +374,8 @@ class BackboneSession:
             plain=config.context == "causal" and not plan.segment.any(),
             open_sees_all=plan.horizon is None,
             alone=num_new if num_new == plan.answering else 0,
-            among=None if plan.among is None or num_new > plan.answering else plan.among.to(self.device),
+            seen=seen,
+            among=None if among is None else among.to(self.device),
         )
 
     def _row_of(self, rows: np.ndarray, plan: RowPlan) -> np.ndarray:

@@ -136,7 +136,8 @@ class Layout:
     that it has in a forward of its own. As with `plain`, the caller knows that no other rule hides a key from them.
 
     `among` is a boolean (R', R') mask that says what these and the open rows see of one another, for a caller who knows
-    it: every other row, those of a cache included, is seen by all of them. It repeats the rule, and saves asking it.
+    it: every other row, those of a cache included, is seen by all of them. It says no more than the rule, and saves
+    asking it; it may say less.
     """
 
     rows: Rows
@@ -182,5 +183,7 @@ class Layout:
             if self.seen is not None:
                 assert past == 0
                 mask = mask & self.seen[:, start:stop, :num_keys]
+            if self.among is not None and start >= end:
+                mask[:, :, past + together :] &= self.among[end - together :]
             out.append((slice(start, stop), num_keys, mask[:, None]))
         return out

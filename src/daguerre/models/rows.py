@@ -8,10 +8,12 @@ Letters: A asked positions, S settled rows, R rows of a forward.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
@@ -31,7 +33,7 @@ class RowPlan:
     horizon    int64 (R - S,): an active row sees the settled rows at positions below its horizon, and the active rows
                that have the same one; None: it sees all of both
     among      bool: what the answering and the active rows see of one another, where every other row is seen by all of
-               them; None: the labels tell
+               them; None: the labels tell. Of a tree it says less than they do
     """
 
     settled: np.ndarray
@@ -41,6 +43,48 @@ class RowPlan:
     answering: int = 0
     horizon: np.ndarray | None = None
     among: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Ways in which a text may go on: `tokens`, int64 (T,), and the `parents` (T,) they stand behind, each an earlier
+    one of them, or -1, the text itself.
+    """
+
+    tokens: np.ndarray
+    parents: np.ndarray
+
+    @classmethod
+    def of(cls, paths: Sequence[Sequence[int]]) -> tuple[Tree, np.ndarray]:
+        """The tree of these paths, each a branch of its own, and where each ends: its last token, or -1 without one."""
+        tokens = [token for path in paths for token in path]
+        firsts = np.cumsum([0, *(len(path) for path in paths)])
+        parents = np.arange(-1, len(tokens) - 1)
+        parents[firsts[:-1][[len(path) > 0 for path in paths]]] = -1
+        ends = np.where(np.diff(firsts) > 0, firsts[1:] - 1, -1)
+        return cls(np.array(tokens, dtype=np.int64), parents), ends
+
+    @property
+    def depth(self) -> np.ndarray:
+        """How many tokens stand before each on its way from the text, int64 (T,)."""
+        return self.ancestors.sum(axis=1) - 1
+
+    @cached_property
+    def ancestors(self) -> np.ndarray:
+        """Bool (T, T): the tokens on the way to each, itself included."""
+        seen = np.eye(len(self.tokens), dtype=bool)
+        for row, parent in enumerate(self.parents.tolist()):
+            if parent >= 0:
+                seen[row] |= seen[parent]
+        return seen
+
+
+def plan_tree(num_given: int, tree: Tree) -> RowPlan:
+    """Rows of a tree behind settled ones: none is settled itself, and each sees its own way alone."""
+    settled = np.arange(num_given)
+    none, horizon = np.zeros(num_given, dtype=np.int64), np.full(len(tree.tokens), num_given)
+    among = torch.from_numpy(tree.ancestors)
+    return RowPlan(settled, none, num_given + tree.depth, 1, horizon=horizon, among=among)
 
 
 def first_run(asked: np.ndarray) -> np.ndarray:

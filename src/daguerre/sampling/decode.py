@@ -17,8 +17,8 @@ from daguerre.sampling.pins import Pin
 from daguerre.sampling.policies import POLICIES, Policy
 from daguerre.sampling.revision import ODDS, Reading
 
-Mode = Literal["ar", "block", "full", "speculative", "ancestral"]
-MODES: tuple[Mode, ...] = ("ar", "block", "full", "speculative", "ancestral")
+Mode = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
+MODES: tuple[Mode, ...] = ("ar", "block", "full", "speculative", "beam", "ancestral")
 DEFAULT_BLOCK = 16
 DEFAULT_DRAFT = 3
 """Tokens a forward, at most, of mode "speculative": the fastest size for the default model (docs/log.md)."""
@@ -38,9 +38,11 @@ class Decode:
 
     mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span;
                  speculative: the tokens of "ar", up to `block_size` in a forward that verifies a draft of its own;
+                 beam: infilling only, what makes the whole text most likely of what a search finds (`daguerre.beam`);
                  ancestral: all at once from noise to text in `steps` forwards, for a model of uniform or hybrid noise
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
                  "speculative" (None: 3)
+    num_beams    mode "beam" only: how many ways are followed at a time, and as many fillings compared
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policies "threshold" and "chain" only: commit what is at least this probable
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
@@ -78,6 +80,7 @@ class Decode:
 
     mode: Mode = "block"
     block_size: int | None = None
+    num_beams: int = 32
     policy: str = "threshold"
     threshold: float = 0.9
     factor: float = 1.0
@@ -196,9 +199,9 @@ class Decode:
             raise UnsupportedError(
                 f'policy "chain" cannot keep the option {self.shaping[0]}: use policy "threshold", or leave it out'
             )
-        if self.mode == "ancestral" and self.shaping:
+        if self.mode in ("ancestral", "beam") and self.shaping:
             raise UnsupportedError(
-                f'mode "ancestral" cannot keep the option {self.shaping[0]}: leave out one of the two'
+                f'mode "{self.mode}" cannot keep the option {self.shaping[0]}: leave out one of the two'
             )
         if self.mode == "speculative" and self.shaping:
             raise UnsupportedError(
@@ -218,7 +221,8 @@ class Decode:
             raise InputError(f"{name} must be {CONSTRAINTS[name]}, not {value!r:.40}")
 
     def _check_numbers(self) -> None:
-        lows = {"block_size": 1, "steps": 1, "top_k": 1, "min_tokens": 0, "n": 1, "seed": 0, "revise": 0}
+        lows = dict.fromkeys(("block_size", "num_beams", "steps", "top_k", "n"), 1)
+        lows |= dict.fromkeys(("min_tokens", "seed", "revise"), 0)
         for name, low in lows.items():
             value = getattr(self, name)
             if value is None and name in ("block_size", "steps", "top_k"):
@@ -244,6 +248,11 @@ class Decode:
             idle["block_size"] = f"mode {self.mode!r}"
         if self.autoregressive or self.mode == "ancestral":  # the law leaves no policy a choice
             idle |= dict.fromkeys(("policy", "revise", *of_policies), f"mode {self.mode!r}")
+        if self.mode != "beam":
+            idle["num_beams"] = f"mode {self.mode!r}"
+        else:  # the likeliest text, and nothing drawn
+            searching = ("guidance", "scorer", "temperature", "top_p", "top_k", "n")
+            idle |= dict.fromkeys(("policy", "revise", *of_policies, *searching), "mode 'beam'")
         if self.mode == "ancestral":
             idle |= dict.fromkeys(("cache", "guidance", "scorer"), f"mode {self.mode!r}")
             del idle["steps"]
@@ -304,7 +313,7 @@ class Decode:
                 'mode "ancestral" needs full context, a time input and no shift, which this model has not: mode '
                 '"block" or "full" with policy "first_hitting" has the same law'
             )
-        if self.autoregressive and not (config.context == "causal" and config.shift):
+        if (self.autoregressive or self.mode == "beam") and not (config.context == "causal" and config.shift):
             has = f"{config.context} context {'with' if config.shift else 'without'} one"
             raise UnsupportedError(
                 f'mode "{self.mode}" needs causal context and a shift, and this model has {has}: '
@@ -328,7 +337,7 @@ class Decode:
         """Positions of a span, at most; InputError when there are more `steps` than that."""
         if self.mode == "ar":
             size = 1
-        elif self.mode in ("full", "speculative", "ancestral") or (infilling and self.block_size is None):
+        elif self.mode in ("full", "speculative", "beam", "ancestral") or (infilling and self.block_size is None):
             size = max_tokens
         else:
             size = self.block_size or config.block_size or DEFAULT_BLOCK

@@ -25,6 +25,7 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.errors import InputError
 from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import Behind, CacheMode, Counts, Denoiser, Session, Verification
+from daguerre.models.rows import Tree
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda share: 1.0,
@@ -132,6 +133,10 @@ class GuidedSession:
     def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:
         """As they are: mode "ancestral" is not guided (`Decode`). See `Session`."""
         return self._own.noisy_logits(tokens_BL, t, asked)
+
+    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
+        """As they are: mode "beam" is not guided (`Decode`). See `Session`."""
+        return self._own.branches(given, tree, asked)
 
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
         """Both answers about a draft; each law leans as it does where it is asked for alone. See `Session`."""

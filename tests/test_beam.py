@@ -1,0 +1,262 @@
+"""Mode "beam": of all that may stand in a gap, what makes the whole text most likely."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import daguerre
+from daguerre import beam
+from daguerre import generate as main_path
+from daguerre.canvas import Canvas
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.denoiser import BackboneDenoiser, CacheMode, Execution
+from daguerre.models.layout import Layout
+from daguerre.models.rows import Tree
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.plan import make_plan
+from daguerre.result import Result
+from daguerre.sampling.decode import Decode
+from executions import EXACT
+
+PREFIX, SUFFIX = "def f(a, b):\n    return a", " * b\n\n\nprint(f(1, 2))\n"
+PATHS = [[], [40, 50, 60], [40], [40, 51], [70, 71, 72, 73, 74], [40, 50, 61]]
+
+
+def laws_of(model: Model, tokens: list[int]) -> np.ndarray:
+    """Float64 log-probabilities (T, V) behind each token of a text, by one forward of the backbone itself."""
+    with torch.inference_mode():
+        hidden = model.backbone(torch.tensor([tokens]), Layout.causal(len(tokens)))
+        return model.backbone.logits(hidden)[0].double().log_softmax(-1).numpy()
+
+
+def biased_law(law: np.ndarray, bias: dict[int, float]) -> np.ndarray:
+    out = law.copy()
+    for token, added in bias.items():
+        out[token] += added
+    return out - np.logaddexp.reduce(out)
+
+
+# ---- trees ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_tree_of_paths_keeps_each_apart() -> None:
+    tree, ends = Tree.of([[5, 6], [], [5, 7, 8]])
+    assert tree.tokens.tolist() == [5, 6, 5, 7, 8]
+    assert tree.parents.tolist() == [-1, 0, -1, 2, 3]
+    assert ends.tolist() == [1, -1, 4]
+    assert tree.depth.tolist() == [0, 1, 0, 1, 2]
+    seen = [np.flatnonzero(row).tolist() for row in tree.ancestors]
+    assert seen == [[0], [0, 1], [2], [2, 3], [2, 3, 4]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cache", ["auto", "none"])
+@pytest.mark.parametrize("execution", EXACT)
+def test_a_law_in_a_tree_is_that_of_its_way_alone(
+    make_model: Any, execution: Execution, cache: CacheMode, dtype: torch.dtype
+) -> None:
+    model = make_model()
+    backbone = model.backbone.to(dtype)
+    given = np.array([model.tokenizer.bos_id, *model.tokenizer.encode(PREFIX)])
+    canvas = Canvas.lay_out([given.tolist()], [8], model.config.mask_id)
+    session = BackboneDenoiser(backbone, execution).session(canvas, cache)
+    tree, ends = Tree.of(PATHS)
+    shared = Tree(np.array([40, 50, 60, 61, 51]), np.array([-1, 0, 1, 1, 0]))
+    tolerance = 2e-4 if dtype == torch.float32 else 0.3
+    for one, asked, paths in (
+        (tree, ends, PATHS),
+        (shared, np.array([3, 0, 2, -1, 4]), [[40, 50, 61], [40], [40, 50, 60], [], [40, 51]]),
+    ):
+        got = session.branches(given, one, asked)
+        for row, path in zip(got, paths, strict=True):
+            want = laws_of(model, [*given.tolist(), *path])[-1]
+            law = torch.from_numpy(row).double().log_softmax(-1).numpy()
+            seen = np.isfinite(want)
+            assert np.array_equal(np.isfinite(law), seen)
+            assert np.abs(np.exp(law[seen]) - np.exp(want[seen])).max() < tolerance
+
+
+def test_a_tree_leaves_the_cache_as_it_was(causal: Model) -> None:
+    """What a session says after a tree, or about another text, is what a fresh one says."""
+    given = np.array([causal.tokenizer.bos_id, *causal.tokenizer.encode(PREFIX)])
+    canvas = Canvas.lay_out([given.tolist()], [8], causal.config.mask_id)
+    tree, ends = Tree.of(PATHS)
+    used = causal.denoiser.session(canvas)
+    first = used.branches(given, tree, ends)
+    other = np.array([*given[:-2], 90, 91])
+    assert np.allclose(
+        used.branches(other, tree, ends), causal.denoiser.session(canvas).branches(other, tree, ends), atol=1e-4
+    )
+    assert np.allclose(used.branches(given, tree, ends), first, atol=1e-4)
+    span = (len(given), len(given) + 4)
+    want = causal.denoiser.session(canvas).logits(canvas.at(span), np.arange(*span))
+    assert np.allclose(used.logits(canvas.at(span), np.arange(*span)), want, atol=1e-4)
+
+
+# ---- the search ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [" * b", SUFFIX])
+@pytest.mark.parametrize(("least", "most"), [(0, 3), (1, 2), (3, 3)])
+def test_a_beam_as_wide_as_all_fillings_finds_the_best_of_them(
+    make_model: Any, suffix: str, least: int, most: int
+) -> None:
+    """Against an enumeration of every filling of three tokens, each scored by a forward of its own."""
+    for seed in range(4):
+        model = make_model(seed)
+        t = model.tokenizer
+        words = [t.encode(word)[0] for word in (" + b", " and", "[0]")]
+        bias = {token: -math.inf for token in range(t.vocab_size) if token not in words} | {words[1]: 0.5}
+        before, after = [t.bos_id, *t.encode(PREFIX)], t.encode(suffix)
+        scores: dict[tuple[int, ...], float] = {}
+        for num in range(least, most + 1):
+            for path in itertools.product(words, repeat=num):
+                laws = laws_of(model, [*before, *path, *after])[len(before) - 1 :]
+                own = sum(biased_law(laws[i], bias)[token] for i, token in enumerate(path))
+                scores[path] = own + sum(laws[num + i][token] for i, token in enumerate(after))
+        best = max(scores, key=lambda path: scores[path])
+        decode = Decode(mode="beam", num_beams=64, min_tokens=least, logit_bias=bias)
+        result = model.infill(PREFIX, suffix, most, decode, heal=False)
+        assert tuple(token.id for token in result.tokens) == best
+        assert result.usage.forwards <= most + 1 + 64
+        plan = make_plan(model.config, t, decode, PREFIX, suffix, most, False)
+        session = model.denoiser.session(plan.canvas)
+        found = beam.likeliest(session, plan, lambda: False)
+        told = beam.judged(session, np.array(before), found, np.array(after))
+        assert {one.path.tokens: pytest.approx(one.value, abs=1e-2) for one in told} == scores
+
+
+def test_only_as_much_of_the_suffix_judges_as_counts(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    def text(suffix: str) -> str:
+        return causal.infill(PREFIX, suffix, 4, mode="beam", num_beams=8, min_tokens=4).text
+
+    monkeypatch.setattr(beam, "JUDGED", len(causal.tokenizer.encode(SUFFIX)))
+    assert text(SUFFIX) == text(SUFFIX + "import os\n" * 5)
+
+
+def test_a_narrow_beam_is_greedy(causal: Model) -> None:
+    greedy = causal.generate(PREFIX, 5, mode="ar", heal=False, min_tokens=5)
+    result = causal.infill(PREFIX, SUFFIX, 5, mode="beam", num_beams=1, heal=False, min_tokens=5)
+    assert result.text == greedy.text
+    assert [token.logprob for token in result.tokens] == pytest.approx([t.logprob for t in greedy.tokens], abs=1e-3)
+
+
+def test_the_default_model_finds_a_line_that_denoising_does_not() -> None:
+    model = daguerre.load("default")
+    prefix = "class Point:\n    def __init__(self, x, y):\n        self.x = x\n"
+    suffix = '\n\n    def __repr__(self):\n        return f"Point({self.x}, {self.y})"\n'
+    result = model.infill(prefix, suffix, mode="beam", stop="\n", min_tokens=1)
+    assert result.text.strip() == "self.y = y"
+    assert result.finish_reason == "stop"
+
+
+# ---- what it promises ------------------------------------------------------------------------------------------------
+
+
+def writes(tokenizer: Tokenizer, text: str, prefix: str, suffix: str) -> Any:
+    """Says the tokens of one whole text, wherever it stands; elsewhere one word and another."""
+    whole = tokenizer.encode(prefix + text + suffix)
+    (word,) = tokenizer.encode("a")
+
+    def says(canvas: Canvas, position: int) -> dict[int, float]:
+        shown = b"".join(tokenizer.token_bytes(token) for token in canvas.tokens[1:position].tolist())
+        built = b""
+        for token in whole:
+            if built == shown:
+                return {token: 9.0, word: 4.0}
+            built += tokenizer.token_bytes(token)
+        return {word: 5.0, word + 1: 4.5}
+
+    return says
+
+
+@pytest.mark.parametrize(
+    ("prefix", "text", "suffix"),
+    [
+        ("impo", "rt", " os\n"),
+        ("def f(x):\n", "    return x", "\n\nf(1)\n"),
+        ("x = ", "compute(1, 2)", "\ny = 3\n"),
+        ("x = 1", "", "\ny = 3\n"),
+    ],
+)
+def test_a_cut_word_is_healed_within_the_search(
+    scripted: Any, tokenizer: Tokenizer, prefix: str, text: str, suffix: str
+) -> None:
+    denoiser = scripted(writes(tokenizer, text, prefix, suffix))
+    result = main_path.infill(denoiser, tokenizer, prefix, suffix, 12, mode="beam", num_beams=4)
+    assert result.text == text
+    assert result.finish_reason == "stop"
+    assert len(result.trace.steps) == 1
+
+
+def test_what_is_written_has_no_stop_string_and_as_many_tokens_as_asked(causal: Model) -> None:
+    free = causal.infill(PREFIX, SUFFIX, 6, mode="beam", num_beams=6, min_tokens=6, heal=False)
+    cut = free.text[1:3]
+    result = causal.infill(PREFIX, SUFFIX, 6, mode="beam", num_beams=6, min_tokens=6, heal=False, stop=cut)
+    assert free.usage.completion_tokens == result.usage.completion_tokens == 6
+    assert cut in free.text
+    assert cut not in result.text
+
+
+def results(model: Model) -> list[Result]:
+    return [
+        model.infill(PREFIX, SUFFIX, 8, mode="beam", num_beams=5),
+        model.edit("x = 1\nvalue = cab;\n", [(8, 18)], mode="beam", num_beams=5),
+        model.fill("x = {}\ny = 2\n", 6, mode="beam", num_beams=5),
+    ]
+
+
+def test_the_rest_of_the_text_stays_and_the_trace_replays(causal: Model) -> None:
+    infilled, edited, filled = results(causal)
+    assert edited.text.startswith("x = 1\nva") and edited.text.endswith("\n")
+    assert filled.text.startswith("x = ") and filled.text.endswith("\ny = 2\n")
+    for result in (infilled, edited, filled):
+        *_, last = result.trace.replay()
+        assert not last.open.any()
+        assert all(token.logprob is not None and token.logprob <= 0 for token in result.tokens)
+    assert [one.text for one in results(causal)] == [infilled.text, edited.text, filled.text]
+
+
+def test_a_stream_ends_with_the_same_text(causal: Model) -> None:
+    *events, last = causal.stream(PREFIX, 8, suffix=SUFFIX, mode="beam", num_beams=5)
+    assert len(events) == 1
+    assert last.text == causal.infill(PREFIX, SUFFIX, 8, mode="beam", num_beams=5).text
+
+
+def test_a_timeout_takes_what_was_found_so_far(slow: Any, tokenizer: Tokenizer) -> None:
+    options: dict[str, Any] = {"mode": "beam", "num_beams": 4, "heal": False}
+    result = main_path.infill(slow, tokenizer, "x", "a" * 8, 20, timeout=7.5, **options)
+    assert result.usage.forwards <= 8
+    assert set(result.text) <= {"a"}
+    late = main_path.infill(slow, tokenizer, "x", "a", 20, timeout=7.5, min_tokens=20, **options)
+    assert (late.finish_reason, late.text) == ("timeout", "")
+
+
+def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model]) -> None:
+    with pytest.raises(InputError, match="give a suffix"):
+        causal.generate("x", 8, mode="beam")
+    with pytest.raises(InputError, match="give a suffix"):
+        causal.infill("x", "", 8, mode="beam")
+    with pytest.raises(UnsupportedError, match="these are 2"):
+        causal.fill("x = {}\ny = {}\n", 8, mode="beam")
+    with pytest.raises(UnsupportedError, match="leave out the draft"):
+        causal.infill("x", "y", 8, mode="beam", draft="z")
+    with pytest.raises(UnsupportedError, match="leave out search_length"):
+        causal.infill("x", "y", 8, mode="beam", search_length=True)
+    with pytest.raises(UnsupportedError, match="leave out strength"):
+        causal.edit("x = 1\n", [(0, 5)], strength=0.5, mode="beam")
+    with pytest.raises(UnsupportedError, match='has no mode "beam"'):
+        causal.start("x", 8, suffix="y", mode="beam")
+    for name in ("full", "causal_unshifted", "full_unshifted", "block"):
+        with pytest.raises(UnsupportedError, match='mode "beam" needs causal context and a shift'):
+            models[name].infill("x", "y", 8, mode="beam")
+    bias = dict.fromkeys(range(16, 2048), -math.inf)
+    with pytest.raises(InputError, match="no token is left"):
+        causal.infill("x", "y", 8, mode="beam", heal=False, min_tokens=8, logit_bias=bias)
