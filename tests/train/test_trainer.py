@@ -28,6 +28,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import checkpoint, report, trainer
 from daguerre.train.batch import LossReport
 from daguerre.train.checkpoint import list_checkpoints, load_checkpoint
+from daguerre.train.drafting import with_draft_head
 from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
 from daguerre.train.report import CsvLog
 from daguerre.train.shards import write_shards
@@ -432,6 +433,23 @@ def test_a_run_from_a_model_trains_all_of_it_and_resumes_without_being_told_agai
     resumed = run(ADAPT, other, corpus, resume=True)
     assert resumed.progress.step == 3
     assert resumed.model.config == made.model.config
+
+
+def test_a_run_resumes_with_the_draft_head_and_the_null_of_the_model_it_came_from(
+    corpus: Path, reference: Path, tmp_path: Path
+) -> None:
+    backbone, tokenizer = load_model(reference / "model", dtype=torch.float32)
+    start = with_draft_head(backbone, 8, seed=1)
+    save_model(tmp_path / "model", start, tokenizer, dtype=torch.float32)
+    mixture = {"next_token": Share(share=1.0, layout="next_token")}
+    out, recipe = tmp_path / "run", replace(RECIPE, steps=3, checkpoint_steps=1, mixture=mixture)
+    run(replace(recipe, steps=2), out, corpus, start_from=str(tmp_path / "model"))
+    resumed = run(recipe, out, corpus, resume=True)
+    assert resumed.progress.step == 3
+    assert resumed.model.config == start.config
+    assert start.config.null_id is not None
+    for (name, old), new in zip(start.named_parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(old, new) == name.startswith("draft_head"), name
 
 
 @pytest.mark.parametrize(

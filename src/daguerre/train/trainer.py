@@ -130,7 +130,11 @@ class Trainer:
             model, tokenizer = Backbone(ModelConfig.from_dict(saved["model"])), Tokenizer.load(data / "tokenizer.json")
         else:
             tokenizer = named_tokenizer(self.recipe.tokenizer)
-            model = Backbone(self.recipe.model_config(tokenizer)).initialize(self.recipe.seed, scale=0.25)
+            config = self.recipe.model_config(tokenizer)
+            if "model" in saved:  # a run from a model may have what no recipe gives it
+                own = ModelConfig.from_dict(saved["model"])
+                config = replace(config, draft_head=own.draft_head, null_id=own.null_id)
+            model = Backbone(config).initialize(self.recipe.seed, scale=0.25)
         _check_trainable(model.config, self.recipe)
         if self.recipe.draft_head:
             model = with_draft_head(model, self.recipe.draft_head, self.recipe.seed)
