@@ -46,14 +46,18 @@ def biased_law(law: np.ndarray, bias: dict[int, float]) -> np.ndarray:
 # ---- trees ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_tree_of_paths_keeps_each_apart() -> None:
-    tree, ends = Tree.of([[5, 6], [], [5, 7, 8]])
-    assert tree.tokens.tolist() == [5, 6, 5, 7, 8]
-    assert tree.parents.tolist() == [-1, 0, -1, 2, 3]
-    assert ends.tolist() == [1, -1, 4]
-    assert tree.depth.tolist() == [0, 1, 0, 1, 2]
+def ends_of(ways: list[list[int]]) -> np.ndarray:
+    return np.array([way[-1] if way else -1 for way in ways])
+
+
+def test_a_tree_has_a_beginning_that_paths_share_once() -> None:
+    tree, ways = Tree.of([[5, 6], [], [5, 7, 5], [5], [7]])
+    assert tree.tokens.tolist() == [5, 6, 7, 5, 7]
+    assert tree.parents.tolist() == [-1, 0, 0, 2, -1]
+    assert ways == [[0, 1], [], [0, 2, 3], [0], [4]]
+    assert tree.depth.tolist() == [0, 1, 1, 2, 0]
     seen = [np.flatnonzero(row).tolist() for row in tree.ancestors]
-    assert seen == [[0], [0, 1], [2], [2, 3], [2, 3, 4]]
+    assert seen == [[0], [0, 1], [0, 2], [0, 2, 3], [4]]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -67,12 +71,12 @@ def test_a_law_in_a_tree_is_that_of_its_way_alone(
     given = np.array([model.tokenizer.bos_id, *model.tokenizer.encode(PREFIX)])
     canvas = Canvas.lay_out([given.tolist()], [8], model.config.mask_id)
     session = BackboneDenoiser(backbone, execution).session(canvas, cache)
-    tree, ends = Tree.of(PATHS)
-    shared = Tree(np.array([40, 50, 60, 61, 51]), np.array([-1, 0, 1, 1, 0]))
+    shared, ways = Tree.of(PATHS)
+    apart = Tree(np.array([40, 50, 40, 50, 60]), np.array([-1, 0, -1, 2, 3]))
     tolerance = 2e-4 if dtype == torch.float32 else 0.3
     for one, asked, paths in (
-        (tree, ends, PATHS),
-        (shared, np.array([3, 0, 2, -1, 4]), [[40, 50, 61], [40], [40, 50, 60], [], [40, 51]]),
+        (shared, ends_of(ways), PATHS),
+        (apart, np.array([4, 1, -1, 2]), [[40, 50, 60], [40, 50], [], [40]]),
     ):
         got = session.branches(given, one, asked)
         for row, path in zip(got, paths, strict=True):
@@ -87,7 +91,8 @@ def test_a_tree_leaves_the_cache_as_it_was(causal: Model) -> None:
     """What a session says after a tree, or about another text, is what a fresh one says."""
     given = np.array([causal.tokenizer.bos_id, *causal.tokenizer.encode(PREFIX)])
     canvas = Canvas.lay_out([given.tolist()], [8], causal.config.mask_id)
-    tree, ends = Tree.of(PATHS)
+    tree, ways = Tree.of(PATHS)
+    ends = ends_of(ways)
     used = causal.denoiser.session(canvas)
     first = used.branches(given, tree, ends)
     other = np.array([*given[:-2], 90, 91])

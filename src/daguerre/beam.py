@@ -98,8 +98,8 @@ def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Fi
     ways = _Ways(slot, decode.stop, slot.healing.table, plan.config.ends)
     paths, found = [Path((), (), slot.healing.text)], list[Filling]()
     while paths and not late():
-        tree, ends = Tree.of([path.tokens for path in paths])
-        logits = session.branches(before, tree, ends)
+        tree, taken = Tree.of([path.tokens for path in paths])
+        logits = session.branches(before, tree, np.array([way[-1] if way else -1 for way in taken]))
         given = _log_softmax(logits)  # of what the caller wrote: no bias is on that
         logprobs = _log_softmax(biased(logits, decode.law)) if decode.logit_bias else given
         for path, law in zip(paths, given, strict=True):
@@ -121,8 +121,8 @@ def judged(session: Session, before: np.ndarray, fillings: Sequence[Filling], su
     size = max(1, ROWS // max(len(filling.path.tokens) + len(suffix) for filling in fillings))
     for start in range(0, len(fillings), size):
         some = fillings[start : start + size]
-        tree, ends = Tree.of([[*filling.path.tokens, *suffix[:-1].tolist()] for filling in some])
-        asked = ends[:, None] - np.arange(len(suffix) - 1)[::-1]
+        tree, ways = Tree.of([[*filling.path.tokens, *suffix[:-1].tolist()] for filling in some])
+        asked = np.array([way[len(filling.path.tokens) :] for way, filling in zip(ways, some, strict=True)])
         laws = _log_softmax(session.branches(before, tree, asked.reshape(-1)))
         told = laws[np.arange(len(laws)), np.tile(suffix[1:], len(some))].reshape(len(some), -1).sum(axis=1)
         out += [Filling(one.path, one.suffix + float(nats)) for one, nats in zip(some, told, strict=True)]

@@ -55,14 +55,24 @@ class Tree:
     parents: np.ndarray
 
     @classmethod
-    def of(cls, paths: Sequence[Sequence[int]]) -> tuple[Tree, np.ndarray]:
-        """The tree of these paths, each a branch of its own, and where each ends: its last token, or -1 without one."""
-        tokens = [token for path in paths for token in path]
-        firsts = np.cumsum([0, *(len(path) for path in paths)])
-        parents = np.arange(-1, len(tokens) - 1)
-        parents[firsts[:-1][[len(path) > 0 for path in paths]]] = -1
-        ends = np.where(np.diff(firsts) > 0, firsts[1:] - 1, -1)
-        return cls(np.array(tokens, dtype=np.int64), parents), ends
+    def of(cls, paths: Sequence[Sequence[int]]) -> tuple[Tree, list[list[int]]]:
+        """The tree of these paths, each beginning that some share in it once; and the way of each, numbers of its
+        tokens in the tree.
+        """
+        tokens, parents, ways = list[int](), list[int](), list[list[int]]()
+        known: dict[tuple[int, int], int] = {}
+        for path in paths:
+            way, last = list[int](), -1
+            for token in path:
+                new = last, token
+                if new not in known:
+                    known[new] = len(tokens)
+                    tokens.append(token)
+                    parents.append(last)
+                last = known[new]
+                way.append(last)
+            ways.append(way)
+        return cls(np.array(tokens, dtype=np.int64), np.array(parents, dtype=np.int64)), ways
 
     @property
     def depth(self) -> np.ndarray:
