@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -493,6 +494,9 @@ def main() -> None:
     """Console entry: a mistake is one line on standard error and exit status 2."""
     if sys.argv[1:2] != ["bench"]:  # which measures what everybody has
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    if sys.stderr.isatty():  # what takes long is told to who waits for it
+        logging.basicConfig(format="daguerre: %(message)s")
+        logging.getLogger("daguerre").setLevel(logging.INFO)
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except typer.TyperException as error:

@@ -5,6 +5,7 @@ is computed beside a row; kept on disk, never required. With 8-bit matrices: equ
 from __future__ import annotations
 
 import dataclasses
+import logging
 import platform
 import tempfile
 from pathlib import Path
@@ -305,8 +306,11 @@ def test_what_cannot_run_says_why(make_model: Any) -> None:
         NativeBackbone(make_model(context="full", shift=False, time_input=True).backbone)
 
 
-def test_a_second_start_compiles_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nor does a damaged file stop one, nor a folder that cannot be written."""
+def test_a_second_start_compiles_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor does a damaged file stop one, nor a folder that cannot be written. Who waits for it is told."""
+    caplog.set_level(logging.INFO, logger="daguerre")
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
     compiles, compile_ = [], interface._compile
 
@@ -322,9 +326,12 @@ def test_a_second_start_compiles_nothing(monkeypatch: pytest.MonkeyPatch, tmp_pa
     for _ in range(2):
         interface._load(flags)
         assert len(compiles) == 1
+    told = "compiling the forward for this processor"
+    assert caplog.messages == [f"{told}, once: it is kept"]
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
     interface._load(flags)
     assert len(compiles) == 2
+    assert caplog.messages[1:] == [told]
     (tmp_path / "file").touch()
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path / "file"))
     interface._load(flags)

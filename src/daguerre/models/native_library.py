@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import subprocess
@@ -23,6 +24,7 @@ from daguerre.errors import UnsupportedError
 from daguerre.files import atomic_write, cache_folder
 from daguerre.models.compiled import find_compiler
 
+LOG = logging.getLogger("daguerre")
 SOURCE = Path(__file__).with_name("native.cpp")
 FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
 WRONG = {
@@ -103,6 +105,7 @@ def _load(flags: Sequence[str]) -> Any:
     if path is not None:
         with suppress(OSError):  # not there, damaged, not ours to read
             return ctypes.CDLL(str(path))
+    LOG.info("compiling the forward for this processor%s", "" if path is None else ", once: it is kept")
     with tempfile.TemporaryDirectory() as beside:
         made, found = _compile(flags, Path(beside))
         if path is not None:
