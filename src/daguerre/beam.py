@@ -8,7 +8,7 @@ and a suffix s, the better one makes c x s more likely, and
 whose last term is the same for all. So tokens are searched for from the left, by the autoregressive law and without a
 look at the suffix; each way may end the gap wherever the suffix can begin; and those that are likeliest with its first
 token behind them are judged by as much of it as counts. Unlike denoising, which sees the suffix and settles the text
-piece by piece, this compares whole fillings; it takes tens of times as long.
+piece by piece, this compares whole fillings; it takes several times as long.
 
 Letters: P paths, V vocabulary, T tokens of a tree.
 """
@@ -92,7 +92,9 @@ def fill_by_beam(session: Session, plan: Plan, late: Callable[[], bool] = lambda
 
 
 def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Filling]:
-    """As many fillings as the beam is wide, best first: judged by one token of the suffix. Fewer where time is up."""
+    """As many fillings as the beam is wide, best first, each judged by one token of the suffix; fewer where there are no
+    more, or time is up.
+    """
     canvas, (slot,), decode = plan.canvas, plan.slots, plan.decode
     before, first = canvas.tokens[: slot.start], int(canvas.tokens[canvas.gaps[0][1]])
     ways = _Ways(slot, decode.stop, slot.healing.table, plan.config.ends)
@@ -134,8 +136,8 @@ class _Ways:
 
     def __init__(self, slot: Slot, stop: Sequence[str], table: TokenBytes, ends: Sequence[int]) -> None:
         self._slot, self._stop, self._table = slot, [text.encode() for text in stop], table
-        banned = [token for token, piece in enumerate(table.of) if self._stops(piece)]
-        self._never = np.array(sorted({*banned, *ends}), dtype=np.int64)
+        stopping = [token for token, piece in enumerate(table.of) if self._stops(piece)] if stop else []
+        self._never = np.array(sorted({*stopping, *ends}), dtype=np.int64)
 
     def longer(self, paths: Sequence[Path], logprobs: np.ndarray, num: int) -> list[Path]:
         """The `num` likeliest paths that are one token longer, best first; `logprobs` (P, V) are of that token."""
