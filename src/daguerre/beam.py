@@ -92,8 +92,8 @@ def fill_by_beam(session: Session, plan: Plan, late: Callable[[], bool] = lambda
 
 
 def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Filling]:
-    """As many fillings as the beam is wide, best first, each judged by one token of the suffix; fewer where there are no
-    more, or time is up.
+    """As many fillings as the beam is wide, best first, each judged by one token of the suffix; fewer where there are
+    no more, or time is up.
     """
     canvas, (slot,), decode = plan.canvas, plan.slots, plan.decode
     before, first = canvas.tokens[: slot.start], int(canvas.tokens[canvas.gaps[0][1]])
