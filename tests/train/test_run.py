@@ -215,6 +215,8 @@ def test_every_recipe_has_its_own_test() -> None:
         "small",
         "refine",
         "full",
+        "longer",
+        "settle",
         "adapt",
         "draft",
     }  # draft: test_drafting.py
@@ -236,6 +238,27 @@ def test_a_recipe_trains_through_its_stages_with_all_its_objectives(name: str, t
     assert set(recipe.mixture) >= {"drafts", "blocks", "canvas", "infill", "suffix"}
     backbone, tokenizer = load_model(out)
     assert tokenizer == Tokenizer.default(recipe.tokenizer)
+    assert all(p.isfinite().all() for p in backbone.parameters())
+
+
+@pytest.mark.parametrize("name", ["longer", "settle"])
+def test_a_recipe_of_longer_training_goes_on_from_a_model_with_all_its_objectives(
+    name: str, start: str, tmp_path: Path
+) -> None:
+    """As it is in the file, but for the shape, the length, the number of sequences, the budget and compiling."""
+    recipe = load_recipe(name)
+    texts = [Path(module.__file__).read_text() for module in (json, shutil)]
+    write_shards(tmp_path / "data", {"train": texts, "val": texts[:1]}, Tokenizer.default(recipe.tokenizer))
+    steps = steps_until_all_are_drawn(recipe)
+    config = load_model(start)[0].config
+    overrides = [f"steps={steps}", "stages.0.length=64", "stages.0.sequences=1", "compile=false"]
+    overrides += [f"model.{key}={getattr(config, key)}" for key in SHAPE]
+    out = run_training(
+        name, start_from=start, overrides=overrides, data=tmp_path / "data", out=tmp_path / "run", quiet=True
+    )
+    assert lengths(tmp_path / "run") == [64] * steps
+    backbone, _ = load_model(out)
+    assert backbone.config == config
     assert all(p.isfinite().all() for p in backbone.parameters())
 
 
