@@ -10,7 +10,7 @@ look at the suffix; each way may end the gap wherever the suffix can begin; and 
 token behind them are judged by as much of it as counts. Unlike denoising, which sees the suffix and settles the text
 piece by piece, this compares whole fillings; it takes several times as long.
 
-Letters: P paths, V vocabulary, T tokens of a tree.
+Letters: P paths, A asked tokens of a tree, S tokens of the suffix, V vocabulary.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from daguerre.errors import InputError
 from daguerre.models.denoiser import Session
 from daguerre.models.rows import Tree
 from daguerre.plan import Plan, Slot
-from daguerre.sampling.healing import TokenBytes
 from daguerre.sampling.logits import biased
 
 JUDGED = 64
-"""Tokens of the suffix that judge a filling: more of it changed no choice in 200 lines (docs/log.md)."""
+"""Tokens of the suffix that judge a filling: with more of it no more lines were right (docs/log.md)."""
 ROWS = 512
 """Rows of a forward that judges, about: as many fillings as have room, one at least."""
 
@@ -76,7 +75,7 @@ class Filling:
         return self.path.value + self.suffix
 
 
-def fill_by_beam(session: Session, plan: Plan, late: Callable[[], bool] = lambda: False) -> Decision | None:
+def fill_by_beam(session: Session, plan: Plan, late: Callable[[], bool]) -> Decision | None:
     """The decision that fills the only gap of a plan; None where time is up before there is any filling.
 
     InputError where no token is left to draw.
@@ -97,7 +96,7 @@ def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Fi
     """
     canvas, (slot,), decode = plan.canvas, plan.slots, plan.decode
     before, first = canvas.tokens[: slot.start], int(canvas.tokens[canvas.gaps[0][1]])
-    ways = _Ways(slot, decode.stop, slot.healing.table, plan.config.ends)
+    ways = _Ways(slot, decode.stop, plan.config.ends)
     paths, found = [Path((), (), slot.healing.text)], list[Filling]()
     while paths and not late():
         tree, taken = Tree.of([path.tokens for path in paths])
@@ -134,9 +133,9 @@ def judged(session: Session, before: np.ndarray, fillings: Sequence[Filling], su
 class _Ways:
     """How paths may go on in a gap: healed first, then any text without a stop string."""
 
-    def __init__(self, slot: Slot, stop: Sequence[str], table: TokenBytes, ends: Sequence[int]) -> None:
-        self._slot, self._stop, self._table = slot, [text.encode() for text in stop], table
-        stopping = [token for token, piece in enumerate(table.of) if self._stops(piece)] if stop else []
+    def __init__(self, slot: Slot, stop: Sequence[str], ends: Sequence[int]) -> None:
+        self._slot, self._stop, self._table = slot, [text.encode() for text in stop], slot.healing.table
+        stopping = [token for token, piece in enumerate(self._table.of) if self._stops(piece)] if stop else []
         self._never = np.array(sorted({*stopping, *ends}), dtype=np.int64)
 
     def longer(self, paths: Sequence[Path], logprobs: np.ndarray, num: int) -> list[Path]:
