@@ -142,7 +142,12 @@ def test_only_as_much_of_the_suffix_judges_as_counts(causal: Model, monkeypatch:
     def text(suffix: str) -> str:
         return causal.infill(PREFIX, suffix, 4, mode="beam", num_beams=8, min_tokens=4).text
 
+    monkeypatch.setattr(beam, "JUDGED", 1)
+    first, *_ = causal.tokenizer.encode(SUFFIX)
+    by_one = text(SUFFIX)
+    assert by_one == text(causal.tokenizer.decode([first]))
     monkeypatch.setattr(beam, "JUDGED", len(causal.tokenizer.encode(SUFFIX)))
+    assert text(SUFFIX) != by_one
     assert text(SUFFIX) == text(SUFFIX + "import os\n" * 5)
 
 
@@ -239,7 +244,7 @@ def test_a_timeout_takes_what_was_found_so_far(slow: Any, tokenizer: Tokenizer) 
     options: dict[str, Any] = {"mode": "beam", "num_beams": 4, "heal": False}
     result = main_path.infill(slow, tokenizer, "x", "a" * 8, 20, timeout=7.5, **options)
     assert result.usage.forwards <= 8
-    assert set(result.text) <= {"a"}
+    assert (result.finish_reason, set(result.text)) in (("stop", {"a"}), ("stop", set()))
     late = main_path.infill(slow, tokenizer, "x", "a", 20, timeout=7.5, min_tokens=20, **options)
     assert (late.finish_reason, late.text) == ("timeout", "")
 
