@@ -32,7 +32,7 @@ import daguerre
 from daguerre.errors import InputError
 from daguerre.evals.machine import machine_facts
 from daguerre.model import Model
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.policies import POLICIES
 

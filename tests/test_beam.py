@@ -20,7 +20,7 @@ from daguerre.models.denoiser import BackboneDenoiser, CacheMode, Execution
 from daguerre.models.layout import Layout
 from daguerre.models.rows import Tree
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
 from executions import EXACT

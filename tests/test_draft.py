@@ -15,7 +15,7 @@ from daguerre.errors import InputError
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.draft import Alignment, Draft, occurrences

@@ -27,7 +27,7 @@ LAYERS = (
     ("errors", "assets", "files", "heldout", "editing"),
     ("trace", "canvas"),
     ("sampling", "noise", "models"),
-    ("plan", "lengths", "result", "denoise", "beam", "sample", "picture"),
+    ("request", "plan", "planning", "lengths", "result", "denoise", "beam", "sample", "picture"),
     ("generate", "likelihood", "calibration", "decide"),
     ("running",),
     ("model",),

@@ -15,7 +15,7 @@ from daguerre.lengths import MOST_LENGTHS, calibrated, candidates, search_length
 from daguerre.model import Model
 from daguerre.models.together import logits_alone, logits_together
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Request
+from daguerre.request import Request
 from daguerre.sampling.decode import Decode
 
 BEFORE, AFTER = "def area(width):\n    return ", "\n\nprint(area(2))\n"

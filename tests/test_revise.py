@@ -11,7 +11,7 @@ import pytest
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.revision import ODDS, Reading, revise
 

@@ -19,7 +19,7 @@ from daguerre.models.denoiser import BackboneDenoiser, Behind, Execution
 from daguerre.models.layout import NO_HORIZON, SETTLED, Layout, Rows, allowed
 from daguerre.models.rows import plan_verification
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
 from executions import ALIKE, EXACT

@@ -15,7 +15,9 @@ from daguerre.lengths import search_length as find_length
 from daguerre.lengths import wants_search
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Plan, Request, Text, encoded, keep_drafts, lay_out
+from daguerre.plan import Plan
+from daguerre.planning import keep_drafts, lay_out
+from daguerre.request import Request, Text, encoded
 from daguerre.result import Result, StreamEvent, committed_text, draft_text
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode

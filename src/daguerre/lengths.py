@@ -22,7 +22,9 @@ from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import Counts, Denoiser
 from daguerre.models.together import logits_together
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Plan, Request, Search, check_budget, lay_out
+from daguerre.plan import Plan, Search
+from daguerre.planning import lay_out
+from daguerre.request import Request, check_budget
 from daguerre.sampling.decode import CONSTRAINTS, Decode
 from daguerre.sampling.logits import biased, most_likely
 

@@ -21,7 +21,7 @@ from daguerre.models.denoiser import BackboneDenoiser, Execution
 from daguerre.models.loading import DEFAULT_MODEL, load_model, model_folder, usable_device, weights_hash
 from daguerre.models.threads import check_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Text
+from daguerre.request import Text
 from daguerre.result import Result, StreamEvent
 from daguerre.running import Running, start
 from daguerre.sampling.decode import Decode

@@ -12,7 +12,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.generate import begin, told
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import Text
+from daguerre.request import Text
 from daguerre.result import Result, StreamEvent
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daguerre.model import Model
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.policies import POLICIES
 

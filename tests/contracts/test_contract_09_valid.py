@@ -16,7 +16,7 @@ import daguerre
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.result import Result
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.constraints import compile_regex

@@ -10,7 +10,8 @@ import pytest
 
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
-from daguerre.plan import Request, lay_out
+from daguerre.planning import lay_out
+from daguerre.request import Request
 from daguerre.result import committed_text
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode

@@ -13,7 +13,8 @@ from torch import Tensor
 from daguerre.canvas import Canvas, Decision
 from daguerre.model import Model
 from daguerre.models.denoiser import CacheMode, Counts, Denoiser, Session
-from daguerre.plan import Search, make_plan
+from daguerre.plan import Search
+from daguerre.planning import make_plan
 from daguerre.result import Result
 from daguerre.running import Running
 from daguerre.sample import Sample

@@ -8,7 +8,7 @@ import pytest
 
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.policies import POLICIES
 

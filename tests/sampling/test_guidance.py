@@ -14,7 +14,7 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.result import Result
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.guidance import Guidance, Guided, behind_prefix, hidden_prefix

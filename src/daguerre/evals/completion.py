@@ -33,7 +33,8 @@ from daguerre.evals.shared import SharedSession
 from daguerre.evals.statistics import mcnemar, paired_difference, ratio_interval, wilson
 from daguerre.evals.workers import map_examples
 from daguerre.model import Model
-from daguerre.plan import Plan, make_plan
+from daguerre.plan import Plan
+from daguerre.planning import make_plan
 from daguerre.result import read
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode

@@ -24,7 +24,8 @@ from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
 from daguerre.models.denoiser import Behind, CacheMode, Denoiser, Session, Verification
 from daguerre.models.rows import Tree
-from daguerre.plan import Plan, make_plan
+from daguerre.plan import Plan
+from daguerre.planning import make_plan
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
 

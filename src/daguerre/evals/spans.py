@@ -22,7 +22,7 @@ from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import Tell, map_examples
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
 

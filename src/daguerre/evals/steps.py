@@ -31,7 +31,7 @@ from daguerre.likelihood import score_tokens
 from daguerre.model import Model
 from daguerre.models.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
 

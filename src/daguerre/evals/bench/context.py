@@ -16,7 +16,8 @@ import torch
 from daguerre.evals.bench.job import FORCED, Shape, random_model
 from daguerre.evals.bench.timed import completing
 from daguerre.evals.shared import SharedSession
-from daguerre.plan import Plan, make_plan
+from daguerre.plan import Plan
+from daguerre.planning import make_plan
 from daguerre.sampling.decode import Decode
 
 CONTEXTS = (512, 1024, 2048, 4096)

@@ -18,7 +18,7 @@ from daguerre.evals.bench.timed import infilling
 from daguerre.evals.frozen import load_frozen
 from daguerre.evals.shared import SharedSession
 from daguerre.model import Model, load
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sampling.decode import Decode
 
 PREFIX, SUFFIX, NEW = 512, 256, 16

@@ -23,7 +23,7 @@ from daguerre.evals.bench.llada import llada_loop
 from daguerre.model import Model
 from daguerre.models.denoiser import Execution
 from daguerre.models.layout import Layout, Rows
-from daguerre.plan import make_plan
+from daguerre.planning import make_plan
 from daguerre.sample import Sample
 from daguerre.sampling.decode import Decode
 
