@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from daguerre.cli import SPINS, app, main
 from daguerre.errors import MissingExtra
-from daguerre.models.loading import model_folder
+from daguerre.models.loading import model_folder, weights_hash
 from daguerre.options import REQUEST
 from daguerre.sampling.decode import Decode
 
@@ -224,6 +224,13 @@ def test_a_model_is_inspected_as_text_and_as_json(call: Callable[..., Called]) -
     assert [line.split()[0] for line in call("inspect")[1].splitlines()] == list(values)
 
 
+def test_models_are_averaged_by_shares(call: Callable[..., Called], tmp_path: Path) -> None:
+    code, out, err = call("average", "default=0.5", "default=0.5", "--out", str(tmp_path / "mean"), "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"model": str(tmp_path / "mean")}
+    assert weights_hash(tmp_path / "mean") == weights_hash(model_folder())
+
+
 def test_an_evaluation_of_a_small_file_skips_what_it_cannot_feed(call: Callable[..., Called], tmp_path: Path) -> None:
     source, report = tmp_path / "a.py", tmp_path / "new" / "report.json"
     source.write_text("x = 1\n")
@@ -345,6 +352,8 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("eval", "--data", "nowhere"), ("nowhere", "check the path")),
         (("eval", "--data", "."), ("Python files", "check the path")),
         (("inspect", "nowhere"), ("nowhere",)),
+        (("average", "default=1", "--out", "mean"), ("two models",)),
+        (("average", "default", "default=0.5", "--out", "mean"), ("'default'", "MODEL=SHARE")),
         (("decide", "x"), ("--label", "--score")),
         (("decide", "x", "--label", "a", "--score", "1:2"), ("one kind",)),
         (("decide", "x", "--label", "a"), ("two labels or more",)),

@@ -277,7 +277,9 @@ def data_python(
 
 @app.command()
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="small, refine, draft, full, adapt, or a .toml file.")] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(help="small, refine, longer, settle, draft, full, adapt, or a .toml file.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")
     ] = None,
@@ -305,6 +307,27 @@ def train(
         device=device,
     )
     typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
+
+
+@app.command()
+def average(
+    parts: Annotated[list[str], typer.Argument(metavar="MODEL=SHARE...", help="Two or more; shares add up to 1.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Average the weights of models that were trained on from the same one."""
+    from daguerre.train.average import average_models
+
+    folder = average_models([_model_and_share(part) for part in parts], out)
+    typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
+
+
+def _model_and_share(part: str) -> tuple[str, float]:
+    model, _, share = part.rpartition("=")
+    try:
+        return model, float(share)
+    except ValueError:
+        raise InputError(f"{part!r} is no MODEL=SHARE, such as runs/settle/model=0.7") from None
 
 
 @app.command("eval")

@@ -1,0 +1,72 @@
+"""`daguerre average`: weights of one beginning, added by their shares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from daguerre.errors import InputError
+from daguerre.models.backbone import Backbone
+from daguerre.models.config import ModelConfig
+from daguerre.models.loading import load_model, read_extra, save_model, weights_hash
+from daguerre.train.average import average_models
+from daguerre.train.bpe import train_bpe
+
+VOCABULARY = 16 + 256 + 1
+SHAPE = ModelConfig(
+    vocab_size=VOCABULARY,
+    width=16,
+    num_layers=1,
+    num_heads=2,
+    num_kv_heads=1,
+    mlp_width=24,
+    max_positions=32,
+    mask_id=3,
+    eos_id=2,
+    bos_id=1,
+    pad_id=0,
+)
+
+
+def made(folder: Path, seed: int, config: ModelConfig = SHAPE, texts: str = "ab") -> Path:
+    """A model of random weights, and a vocabulary that depends on `texts`."""
+    torch.manual_seed(seed)
+    backbone = Backbone(config)
+    for parameter in backbone.parameters():
+        torch.nn.init.normal_(parameter)
+    return save_model(folder / str(seed), backbone, train_bpe([texts], VOCABULARY))
+
+
+def test_every_weight_is_the_sum_of_the_parts_by_their_shares(tmp_path: Path) -> None:
+    folders, shares = [made(tmp_path, seed) for seed in range(3)], [0.5, 0.3, 0.2]
+    out = average_models(list(zip(folders, shares, strict=True)), tmp_path / "mean")
+    own, tokenizer = load_model(out)
+    states = [load_model(folder)[0].state_dict() for folder in folders]
+    for name, tensor in own.state_dict().items():
+        exact = sum(share * state[name].double() for share, state in zip(shares, states, strict=True))
+        assert torch.allclose(tensor.double(), exact, rtol=2**-8, atol=1e-6), name  # stored in bfloat16
+        assert not torch.allclose(tensor, states[0][name], rtol=2**-8)
+    assert tokenizer == load_model(folders[0])[1]
+    assert read_extra(out)["average"] == [
+        {"weights_sha256": weights_hash(folder), "share": share} for folder, share in zip(folders, shares, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0), (float("nan"), 0.5)])
+def test_shares_are_positive_of_two_or_more_and_add_up_to_1(shares: tuple[float, ...], tmp_path: Path) -> None:
+    folder = made(tmp_path, 0)
+    with pytest.raises(InputError, match=r"two models|add up to 1"):
+        average_models([(folder, share) for share in shares], tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
+
+
+def test_models_of_two_shapes_or_vocabularies_are_refused(tmp_path: Path) -> None:
+    one, out = made(tmp_path, 0), tmp_path / "mean"
+    wider, speaking = made(tmp_path, 1, replace(SHAPE, mlp_width=32)), made(tmp_path, 2, texts="cd")
+    with pytest.raises(InputError, match="another mlp_width"):
+        average_models([(one, 0.5), (wider, 0.5)], out)
+    with pytest.raises(InputError, match="another vocabulary"):
+        average_models([(one, 0.5), (speaking, 0.5)], out)
