@@ -80,6 +80,9 @@ def smooth(step: np.ndarray, value: np.ndarray, points: int = POINTS) -> tuple[n
 
 def _next_token(panel: Any, log: Columns, held: Columns) -> None:
     panel.set_title("Next-token loss")
+    if not np.isfinite(log["clean"]).any():  # a draft head alone
+        panel.text(0.5, 0.5, "no next token is learned in this run", ha="center", color=GRAY, transform=panel.transAxes)
+        return
     panel.set_ylabel("training, nats per token", color=GRAY)
     panel.plot(*smooth(log["step"], log["clean"]), color=TRAIN, label="training, nats per token")
     panel.set_ylim(*_range(log["clean"]))
