@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from conftest import tiny_config
+from daguerre.canvas import Canvas
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
 from daguerre.models.layout import Layout, Rows
@@ -111,3 +112,42 @@ def test_without_a_text_read_as_a_whole_there_are_no_bits_per_byte(
 ) -> None:
     held = held_out(backbone, [], prompts, torch.ones(tokenizer.vocab_size), "sdpa")
     assert math.isnan(held.clean_bpb)
+
+
+def test_a_gap_is_asked_for_its_end_behind_its_text_and_before_its_last_token(
+    backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A denoiser that knows where the gap ends: its text has 8 tokens, in the middle, and 8 places are too many."""
+    text = np.arange(100, 140)
+    null = backbone.config.null_id
+    assert null is not None
+
+    class Knowing:
+        def __init__(self, model: Backbone, execution: str) -> None:
+            assert (model, execution) == (backbone, "reference")
+
+        def session(self, canvas: Canvas) -> Knowing:
+            return self
+
+        def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
+            assert canvas.gaps == ((20, 36),)
+            (place,) = asked.tolist()
+            assert np.array_equal(canvas.tokens[:place], text[:place])
+            assert np.array_equal(canvas.tokens[36:], text[28:])
+            assert canvas.open.tolist() == [place <= position < 36 for position in range(len(canvas))]
+            logits = np.zeros((1, 3 * null), dtype=np.float32)
+            logits[0, null] = {28: math.log(3 * null - 1), 27: 0.0}[place]
+            return logits
+
+    monkeypatch.setattr(monitor, "BackboneDenoiser", Knowing)
+    ended, early = monitor.gap_ends(backbone, torch.from_numpy(np.stack([text, text])))
+    assert ended == pytest.approx(0.5)
+    assert early == pytest.approx(1 / (3 * null))
+
+
+def test_only_models_that_end_gaps_are_asked_and_only_long_prompts(backbone: Backbone, tokenizer: Tokenizer) -> None:
+    prompts = torch.randint(16, 2048, (2, 40), generator=torch.Generator().manual_seed(1))
+    assert all(0 < share < 1 for share in monitor.gap_ends(backbone, prompts))
+    assert all(math.isnan(share) for share in monitor.gap_ends(backbone, prompts[:, :16]))
+    other = Backbone(tiny_config(tokenizer, null_id=None)).eval()
+    assert all(math.isnan(share) for share in monitor.gap_ends(other, prompts))

@@ -264,7 +264,7 @@ def test_a_recipe_of_longer_training_goes_on_from_a_model_with_all_its_objective
 
 def steps_until_all_are_drawn(recipe: Recipe) -> int:
     mixture, drawn = recipe.make_mixture(), set[Objective]()
-    for index in range(100):
+    for index in range(200):
         drawn.add(mixture.pick(index))
         if len(drawn) == len(recipe.mixture):
             return index // recipe.stages[0].micro_batches + 1

@@ -1,4 +1,5 @@
-"""What a run watches: held-out loss by noise level, and how well one-shot drafts match the model's own greedy text.
+"""What a run watches: held-out loss by noise level, how well one-shot drafts match the model's own greedy text, and
+whether gaps end where they should.
 
 Letters: B prompts, P prompt tokens, S drafted tokens.
 """
@@ -6,14 +7,16 @@ Letters: B prompts, P prompt tokens, S drafted tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from daguerre.canvas import Canvas
 from daguerre.models.backbone import Backbone
 from daguerre.models.cache import Cache
+from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.layout import Layout, Rows
 from daguerre.train.batch import Batch, BatchLoss, batch_loss
 from daguerre.train.examples import IGNORE, NUM_LEVELS
@@ -22,13 +25,16 @@ from daguerre.train.examples import IGNORE, NUM_LEVELS
 @dataclass(frozen=True)
 class Held:
     """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
-    token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft).
+    token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft), and how
+    likely a gap is ended where its text does, and one token before (`gap_ends`; NaN for a model without a null).
     """
 
     clean_bpb: float
     masked_by_level: tuple[float, ...]
     draft_match: tuple[float, ...]
     accepted: float
+    ended: float
+    ended_early: float
 
 
 @torch.no_grad()
@@ -86,6 +92,35 @@ def draft_match(model: Backbone, prompts_BP: Tensor, num: int = 16) -> tuple[np.
     return equal.mean(0), float(accepted_a_cycle(equal).mean())
 
 
+GAP, SLACK = 8, 8
+"""Tokens of the gaps that `gap_ends` looks at, and places too many."""
+
+
+@torch.no_grad()
+def gap_ends(model: Backbone, prompts_BP: Tensor) -> tuple[float, float]:
+    """Mean probability of <null> in gaps in the middle of each prompt: where the gap's text, which is there, ends; and
+    where its last token belongs, with those before it there.
+
+    (NaN, NaN) for a model that does not end gaps, and prompts that are too short. Nothing else that a run watches tells
+    how a gap ends, and plain text, which has no null, unteaches it.
+    """
+    prompts_BP = prompts_BP[:, : model.config.max_positions - SLACK]
+    null, start = model.config.null_id, prompts_BP.shape[1] // 2
+    if null is None or model.config.context == "block" or model.config.time_input or start <= GAP:
+        return float("nan"), float("nan")
+    denoiser, ended = BackboneDenoiser(model, "reference"), np.zeros(2)
+    for prompt in prompts_BP.cpu().numpy():
+        canvas = Canvas.lay_out([prompt[:start], prompt[start + GAP :]], [GAP + SLACK], model.config.mask_id)
+        for place, written in enumerate((GAP, GAP - 1)):
+            tokens, opened, asked = canvas.tokens.copy(), canvas.open.copy(), start + written
+            tokens[start:asked], opened[start:asked] = prompt[start:asked], False
+            filled = replace(canvas, tokens=tokens, open=opened, span=canvas.gaps[0])
+            (law,) = denoiser.session(filled).logits(filled, np.array([asked]))
+            ended[place] += np.exp(law[null] - np.logaddexp.reduce(law))
+    after, before = (ended / len(prompts_BP)).tolist()
+    return after, before
+
+
 def mean_by_level(sums: np.ndarray, counts: np.ndarray) -> list[float]:
     """Mean of each noise level; NaN where nothing was masked at that level."""
     return [float(total / count) if count else float("nan") for total, count in zip(sums, counts, strict=True)]
@@ -116,9 +151,12 @@ def held_out(
         counts += report.level_count
     drafts = model.config.context == "causal" and model.config.shift
     match, accepted = draft_match(model, prompts_BP) if drafts else (np.zeros(0), float("nan"))
+    ended, ended_early = gap_ends(model, prompts_BP)
     return Held(
         clean_bpb=float(clean_nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
         masked_by_level=tuple(nats / np.log(2) for nats in mean_by_level(sums, counts)),
         draft_match=tuple(match.tolist()),
         accepted=accepted,
+        ended=ended,
+        ended_early=ended_early,
     )

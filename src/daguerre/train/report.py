@@ -116,6 +116,7 @@ class Reporter:
         row: dict[str, Any] = {"step": step, "clean_bpb": held.clean_bpb, "accepted": held.accepted}
         row |= {f"masked_{i}": v for i, v in enumerate(held.masked_by_level)}
         row |= {f"match_{i + 1}": v for i, v in enumerate(held.draft_match)}
+        row |= {"ended": held.ended, "ended_early": held.ended_early}
         self.held_log.write(row)
         if self.board is not None:
             for name, value in row.items():
@@ -153,12 +154,14 @@ class Reporter:
 
 
 def _figures(held: Held) -> str:
-    """What a model has of them: next-token loss and drafts, or the masked loss alone."""
+    """What a model has of them: next-token loss and drafts, or the masked loss alone; and how it ends gaps."""
+    ends = "" if math.isnan(held.ended) else f", gaps ended {held.ended:.3f}, too early {held.ended_early:.3f}"
     if not held.draft_match:
-        return "masked " + " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level) + " bits/token"
+        levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
+        return f"masked {levels} bits/token{ends}"
     match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
     drafts = f"draft match by position {match}, {held.accepted:.2f} tokens a cycle"
-    return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}"
+    return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}{ends}"
 
 
 def _levels(report: StepReport) -> str:
