@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from conftest import tiny_config
 from daguerre.errors import InputError
 from daguerre.models.backbone import Backbone
-from daguerre.models.config import ModelConfig
 from daguerre.models.loading import load_model, read_extra, save_model, weights_hash
 from daguerre.train.average import average_models
 from daguerre.train.bpe import train_bpe
 
-VOCABULARY = 16 + 256 + 1
-SHAPE = ModelConfig(
-    vocab_size=VOCABULARY,
-    width=16,
-    num_layers=1,
-    num_heads=2,
-    num_kv_heads=1,
-    mlp_width=24,
-    max_positions=32,
-    mask_id=3,
-    eos_id=2,
-    bos_id=1,
-    pad_id=0,
-)
 
-
-def made(folder: Path, seed: int, config: ModelConfig = SHAPE, texts: str = "ab") -> Path:
+def made(folder: Path, seed: int, texts: str = "ab", **shape: int) -> Path:
     """A model of random weights, and a vocabulary that depends on `texts`."""
     torch.manual_seed(seed)
-    backbone = Backbone(config)
+    tokenizer = train_bpe([texts], 16 + 256 + 1)
+    backbone = Backbone(tiny_config(tokenizer, **shape))
     for parameter in backbone.parameters():
         torch.nn.init.normal_(parameter)
-    return save_model(folder / str(seed), backbone, train_bpe([texts], VOCABULARY))
+    return save_model(folder / str(seed), backbone, tokenizer)
 
 
 def test_every_weight_is_the_sum_of_the_parts_by_their_shares(tmp_path: Path) -> None:
@@ -65,8 +50,16 @@ def test_shares_are_positive_of_two_or_more_and_add_up_to_1(shares: tuple[float,
 
 def test_models_of_two_shapes_or_vocabularies_are_refused(tmp_path: Path) -> None:
     one, out = made(tmp_path, 0), tmp_path / "mean"
-    wider, speaking = made(tmp_path, 1, replace(SHAPE, mlp_width=32)), made(tmp_path, 2, texts="cd")
+    wider, speaking = made(tmp_path, 1, mlp_width=32), made(tmp_path, 2, texts="cd")
     with pytest.raises(InputError, match="another mlp_width"):
         average_models([(one, 0.5), (wider, 0.5)], out)
     with pytest.raises(InputError, match="another vocabulary"):
         average_models([(one, 0.5), (speaking, 0.5)], out)
+
+
+def test_no_model_is_overwritten(tmp_path: Path) -> None:
+    one, two = made(tmp_path, 0), made(tmp_path, 1)
+    before = weights_hash(one)
+    with pytest.raises(InputError, match="has a model already: choose another folder"):
+        average_models([(one, 0.5), (two, 0.5)], one)
+    assert weights_hash(one) == before

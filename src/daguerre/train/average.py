@@ -15,19 +15,21 @@ from pathlib import Path
 import torch
 
 from daguerre.errors import InputError
-from daguerre.models.loading import load_model, model_folder, save_model, weights_hash
+from daguerre.models.loading import CONFIG, load_model, model_folder, save_model, weights_hash
 
 
 def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -> Path:
     """Write to `out` the model whose every weight is the sum of those of `parts`, each by its share; returns `out`.
 
     Summed in float32 in the order given, stored in bfloat16. InputError unless two or more parts of one shape and one
-    vocabulary have positive shares that add up to 1.
+    vocabulary have positive shares that add up to 1, and for a model that is in `out` already.
     """
     if len(parts) < 2:
         raise InputError("an average is of two models or more")
     if not all(share > 0 for _, share in parts) or not math.isclose(sum(share for _, share in parts), 1, abs_tol=1e-6):
         raise InputError("the shares must be above 0 and add up to 1")
+    if (Path(out) / CONFIG).exists():
+        raise InputError(f"{out} has a model already: choose another folder")
     folders = [model_folder(name) for name, _ in parts]
     backbone, tokenizer = load_model(folders[0], dtype=torch.float32)
     weights = {name: parts[0][1] * tensor for name, tensor in backbone.state_dict().items()}
