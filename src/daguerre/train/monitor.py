@@ -137,6 +137,7 @@ def held_out(
 ) -> Held:
     """Figures on fixed held-out batches and prompts; the model is used as it is (pass the averaged weights).
 
+    Figures of two runs compare only where the batches are the same, and a run draws its own from its mixture.
     `token_bytes_V` holds the UTF-8 bytes of each token, `loss` is what is trained. Next-token loss is taken where the
     text is read as a whole: an infilling batch has segments that are blind to one another.
     """
