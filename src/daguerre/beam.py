@@ -27,7 +27,7 @@ from daguerre.models.rows import Tree
 from daguerre.plan import Plan, Slot
 from daguerre.sampling.logits import biased
 
-JUDGED = 64
+JUDGED = 32
 """Tokens of the suffix that judge a filling: with more of it no more lines were right (docs/log.md)."""
 ROWS = 512
 """Rows of a forward that judges, about: as many fillings as have room, one at least."""

@@ -49,6 +49,8 @@ from daguerre.sampling.decode import Decode
 Progress = Callable[[str, int, int], None]
 Measure = Callable[[Progress], Any]
 """What is left of a task once it is known that model and data allow it."""
+CONTEXT, LINE_ROOM = 2048, 96
+"""Tokens of the largest window that a missing line is shown in, and those of it that are left for the line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,7 @@ def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int
 def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
     if model.config.context == "block" or model.config.null_id is None:
         raise UnsupportedError("a model with block context, or without <null>, cannot infill: leave 'infill' out")
-    examples, shown = _lines(model, documents, limits, seed, "infill")
+    examples, shown = _lines(model, documents, limits, seed, "infill", whole_context=True)
     predictors = {
         "infill": infill_predictor(model, stop="\n"),
         ENDED: infill_predictor(model),
@@ -157,14 +159,18 @@ def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: i
 
 
 def _lines(
-    model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str
+    model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str, whole_context: bool = False
 ) -> tuple[list[MissingLine], tuple[int, int]]:
-    """The lines of `task`, and how many tokens are shown before and after each."""
+    """The lines of `task`, and how many tokens are shown before and after each: with `whole_context` all that the model
+    has room for beside a line, up to CONTEXT.
+    """
     Decode().check_model(model.config)
     if not limits.lines:
         raise DataError(f"no line is asked for: give a number of lines, or leave {task!r} out")
     room = model.config.max_positions
     shown = min(PREFIX_TOKENS, room // 2), min(SUFFIX_TOKENS, room // 4)
+    if whole_context:
+        shown = min(room, CONTEXT) - shown[1] - min(LINE_ROOM, room // 4), shown[1]
     return make_examples(documents, limits.lines, seed=seed, shown=shown), shown
 
 
