@@ -18,9 +18,9 @@ import pytest
 from typer.main import get_command
 
 from daguerre.cli import SPINS, app, main
+from daguerre.commands.options import REQUEST
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder, weights_hash
-from daguerre.options import REQUEST
 from daguerre.sampling.decode import Decode
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}

@@ -39,7 +39,7 @@ RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # These import any layer, and one another; no layer imports them.
 BESIDE = ("train", "evals", "concepts", "demo")
 # The command line: it imports anything, slow parts only inside the functions that need them; nobody else imports it.
-TOP = ("options", "cli", "__main__")
+TOP = ("commands", "cli", "__main__")
 LATE = (*BESIDE, "server", "router")
 
 
@@ -109,7 +109,7 @@ def allowed(found: Import) -> bool:
     importer, target = part(found.importer), part(found.target)
     if importer == target or importer == "__main__":
         return True
-    if importer == "cli" and target == "options":
+    if importer == "cli" and target == "commands":
         return True
     if target in TOP:
         return False
@@ -163,10 +163,10 @@ def test_imports_point_one_way_without_cycles() -> None:
         ({"trace.py": "if TYPE_CHECKING:\n    from daguerre import model"}, "trace:2 imports daguerre.model"),
         ({"sampling/policy.py": "from daguerre import Model"}, "sampling.policy:1 imports daguerre,"),
         ({"cli.py": "try:\n    from daguerre import server\nexcept ImportError: ..."}, "cli:2 imports daguerre.server"),
-        ({"options.py": "from daguerre import server"}, "options:1 imports daguerre.server"),
-        ({"options.py": "def f():\n    from daguerre import cli"}, "options:2 imports daguerre.cli"),
+        ({"commands/asking.py": "from daguerre import server"}, "commands.asking:1 imports daguerre.server"),
+        ({"commands/asking.py": "def f():\n    from daguerre import cli"}, "commands.asking:2 imports daguerre.cli"),
         ({"train/optim.py": "from daguerre.cli import main"}, "train.optim:1 imports daguerre.cli"),
-        ({"demo.py": "def f():\n    from daguerre.options import read_text"}, "demo:2 imports daguerre.options"),
+        ({"demo.py": "def f():\n    from daguerre.commands import asking"}, "demo:2 imports daguerre.commands"),
         ({"canvas.py": "import daguerre.trace", "trace.py": "import daguerre.canvas"}, "import cycle: "),
         (
             {"train/optim.py": "import daguerre.evals", "evals/tasks.py": "import daguerre.train"},
@@ -192,8 +192,8 @@ def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
             "train/optim.py": "from daguerre import Model\nfrom daguerre.models import rope\nfrom . import data",
             "train/data.py": "if TYPE_CHECKING:\n    from daguerre.train import optim",
             "server/app.py": "def f():\n    import daguerre.evals.tasks",
-            "options.py": "from daguerre import errors\ndef f():\n    from daguerre import canvas",
-            "cli.py": "import daguerre\nfrom daguerre import options\ndef f():\n    from daguerre.train import optim",
+            "commands/asking.py": "from daguerre import errors\ndef f():\n    from daguerre.evals import tasks",
+            "cli.py": "from daguerre.commands import asking\ndef f():\n    from daguerre.train import optim",
             "__main__.py": "from daguerre.cli import main",
         },
     )
@@ -203,9 +203,9 @@ def test_what_the_design_allows_is_not_a_violation(tmp_path: Path) -> None:
 
 def plant(source: Path, files: dict[str, str]) -> None:
     """A package with every module that the tests above name, empty except for `files`."""
-    parts = ("models", "noise", "sampling", "engine", "server", "evals", "train")
+    parts = ("models", "noise", "sampling", "engine", "server", "evals", "train", "commands")
     modules = ("errors", "canvas", "trace", "denoise", "generate", "model", "cli", "models/rope", "sampling/policy")
-    modules += ("options", "engine/engine", "server/app", "evals/tasks", "train/optim")
+    modules += ("commands/asking", "engine/engine", "server/app", "evals/tasks", "train/optim")
     names = ("__init__", *modules, *(f"{part}/__init__" for part in parts))
     for name, text in ({f"{name}.py": "" for name in names} | files).items():
         path = source / PACKAGE / name

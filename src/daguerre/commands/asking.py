@@ -1,0 +1,187 @@
+"""Commands that ask a model for text, or for a decision."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from daguerre.commands.options import (
+    AsJson,
+    DraftText,
+    DtypeName,
+    ExecutionName,
+    ModelName,
+    Picture,
+    SearchLength,
+    check_picture,
+    draw_picture,
+    makes_request,
+    print_ignored,
+    print_result,
+    read_draft,
+    read_file,
+    read_pairs,
+    read_text,
+)
+from daguerre.errors import InputError
+
+
+@makes_request
+def generate(
+    prompt: Annotated[str, typer.Argument(help="Text to complete; `-` reads standard input.")],
+    model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
+    draft: DraftText = None,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Complete a prompt."""
+    check_picture(picture, options)
+    loaded = _load(model, execution, dtype)
+    result = loaded.generate(read_text(prompt), draft=read_draft(draft), **options)
+    print_result(result, as_json)
+    draw_picture(result, loaded, picture)
+
+
+@makes_request
+def infill(
+    prefix: Annotated[str, typer.Argument(help="Text before the gap; `-` reads standard input.")],
+    suffix: Annotated[str, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")],
+    model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
+    draft: DraftText = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
+    search_length: SearchLength = None,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Fill the gap between a prefix and a suffix."""
+    check_picture(picture, options)
+    if whole and (as_json or options.get("n", 1) != 1):
+        raise InputError("--whole prints one text as it is: leave it out, or leave out --json and --n")
+    if prefix == suffix == "-":
+        raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
+    before, after = read_text(prefix), read_text(suffix)
+    loaded = _load(model, execution, dtype)
+    result = loaded.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
+    if whole:
+        print_ignored(result)
+        sys.stdout.write(before + result.text + after)
+    else:
+        print_result(result, as_json)
+    draw_picture(result, loaded, picture)
+
+
+@makes_request
+def fill(
+    template: Annotated[str, typer.Argument(help="Text with `{}` where a gap goes; `-` reads standard input.")],
+    model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
+    mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
+    search_length: SearchLength = None,
+    picture: Picture = None,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
+    check_picture(picture, options)
+    loaded = _load(model, execution, dtype)
+    result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
+    print_result(result, as_json)
+    draw_picture(result, loaded, picture)
+
+
+@makes_request
+def edit(
+    file: Annotated[str, typer.Argument(help="File to edit, which stays as it is; `-` reads standard input.")],
+    model: ModelName = "default",
+    execution: ExecutionName = None,
+    dtype: DtypeName = "float32",
+    span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
+    lines: Annotated[list[str] | None, typer.Option(help="FIRST:LAST, from 1; may be repeated.")] = None,
+    pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
+    strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
+    search_length: SearchLength = None,
+    picture: Picture = None,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the difference instead of the text.")] = False,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Write parts of a file anew, the rest verbatim, and print the whole."""
+    if diff and as_json:
+        raise InputError("--json holds the difference already: leave out --diff")
+    if options.get("n", 1) != 1 and not as_json:
+        raise InputError("edit prints one text: leave out --n, or take --json for all samples")
+    chosen: dict[str, Any] = {
+        "spans": read_pairs(span),
+        "lines": read_pairs(lines),
+        "pattern": pattern,
+        "strength": strength,
+    }
+    chosen["search_length"] = search_length
+    check_picture(picture, options)
+    loaded = _load(model, execution, dtype)
+    result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
+    if as_json:
+        print_result(result, as_json)
+    else:
+        print_ignored(result)
+        sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
+    draw_picture(result, loaded, picture)
+
+
+def decide(
+    state: Annotated[str, typer.Argument(help="Text that the question is about; `-` reads standard input.")],
+    label: Annotated[list[str] | None, typer.Option(help="A text for the slot; two or more: a choice.")] = None,
+    yes: Annotated[str | None, typer.Option(help="The text for the slot that means yes.")] = None,
+    no: Annotated[str | None, typer.Option(help="The text for the slot that means no.")] = None,
+    score: Annotated[str | None, typer.Option(help="LOW:HIGH: a whole number.")] = None,
+    before: Annotated[str, typer.Option(help="Text between the state and the slot.")] = "",
+    after: Annotated[str, typer.Option(help="Text behind the slot.")] = "",
+    calibration: Annotated[str | None, typer.Option(help="One of the model's calibrations, by name.")] = None,
+    model: ModelName = "default",
+    as_json: AsJson = False,
+) -> None:
+    """Ask which text belongs into a slot: of several (--label), of --yes and --no, or a number (--score)."""
+    question = _question(label, yes, no, score)(before=before, after=after, calibration=calibration)
+    (answer,) = _load(model).decide(read_text(state), [question])
+    if as_json:
+        typer.echo(json.dumps(asdict(answer), ensure_ascii=False))
+        return
+    typer.echo(f"answer: {answer.answer}" + ("" if answer.expected is None else f"  expected: {answer.expected:.3f}"))
+    for name, probability in sorted(answer.probabilities.items(), key=lambda item: -item[1]):
+        typer.echo(f"{probability:.4f}  {name}")
+
+
+def _question(label: list[str] | None, yes: str | None, no: str | None, score: str | None) -> Callable[..., Any]:
+    """The one kind of question that was asked for, still without its template."""
+    from daguerre.decide import Choice, Score, YesNo
+
+    kinds = [name for name, given in (("label", label), ("yes", yes or no), ("score", score)) if given]
+    if len(kinds) != 1:
+        raise InputError("ask one kind of question: --label twice or more, --yes with --no, or --score LOW:HIGH")
+    if label:
+        return functools.partial(Choice, labels=label)
+    if score:
+        ((low, high),) = read_pairs([score]) or []
+        return functools.partial(Score, low=low, high=high)
+    if not (yes and no):
+        raise InputError("a yes-no question needs two texts for the slot: give --yes and --no")
+    return functools.partial(YesNo, yes=yes, no=no)
+
+
+def _load(name: str, execution: Any = None, dtype: str = "float32") -> Any:
+    import daguerre
+
+    return daguerre.load(name, dtype=dtype, execution=execution)

@@ -1,0 +1,94 @@
+"""Commands that make a model: from source to a corpus, from a corpus to weights, from weights to their mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from daguerre.commands.options import AsJson
+from daguerre.errors import InputError
+
+
+def data_python(
+    out: Annotated[Path, typer.Option("--out", help="Folder of the corpus.")],
+    source: Annotated[
+        list[Path] | None, typer.Option("--source", help="Another folder of source, or a site-packages.")
+    ] = None,
+    tokenizer: Annotated[str, typer.Option(help="2k, 8k, or the path of a tokenizer.json.")] = "2k",
+    workers: Annotated[int | None, typer.Option(help="Processes; all cores by default.")] = None,
+    installed: Annotated[bool, typer.Option(help="Read this interpreter's installed distributions too.")] = True,
+    max_share: Annotated[float, typer.Option(help="Largest share of the corpus that one package may have.")] = 0.08,
+    as_json: AsJson = False,
+) -> None:
+    """Collect permissively licensed Python source into token shards."""
+    from daguerre.train.corpus.collect import collect_python
+
+    chosen: Any = tokenizer if tokenizer in ("2k", "8k") else Path(tokenizer)
+    summary = collect_python(
+        out, source or [], tokenizer=chosen, workers=workers, installed=installed, max_share=max_share
+    )
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"out": str(summary.out)}))
+        return
+    for split, tokens in summary.tokens.items():
+        megabytes = summary.bytes[split] / 1e6
+        typer.echo(f"{split}: {summary.documents[split]:,} files, {megabytes:,.1f} MB, {tokens:,} tokens")
+    dropped, skipped = sum(summary.dropped.values()), len(summary.skipped)
+    typer.echo(f"{dropped:,} files dropped, {skipped:,} packages skipped: see {out / 'report.json'}")
+
+
+def train(
+    recipe: Annotated[
+        str | None, typer.Argument(help="small, refine, longer, settle, draft, full, adapt, or a .toml file.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    start_from: Annotated[
+        str | None, typer.Option("--from", help="A model to start from: `default` or a folder.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="A corpus, or a folder of your own source.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Budget of the whole run; its decay ends in time.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Train a model, or adapt one to your own code. Ctrl-C finishes the step and saves."""
+    from daguerre.train.run import run_training
+
+    folder = run_training(
+        recipe,
+        overrides=overrides or [],
+        resume=resume,
+        start_from=start_from,
+        data=data,
+        max_minutes=max_minutes,
+        out=out,
+        device=device,
+    )
+    typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
+
+
+def average(
+    parts: Annotated[list[str], typer.Argument(metavar="MODEL=SHARE...", help="Two or more; shares add up to 1.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new model.")],
+    as_json: AsJson = False,
+) -> None:
+    """Average the weights of models that were trained on from the same one."""
+    from daguerre.train.average import average_models
+
+    folder = average_models([_model_and_share(part) for part in parts], out)
+    typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
+
+
+def _model_and_share(part: str) -> tuple[str, float]:
+    model, _, share = part.rpartition("=")
+    try:
+        return model, float(share)
+    except ValueError:
+        raise InputError(f"{part!r} is no MODEL=SHARE, such as runs/settle/model=0.7") from None
