@@ -134,7 +134,7 @@ def test_a_beam_as_wide_as_all_fillings_finds_the_best_of_them(
         plan = make_plan(model.config, t, decode, PREFIX, suffix, most, False)
         session = model.denoiser.session(plan.canvas)
         found = beam.likeliest(session, plan, lambda: False)
-        told = beam.judged(session, np.array(before), found, np.array(after))
+        told = beam.judged(session, np.array(before), found, np.array(after), lambda: False)
         assert {one.path.tokens: pytest.approx(one.value, abs=1e-2) for one in told} == scores
 
 
@@ -247,6 +247,19 @@ def test_a_timeout_takes_what_was_found_so_far(slow: Any, tokenizer: Tokenizer) 
     assert (result.finish_reason, set(result.text)) in (("stop", {"a"}), ("stop", set()))
     late = main_path.infill(slow, tokenizer, "x", "a", 20, timeout=7.5, min_tokens=20, **options)
     assert (late.finish_reason, late.text) == ("timeout", "")
+
+
+def test_fillings_are_judged_all_or_none(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beam, "ROWS", 1)  # one filling a forward
+    decode = Decode(mode="beam", num_beams=3)
+    plan = make_plan(causal.config, causal.tokenizer, decode, PREFIX, SUFFIX, 3, False)
+    session, before = causal.denoiser.session(plan.canvas), plan.canvas.tokens[: plan.slots[0].start]
+    found, suffix = beam.likeliest(session, plan, lambda: False), np.array(causal.tokenizer.encode(SUFFIX))
+    assert len(found) == 3
+    for forwards in range(4):
+        clock = iter([False] * forwards + [True] * 3)
+        told = beam.judged(session, before, found, suffix, lambda clock=clock: next(clock))
+        assert (told == found) == (forwards < 3)
 
 
 def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model]) -> None:

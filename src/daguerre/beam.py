@@ -85,8 +85,7 @@ def fill_by_beam(session: Session, plan: Plan, late: Callable[[], bool]) -> Deci
     if not found:
         return None
     before, (_, end) = canvas.tokens[: slot.start], canvas.gaps[0]
-    if not late():
-        found = judged(session, before, found, canvas.tokens[end : end + JUDGED])
+    found = judged(session, before, found, canvas.tokens[end : end + JUDGED], late)
     return _decision(canvas, plan.config.null_id, max(found, key=lambda filling: filling.value))
 
 
@@ -114,13 +113,19 @@ def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Fi
     return found
 
 
-def judged(session: Session, before: np.ndarray, fillings: Sequence[Filling], suffix: np.ndarray) -> list[Filling]:
-    """The fillings, each with the probability of all of `suffix` (S,) behind it; of its first token they have it."""
+def judged(
+    session: Session, before: np.ndarray, fillings: Sequence[Filling], suffix: np.ndarray, late: Callable[[], bool]
+) -> list[Filling]:
+    """The fillings, each with the probability of all of `suffix` (S,) behind it; of its first token they have it, and
+    stay with that alone where time is up before all are judged.
+    """
     if len(suffix) == 1:
         return list(fillings)
     out: list[Filling] = []
     size = max(1, ROWS // max(len(filling.path.tokens) + len(suffix) for filling in fillings))
     for start in range(0, len(fillings), size):
+        if late():
+            return list(fillings)
         some = fillings[start : start + size]
         tree, ways = Tree.of([[*filling.path.tokens, *suffix[:-1].tolist()] for filling in some])
         asked = np.array([way[len(filling.path.tokens) :] for way, filling in zip(ways, some, strict=True)])
