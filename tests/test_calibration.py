@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from daguerre.calibration import FILE, Calibration, fit, load_calibrations, log_softmax, save_calibrations
-from daguerre.errors import CheckpointError, InputError
+from daguerre.errors import CheckpointError, DataError, InputError
 
 
 def answered(num: int, logits_NL: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -92,6 +92,12 @@ def test_calibrations_come_back_from_their_file(tmp_path: Path) -> None:
         load_calibrations(tmp_path, "f00")
     (tmp_path / FILE).unlink()
     assert load_calibrations(tmp_path, "f00") == {}
+
+
+def test_calibrations_that_cannot_be_written_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot write .*calibrate a copy"):
+        save_calibrations(tmp_path / "file", "f00", {})
 
 
 def test_nothing_to_fit_to_is_an_error() -> None:

@@ -395,6 +395,16 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     assert_one_line((done.returncode, done.stdout, done.stderr), "UTF-8")
 
 
+@pytest.mark.parametrize("option", ["--stop", "--keywords", "--forbidden", "--ending", "--negative", "--choices"])
+def test_an_option_that_is_not_utf8_is_refused(option: str, call: Callable[..., Called]) -> None:
+    more = ("--guidance", "2") if option == "--negative" else ()
+    assert_one_line(call("generate", "x", option, "caf\udce9", *more), "surrogate")
+
+
+def test_a_draft_that_is_not_utf8_is_refused(call: Callable[..., Called]) -> None:
+    assert_one_line(call("infill", "x", "y", "--draft", "caf\udce9"), "the draft", "surrogate")
+
+
 @pytest.mark.parametrize("fault", ["truncated", "altered", "missing tensor", "another vocabulary", "no weights"])
 def test_a_damaged_checkpoint_is_refused(fault: str, call: Callable[..., Called], tmp_path: Path) -> None:
     folder = tmp_path / "model"

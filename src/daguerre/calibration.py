@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import CheckpointError, InputError
+from daguerre.errors import CheckpointError, DataError, InputError
 from daguerre.files import atomic_write
 
 FILE = "decisions.json"
@@ -117,11 +117,14 @@ def _loss(features: np.ndarray, truth: np.ndarray, penalty: np.ndarray, weights:
 
 
 def save_calibrations(folder: Path, weights_sha256: str, calibrations: Mapping[str, Calibration]) -> Path:
-    """Write FILE into a model folder, whole or not at all."""
+    """Write FILE into a model folder, whole or not at all. DataError where that cannot be written."""
     named = {name: {"temperature": c.temperature, "bias": dict(c.bias)} for name, c in calibrations.items()}
     body = {"weights_sha256": weights_sha256, "calibrations": named}
-    with atomic_write(folder / FILE) as file:
-        file.write((json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
+    try:
+        with atomic_write(folder / FILE) as file:
+            file.write((json.dumps(body, indent=1, ensure_ascii=False) + "\n").encode())
+    except OSError as error:
+        raise DataError(f"cannot write {folder / FILE}: {error}; calibrate a copy of the model") from error
     return folder / FILE
 
 

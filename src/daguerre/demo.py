@@ -141,7 +141,9 @@ def _show_infill(console: Console, model: Model, documents: Sequence[Document], 
     title = f"a missing line of {FUNCTION.file}, held out"
 
     def frames() -> Iterator[tuple[Group, StreamEvent]]:
-        for step, (gap, event) in enumerate(_frames(model, prefix, suffix, GAP_TOKENS), 1):
+        step = 0
+        for gap, event in _frames(model, prefix, suffix, GAP_TOKENS):
+            step += event.step is not None
             body = Text.assemble((prefix, "dim"), gap, (suffix.rstrip("\n"), "dim"))
             yield Group(Panel(body, title=title, subtitle=f"step {step}", title_align="left")), event
 

@@ -1,6 +1,6 @@
 """Requests: `generate`, `infill`, `fill`, `edit` and `stream`.
 
-Each becomes a plan (`plan.lay_out`), and samples of it run (`sample.Sample`).
+Each becomes a plan (`planning.lay_out`), and samples of it run (`sample.Sample`).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def candidates(least: int, most: int) -> tuple[int, ...]:
 
 
 def search_length(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, look: Look = logits_together) -> Plan:
-    """`plan.lay_out` of one gap between two segments, as long as the model finds best of its budget.
+    """`planning.lay_out` of one gap between two segments, as long as the model finds best of its budget.
 
     look: asks the model; `models.together.logits_alone` is the slow reference. Takes one forward for every
     `together.MOST_ROWS` open rows, and one for what is given where that is settled. InputError or UnsupportedError, in

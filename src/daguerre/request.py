@@ -8,7 +8,7 @@ from operator import index
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.config import ModelConfig
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer import Tokenizer, check_unicode
 from daguerre.sampling.decode import Decode
 from daguerre.sampling.draft import Draft
 
@@ -126,6 +126,7 @@ def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
     draft, decode = request.draft, request.decode
     if not isinstance(draft, str | None):
         raise InputError(f"the draft must be a text, not {draft!r:.40}")
+    check_unicode(draft or "", "the draft")
     if draft is not None and decode.autoregressive and any(not pin.floats for pin in decode.pins):
         raise UnsupportedError(f'mode "{decode.mode}" tests a draft where nothing is pinned: leave out draft or pins')
     if draft is not None and decode.mode == "ancestral":

@@ -1,7 +1,7 @@
 """Contract 12: interrupting anything loses no finished work and leaves no half-written file.
 
 Training that is killed is in tests/train/test_trainer.py, a save cut short in tests/models/test_loading.py. Here a
-collection of data is killed, for real, at several moments.
+collection of data is killed, for real, as it writes one file and another.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +18,24 @@ import pytest
 from daguerre.train.shards import Shard
 
 SCRIPT = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from daguerre.train.corpus.collect import collect_python
-source, out = map(Path, sys.argv[1:])
+
+*folders, files = sys.argv[1:]
+source, out = map(Path, folders)
+sync, left = os.fsync, iter(range(int(files)))
+
+def limited(handle):
+    if next(left, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(handle)
+
+os.fsync = limited
 collect_python(out, [source], stdlib=False, installed=False, workers=1, progress=False)
 """
+WRITTEN = 15
+"""Files that the collection below writes: what it kept of the source and of duplicates, then the corpus."""
 FILES = ("train.bin", "train.starts.npy", "train.bytes.npy", "meta.json", "manifest.jsonl")
 
 
@@ -44,32 +55,31 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(source: Path, out: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", SCRIPT, str(source), str(out)]
-    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True)
+def collect(source: Path, out: Path, files: int = 1000) -> int:
+    """Exit status of a collection that is killed as it has written the last bytes of the file behind so many."""
+    command = [sys.executable, "-c", SCRIPT, str(source), str(out), str(files)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=env, timeout=120, check=False).returncode
 
 
 @pytest.fixture(scope="module")
-def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """A corpus that nobody interrupted, and the seconds it took."""
-    out, began = tmp_path_factory.mktemp("corpus") / "whole", time.monotonic()
-    assert start(source, out).wait(timeout=120) == 0
-    return out, time.monotonic() - began
+def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus that nobody interrupted."""
+    out = tmp_path_factory.mktemp("corpus") / "whole"
+    assert collect(source, out) == 0
+    return out
 
 
-@pytest.mark.parametrize("share", [0.5, 0.7, 0.9])
+@pytest.mark.parametrize("files", [0, 1, 4, 9, WRITTEN - 2, WRITTEN - 1])
 def test_a_killed_collection_is_never_half_there_and_ends_the_same_when_run_again(
-    share: float, source: Path, undisturbed: tuple[Path, float], tmp_path: Path
+    files: int, source: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
-    whole, seconds = undisturbed
     out = tmp_path / "corpus"
-    process = start(source, out)
-    time.sleep(share * seconds)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait(timeout=30)
+    assert collect(source, out, files) == -signal.SIGKILL
+    assert (out / "meta.json").exists() == (files == WRITTEN - 1)
     if (out / "meta.json").exists():
         assert Shard.open(out, "train").num_documents == 150
-    assert start(source, out).wait(timeout=120) == 0
+    assert collect(source, out) == 0
     for name in FILES:
-        assert (out / name).read_bytes() == (whole / name).read_bytes(), name
+        assert (out / name).read_bytes() == (undisturbed / name).read_bytes(), name
     assert not [path for path in out.rglob("*.tmp*") if path.is_file()]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conftest import tiny_config
-from daguerre.errors import InputError
+from daguerre.errors import DataError, InputError
 from daguerre.models.backbone import Backbone
 from daguerre.models.loading import load_model, read_extra, save_model, weights_hash
 from daguerre.train.average import average_models
@@ -63,3 +63,10 @@ def test_no_model_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has a model already: choose another folder"):
         average_models([(one, 0.5), (two, 0.5)], one)
     assert weights_hash(one) == before
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    one, two = made(tmp_path, 0), made(tmp_path, 1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"cannot write .*file.*give another --out"):
+        average_models([(one, 0.5), (two, 0.5)], tmp_path / "file" / "mean")

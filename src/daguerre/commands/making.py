@@ -38,6 +38,7 @@ def data_python(
         megabytes = summary.bytes[split] / 1e6
         typer.echo(f"{split}: {summary.documents[split]:,} files, {megabytes:,.1f} MB, {tokens:,} tokens")
     dropped, skipped = sum(summary.dropped.values()), len(summary.skipped)
+    typer.echo(f"{summary.seen_bytes / 1e6:,.1f} MB read, {summary.seconds:,.0f} seconds")
     typer.echo(f"{dropped:,} files dropped, {skipped:,} packages skipped: see {out / 'report.json'}")
 
 

@@ -68,7 +68,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, never a special one. InputError for a lone surrogate."""
-        _check_unicode(text)
+        check_unicode(text)
         return self._inner.encode(text, add_special_tokens=False).ids
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -139,11 +139,12 @@ class Tokenizer:
         return f"Tokenizer(vocab_size={self.vocab_size}, sha256={self.sha256[:12]!r})"
 
 
-def _check_unicode(text: str) -> None:
+def check_unicode(text: str, what: str = "the text") -> None:
+    """InputError for a lone surrogate, which is what a byte that is not UTF-8 becomes on a command line."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InputError(
-            f"the text has a lone surrogate, {text[error.start]!r}, at character {error.start}: UTF-8 cannot hold it; "
+            f"{what} has a lone surrogate, {text[error.start]!r}, at character {error.start}: UTF-8 cannot hold it; "
             "decode the input with errors='replace', or remove that character"
         ) from error

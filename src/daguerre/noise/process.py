@@ -1,6 +1,6 @@
 """What a process is: forward corruption of tokens on a schedule, its posterior, and its losses.
 
-Adding one is one file and one line of PROCESSES. Letters: B sequences, L positions, V vocabulary.
+CONTRIBUTING.md says what adding one takes. Letters: B sequences, L positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
+from daguerre.errors import unknown
 from daguerre.models.config import ModelConfig
 from daguerre.noise.absorbing import Absorbing
 from daguerre.noise.hybrid import Hybrid
@@ -68,7 +69,9 @@ def process_of(config: ModelConfig) -> Process:
         return Uniform(noise_ids)
     if config.process == "hybrid":
         return Hybrid(noise_ids, config.mask_id)
-    return Absorbing(config.mask_id)
+    if config.process == "absorbing":
+        return Absorbing(config.mask_id)
+    raise unknown("process", config.process, ("absorbing", "uniform", "hybrid"))
 
 
 __all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform", "process_of"]

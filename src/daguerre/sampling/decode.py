@@ -11,6 +11,7 @@ from typing import Any, Literal
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.config import ModelConfig
 from daguerre.models.denoiser import CACHE_MODES, CacheMode, check_cache
+from daguerre.models.tokenizer import check_unicode
 from daguerre.sampling.guidance import SCHEDULES, Guidance, Scorer
 from daguerre.sampling.logits import Law
 from daguerre.sampling.pins import Pin
@@ -162,9 +163,12 @@ class Decode:
             several = (value,) if isinstance(value, str) else value
             if not (isinstance(several, Sequence) and all(isinstance(text, str) and text for text in several)):
                 raise InputError(f"{name} must be a string or several, none of them empty")
+            for text in several:
+                check_unicode(text, name)
             object.__setattr__(self, name, tuple(several))
         if self.ending is not None and not (isinstance(self.ending, str) and self.ending):
             raise InputError(f"ending must be a string that is not empty, not {self.ending!r}")
+        check_unicode(self.ending or "", "ending")
         if not (isinstance(self.pins, Sequence) and all(isinstance(pin, Pin) for pin in self.pins)):
             raise InputError('pins must be several of daguerre.Pin, such as [Pin("x", at=3)]')
         object.__setattr__(self, "pins", tuple(self.pins))

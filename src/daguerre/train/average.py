@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from daguerre.errors import InputError
+from daguerre.errors import DataError, InputError
 from daguerre.models.loading import CONFIG, load_model, model_folder, save_model, weights_hash
 
 
@@ -22,7 +22,8 @@ def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -
     """Write to `out` the model whose every weight is the sum of those of `parts`, each by its share; returns `out`.
 
     Summed in float32 in the order given, stored in bfloat16. InputError unless two or more parts of one shape and one
-    vocabulary have positive shares that add up to 1, and for a model that is in `out` already.
+    vocabulary have positive shares that add up to 1, and for a model that is in `out` already; DataError where nothing
+    can be written.
     """
     if len(parts) < 2:
         raise InputError("an average is of two models or more")
@@ -47,4 +48,7 @@ def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -
         {"weights_sha256": weights_hash(folder), "share": share}
         for folder, (_, share) in zip(folders, parts, strict=True)
     ]
-    return save_model(out, backbone, tokenizer, extra={"average": made})
+    try:
+        return save_model(out, backbone, tokenizer, extra={"average": made})
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error}; give another --out") from error
