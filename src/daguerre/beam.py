@@ -75,6 +75,26 @@ class Filling:
         return self.path.value + self.suffix
 
 
+@dataclass(frozen=True)
+class Around:
+    """The lines around a gap, stripped, but for the one that it is in: of that what stands before it, and behind."""
+
+    lines: frozenset[bytes]
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def of(cls, before: bytes, behind: bytes) -> Around:
+        *above, head = before.split(b"\n")
+        tail, *below = behind.split(b"\n")
+        return cls(frozenset(line.strip() for line in (*above, *below)), head, tail)
+
+    def repeated(self, written: bytes) -> bool:
+        """Whether a filling brings no line but blank ones and those that stand around it."""
+        lines = [line.strip() for line in (self.head + written + self.tail).split(b"\n")]
+        return all(line in self.lines for line in lines if line)
+
+
 def fill_by_beam(session: Session, plan: Plan, late: Callable[[], bool]) -> Decision | None:
     """The decision that fills the only gap of a plan; None where time is up before there is any filling.
 
@@ -96,6 +116,7 @@ def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Fi
     canvas, (slot,), decode = plan.canvas, plan.slots, plan.decode
     before, first = canvas.tokens[: slot.start], int(canvas.tokens[canvas.gaps[0][1]])
     ways = _Ways(slot, decode.stop, plan.config.ends)
+    around = _around(plan) if decode.novel else None
     paths, found = [Path((), (), slot.healing.text)], list[Filling]()
     while paths and not late():
         tree, taken = Tree.of([path.tokens for path in paths])
@@ -103,14 +124,22 @@ def likeliest(session: Session, plan: Plan, late: Callable[[], bool]) -> list[Fi
         given = _log_softmax(logits)  # of what the caller wrote: no bias is on that
         logprobs = _log_softmax(biased(logits, decode.law)) if decode.logit_bias else given
         for path, law in zip(paths, given, strict=True):
-            if path.num_new >= slot.min_tokens and not path.rest:
+            whole = path.num_new >= slot.min_tokens and not path.rest
+            if whole and not (around and around.repeated(path.written)):
                 found.append(Filling(path, float(law[first])))
         found = sorted(found, key=lambda filling: -filling.value)[: decode.num_beams]
         bar = found[-1].value if len(found) == decode.num_beams else -np.inf
         paths = [path for path in ways.longer(paths, logprobs, decode.num_beams) if path.value > bar]
     if not found and not late():
-        raise InputError("no token is left to draw: loosen logit_bias, stop, min_tokens or max_tokens")
+        raise InputError("no filling is left: loosen logit_bias, novel, stop, min_tokens or max_tokens")
     return found
+
+
+def _around(plan: Plan) -> Around:
+    canvas, (slot,) = plan.canvas, plan.slots
+    piece, (_, end) = slot.healing.table.of, canvas.gaps[0]
+    before, behind = canvas.tokens[: slot.start].tolist(), canvas.tokens[end:].tolist()
+    return Around.of(b"".join(piece[t] for t in before) + slot.healing.text, b"".join(piece[t] for t in behind))
 
 
 def judged(

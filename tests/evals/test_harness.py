@@ -16,7 +16,7 @@ from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.documents import read_documents
 from daguerre.evals.frozen import Document
 from daguerre.evals.harness import evaluate
-from daguerre.evals.infilling import BEAM, ENDED, SEARCH
+from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
@@ -62,9 +62,9 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert report["skipped"] == report["data"]["skipped"] == {}
     assert [figure["layout"] for figure in report["bits"]] == ["ar", "4", "full", "chain 4"]
     assert {outcome["method"] for outcome in report["infill"]["outcomes"]} == {
-        *("infill", ENDED, SEARCH, BEAM, "copy", "ar")
+        *("infill", ENDED, SEARCH, BEAM, NOVEL, "copy", "ar")
     }
-    assert {o["length"] for o in report["infill"]["outcomes"] if o["method"] in (ENDED, SEARCH)} == {"unknown"}
+    assert {o["length"] for o in report["infill"]["outcomes"] if o["method"] in (ENDED, SEARCH, NOVEL)} == {"unknown"}
     unknown = [example["predictions"]["unknown"] for example in report["infill"]["examples"]]
     assert [texts["infill"] for texts in unknown] == [texts[ENDED].split("\n")[0] for texts in unknown]
     assert len(report["infill"]["examples"]) == 2

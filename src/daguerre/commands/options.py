@@ -50,6 +50,9 @@ REQUEST: dict[str, Any] = {
         typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
     ],
     "num_beams": Annotated[int | None, typer.Option(help="Ways to fill a gap that mode beam compares.")],
+    "novel": Annotated[
+        bool | None, typer.Option("--novel", help="Mode beam takes no filling whose every line stands around the gap.")
+    ],
     "policy": Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,8 @@ A line is asked for, so a line break ends it: `ar` is cut behind its first line 
 `infill` stops at its first line break. What begins with a line break is empty, and wrong. "infill, ended by itself" may
 go on, and is exact only where the model ends the gap behind the line. With "length searched", `infill` gets the length
 that the model was asked for first (`daguerre.lengths`), where none is known. "infill, beam" compares whole lines
-(`daguerre.beam`), none of them empty. All methods see the same examples, so
+(`daguerre.beam`), none of them empty. "infill, beam, novel" takes none that stands around the gap: by the rule for what
+counts such a line is never the missing one, and this method alone is told so. All methods see the same examples, so
 differences are counted in pairs.
 """
 
@@ -34,6 +35,7 @@ Length = Literal["known", "unknown"]
 LENGTHS: tuple[Length, ...] = ("known", "unknown")
 
 BEAM, ENDED, SEARCH = "infill, beam", "infill, ended by itself", "infill, length searched"
+NOVEL = "infill, beam, novel"
 Predict = Callable[[str, str, int | None], str]
 """predict(prefix, suffix, tokens of the line or None) -> the text between."""
 
@@ -93,9 +95,9 @@ def infill_predictor(
     return partial(_infill, model, unknown_length, stop, options)
 
 
-def beam_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
+def beam_predictor(model: Model, unknown_length: int = INFILL_TOKENS, *, novel: bool = False) -> Predict:
     """`model.infill` in mode "beam", of one token or more without a line break."""
-    return partial(_search, model, unknown_length)
+    return partial(_search, model, unknown_length, novel)
 
 
 def search_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
@@ -124,9 +126,9 @@ def _infill(
     return model.infill(prefix, suffix, length, min_tokens=length, **options).text
 
 
-def _search(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:
+def _search(model: Model, unknown_length: int, novel: bool, prefix: str, suffix: str, length: int | None) -> str:
     least, most = (1, unknown_length) if length is None else (length, length)
-    return model.infill(prefix, suffix, most, mode="beam", min_tokens=least, stop="\n").text
+    return model.infill(prefix, suffix, most, mode="beam", min_tokens=least, stop="\n", novel=novel).text
 
 
 def _continue(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:

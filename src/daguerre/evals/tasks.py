@@ -20,6 +20,7 @@ from daguerre.evals.frozen import Document
 from daguerre.evals.infilling import (
     BEAM,
     ENDED,
+    NOVEL,
     SEARCH,
     ar_predictor,
     beam_predictor,
@@ -137,12 +138,12 @@ def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: i
         "copy": copy_nearest,
     }
     if has_law(model.config):
-        predictors |= {BEAM: beam_predictor(model), "ar": ar_predictor(model)}
+        predictors |= {BEAM: beam_predictor(model), NOVEL: beam_predictor(model, novel=True), "ar": ar_predictor(model)}
 
     def measure(tell: Progress) -> Any:
         count = partial(_num_tokens, model.tokenizer)
         result = line_infilling(
-            examples, predictors, count, only_unknown=[ENDED, SEARCH], workers=workers, progress=tell
+            examples, predictors, count, only_unknown=[ENDED, SEARCH, NOVEL], workers=workers, progress=tell
         )
         return {
             "unknown_length": INFILL_TOKENS,

@@ -44,6 +44,7 @@ class Decode:
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
                  "speculative" (None: 3)
     num_beams    mode "beam" only: how many ways are followed at a time, and as many fillings compared
+    novel        mode "beam" only: no filling is taken whose every line stands around the gap already
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
     threshold    policies "threshold" and "chain" only: commit what is at least this probable
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
@@ -82,6 +83,7 @@ class Decode:
     mode: Mode = "block"
     block_size: int | None = None
     num_beams: int = 32
+    novel: bool = False
     policy: str = "threshold"
     threshold: float = 0.9
     factor: float = 1.0
@@ -253,7 +255,7 @@ class Decode:
         if self.autoregressive or self.mode == "ancestral":  # the law leaves no policy a choice
             idle |= dict.fromkeys(("policy", "revise", *of_policies), f"mode {self.mode!r}")
         if self.mode != "beam":
-            idle["num_beams"] = f"mode {self.mode!r}"
+            idle |= dict.fromkeys(("num_beams", "novel"), f"mode {self.mode!r}")
         else:  # the likeliest text, and nothing drawn
             searching = ("guidance", "scorer", "temperature", "top_p", "top_k", "n")
             idle |= dict.fromkeys(("policy", "revise", *of_policies, *searching), "mode 'beam'")
