@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save
 from daguerre.errors import DataError
 from daguerre.evals.bench.bars import bars as bench_bars
 from daguerre.evals.bench.rows import crossing
-from daguerre.evals.infilling import BEAM
+from daguerre.evals.infilling import BEAM, NOVEL
 from daguerre.evals.report import layout_name, table
 from daguerre.files import atomic_write
 from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
@@ -125,6 +125,10 @@ def infill_bars(task: dict[str, Any]) -> Iterator[Row]:
     name = "a missing line, unknown length, exact"
     yield name + (", in mode `beam`" * (best == BEAM)), _share(own, "exact"), "5%", verdict(own["exact"] >= 0.05)
     yield "the same, its length known", _share(known, "exact"), "", ""
+    if (NOVEL, "unknown") in of:
+        told = of[NOVEL, "unknown"]
+        name = "unknown length, `beam` with `novel`: no line that stands around the gap, as no missing one does"
+        yield name, _share(told, "exact"), "5%", verdict(told["exact"] >= 0.05)
     if best == BEAM:
         yield "unknown length, denoised, which is the default", _share(of["infill", "unknown"], "exact"), "", ""
     others = [of[method, "unknown"] for method in ("copy", "ar") if (method, "unknown") in of]

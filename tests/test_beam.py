@@ -151,6 +151,55 @@ def test_only_as_much_of_the_suffix_judges_as_counts(causal: Model, monkeypatch:
     assert text(SUFFIX) == text(SUFFIX + "import os\n" * 5)
 
 
+@pytest.mark.parametrize(
+    ("before", "written", "behind", "repeated"),
+    [
+        ("a = 1\n", "    a = 1", "\nb = 2\n", True),  # but for its indentation, a line that stands around
+        ("a = 1\n", "b = 2", "\nb = 2\n", True),
+        ("a = 1\n", "a = 12", "\nb = 2\n", False),
+        ("a = 1\na =", " 1", "\nb = 2\n", True),  # the rest of a line
+        ("a = 1\n", "a", " = 1\nb = 2\n", True),
+        ("a = 1\na =", " 1", " + 1\n", False),
+        ("a = 1\n", "a = 1\nb = 2", "\nb = 2\n", True),
+        ("a = 1\n", "a = 1\nc = 3", "\nb = 2\n", False),  # one line is new
+        ("a = 1\n", " \n", "\n\n", True),  # nothing but blanks
+        ("a", " = ∑", "1", False),
+    ],
+)
+def test_a_filling_of_lines_that_stand_around_is_not_novel(
+    before: str, written: str, behind: str, repeated: bool
+) -> None:
+    assert beam.Around.of(before.encode(), behind.encode()).repeated(written.encode()) == repeated
+
+
+def test_novel_leaves_out_what_stands_around_and_nothing_else(make_model: Any) -> None:
+    """A beam as wide as all fillings of one or two words, of which one makes a line that is there already."""
+    model = make_model(0)
+    t = model.tokenizer
+    words = [t.encode(word)[0] for word in (" + b", " and", "[0]")]
+    bias = {token: -math.inf for token in range(t.vocab_size) if token not in words}
+    shown = f"    return a{t.decode(words[1:2])} * b\n"
+    found = {}
+    for novel in (False, True):
+        decode = Decode(mode="beam", num_beams=64, min_tokens=1, logit_bias=bias, novel=novel)
+        plan = make_plan(model.config, t, decode, shown + PREFIX, SUFFIX, 2, False)
+        fillings = beam.likeliest(model.denoiser.session(plan.canvas), plan, lambda: False)
+        found[novel] = {one.path.tokens: one.value for one in fillings}
+    assert len(found[False]) == 12
+    assert found[True] == {path: value for path, value in found[False].items() if path != (words[1],)}
+    assert len(found[True]) == 11
+
+
+def test_a_healed_word_counts_as_part_of_its_line(scripted: Any, tokenizer: Tokenizer) -> None:
+    prefix, suffix = "import os\nimpo", " os\n"
+    denoiser = scripted(writes(tokenizer, "rt", prefix, suffix))
+    usual, novel = (
+        main_path.infill(denoiser, tokenizer, prefix, suffix, 12, mode="beam", num_beams=4, novel=novel)
+        for novel in (False, True)
+    )
+    assert usual.text == "rt" != novel.text
+
+
 def test_a_narrow_beam_is_greedy(causal: Model) -> None:
     greedy = causal.generate(PREFIX, 5, mode="ar", heal=False, min_tokens=5)
     result = causal.infill(PREFIX, SUFFIX, 5, mode="beam", num_beams=1, heal=False, min_tokens=5)

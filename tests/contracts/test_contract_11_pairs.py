@@ -59,6 +59,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "mode ar": {"mode": "ar"},
     "mode speculative": {"mode": "speculative"},
     "mode beam": {"mode": "beam", "num_beams": 4},
+    "novel": {"mode": "beam", "num_beams": 4, "novel": True},
     "mode ancestral": {"mode": "ancestral"},
 }
 

@@ -243,6 +243,9 @@ class Decode:
                 raise InputError(f"{name} must be a number, not {value!r}")
         if not 0 <= self.revise_threshold <= 1:
             raise InputError(f"revise_threshold must be a probability, from 0 to 1, not {self.revise_threshold}")
+        for name in ("novel", "lenient"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
         if not isinstance(self.negative, str | None):
             raise InputError(f"negative must be a text, not {self.negative!r:.40}")
 
