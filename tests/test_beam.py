@@ -330,5 +330,5 @@ def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model])
         with pytest.raises(UnsupportedError, match='mode "beam" needs causal context and a shift'):
             models[name].infill("x", "y", 8, mode="beam")
     bias = dict.fromkeys(range(16, 2048), -math.inf)
-    with pytest.raises(InputError, match="no token is left"):
+    with pytest.raises(InputError, match="no filling is left"):
         causal.infill("x", "y", 8, mode="beam", heal=False, min_tokens=8, logit_bias=bias)
