@@ -39,6 +39,6 @@ def test_the_demonstration_runs(live: bool) -> None:
     console = Console(file=screen, force_terminal=live, width=110, no_color=not live)
     demo.show(console, daguerre.load(), live=live)
     text = screen.getvalue()
-    for word in ("written", "true", "completing", "block 16", "tokens/s", "MODEL_CARD.md"):
+    for word in ("written", "by beam", "true", "completing", "block 16", "tokens/s", "MODEL_CARD.md"):
         assert word in text
     assert ("\x1b[" in text) == live

@@ -150,12 +150,13 @@ def _show_infill(console: Console, model: Model, documents: Sequence[Document], 
     event = _play(console, live, frames(), stills=3)
     assert event.result is not None
     written = event.result.text.strip()
-    console.print(f"  written   {written}", markup=False)
-    console.print(f"  true      {true}" + ("   (the same)" if written == true else ""), markup=False)
-    usage = event.result.usage
-    console.print(f"  {usage.completion_tokens} tokens in {usage.forwards} forwards, of a gap of {GAP_TOKENS}")
-    said = "one of the few lines that it gets right" if written == true else "a line that it does not get right"
-    console.print(f"  This is {said}; how many it does is in MODEL_CARD.md.\n")
+    whole = model.infill(prefix, suffix, GAP_TOKENS, mode="beam", min_tokens=1, stop="\n").text.strip()
+    for name, line in (("written", written), ("by beam", whole), ("true", true)):
+        console.print(f"  {name:10}{line}" + "   (the same)" * (name != "true" and line == true), markup=False)
+    usage, gap = event.result.usage, f"a gap of {GAP_TOKENS}"
+    console.print(f"  Written: {usage.completion_tokens} tokens in {usage.forwards} forwards, of {gap}.")
+    console.print("  By beam: the likeliest of many whole lines.")
+    console.print("  How many are right is in MODEL_CARD.md.\n")
 
 
 def _show_completions(console: Console, model: Model, documents: Sequence[Document], live: bool) -> None:
