@@ -281,7 +281,7 @@ def test_an_evaluation_measures_only_what_is_asked(call: Callable[..., Called], 
     assert code == 0, err
     report = json.loads(out)
     assert "bits" not in report
-    assert [outcome["num"] for outcome in report["infill"]["outcomes"]] == [1] * 10
+    assert [outcome["num"] for outcome in report["infill"]["outcomes"]] == [1] * 11
 
 
 def test_a_decision_is_printed_with_its_probabilities(call: Callable[..., Called]) -> None:
