@@ -51,7 +51,7 @@ class Place:
 FUNCTION, MISSING = Place("itsdangerous", "itsdangerous/exc.py", 7, 30), 16
 BEGINNINGS = (
     Place("simpy", "simpy/resources/store.py", 110, 111),
-    Place("packaging", "packaging/errors.py", 59, 60),
+    Place("cattrs", "cattrs/converters.py", 337, 338),
     Place("humanize", "humanize/time.py", 43, 44),
 )
 
