@@ -20,7 +20,7 @@ from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
-from daguerre.evals.tasks import QUICK, TASKS, Limits
+from daguerre.evals.tasks import LINE_ROOM, QUICK, TASKS, Limits, window
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 
@@ -339,3 +339,10 @@ def test_where_a_report_goes_is_checked_before(report: dict[str, Any], tmp_path:
 
 def test_quick_limits_are_smaller() -> None:
     assert (QUICK.lines, QUICK.prompts, QUICK.bound_windows, QUICK.spans, QUICK.texts) == (16, 16, 8, 8, 1)
+
+
+@pytest.mark.parametrize(("room", "shown"), [(256, (128, 64)), (1024, (672, 256)), (2048, (1696, 256))])
+def test_a_missing_line_is_shown_in_a_window_of_the_whole_context(room: int, shown: tuple[int, int]) -> None:
+    assert window(room) == shown
+    assert sum(window(room)) + min(LINE_ROOM, room // 4) == room
+    assert window(8 * 2048) == window(2048)

@@ -130,7 +130,8 @@ def _bits(model: Model, documents: Sequence[Document], limits: Limits, seed: int
 def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
     if model.config.context == "block" or model.config.null_id is None:
         raise UnsupportedError("a model with block context, or without <null>, cannot infill: leave 'infill' out")
-    examples, shown = _lines(model, documents, limits, seed, "infill", whole_context=True)
+    shown = window(model.config.max_positions)
+    examples = _lines(model, documents, limits, seed, "infill", shown)
     predictors = {
         "infill": infill_predictor(model, stop="\n"),
         ENDED: infill_predictor(model),
@@ -160,19 +161,24 @@ def _infill(model: Model, documents: Sequence[Document], limits: Limits, seed: i
 
 
 def _lines(
-    model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str, whole_context: bool = False
-) -> tuple[list[MissingLine], tuple[int, int]]:
-    """The lines of `task`, and how many tokens are shown before and after each: with `whole_context` all that the model
-    has room for beside a line, up to CONTEXT.
-    """
+    model: Model, documents: Sequence[Document], limits: Limits, seed: int, task: str, shown: tuple[int, int]
+) -> list[MissingLine]:
+    """The lines of `task`, with so many tokens `shown` before and after each."""
     Decode().check_model(model.config)
     if not limits.lines:
         raise DataError(f"no line is asked for: give a number of lines, or leave {task!r} out")
-    room = model.config.max_positions
-    shown = min(PREFIX_TOKENS, room // 2), min(SUFFIX_TOKENS, room // 4)
-    if whole_context:
-        shown = min(room, CONTEXT) - shown[1] - min(LINE_ROOM, room // 4), shown[1]
-    return make_examples(documents, limits.lines, seed=seed, shown=shown), shown
+    return make_examples(documents, limits.lines, seed=seed, shown=shown)
+
+
+def around(room: int) -> tuple[int, int]:
+    """Tokens shown before and after a line, to a model with `room` for so many in all."""
+    return min(PREFIX_TOKENS, room // 2), min(SUFFIX_TOKENS, room // 4)
+
+
+def window(room: int) -> tuple[int, int]:
+    """The same where the whole context is to be used, up to CONTEXT: before the line all that LINE_ROOM leaves."""
+    _, after = around(room)
+    return min(room, CONTEXT) - after - min(LINE_ROOM, room // 4), after
 
 
 def _num_tokens(tokenizer: Tokenizer, line: str) -> int:
@@ -195,7 +201,8 @@ def _completion(model: Model, documents: Sequence[Document], limits: Limits, see
         raise UnsupportedError(
             "completion is compared with mode 'ar', which needs causal context and a shift: leave 'completion' out"
         )
-    examples, shown = _lines(model, documents, limits, seed, "completion")
+    shown = around(model.config.max_positions)
+    examples = _lines(model, documents, limits, seed, "completion", shown)
 
     def measure(tell: Progress) -> Any:
         result = next_line_completion(model, examples, grid_lines=limits.grid_lines, workers=workers, progress=tell)
@@ -216,7 +223,8 @@ def _completion(model: Model, documents: Sequence[Document], limits: Limits, see
 def _correction(model: Model, documents: Sequence[Document], limits: Limits, seed: int, workers: int) -> Measure:
     if model.config.context == "block":
         raise UnsupportedError("a model with block context does not see a suffix: leave 'correction' out")
-    examples, shown = _lines(model, documents, limits, seed, "correction")
+    shown = around(model.config.max_positions)
+    examples = _lines(model, documents, limits, seed, "correction", shown)
 
     def measure(tell: Progress) -> Any:
         result = line_correction(model, examples, seed=seed, workers=workers, tell=partial(tell, ""))
