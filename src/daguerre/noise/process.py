@@ -71,7 +71,7 @@ def process_of(config: ModelConfig) -> Process:
         return Hybrid(noise_ids, config.mask_id)
     if config.process == "absorbing":
         return Absorbing(config.mask_id)
-    raise unknown("process", config.process, ("absorbing", "uniform", "hybrid"))
+    raise unknown("process", config.process, PROCESSES)
 
 
 __all__ = ["PROCESSES", "Absorbing", "Hybrid", "Process", "Reverse", "Uniform", "process_of"]
