@@ -128,7 +128,7 @@ def infill_bars(task: dict[str, Any]) -> Iterator[Row]:
     if (NOVEL, "unknown") in of:
         told = of[NOVEL, "unknown"]
         name = "unknown length, `beam` with `novel`: no line that stands around the gap, as no missing one does"
-        yield name, _share(told, "exact"), "5%", verdict(told["exact"] >= 0.05)
+        yield name, _share(told, "exact"), "5%", verdict(told["exact"] >= 0.05) + ", told that rule"
     if best == BEAM:
         yield "unknown length, denoised, which is the default", _share(of["infill", "unknown"], "exact"), "", ""
     others = [of[method, "unknown"] for method in ("copy", "ar") if (method, "unknown") in of]
