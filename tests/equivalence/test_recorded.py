@@ -1,0 +1,68 @@
+"""What requests were answered before the core was rebuilt, they are answered still: same tokens for the same seeds.
+
+`recorded.json` holds the answers of the float32 reference at 9a76144 to the requests of `cases.py`. The `margin` of
+each is in nats: with noise up to that on every logit, in four runs, nothing of its answer changed. Requests with less
+than 1e-3 were left out.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daguerre
+from daguerre.model import Model
+from equivalence.cases import TINY, answer
+from backends import BACKENDS
+
+RECORDED: list[Any] = json.loads(Path(__file__).with_name("recorded.json").read_text(encoding="utf-8"))
+PARTS = 8
+"""Cases are tested in so many parts: a failure names its cases."""
+
+
+def make(name: str, make_model: Any, backend: Any) -> Model:
+    if name == "default":
+        return daguerre.load(dtype="float32", backend=backend)
+    model = make_model(**TINY[name])
+    return Model(model.backbone, model.tokenizer, backend)
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def subjects(request: Any, make_model: Any) -> dict[str, Model]:
+    return {name: make(name, make_model, request.param) for name in ("default", *TINY)}
+
+
+def near(got: Any, want: Any) -> bool:
+    """Equal; numbers of a score to rounding."""
+    if isinstance(want, list) and want and isinstance(want[0], float):
+        return bool(np.allclose(got, want, rtol=2e-5, atol=2e-5))
+    if isinstance(want, list) and want and isinstance(want[0], list):
+        return all(map(near, got, want))
+    return bool(got == want)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_recorded_requests_get_the_recorded_answers(subjects: dict[str, Model], part: int) -> None:
+    wrong = [
+        (number, one["model"], one["call"], one["options"], got)
+        for number, one in enumerate(RECORDED)
+        if number % PARTS == part and not near(got := answer(subjects[one["model"]], one), one["answer"])
+    ]
+    assert wrong == []
+
+
+def test_the_record_covers_every_mode_and_policy() -> None:
+    assert len(RECORDED) >= 200
+    assert all(one["margin"] is None or one["margin"] >= 1e-3 for one in RECORDED)
+    for name, values in (
+        ("mode", {"ar", "block", "full", "speculative", "beam", "ancestral"}),
+        (
+            "policy",
+            {"chain", "confidence", "entropy", "entropy_bounded", "factor", "first_hitting", "margin", "random"},
+        ),
+    ):
+        assert values <= {one["options"].get(name) for one in RECORDED}
