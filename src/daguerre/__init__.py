@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daguerre.canvas import Canvas, Decision
+    from daguerre.decoding.options import Decode
+    from daguerre.decoding.pins import Pin
+    from daguerre.decoding.result import Result, StreamEvent
+    from daguerre.decoding.running import Running
     from daguerre.errors import DaguerreError
     from daguerre.model import Model, load
     from daguerre.models.tokenizer import Tokenizer
-    from daguerre.result import Result, StreamEvent
-    from daguerre.running import Running
-    from daguerre.sampling.decode import Decode
-    from daguerre.sampling.pins import Pin
     from daguerre.trace import Trace
 
     __version__: str
@@ -25,12 +25,12 @@ _HOMES = {
     "Canvas": "daguerre.canvas",
     "DaguerreError": "daguerre.errors",
     "Decision": "daguerre.canvas",
-    "Decode": "daguerre.sampling.decode",
+    "Decode": "daguerre.decoding.options",
     "Model": "daguerre.model",
-    "Pin": "daguerre.sampling.pins",
-    "Result": "daguerre.result",
-    "Running": "daguerre.running",
-    "StreamEvent": "daguerre.result",
+    "Pin": "daguerre.decoding.pins",
+    "Result": "daguerre.decoding.result",
+    "Running": "daguerre.decoding.running",
+    "StreamEvent": "daguerre.decoding.result",
     "Tokenizer": "daguerre.models.tokenizer",
     "Trace": "daguerre.trace",
     "load": "daguerre.model",

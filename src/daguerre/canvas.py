@@ -11,7 +11,7 @@ import numpy as np
 
 from daguerre.errors import InputError
 
-Run = tuple[int, int]
+Span = tuple[int, int]
 Ints = np.ndarray
 
 
@@ -22,6 +22,7 @@ def _frozen(values: Ints | Sequence[int], dtype: type) -> np.ndarray:
 
 
 NO_POSITIONS = _frozen([], np.int64)
+NO_OTHERS = dict.fromkeys(("reopen", "replace", "pin", "unpin"), NO_POSITIONS)
 
 
 def _no_positions() -> Ints:
@@ -69,9 +70,24 @@ class Decision:
     def __len__(self) -> int:
         return len(self.positions)
 
+    @classmethod
+    def plain(cls, positions: Ints, tokens: Ints, probabilities: np.ndarray, confidence: np.ndarray) -> Decision:
+        """What a policy commits, of arrays that are right by construction: nothing is checked or copied."""
+        made = object.__new__(cls)
+        values = {"positions": positions, "tokens": tokens, "probabilities": probabilities, "confidence": confidence}
+        made.__dict__.update(NO_OTHERS, **values)
+        return made
+
+    @property
+    def only_commits(self) -> bool:
+        """True where nothing is taken back, replaced or pinned."""
+        return self.reopen is self.replace is self.pin is self.unpin is NO_POSITIONS
+
     @staticmethod
     def join(parts: Sequence[Decision]) -> Decision:
         """All commits of `parts`, one behind the other; none of them reopens."""
+        if len(parts) == 1:
+            return parts[0]
         names = ("positions", "tokens", "probabilities", "confidence")
         return Decision(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -117,8 +133,8 @@ class Canvas:
 
     tokens: Ints
     open: np.ndarray
-    gaps: tuple[Run, ...]
-    span: Run | None = None
+    gaps: tuple[Span, ...]
+    span: Span | None = None
     pins: Ints = field(default_factory=_no_positions)
 
     def __post_init__(self) -> None:
@@ -140,7 +156,7 @@ class Canvas:
     def lay_out(cls, segments: Sequence[Sequence[int]], lengths: Sequence[int], placeholder: int) -> Canvas:
         """Fixed segments with gaps of `lengths` between them: segment, gap, segment, gap, ... (one more or as many)."""
         tokens: list[int] = []
-        gaps: list[Run] = []
+        gaps: list[Span] = []
         for index, segment in enumerate(segments):
             tokens.extend(segment)
             if index < len(lengths):
@@ -170,7 +186,7 @@ class Canvas:
         return drawn
 
     @property
-    def segments(self) -> tuple[Run, ...]:
+    def segments(self) -> tuple[Span, ...]:
         """The given runs between the gaps, left to right; an empty one where gaps touch or reach an end."""
         edges = [0, *(edge for gap in self.gaps for edge in gap), len(self)]
         return tuple(zip(edges[::2], edges[1::2], strict=True))
@@ -180,12 +196,12 @@ class Canvas:
         """True when nothing given stands to the right of a gap: one gap, at the end."""
         return len(self.gaps) == 1 and self.gaps[0][1] == len(self)
 
-    def asked(self) -> Ints:
+    def active_positions(self) -> Ints:
         """Open positions of the active span, ascending, int64."""
         start, end = self.span or (0, 0)
         return start + self.open[start:end].nonzero()[0]
 
-    def at(self, span: Run) -> Canvas:
+    def at(self, span: Span) -> Canvas:
         """The same canvas with another active span."""
         if not 0 <= span[0] < span[1] <= len(self):
             raise InputError(f"the span {span} is not a run of this canvas of {len(self)} positions")
@@ -195,6 +211,8 @@ class Canvas:
         """The canvas after `decision`. InputError when it overwrites what is not open without replacing it, or
         touches what was given.
         """
+        if decision.only_commits:
+            return self._commit(decision)
         touched = np.concatenate([decision.positions, decision.reopen, decision.unpin])
         if touched.size and not (touched.min() >= 0 and touched.max() < len(self)):
             raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
@@ -222,20 +240,33 @@ class Canvas:
         pins = _frozen(np.union1d(np.setdiff1d(self.pins, decision.unpin), decision.pin), np.int64)
         return self._changed(tokens=tokens, open=opened, pins=pins)
 
+    def _commit(self, decision: Decision) -> Canvas:
+        positions = decision.positions
+        if len(positions) and not (positions[0] >= 0 and positions[-1] < len(self)):
+            raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
+        if not self.open[positions].all():
+            raise InputError("a decision would overwrite a position that is not open")
+        tokens, opened = self.tokens.copy(), self.open.copy()
+        tokens[positions] = decision.tokens
+        opened[positions] = False
+        tokens.setflags(write=False)
+        opened.setflags(write=False)
+        return self._changed(tokens=tokens, open=opened)
+
     def _changed(self, **values: Any) -> Canvas:
         """With other values, which are right by construction: nothing is checked or copied again."""
         changed = object.__new__(Canvas)
         changed.__dict__.update(self.__dict__, **values)
         return changed
 
-    def gap_of(self, positions: Ints) -> Iterator[tuple[Run, Ints]]:
+    def gap_of(self, positions: Ints) -> Iterator[tuple[Span, Ints]]:
         """The gaps that hold any of `positions`, each with the indices of those it holds."""
         for start, end in self.gaps:
             held = np.flatnonzero((positions >= start) & (positions < end))
             if held.size:
                 yield (start, end), held
 
-    def filled(self, gap: Run) -> Ints:
+    def filled(self, gap: Span) -> Ints:
         """Committed tokens of `gap` from its left edge to its first open position, int64."""
         start, end = gap
         still = self.open[start:end]

@@ -25,6 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 data_app = typer.Typer(help="Collect training data.", no_args_is_help=True)
+bench_app = typer.Typer(invoke_without_command=True)
 
 
 @app.command()
@@ -33,7 +34,7 @@ def demo(
     plain: Annotated[bool, typer.Option("--plain", help="No colors, no drawing in place.")] = False,
 ) -> None:
     """Show the model completing and infilling held-out code, the draft sharpening as it runs."""
-    from daguerre.demo import run_demo
+    from daguerre.view.demo import run_demo
 
     run_demo(model, plain=plain)
 
@@ -45,7 +46,9 @@ data_app.command("python")(making.data_python)
 app.command()(making.train)
 app.command()(making.average)
 app.command("eval")(measuring.evaluate_model)
-app.command("bench")(measuring.bench_speed)
+app.add_typer(bench_app, name="bench")
+bench_app.callback()(measuring.bench)
+bench_app.command("endpoint")(measuring.bench_endpoint)
 app.command("inspect")(measuring.inspect_model)
 
 

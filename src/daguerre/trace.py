@@ -9,22 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.canvas import Canvas, Decision, Run
+from daguerre.canvas import Canvas, Decision, Span
 from daguerre.errors import DataError, InputError
 
 VERSION = 3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Event:
     """One step of a request: `decision` turned the canvas, whose active span it names, into `canvas`.
 
-    `step` counts the request's own forwards, from 0.
+    `step` counts the request's own forwards, from 0. `evidence` (k, ...) is what the model's head says about each token
+    of the decision; None for a head that says nothing, as the vocabulary projection does.
     """
 
     step: int
     decision: Decision
     canvas: Canvas
+    evidence: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class TraceStep:
     """A decision, the step it was taken at, and the span that was active then."""
 
     step: int
-    span: Run
+    span: Span
     decision: Decision
 
 

@@ -13,11 +13,12 @@ import typer
 
 from daguerre.commands.options import (
     AsJson,
+    BackendName,
     DraftText,
     DtypeName,
-    ExecutionName,
     ModelName,
     Picture,
+    QuantizeName,
     SearchLength,
     check_picture,
     draw_picture,
@@ -36,8 +37,9 @@ from daguerre.errors import InputError
 def generate(
     prompt: Annotated[str, typer.Argument(help="Text to complete; `-` reads standard input.")],
     model: ModelName = "default",
-    execution: ExecutionName = None,
-    dtype: DtypeName = "float32",
+    backend: BackendName = None,
+    quantize: QuantizeName = None,
+    dtype: DtypeName = "auto",
     draft: DraftText = None,
     picture: Picture = None,
     as_json: AsJson = False,
@@ -45,7 +47,7 @@ def generate(
 ) -> None:
     """Complete a prompt."""
     check_picture(picture, options)
-    loaded = _load(model, execution, dtype)
+    loaded = _load(model, backend, quantize, dtype)
     result = loaded.generate(read_text(prompt), draft=read_draft(draft), **options)
     print_result(result, as_json)
     draw_picture(result, loaded, picture)
@@ -56,8 +58,9 @@ def infill(
     prefix: Annotated[str, typer.Argument(help="Text before the gap; `-` reads standard input.")],
     suffix: Annotated[str, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")],
     model: ModelName = "default",
-    execution: ExecutionName = None,
-    dtype: DtypeName = "float32",
+    backend: BackendName = None,
+    quantize: QuantizeName = None,
+    dtype: DtypeName = "auto",
     draft: DraftText = None,
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
     search_length: SearchLength = None,
@@ -72,7 +75,7 @@ def infill(
     if prefix == suffix == "-":
         raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
     before, after = read_text(prefix), read_text(suffix)
-    loaded = _load(model, execution, dtype)
+    loaded = _load(model, backend, quantize, dtype)
     result = loaded.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
     if whole:
         print_ignored(result)
@@ -86,8 +89,9 @@ def infill(
 def fill(
     template: Annotated[str, typer.Argument(help="Text with `{}` where a gap goes; `-` reads standard input.")],
     model: ModelName = "default",
-    execution: ExecutionName = None,
-    dtype: DtypeName = "float32",
+    backend: BackendName = None,
+    quantize: QuantizeName = None,
+    dtype: DtypeName = "auto",
     mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
     search_length: SearchLength = None,
     picture: Picture = None,
@@ -96,7 +100,7 @@ def fill(
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
     check_picture(picture, options)
-    loaded = _load(model, execution, dtype)
+    loaded = _load(model, backend, quantize, dtype)
     result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
     print_result(result, as_json)
     draw_picture(result, loaded, picture)
@@ -106,8 +110,9 @@ def fill(
 def edit(
     file: Annotated[str, typer.Argument(help="File to edit, which stays as it is; `-` reads standard input.")],
     model: ModelName = "default",
-    execution: ExecutionName = None,
-    dtype: DtypeName = "float32",
+    backend: BackendName = None,
+    quantize: QuantizeName = None,
+    dtype: DtypeName = "auto",
     span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
     lines: Annotated[list[str] | None, typer.Option(help="FIRST:LAST, from 1; may be repeated.")] = None,
     pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
@@ -131,7 +136,7 @@ def edit(
     }
     chosen["search_length"] = search_length
     check_picture(picture, options)
-    loaded = _load(model, execution, dtype)
+    loaded = _load(model, backend, quantize, dtype)
     result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
     if as_json:
         print_result(result, as_json)
@@ -143,17 +148,17 @@ def edit(
 
 def decide(
     state: Annotated[str, typer.Argument(help="Text that the question is about; `-` reads standard input.")],
-    label: Annotated[list[str] | None, typer.Option(help="A text for the slot; two or more: a choice.")] = None,
-    yes: Annotated[str | None, typer.Option(help="The text for the slot that means yes.")] = None,
-    no: Annotated[str | None, typer.Option(help="The text for the slot that means no.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="A text for the blank; two or more: a choice.")] = None,
+    yes: Annotated[str | None, typer.Option(help="The text that means yes.")] = None,
+    no: Annotated[str | None, typer.Option(help="The text that means no.")] = None,
     score: Annotated[str | None, typer.Option(help="LOW:HIGH: a whole number.")] = None,
-    before: Annotated[str, typer.Option(help="Text between the state and the slot.")] = "",
-    after: Annotated[str, typer.Option(help="Text behind the slot.")] = "",
+    before: Annotated[str, typer.Option(help="Text between the state and the blank.")] = "",
+    after: Annotated[str, typer.Option(help="Text after the blank.")] = "",
     calibration: Annotated[str | None, typer.Option(help="One of the model's calibrations, by name.")] = None,
     model: ModelName = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Ask which text belongs into a slot: of several (--label), of --yes and --no, or a number (--score)."""
+    """Fill a blank with the likeliest of several texts (--label), of --yes and --no, or with a number (--score)."""
     question = _question(label, yes, no, score)(before=before, after=after, calibration=calibration)
     (answer,) = _load(model).decide(read_text(state), [question])
     if as_json:
@@ -166,7 +171,7 @@ def decide(
 
 def _question(label: list[str] | None, yes: str | None, no: str | None, score: str | None) -> Callable[..., Any]:
     """The one kind of question that was asked for, still without its template."""
-    from daguerre.decide import Choice, Score, YesNo
+    from daguerre.scoring.decisions import Choice, Score, YesNo
 
     kinds = [name for name, given in (("label", label), ("yes", yes or no), ("score", score)) if given]
     if len(kinds) != 1:
@@ -177,11 +182,11 @@ def _question(label: list[str] | None, yes: str | None, no: str | None, score: s
         ((low, high),) = read_pairs([score]) or []
         return functools.partial(Score, low=low, high=high)
     if not (yes and no):
-        raise InputError("a yes-no question needs two texts for the slot: give --yes and --no")
+        raise InputError("a yes-no question needs two texts: give --yes and --no")
     return functools.partial(YesNo, yes=yes, no=no)
 
 
-def _load(name: str, execution: Any = None, dtype: str = "float32") -> Any:
+def _load(name: str, backend: Any = None, quantize: Any = None, dtype: str = "auto") -> Any:
     import daguerre
 
-    return daguerre.load(name, dtype=dtype, execution=execution)
+    return daguerre.load(name, dtype=dtype, backend=backend, quantize=quantize)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,13 +54,16 @@ def train(
     start_from: Annotated[
         str | None, typer.Option("--from", help="A model to start from: `default` or a folder.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="A corpus, or a folder of your own source.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Budget of the whole run; its decay ends in time.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A corpus, or a folder of Python source.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/RECIPE by default.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Train a model, or adapt one to your own code. Ctrl-C finishes the step and saves."""
+    """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves."""
+    began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
     from daguerre.train.run import run_training
 
     folder = run_training(
@@ -71,6 +75,7 @@ def train(
         max_minutes=max_minutes,
         out=out,
         device=device,
+        began=began,
     )
     typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
 
@@ -92,4 +97,4 @@ def _model_and_share(part: str) -> tuple[str, float]:
     try:
         return model, float(share)
     except ValueError:
-        raise InputError(f"{part!r} is no MODEL=SHARE, such as runs/settle/model=0.7") from None
+        raise InputError(f"{part!r} is not MODEL=SHARE, such as runs/settle/model=0.7") from None

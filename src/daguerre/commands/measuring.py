@@ -6,17 +6,72 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
-from daguerre.commands.options import AsJson, DtypeName, ExecutionName, ModelName
+from daguerre.commands.options import AsJson, BackendName, ModelName, QuantizeName, takes
 from daguerre.errors import InputError, MissingExtra
 
+ReportFile = Annotated[
+    Path | None, typer.Option(help="Add to this JSON file, and write tables (.md) and pictures (.png) beside it.")
+]
 
+
+# Fields of `evals.options.EvalOptions` and its `Limits`. Left out, each has its default there.
+EVALUATION: dict[str, Any] = {
+    "what": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bits, infill, draft, completion, steps, tokens, correction, edit, constrained, speculation, "
+            "deadline or decide; may be repeated. By default all that model and data allow."
+        ),
+    ],
+    "lines": Annotated[int | None, typer.Option(help="Lines to infill, complete and correct; 200 by default.")],
+    "grid_lines": Annotated[
+        int | None,
+        typer.Option(help="Lines that every setting completes; 100 by default. The best settings complete all lines."),
+    ],
+    "spans": Annotated[int | None, typer.Option(help="Token spans of each length to fill; 200 by default.")],
+    "texts": Annotated[int | None, typer.Option(help="Prompts to continue in few steps and many; 16 by default.")],
+    "edits": Annotated[int | None, typer.Option(help="Passages to edit, in every setting; 100 by default.")],
+    "literals": Annotated[
+        int | None, typer.Option(help="Literals of each type, and arguments of calls, to fill in; 100 by default.")
+    ],
+    "prompts": Annotated[
+        int | None, typer.Option(help="Prompts for drafts and speculation to continue; 256 by default.")
+    ],
+    "questions": Annotated[int | None, typer.Option(help="Questions of each kind to decide; 1000 by default.")],
+    "bound_windows": Annotated[
+        int | None,
+        typer.Option(
+            "--windows",
+            help="Windows for which bounds are computed; the figure of all is estimated from them and exact scores.",
+        ),
+    ],
+    "samples": Annotated[int | None, typer.Option(help="Draws of masks in each of those windows.")],
+    "backend": BackendName,
+    "quantize": QuantizeName,
+    "dtype": Annotated[
+        str | None,
+        typer.Option(
+            help="float32, which is the default, bfloat16 or auto: bfloat16 where the processor multiplies it."
+        ),
+    ],
+    "workers": Annotated[
+        int | None,
+        typer.Option(
+            help="Processes, of one thread each, that examples are spread over (not in bits, draft and speculation); 1 "
+            "by default."
+        ),
+    ],
+}
+
+
+@takes(EVALUATION)
 def evaluate_model(
     model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default",
     data: Annotated[
@@ -25,143 +80,112 @@ def evaluate_model(
     out: Annotated[
         Path | None, typer.Option(help="Write this JSON file, and beside it the tables as .md and pictures as .png.")
     ] = None,
-    what: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="bits, infill, draft, completion, steps, tokens, correction, edit, constrained, speculation, "
-            "deadline or decide; may be repeated. All that can be done by default."
-        ),
-    ] = None,
-    lines: Annotated[int | None, typer.Option(help="Lines to infill, complete and correct; 200 by default.")] = None,
-    grid_lines: Annotated[
-        int | None, typer.Option(help="Lines that every setting completes, the best then all; 100 by default.")
-    ] = None,
-    spans: Annotated[int | None, typer.Option(help="Token spans of each length to infill; 200 by default.")] = None,
-    texts: Annotated[int | None, typer.Option(help="Prompts continued in few steps and many; 16 by default.")] = None,
-    edits: Annotated[int | None, typer.Option(help="Passages to edit, in every way; 100 by default.")] = None,
-    literals: Annotated[
-        int | None, typer.Option(help="Literals of each type to fill in, and arguments of calls; 100 by default.")
-    ] = None,
-    prompts: Annotated[
-        int | None, typer.Option(help="Prompts for drafts and speculation to continue; 256 by default.")
-    ] = None,
-    questions: Annotated[int | None, typer.Option(help="Questions of each kind to decide; 1000 by default.")] = None,
-    windows: Annotated[
-        int | None,
-        typer.Option(help="Windows to bound; from them the figure of all is estimated by regression on exact scores."),
-    ] = None,
-    samples: Annotated[int | None, typer.Option(help="Draws of masks in each window that is bounded.")] = None,
-    execution: ExecutionName = None,
-    dtype: DtypeName = "float32",
-    workers: Annotated[
-        int,
-        typer.Option(
-            help="Processes, of one thread each, that examples are spread over (not bits, draft, speculation)."
-        ),
-    ] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="A first look, in a minute or two.")] = False,
     as_json: AsJson = False,
+    **given: Any,
 ) -> None:
-    """Measure a model on held-out code: how likely it finds it, and how well and how fast it writes and mends it."""
-    from daguerre.evals import harness, tasks
+    """Measure a model on held-out code: how likely it finds it, and how well and how fast it writes and corrects it."""
+    from daguerre.evals import options
     from daguerre.evals.documents import read_documents
+    from daguerre.evals.harness import evaluate
     from daguerre.evals.pictures import draw_pictures
     from daguerre.evals.report import check_path, markdown, write_report
 
     if out is not None:
         check_path(out)
-    given = {"lines": lines, "bound_windows": windows, "samples": samples}
-    given |= {"grid_lines": grid_lines, "spans": spans, "texts": texts, "edits": edits, "literals": literals}
-    given |= {"prompts": prompts, "questions": questions}
-    limits = replace(
-        tasks.QUICK if quick else tasks.DEFAULT,
-        **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
-    )
+    chosen = options.EvalOptions.flat(options.QUICK if quick else options.DEFAULT, given)
     documents, skipped = (None, {}) if data is None else read_documents(data)
-    with _progress("evaluating") as tell:
-        report = harness.evaluate(
-            model,
-            documents,
-            what=what or None,
-            limits=limits,
-            workers=workers,
-            dtype=dtype,
-            execution=execution,  # type: ignore[arg-type]
-            skipped_files=skipped,
-            progress=tell,
-        )
+    with _progress("evaluating") as progress:
+        report = evaluate(model, documents, chosen, skipped_files=skipped, progress=progress)
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
     if out is not None:
         write_report(report, out)
         _draw_if_possible(draw_pictures, report, out)
 
 
-def bench_speed(
+def bench(
     context: typer.Context,
     what: Annotated[
         list[str] | None,
-        typer.Option(help="rows, infill, context, peers or modes; may be repeated. All of them by default."),
+        typer.Option(help="rows, batch, infill, context, peers or modes; may be repeated. All of them by default."),
     ] = None,
     model: ModelName = "default",
-    out: Annotated[
-        Path | None, typer.Option(help="Add to this JSON file, and write tables (.md) and pictures (.png) beside it.")
-    ] = None,
+    out: ReportFile = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of which figures are medians; 5 by default.")] = None,
     threads: Annotated[
         list[int] | None, typer.Option(help="CPU threads; may be repeated. 1 and then 2 by default.")
     ] = None,
     lines: Annotated[int | None, typer.Option(help="Lines that modes complete; 100 by default.")] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="Measure this OpenAI-compatible server instead, such as http://HOST:8000/v1.")
-    ] = None,
-    endpoint_model: Annotated[
+    as_json: AsJson = False,
+) -> None:
+    """Measure speed: Daguerre beside other engines, what rows cost here, many requests at once. Leave the machine idle.
+
+    `daguerre bench endpoint` measures a server.
+    """
+    from daguerre.evals.bench import run
+    from daguerre.evals.report import check_path
+
+    if context.invoked_subcommand is not None:
+        _refuse_given(context)
+        return
+    if out is not None:
+        check_path(out)
+    given = {"rounds": rounds, "threads": tuple(threads) if threads else None, "lines": lines}
+    options = run.Options(model=model, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    with _progress("measuring") as progress:
+        report = run.bench(what or None, options, out=out, progress=progress)
+    _show_speed(report, out, as_json)
+
+
+def bench_endpoint(
+    url: Annotated[str, typer.Argument(help="An OpenAI-compatible server, such as http://HOST:8000/v1.")],
+    model: Annotated[
         str | None, typer.Option(help="The server's name of a model; the first that it lists by default.")
     ] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Ask the server's chat completions, not completions.")] = False,
+    out: ReportFile = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Use the server's chat completions, not completions.")] = False,
     concurrency: Annotated[
         list[int] | None, typer.Option(help="Requests at once; may be repeated. 1, 4 and 16 by default.")
     ] = None,
-    requests: Annotated[int | None, typer.Option(help="Requests at each of those; 16 by default.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="Most tokens of a request; 128 by default.")] = None,
+    requests: Annotated[int, typer.Option(help="Requests at each of those.")] = 16,
+    max_tokens: Annotated[int, typer.Option(help="Most tokens of a request.")] = 128,
     key: Annotated[
         str | None, typer.Option(envvar="OPENAI_API_KEY", help="The server's key; better given by the variable.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure speed: ours beside other engines in one run, what rows cost here, or a server. Leave the machine idle."""
-    from daguerre.evals.bench import report as tables
+    """Measure a server that speaks OpenAI's completions: time to the first text and tokens a second."""
     from daguerre.evals.bench import run
     from daguerre.evals.bench.endpoint import Target
     from daguerre.evals.report import check_path
 
-    of_bench = {"what": what, "rounds": rounds, "threads": tuple(threads) if threads else None, "lines": lines}
-    of_endpoint = {"endpoint_model": endpoint_model, "concurrency": concurrency, "requests": requests}
-    of_endpoint |= {"max_tokens": max_tokens, "chat": chat or None}
-    of_endpoint["key"] = key if getattr(context.get_parameter_source("key"), "name", "") == "COMMANDLINE" else None
-    idle = of_bench | {"model": None if model == "default" else model} if endpoint else of_endpoint
-    for name, value in idle.items():
-        if value not in (None, []):
-            where = "together with --endpoint" if endpoint else "without --endpoint"
-            raise InputError(f"--{name.replace('_', '-')} has no part {where}: leave out one of the two")
     if out is not None:
         check_path(out)
-    with _progress("measuring") as tell:
-        if endpoint:
-            limits = {} if max_tokens is None else {"max_tokens": max_tokens}
-            target = Target(
-                url=endpoint, model=endpoint_model, route="chat" if chat else "completions", key=key, **limits
+    route: Literal["chat", "completions"] = "chat" if chat else "completions"
+    target = Target(url=url, model=model, route=route, max_tokens=max_tokens, key=key)
+    with _progress("measuring") as progress:
+        report = run.endpoint(target, concurrency or (1, 4, 16), requests, out=out, progress=progress)
+    _show_speed(report, out, as_json)
+
+
+def _refuse_given(context: typer.Context) -> None:
+    """InputError for an option that stands before the name of a subcommand, which it is not for."""
+    for option in context.command.params:
+        if getattr(context.get_parameter_source(option.name or ""), "name", "") == "COMMANDLINE":
+            raise InputError(
+                f"{option.opts[0]} is not for `{context.invoked_subcommand}`: give options behind that word"
             )
-            report = run.endpoint(
-                target, concurrency or (1, 4, 16), 16 if requests is None else requests, out=out, progress=tell
-            )
-        else:
-            given = {name: value for name, value in of_bench.items() if name != "what" and value is not None}
-            options = run.Options(model=model, **given)  # type: ignore[arg-type]
-            report = run.bench(what or None, options, out=out, progress=tell)
-    typer.echo(json.dumps(report, ensure_ascii=False) if as_json else tables.markdown(report))
+
+
+def _show_speed(report: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    """Print a report of speed, and write its tables and pictures beside it."""
+    from daguerre.evals.bench.pictures import draw
+    from daguerre.evals.bench.report import markdown, write
+
+    typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
     if out is not None:
-        tables.write(report, out)
-        _draw_if_possible(tables.draw, report, out)
+        write(report, out)
+        _draw_if_possible(draw, report, out)
 
 
 def calibrate(
@@ -181,8 +205,8 @@ def calibrate(
     from daguerre.evals.documents import read_documents
 
     documents = None if data is None else read_documents(data)[0]
-    with _progress("calibrating") as tell:
-        path, fitted = calibrate_folder(model, documents, questions, workers=workers, tell=tell)
+    with _progress("calibrating") as progress:
+        path, fitted = calibrate_folder(model, documents, questions, workers=workers, progress=progress)
     if as_json:
         named = {name: asdict(calibration) for name, calibration in fitted.items()}
         typer.echo(json.dumps({"file": str(path), "calibrations": named}, ensure_ascii=False))

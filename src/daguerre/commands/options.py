@@ -16,14 +16,17 @@ import typer
 from daguerre.errors import InputError
 
 ModelName = Annotated[str, typer.Option("--model", "-m", help="A model folder, or `default`.")]
-ExecutionName = Annotated[
+BackendName = Annotated[
     str | None,
-    typer.Option(
-        "--execution",
-        help="What runs the model: native, lean, reference, compiled or approximate_int8; left out, the fastest exact.",
-    ),
+    typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),
 ]
-DtypeName = Annotated[str, typer.Option("--dtype", help="float32 or bfloat16.")]
+QuantizeName = Annotated[
+    str | None, typer.Option("--quantize", help="int8: matrices as 8-bit numbers, faster and approximate.")
+]
+DtypeName = Annotated[
+    str,
+    typer.Option("--dtype", help="float32, bfloat16, or auto: bfloat16 where the processor multiplies it natively."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DraftText = Annotated[
     str | None, typer.Option("--draft", help="What the output will likely be, to start from; `@FILE` reads a file.")
@@ -44,14 +47,22 @@ REQUEST: dict[str, Any] = {
     "min_tokens": Annotated[
         int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
     ],
-    "mode": Annotated[str | None, typer.Option(help="ar, block, full, speculative, beam or ancestral.")],
+    "mode": Annotated[
+        str | None,
+        typer.Option(
+            help="ar, block, full, speculative, beam or ancestral; by default the model's fastest lossless one."
+        ),
+    ],
     "block_size": Annotated[
         int | None,
         typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
     ],
-    "num_beams": Annotated[int | None, typer.Option(help="Ways to fill a gap that mode beam compares.")],
-    "novel": Annotated[
-        bool | None, typer.Option("--novel", help="Mode beam takes no filling whose every line stands around the gap.")
+    "num_beams": Annotated[int | None, typer.Option(help="Fillings of a gap that mode beam compares.")],
+    "no_repeat_context_lines": Annotated[
+        bool | None,
+        typer.Option(
+            "--no-repeat-context-lines", help="Mode beam: no filling whose every line is in the context already."
+        ),
     ],
     "policy": Annotated[
         str | None,
@@ -74,7 +85,10 @@ REQUEST: dict[str, Any] = {
     "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
     "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
     "revise_reading": Annotated[
-        str | None, typer.Option(help="shown: all tokens in sight, one forward; masked: one by one, a forward each.")
+        str | None,
+        typer.Option(
+            help="unmasked: one forward sees all tokens; leave_one_out: a forward each, with that token masked."
+        ),
     ],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
@@ -123,22 +137,36 @@ REQUEST: dict[str, Any] = {
 }
 
 
-def makes_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of REQUEST; it receives those that the user gave."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in REQUEST.items()
-    ]
+def takes(table: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a table; it receives those that the user gave."""
 
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters = inspect.signature(command, eval_str=True).parameters.values()
+        kept = [parameter for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        added = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
+            for name, option in table.items()
+        ]
+
+        @functools.wraps(command)
+        def wrapper(**values: Any) -> None:
+            command(**{name: value for name, value in values.items() if name not in table or value not in (None, [])})
+
+        wrapper.__signature__ = inspect.Signature(kept + added)  # type: ignore[attr-defined]
+        return wrapper
+
+    return decorate
+
+
+def makes_request(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of REQUEST; it receives those that the user gave, files and pins read."""
+
+    @takes(REQUEST)
     @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        given = {name: value for name, value in values.items() if name not in REQUEST or value not in (None, [])}
+    def wrapper(**given: Any) -> None:
         given |= {name: _json_file(given[name]) for name in ("schema", "tools") if name in given}
         command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
 
-    kept = [parameter for parameter in own if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-    wrapper.__signature__ = inspect.Signature(kept + shared)  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -155,7 +183,7 @@ def read_pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
 
 
 def _pins(given: list[str]) -> list[Any]:
-    from daguerre.sampling.pins import Pin
+    from daguerre.decoding.pins import Pin
 
     return [Pin.parse(text) for text in given]
 

@@ -4,42 +4,43 @@ A document is cut into consecutive windows that do not overlap: `<bos>` and as m
 holds. `<eos>` at a document's end is scored as a token of no bytes. Nats are summed over windows and divided by ln 2
 and by the UTF-8 bytes of the windows' text.
 
-The exact score (`ar`) is cheap and made on all windows; bounds cost a forward for every draw, and are made on some of
-them, evenly spread; chains, the likelihood of spans revealed left to right, cost a forward for every token of a span,
-and are made on every eighth of those. Such a figure is still for all windows, by regression on what is known of all of
-them, the exact score and the number of tokens (Cochran 1977, chapter 7; least squares without a constant): the
-regression's sum over all windows, plus the sum of the residuals scaled up. It holds whatever the fit; a good fit makes
-its error small, and windows that are hard to guess are hard in every layout.
+The exact score (`ar`) is cheap and computed for all windows. Bounds take a forward for every draw of masks and are
+computed for some of the windows, evenly spread. Chains, the likelihood of spans revealed left to right, take a forward
+for every token of a span and are computed for every eighth of those. Such a figure still stands for all windows: it is
+estimated by regression on what is known of all of them, the exact score and the number of tokens (Cochran 1977,
+chapter 7; least squares without a constant). The estimate is the regression's sum over all windows plus the sum of the
+residuals scaled up. It is valid however well the regression fits; a good fit makes its error small, and windows that
+are hard to predict in one layout are hard in every layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.statistics import ratio_stderr
-from daguerre.likelihood import Score, SpanLayout, check_layout, score_tokens
-from daguerre.models.backbone import Backbone
-from daguerre.models.config import ModelConfig
+from daguerre.evals.workers import Progress, no_progress
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.likelihood import SpanLayout, TokenScores, check_layout, score_tokens
 
 NUM_BUCKETS = 8
-LEAST_FITTED = 10
+MIN_FITTED = 10
 BOUND_WINDOWS = 128
 BLOCK_SAMPLES, FULL_SAMPLES = 2, 4
-BOUNDS_A_CHAIN = 8
+BOUNDS_PER_CHAIN = 8
 CHAIN = "chain "
-"""Begins the name of a layout whose spans are scored along one order, left to right: "chain 16"."""
-Progress = Callable[[str, int, int], None]
+"""Prefix of the name of a layout whose spans are revealed left to right: "chain 16"."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Part of a document: tokens after `<bos>` included, and the UTF-8 bytes of each token but `<bos>`."""
+    """Part of a document: its tokens, `<bos>` first, and the UTF-8 bytes of each token but `<bos>`."""
 
     document: int
     tokens: np.ndarray
@@ -51,13 +52,13 @@ class Bits:
     """Bits per byte of a layout.
 
     value        for the text of all `num_windows` windows
-    exact        a likelihood, and no bound on one
-    stderr       of `value` as the figure of those windows: random masks and, where only some of them were scored
-                 (`num_scored`), which
-    text_stderr  of `value` as the figure of all text like it, `stderr` not included: how documents differ; None for one
-    direct       bits per byte of the windows scored alone; `value` itself where that is all of them
-    by_position  `value` for eighths of the context, left to right; None where no window reaches
-    ratio        `value` to the exact score's; None where there is none
+    exact        whether it is a likelihood, not a bound on one
+    stderr       of `value` for exactly these windows: from random masks and, where only `num_scored` of them were
+                 scored, from the choice of windows
+    text_stderr  of `value` for all text like this, `stderr` not included: how documents differ; None for one document
+    direct       bits per byte over the scored windows alone; equal to `value` where all were scored
+    by_position  `value` for eighths of the context, left to right; None where no window is that long
+    ratio        `value` over that of the exact score; None where there is no exact score
     samples      draws of masks in each window; 1 where exact
     """
 
@@ -105,14 +106,14 @@ def evenly(num: int, limit: int) -> np.ndarray:
 
 
 def default_layouts(config: ModelConfig) -> tuple[int | str, ...]:
-    """What a model is scored on unless told: every layout that its context can decode."""
+    """The layouts that are scored by default: all that the model's context can decode."""
     if config.context == "causal":
         return ("ar", 4, 16, 64, "full", f"{CHAIN}4", f"{CHAIN}16")
     return ("full",) if config.context == "full" else (config.block_size or 1, f"{CHAIN}{config.block_size}")
 
 
 def kind_of(layout: int | str) -> tuple[str, SpanLayout | None]:
-    """What `score_tokens` calls a layout: its kind and its spans."""
+    """The `kind` and `layout` arguments of `score_tokens` for a layout."""
     if layout == "ar":
         return "ar", None
     if isinstance(layout, str) and layout.startswith(CHAIN):
@@ -122,7 +123,7 @@ def kind_of(layout: int | str) -> tuple[str, SpanLayout | None]:
 
 
 def bits_per_byte(
-    backbone: Backbone,
+    backend: Backend,
     tokenizer: Tokenizer,
     documents: Sequence[Document],
     *,
@@ -131,41 +132,42 @@ def bits_per_byte(
     bound_windows: int | None = BOUND_WINDOWS,
     samples: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> list[Bits]:
     """Score documents under each layout: "ar"; a bound by its number of tokens in a span, or "full"; "chain 16".
 
-    exact_windows, bound_windows  how many windows, evenly spread, get the exact score, and of those a bound; None: all
+    exact_windows, bound_windows  how many windows, evenly spread, get the exact score, and how many of those a bound;
+                                  None: all
     samples                       draws of masks in each window; None: 2 for spans, 4 for "full"
     progress                      called as progress(layout, windows done, windows to do)
 
     UnsupportedError for a layout that the model's context cannot honor.
     """
-    wanted = list(default_layouts(backbone.config) if layouts is None else layouts)
-    for layout in wanted:
-        check_layout(backbone.config, *kind_of(layout))
-    context = backbone.config.max_positions
-    windows = make_windows(documents, tokenizer, context)
-    population = [windows[i] for i in spread(len(windows), exact_windows if "ar" in wanted else None)]
-    bounded = spread(len(population), bound_windows)
-    chained = bounded[spread(len(bounded), max(2, len(bounded) // BOUNDS_A_CHAIN))]
-    scorer = _Scorer(backbone, context, seed, progress or (lambda layout, done, total: None))
-    exact = scorer.score(population, "ar", 1) if "ar" in wanted else None
+    chosen = list(default_layouts(backend.config) if layouts is None else layouts)
+    for layout in chosen:
+        check_layout(backend.config, *kind_of(layout))
+    windows = make_windows(documents, tokenizer, backend.config.max_positions)
+    windows = [windows[i] for i in spread(len(windows), exact_windows if "ar" in chosen else None)]
+    scorer = _Scorer(backend, seed, progress)
+    exact = scorer.score(windows, "ar", 1) if "ar" in chosen else None
     out = []
-    for layout in wanted:
+    for layout in chosen:
         if layout == "ar":
             assert exact is not None
-            out.append(_exact_figure(exact))
+            out.append(_figure("ar", exact, exact, exact.bits.sum(0), 0.0, 1.0, 1))
             continue
-        chain = kind_of(layout)[0] == "chain"
-        draws = 1 if chain else samples or (FULL_SAMPLES if layout == "full" else BLOCK_SAMPLES)
-        some = chained if chain else bounded
-        scored = scorer.score([population[i] for i in some], layout, draws)
-        if exact is None:
-            out.append(_lone_figure(str(layout), scored, draws))
-        else:
-            out.append(_regressed_figure(str(layout), scored, exact, exact.take(some), draws))
+        some, draws = _windows_and_draws(layout, spread(len(windows), bound_windows), samples)
+        scored = scorer.score([windows[i] for i in some], layout, draws)
+        same = None if exact is None else exact.take(some)
+        out.append(_estimated_figure(str(layout), scored, exact, same, draws))
     return out
+
+
+def _windows_and_draws(layout: int | str, bounded: np.ndarray, samples: int | None) -> tuple[np.ndarray, int]:
+    """Which windows are scored in a layout other than "ar", of those that get a bound; and draws of masks in each."""
+    if kind_of(layout)[0] == "chain":
+        return bounded[spread(len(bounded), max(2, len(bounded) // BOUNDS_PER_CHAIN))], 1
+    return bounded, samples or (FULL_SAMPLES if layout == "full" else BLOCK_SAMPLES)
 
 
 @dataclass(frozen=True)
@@ -190,13 +192,12 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Scorer:
-    backbone: Backbone
-    context: int
+    backend: Backend
     seed: int
     progress: Progress
 
     def score(self, windows: Sequence[Window], layout: int | str, samples: int) -> _Sums:
-        """Score windows. The masks of a window depend on the seed and its number alone."""
+        """Score windows. The masks of a window depend on the seed and on its number alone."""
         rows = []
         for index, window in enumerate(windows):
             self.progress(str(layout), index, len(windows))
@@ -213,40 +214,34 @@ class _Scorer:
         self.progress(str(layout), len(windows), len(windows))
         return _Sums(*(np.array(column) for column in zip(*rows, strict=True)))
 
-    def _score(self, window: Window, layout: int | str, samples: int, index: int) -> Score:
+    def _score(self, window: Window, layout: int | str, samples: int, index: int) -> TokenScores:
         kind, spans = kind_of(layout)
         seed = (self.seed, index)
-        return score_tokens(self.backbone, window.tokens.tolist(), kind=kind, layout=spans, samples=samples, seed=seed)
+        return score_tokens(self.backend, window.tokens.tolist(), kind=kind, layout=spans, samples=samples, seed=seed)
 
     def _buckets(self, values: np.ndarray) -> np.ndarray:
-        eighth = np.arange(len(values)) * NUM_BUCKETS // (self.context - 1)
+        eighth = np.arange(len(values)) * NUM_BUCKETS // (self.backend.config.max_positions - 1)
         return np.append(np.bincount(eighth, values, minlength=NUM_BUCKETS), values.sum())
 
 
-def _exact_figure(exact: _Sums) -> Bits:
-    return _figure("ar", exact, exact, exact.bits.sum(0), 0.0, 1.0, 1)
-
-
-def _lone_figure(layout: str, bound: _Sums, samples: int) -> Bits:
-    """The figure of the windows scored, where no exact score says anything of others."""
-    return _figure(layout, bound, bound, bound.bits.sum(0), float(bound.mask_variance.sum()), None, samples)
-
-
-def _regressed_figure(layout: str, bound: _Sums, exact: _Sums, same: _Sums, samples: int) -> Bits:
-    """The figure of the windows of `exact`; `same` has the exact scores of those of `bound`.
+def _estimated_figure(layout: str, bound: _Sums, exact: _Sums | None, same: _Sums | None, samples: int) -> Bits:
+    """The figure of all windows, those of `exact`; `same` has the exact scores of the windows of `bound`. Without exact
+    scores it is the figure of the windows of `bound`.
 
     One fit serves all columns, so eighths add up to the whole. With f the share of windows scored, the variance is
     (1-f) times that of the residuals, random masks included, plus f times that of the masks alone: the correction for
-    a finite population, on the part that it is true of.
+    a finite population applies to the choice of windows only.
     """
+    if exact is None or same is None:
+        return _figure(layout, bound, bound, bound.bits.sum(0), float(bound.mask_variance.sum()), None, samples)
     num, num_all = len(bound.document), len(exact.document)
     known, known_all = (np.stack([sums.bits, sums.num_tokens]) for sums in (same, exact))  # (2, W, NUM_BUCKETS + 1)
     weights = np.array([bound.bits[:, -1].sum() / same.bits[:, -1].sum(), 0.0])
-    if num >= LEAST_FITTED:
+    if num >= MIN_FITTED:
         weights = np.linalg.lstsq(known[:, :, -1].T, bound.bits[:, -1], rcond=None)[0]
     residual = bound.bits - np.tensordot(weights, known, 1)
     bits = weights @ known_all.sum(1) + residual.sum(0) * num_all / num
-    by_window = num_all**2 / num * residual[:, -1].var(ddof=1 + (num >= LEAST_FITTED)) if num > 1 else np.inf
+    by_window = num_all**2 / num * residual[:, -1].var(ddof=1 + (num >= MIN_FITTED)) if num > 1 else np.inf
     by_mask = min(float(bound.mask_variance.sum()) * (num_all / num) ** 2, by_window)
     left_out = 1 - num / num_all
     variance = (left_out * by_window if left_out else 0.0) + (1 - left_out) * by_mask
@@ -254,9 +249,9 @@ def _regressed_figure(layout: str, bound: _Sums, exact: _Sums, same: _Sums, samp
 
 
 def _figure(
-    layout: str, own: _Sums, whole: _Sums, bits: np.ndarray, variance: float, ratio: float | None, samples: int
+    layout: str, scored: _Sums, whole: _Sums, bits: np.ndarray, variance: float, ratio: float | None, samples: int
 ) -> Bits:
-    """`bits` are those of the windows of `whole`, by column; `variance` that of their last; `own` what was scored."""
+    """`bits` are of the windows of `whole`, by column; `variance` is of their last column; `scored` what was scored."""
     num_bytes = whole.num_bytes.sum(0)
     text_stderr = ratio_stderr(whole.bits[:, -1], whole.num_bytes[:, -1], whole.document) * (ratio or 1.0)
     return Bits(
@@ -265,11 +260,11 @@ def _figure(
         value=float(bits[-1] / num_bytes[-1]),
         stderr=float(variance**0.5 / num_bytes[-1]),
         text_stderr=None if np.isnan(text_stderr) else text_stderr,
-        direct=float(own.bits[:, -1].sum() / own.num_bytes[:, -1].sum()),
+        direct=float(scored.bits[:, -1].sum() / scored.num_bytes[:, -1].sum()),
         by_position=tuple(float(b / n) if n else None for b, n in zip(bits[:-1], num_bytes[:-1], strict=True)),
         ratio=ratio,
         num_windows=len(whole.document),
-        num_scored=len(own.document),
+        num_scored=len(scored.document),
         num_bytes=int(num_bytes[-1]),
         num_tokens=int(whole.num_tokens[:, -1].sum()),
         samples=samples,

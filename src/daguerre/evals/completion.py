@@ -1,46 +1,48 @@
-"""Next-line completion: from the text before a held-out line, its first line that is not blank must come, exactly.
+"""Next-line completion: a model is shown the text before a held-out line and must write that line exactly.
 
-The lines are those of infilling (`lines.py`), asked without their suffix. The prefix ends with the break before the
-line, so the line's own indentation is part of what is written; both are stripped before they are compared.
+The lines are those of infilling (`lines.py`), without their suffix. The prefix ends with the break before the line, so
+the line's indentation has to be written too. What is compared is the first line written that is not blank, and both
+lines are stripped first.
 
-Every setting (a `Decode`) is run on the same lines as mode "ar", and stops as soon as the line and its break are final:
-committed, with nothing open before them. Forwards are all those until then: healing's, those of a span not finished,
-those that settle the span before (they are one with the next span's first). Only the prompt's prefill, one forward that
-all settings of a line share, is left out, of forwards and of seconds.
+Every setting (a `Decode`) runs on the same lines as mode "ar", and stops as soon as the line and its break are final:
+committed, with nothing open before them. All forwards up to then count: those of healing, of an unfinished span, and
+those that finalize the span before (they are also the next span's first). Only the prefill of the prompt, one forward
+that all settings of a line share, counts neither as a forward nor in seconds.
 
-    tokens a forward      tokens that bring text, up to the one that holds the line's break, over forwards
-    produced a forward    all tokens of text committed by then, over the same forwards: healing's, which repeat the
-                          prompt, and those right of the line's break, which nobody asked for
+    tokens per forward      tokens that bring text, up to the one with the line's break, over forwards
+    produced per forward    all tokens of text committed by then, over the same forwards: also those of healing, which
+                            repeat the prompt, and those right of the line's break
 
-The whole grid runs on some lines. On all of them run `ar` and, from the setting with most tokens a forward down, those
-that were no worse than it, until one is no worse on all lines, or FINALISTS have run. No worse: neither exact lines nor
-similarity are significantly below those of `ar` (paired, 95%). Exact lines alone would say little where `ar` has few.
+The whole grid runs on some lines. On all lines run `ar` and, from the setting with the most tokens per forward down,
+those that were no worse than `ar`, until one is no worse on all lines or FINALISTS have run. No worse: neither exact
+lines nor similarity are significantly below those of `ar` (paired, 95%). Exact lines alone would show little where `ar`
+has few.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from daguerre.canvas import Canvas
+from daguerre.decoding.drive import drive
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.reading import read
+from daguerre.decoding.run import Sample
 from daguerre.evals.infilling import first_line, is_exact, similarity
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.statistics import mcnemar, paired_difference, ratio_interval, wilson
-from daguerre.evals.workers import map_examples
+from daguerre.evals.workers import Progress, map_examples, no_progress
 from daguerre.model import Model
-from daguerre.plan import Plan
-from daguerre.planning import make_plan
-from daguerre.result import read
-from daguerre.sample import Sample
-from daguerre.sampling.decode import Decode
 
 LINE_TOKENS = 48
-"""The most a line may take: more than 99 in 100 held-out lines in our 2k vocabulary."""
+"""Most tokens of a line: more than 99% of the held-out lines are shorter in our 2k vocabulary."""
 BLOCK_SIZES = (4, 8, 16, 32)
 THRESHOLDS = (0.4, 0.5, 0.7, 0.9)
 CHAINED = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -48,30 +50,30 @@ MARGIN = 0.01
 FINALISTS = 6
 AR = Decode(mode="ar")
 
-Progress = Callable[[str, int, int], None]
-
 
 def grid() -> tuple[Decode, ...]:
-    """Block sizes by thresholds, for each block size the static schedule of two tokens a forward, and chains."""
-    sure = [Decode(block_size=size, threshold=level) for size in BLOCK_SIZES for level in THRESHOLDS]
-    static = [Decode(block_size=size, policy="confidence", steps=size // 2) for size in BLOCK_SIZES]
-    chained = [Decode(block_size=size, policy="chain", threshold=level) for size in (4, 8) for level in CHAINED]
-    return (*sure, *static, *chained)
+    """Block sizes by thresholds, for each block size the static schedule of two tokens per forward, and chains."""
+    block = partial(Decode, mode="block")
+    thresholds = [block(block_size=size, threshold=level) for size in BLOCK_SIZES for level in THRESHOLDS]
+    static = [block(block_size=size, policy="confidence", steps=size // 2) for size in BLOCK_SIZES]
+    chains = [block(block_size=size, policy="chain", threshold=level) for size in (4, 8) for level in CHAINED]
+    return (*thresholds, *static, *chains)
 
 
 def label(decode: Decode) -> str:
-    """A setting's name in a report."""
+    """A setting's name in a report; its mode is given."""
+    name = decode.how.name
     if decode.autoregressive:
-        return decode.mode
-    how = f"{decode.policy}, {decode.steps} steps" if decode.steps else f"{decode.policy} {decode.threshold}"
-    return f"{'full' if decode.mode == 'full' else f'block {decode.block_size}'}, {how}"
+        return name
+    policy = f"{decode.policy}, {decode.steps} steps" if decode.steps else f"{decode.policy} {decode.threshold}"
+    return f"{name}, {policy}" if decode.block_size is None else f"{name} {decode.block_size}, {policy}"
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One line under one setting: the line written, and what it took (see the head of this file).
+    """One line under one setting: the line written, and its costs (see the head of this file).
 
-    `ended`: its break was written, or the text ended.
+    ended  whether its break was written, or the text ended
     """
 
     line: str
@@ -87,11 +89,11 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Row:
-    """One setting on `num` lines. Differences are to `ar` on the same lines, `difference` in accuracy; intervals are of
-    95%, those of ratios and of similarity over documents.
+    """One setting on `num` lines. Differences are to `ar` on the same lines, `difference` in accuracy. Intervals are of
+    95%; those of ratios and of similarity take the lines of a document together.
 
-    tokens_per_forward, produced_per_forward, tokens_per_second, characters_per_second  ratios of sums over the lines;
-    `forwards` and `seconds` are means. Seconds are those of one process.
+    tokens_per_forward, produced_per_forward, tokens_per_second, characters_per_second  ratios of sums over the lines
+    forwards, seconds   means over the lines, in one process
     """
 
     label: str
@@ -128,11 +130,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Completion:
-    """`rows`: `ar` first, then the settings that ran on all lines, then the others; `lines` what the former wrote.
+    """`rows`: `ar` first, then the settings that ran on all lines, then the others; `lines`: what the former wrote.
 
-    The best setting is that of most tokens a forward among those that ran on all lines and
-    `best_within_margin`  whose difference to `ar` has a lower end of -MARGIN or more;
-    `best_no_worse`       that is no worse than `ar`, as the head of this file has it.
+    Of the settings that ran on all lines, the one with the most tokens per forward
+    best_within_margin  whose difference to `ar` has a lower end of -MARGIN or more
+    best_no_worse       that is no worse than `ar`, as defined at the head of this file
     None where there is none.
     """
 
@@ -150,7 +152,7 @@ def next_line_completion(
     settings: Sequence[Decode] | None = None,
     grid_lines: int | None = None,
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Completion:
     """Compare settings with `ar` on held-out lines.
 
@@ -158,40 +160,62 @@ def next_line_completion(
     grid_lines  how many of the lines every setting runs on; None: all
     progress    called as progress(setting, lines done, lines to do)
     """
-    tell = progress or (lambda what, done, total: None)
-    trials = list(grid() if settings is None else settings)
+    tried = list(grid() if settings is None else settings)
     first, rest = list(examples[:grid_lines]), list(examples[len(examples[:grid_lines]) :])
-    groups = np.array([example.document.sha256 for example in examples])
-
-    def run(decodes: list[Decode], lines: list[MissingLine], what: str) -> tuple[float, list[list[Attempt]]]:
-        found = map_examples(partial(attempts, model, decodes), lines, workers, partial(tell, what))
-        prefill = sum(seconds for seconds, _ in found)
-        return prefill, [[each[index] for _, each in found] for index in range(len(decodes))]
-
-    prefill, (ar, *tried) = run([AR, *trials], first, "grid")
-    rows = [_row(trial, done, ar, groups) for trial, done in zip(trials, tried, strict=True)]
-    ranked = sorted(range(len(trials)), key=lambda index: -rows[index].tokens_per_forward)
-    hopeful = [index for index in ranked if rows[index].no_worse][:FINALISTS]
-    finished = {"ar": ar}
+    trials = _Trials(model, workers, progress, np.array([example.document.sha256 for example in examples]))
+    ar, *found = trials.run([AR, *tried], first, "grid")
+    rows = [trials.row(decode, done, ar) for decode, done in zip(tried, found, strict=True)]
     if rest:
-        more, (found,) = run([AR], rest, "ar")
-        prefill, ar, finished = prefill + more, ar + found, {"ar": ar + found}
-    for index in hopeful:
-        done = tried[index]
+        ar += trials.run([AR], rest, "ar")[0]
+    finished = {label(AR): ar}
+    for index in _finalists(rows):
+        done = found[index]
         if rest:
-            done = done + run([trials[index]], rest, label(trials[index]))[1][0]
-        rows[index] = _row(trials[index], done, ar, groups)
+            done = done + trials.run([tried[index]], rest, rows[index].label)[0]
+        rows[index] = trials.row(tried[index], done, ar)
         finished[rows[index].label] = done
         if rows[index].no_worse:
             break
-    whole = [row for row in rows if row.num == len(examples)]
-    others = [row for row in rows if row.num < len(examples)]
+    return _completion(trials.row(AR, ar, ar), rows, finished, trials.prefill_seconds / len(examples))
+
+
+@dataclass
+class _Trials:
+    """Runs settings on lines. `groups`: the document of each line; `prefill_seconds` of all lines so far."""
+
+    model: Model
+    workers: int
+    progress: Progress
+    groups: np.ndarray
+    prefill_seconds: float = 0.0
+
+    def run(self, decodes: list[Decode], lines: list[MissingLine], name: str) -> list[list[Attempt]]:
+        """The attempts of each setting; only a run with `AR` adds to the seconds of prefill, so a line counts once."""
+        found = map_examples(partial(attempts, self.model, decodes), lines, self.workers, partial(self.progress, name))
+        if AR in decodes:
+            self.prefill_seconds += sum(seconds for seconds, _ in found)
+        return [[each[index] for _, each in found] for index in range(len(decodes))]
+
+    def row(self, decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt]) -> Row:
+        return _row(decode, done, ar[: len(done)], self.groups[: len(done)])
+
+
+def _finalists(rows: Sequence[Row]) -> list[int]:
+    """Places of the settings that may run on all lines, from the most tokens per forward down."""
+    ranked = sorted(range(len(rows)), key=lambda index: -rows[index].tokens_per_forward)
+    return [index for index in ranked if rows[index].no_worse][:FINALISTS]
+
+
+def _completion(ar: Row, rows: Sequence[Row], finished: dict[str, list[Attempt]], prefill_seconds: float) -> Completion:
+    """`finished`: attempts on all lines, by setting."""
+    whole = [row for row in rows if row.num == ar.num]
+    others = [row for row in rows if row.num < ar.num]
     return Completion(
-        rows=(_row(AR, ar, ar, groups), *whole, *others),
-        prefill_seconds=prefill / len(examples),
+        rows=(ar, *whole, *others),
+        prefill_seconds=prefill_seconds,
         best_within_margin=_fastest([row for row in whole if row.difference_interval[0] >= -MARGIN]),
         best_no_worse=_fastest([row for row in whole if row.no_worse]),
-        lines=tuple({name: done[i].line for name, done in finished.items()} for i in range(len(examples))),
+        lines=tuple({name: done[i].line for name, done in finished.items()} for i in range(ar.num)),
     )
 
 
@@ -202,26 +226,26 @@ def attempts(model: Model, decodes: Sequence[Decode], example: MissingLine) -> t
     ]
     shared = SharedSession(model.denoiser, plans[0].canvas)
     started = time.perf_counter()
-    _prefill(shared, plans[0].canvas)
+    _prefill(shared, plans[0])
     seconds = time.perf_counter() - started
     out = []
     for plan in plans:
-        _prefill(shared, plan.canvas)  # forgets what the setting before has written; one row
+        _prefill(shared, plan)  # forgets what the setting before has written; one row
         out.append(_attempt(shared, plan, example))
     return seconds, out
 
 
-def _prefill(shared: SharedSession, canvas: Canvas) -> None:
+def _prefill(shared: SharedSession, plan: Plan) -> None:
     """Leave the session with the rows of the prompt, and no others."""
-    start = canvas.gaps[0][0]
-    shared.session(canvas).logits(canvas.at((start, start + 1)), np.array([start]))
+    start = plan.canvas.gaps[0][0]
+    shared.prefill(plan.canvas, (start, start + 1))
 
 
 def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt:
     """Write until the line is final."""
     started = time.perf_counter()
     canvas, forwards = plan.canvas, 0
-    for event in Sample(shared, plan, 0, None).steps():
+    for event in drive(Sample(shared, plan, 0, None)):
         canvas, forwards = event.canvas, event.step + 1
         if line_end(read(plan, canvas, done=False).gaps[0].text) is not None:
             break
@@ -229,9 +253,7 @@ def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt
     (reading,) = read(plan, canvas, done=True).gaps
     written = reading.text[: line_end(reading.text)]
     line = first_line(written)
-    sizes = [
-        len(plan.slots[0].healing.table.of[token]) for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()
-    ]
+    pieces = [plan.vocabulary.of[token] for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()]
     return Attempt(
         line=line,
         exact=is_exact(example, line),
@@ -239,7 +261,7 @@ def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt
         ended=reading.stopped or line_end(reading.text) is not None,
         forwards=forwards,
         tokens=int(np.searchsorted(np.cumsum([0, *map(len, reading.texts)]), len(written))),
-        produced=sum(size > 0 for size in sizes),
+        produced=sum(len(piece) > 0 for piece in pieces),
         characters=len(written),
         seconds=seconds,
     )
@@ -255,17 +277,17 @@ def line_end(text: str) -> int | None:
 def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups: np.ndarray) -> Row:
     num = len(done)
     exact = sum(attempt.exact for attempt in done)
-    pairs = [(attempt.exact, other.exact) for attempt, other in zip(done, ar[:num], strict=True)]
+    pairs = [(attempt.exact, other.exact) for attempt, other in zip(done, ar, strict=True)]
     only_first, only_second = pairs.count((True, False)), pairs.count((False, True))
     difference, interval = paired_difference(only_first, only_second, num)
-    alike, alike_ar = (np.array([attempt.similarity for attempt in some]) for some in (done, ar[:num]))
+    similarity_less = np.array([one.similarity - other.similarity for one, other in zip(done, ar, strict=True)])
     forwards, tokens, produced, characters, seconds = (
         np.array([getattr(attempt, name) for attempt in done], dtype=np.float64)
         for name in ("forwards", "tokens", "produced", "characters", "seconds")
     )
     return Row(
         label=label(decode),
-        mode=decode.mode,
+        mode=decode.how.name,
         block_size=decode.block_size,
         policy=decode.policy,
         threshold=decode.threshold if not decode.autoregressive and decode.steps is None else None,
@@ -276,14 +298,14 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
         difference=difference,
         difference_interval=interval,
         p_value=mcnemar(only_first, only_second),
-        same_as_ar=sum(attempt.line == other.line for attempt, other in zip(done, ar[:num], strict=True)) / num,
-        similarity=float(alike.mean()),
-        similarity_difference=float((alike - alike_ar).mean()),
-        similarity_difference_interval=ratio_interval(alike - alike_ar, np.ones(num), groups[:num]),
+        same_as_ar=sum(attempt.line == other.line for attempt, other in zip(done, ar, strict=True)) / num,
+        similarity=sum(attempt.similarity for attempt in done) / num,
+        similarity_difference=float(similarity_less.mean()),
+        similarity_difference_interval=ratio_interval(similarity_less, np.ones(num), groups),
         ended=sum(attempt.ended for attempt in done) / num,
         forwards=float(forwards.mean()),
         tokens_per_forward=float(tokens.sum() / forwards.sum()),
-        tokens_per_forward_interval=ratio_interval(tokens, forwards, groups[:num]),
+        tokens_per_forward_interval=ratio_interval(tokens, forwards, groups),
         produced_per_forward=float(produced.sum() / forwards.sum()),
         tokens_per_second=float(tokens.sum() / seconds.sum()),
         characters_per_second=float(characters.sum() / seconds.sum()),

@@ -1,30 +1,30 @@
-"""Correction: some tokens of a held-out line are wrong, the model is shown the line in its place, and revises it.
+"""Correction: some tokens of a held-out line are made wrong, and the model, shown the line in its place, revises it.
 
 The lines are those of infilling (`lines.py`), with their real prefix and suffix. Of a line's n tokens
 max(1, round(rate n)) become wrong, so at least one: on short lines the true rate, which is reported, is above the
 nominal one. Two kinds of wrong tokens:
 
     random  ordinary tokens other than the right one, uniformly drawn
-    guess   the model's own mistakes: a random half of the line is masked, and of the places where its most likely token
-            is not the right one, some are taken, with that token; fewer, or none, where there are not as many
+    guess   the model's own mistakes: a random half of the line is masked; of the places where its most likely token is
+            not the right one, some get that token; fewer, or none, where there are not that many
 
-and `none`, the line as it was. The line's positions are a gap that is all committed, so the model sees the tokens that
-stand there, right or wrong, with the whole prefix and suffix. `sampling.revision.revise` replaces tokens whose most
-likely successor is sure enough, until a round replaces nothing or ROUNDS are over. How a line is revised is a `Way`:
+and `none`, the unchanged line. The line's positions are a gap that is all committed, so the model sees the tokens that
+are there, right or wrong, with the whole prefix and suffix. `decoding.revision.revise` replaces tokens where another is
+probable enough, until a round replaces nothing or ROUNDS are over. A `Revision` says how:
 
-    reading    shown: one forward a round, every token in sight at its own place; masked: a forward a token, with that
-               one masked: a model that never saw a wrong token believes what it sees, and judges better what it
-               does not see
-    order      all: a round replaces every token that it would; one: the one of highest gain
-    threshold  the least probability of a replacement
+    reading    unmasked: one forward per round, all tokens unmasked; leave_one_out: one forward per token, with that
+               token masked. A model that was not trained on wrong tokens believes those it sees
+    order      all: a round replaces every token that qualifies; one: only the one of highest gain
+    threshold  the minimum probability of a replacement
 
-Masked readings cost as many forwards as a line has tokens, so they are made in the order "all" and at few thresholds.
+Leave-one-out readings take as many forwards as a line has tokens, so they are run in the order "all" and at few
+thresholds.
 
     fixed   wrong tokens that are right in the end, of all wrong ones
     broken  right tokens that are wrong in the end, of all right ones
 
-For comparison, `refilled`: wrong tokens that are right when just these are masked and filled in one forward: what the
-model knew, had it been told where to look.
+For comparison, `refilled`: wrong tokens that are right when only these are masked and filled in one forward, that is,
+if the model knew where the mistakes are.
 """
 
 from __future__ import annotations
@@ -36,42 +36,44 @@ from functools import partial
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.drive import compute
+from daguerre.decoding.revision import RevisionReading, readings, revise
 from daguerre.errors import DataError
 from daguerre.evals.lines import MissingLine, hashed_order
 from daguerre.evals.statistics import clustered_wilson, wilson
-from daguerre.evals.workers import Tell, map_examples
+from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.model import Model
-from daguerre.sampling.revision import Reading, readings, revise
+from daguerre.models.forward import Logits
 
 RATES = (0.05, 0.15)
 KINDS = ("random", "guess")
 ORDERS: dict[str, int | None] = {"all": None, "one": 1}
 """The most tokens that a round replaces, by the name of the order."""
 ROUNDS = 8
-MOST_BROKEN = 0.02
+MAX_BROKEN = 0.02
 
-Look = Callable[[Canvas, np.ndarray], np.ndarray]
-"""look(canvas, positions) -> float64 logits (A, V) at these positions, int64 (A,), special tokens banned."""
+ReadLogits = Callable[[Canvas, np.ndarray], np.ndarray]
+"""read(canvas, positions) -> float64 logits (A, V) at these positions, int64 (A,), special tokens banned."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """One way to revise a line: see above."""
+class Revision:
+    """How a line is revised: see above."""
 
-    reading: Reading
+    reading: RevisionReading
     order: str
     threshold: float
 
 
-WAYS = (
-    *(Way("shown", order, threshold) for order in ORDERS for threshold in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)),
-    *(Way("masked", "all", threshold) for threshold in (0.3, 0.5, 0.9)),
+REVISIONS = (
+    *(Revision("unmasked", order, level) for order in ORDERS for level in (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)),
+    *(Revision("leave_one_out", "all", level) for level in (0.3, 0.5, 0.9)),
 )
 
 
 @dataclass(frozen=True)
 class Corrupted:
-    """A line's tokens with some of them wrong: `wrong` are their indices, ascending."""
+    """A line's tokens, some of them wrong: `wrong` are their indices, ascending."""
 
     kind: str
     rate: float
@@ -81,7 +83,7 @@ class Corrupted:
 
 @dataclass(frozen=True)
 class Trial:
-    """One line, corrupted in one way and revised in one way: counts of tokens, and what it took."""
+    """One line, one kind and rate of corruption, one revision: counts of tokens, and the cost."""
 
     num_wrong: int
     num_right: int
@@ -94,16 +96,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Corrected:
-    """One way to corrupt and one to revise, on `num` lines. Intervals are of 95%, those of shares of
-    tokens over documents.
+    """One kind and rate of corruption and one revision, on `num` lines. Intervals are of 95%; those of shares of tokens
+    take the lines of a document together.
 
     wrong_rate  the share of tokens that were wrong; `fixed` and `refilled` are None where there were none
-    exact       lines that are right in the end; `forwards` is a mean
+    exact       lines that are right in the end
+    forwards    the mean
     """
 
     kind: str
     rate: float
-    reading: Reading
+    reading: RevisionReading
     order: str
     threshold: float
     num: int
@@ -120,8 +123,8 @@ class Corrected:
 
 @dataclass(frozen=True)
 class Correction:
-    """`rows`: all combinations. `best`: for each kind and rate the row that fixes most of those that break at most
-    MOST_BROKEN; its place in `rows`, or None. `left_out`: lines too long for the model beside what is shown.
+    """`rows`: all combinations. `best`: for each kind and rate, of the rows that break at most MAX_BROKEN the place of
+    the one that fixes most, or None. `left_out`: lines that are too long for the model, with the text around them.
     """
 
     rows: tuple[Corrected, ...]
@@ -130,22 +133,27 @@ class Correction:
 
 
 def line_correction(
-    model: Model, examples: Sequence[MissingLine], *, seed: int = 0, workers: int = 1, tell: Tell | None = None
+    model: Model,
+    examples: Sequence[MissingLine],
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    progress: ItemProgress | None = None,
 ) -> Correction:
-    """Corrupt and revise every line in every way. DataError when none fits the model."""
+    """Corrupt every line in every way and revise it in every way. DataError when none fits the model."""
     room = model.config.max_positions
     kept = [example for example in examples if len(_place(model, example)[0]) <= room]
     if not kept:
-        raise DataError(f"no line fits the model's {room} positions with what is shown around it: leave it out")
-    found = map_examples(partial(correct_line, model, seed), kept, workers, tell)
+        raise DataError(f"no line fits the model's {room} positions with the text shown around it: leave it out")
+    found = map_examples(partial(correct_line, model, seed), kept, workers, progress)
     groups = np.array([example.document.sha256 for example in kept])
     rows = []
     for kind, rate in cases():
-        for way in WAYS:
-            trials = [trial.get((kind, rate, way)) for trial in found]
+        for revision in REVISIONS:
+            trials = [trial.get((kind, rate, revision)) for trial in found]
             made = np.array([trial is not None for trial in trials])
             if made.any():
-                rows.append(_row(kind, rate, way, [trial for trial in trials if trial is not None], groups[made]))
+                rows.append(_row(kind, rate, revision, [trial for trial in trials if trial is not None], groups[made]))
     best = {f"{kind} {rate:g}": _best(rows, kind, rate) for kind, rate in cases() if rate}
     return Correction(tuple(rows), best, len(examples) - len(kept))
 
@@ -155,37 +163,41 @@ def cases() -> list[tuple[str, float]]:
     return [("none", 0.0), *((kind, rate) for kind in KINDS for rate in RATES)]
 
 
-def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[str, float, Way], Trial]:
-    """Trials by kind, rate and way; without those of guesses where the model has no wrong one."""
+def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[str, float, Revision], Trial]:
+    """Trials by kind, rate and revision; none of kind "guess" where all guesses of the model are right."""
     canvas, truth = _place(model, example)
-    look = _looker(model, canvas)
+    read = _reader(model, canvas)
     rng = np.random.default_rng(int(hashed_order(seed, example.document.sha256, example.number), 16))
-    guesses = _wrong_guesses(look, canvas, truth, rng)
+    guesses = _wrong_guesses(read, canvas, truth, rng)
     out = {}
     for kind, rate in cases():
-        corrupted = _corrupt(kind, rate, truth, guesses, model, rng)
+        corrupted = _corrupt(kind, rate, truth, guesses, model.config.ordinary_ids, rng)
         if kind != "none" and not corrupted.wrong.size:
             continue
-        start, end = canvas.gaps[0]
         opened = np.zeros(len(canvas), dtype=bool)
-        opened[start + corrupted.wrong] = True
-        refilled = _argmax(look, _written(canvas, truth, opened))[corrupted.wrong] == truth[corrupted.wrong]
-        given = _written(canvas, corrupted.tokens)
-        for way in WAYS:
-            last, forwards = _revised(look, given, way)
-            right = last.tokens[start:end] == truth
-            fixed = int(right[corrupted.wrong].sum())
-            broken = int((~right).sum()) - (len(corrupted.wrong) - fixed)
-            out[kind, rate, way] = Trial(
-                num_wrong=len(corrupted.wrong),
-                num_right=len(truth) - len(corrupted.wrong),
-                fixed=fixed,
-                broken=broken,
-                refilled=int(refilled.sum()),
-                exact=bool(right.all()),
-                forwards=forwards,
-            )
+        opened[canvas.gaps[0][0] + corrupted.wrong] = True
+        refilled = _argmax(read, _written(canvas, truth, opened))[corrupted.wrong] == truth[corrupted.wrong]
+        corrupted_canvas = _written(canvas, corrupted.tokens)
+        for revision in REVISIONS:
+            last, forwards = _revised(read, corrupted_canvas, revision)
+            out[kind, rate, revision] = _trial(corrupted, truth, last, int(refilled.sum()), forwards)
     return out
+
+
+def _trial(corrupted: Corrupted, truth: np.ndarray, last: Canvas, refilled: int, forwards: int) -> Trial:
+    """What became of a corrupted line, which is revised in the canvas `last`."""
+    num_wrong = len(corrupted.wrong)
+    right = last.tokens[slice(*last.gaps[0])] == truth
+    fixed = int(right[corrupted.wrong].sum())
+    return Trial(
+        num_wrong=num_wrong,
+        num_right=len(truth) - num_wrong,
+        fixed=fixed,
+        broken=int((~right).sum()) - (num_wrong - fixed),
+        refilled=refilled,
+        exact=bool(right.all()),
+        forwards=forwards,
+    )
 
 
 def _place(model: Model, example: MissingLine) -> tuple[Canvas, np.ndarray]:
@@ -198,51 +210,53 @@ def _place(model: Model, example: MissingLine) -> tuple[Canvas, np.ndarray]:
 
 
 def _written(canvas: Canvas, tokens: np.ndarray, opened: np.ndarray | None = None) -> Canvas:
-    """The canvas with `tokens` in its gap, committed but where the boolean `opened` (L,) is True."""
-    own = canvas.tokens.copy()
-    own[slice(*canvas.gaps[0])] = tokens
-    return replace(canvas, tokens=own, open=np.zeros(len(canvas), dtype=bool) if opened is None else opened)
+    """The canvas with `tokens` in its gap, committed except where the boolean `opened` (L,) is True."""
+    changed = canvas.tokens.copy()
+    changed[slice(*canvas.gaps[0])] = tokens
+    return replace(canvas, tokens=changed, open=np.zeros(len(canvas), dtype=bool) if opened is None else opened)
 
 
-def _looker(model: Model, canvas: Canvas) -> Look:
-    """A `Look` that remembers: many ways to revise pass through the same line, and a masked token may be any."""
-    session, config = model.denoiser.session(canvas), model.config
+def _reader(model: Model, canvas: Canvas) -> ReadLogits:
+    """A `ReadLogits` that remembers its answers: many revisions pass through the same line."""
+    session, backend, config = model.denoiser.session(canvas), model.denoiser.backend, model.config
     seen: dict[tuple[bytes, ...], np.ndarray] = {}
 
-    def look(now: Canvas, positions: np.ndarray) -> np.ndarray:
+    def read(now: Canvas, positions: np.ndarray) -> np.ndarray:
         tokens = np.where(now.open, config.mask_id, now.tokens)
         key = tokens.tobytes(), now.open.tobytes(), positions.tobytes()
         if key not in seen:
-            seen[key] = session.logits(now, positions).astype(np.float64)
+            answer = compute(session.ask(now, positions, Logits()), backend)
+            assert answer.logits is not None
+            seen[key] = answer.logits.astype(np.float64)
             seen[key][:, config.ends] = -np.inf
         return seen[key]
 
-    return look
+    return read
 
 
-def _argmax(look: Look, canvas: Canvas) -> np.ndarray:
-    return look(canvas, np.arange(*canvas.gaps[0])).argmax(axis=-1)
+def _argmax(read: ReadLogits, canvas: Canvas) -> np.ndarray:
+    return read(canvas, np.arange(*canvas.gaps[0])).argmax(axis=-1)
 
 
-def _wrong_guesses(look: Look, canvas: Canvas, truth: np.ndarray, rng: np.random.Generator) -> dict[int, int]:
+def _wrong_guesses(read: ReadLogits, canvas: Canvas, truth: np.ndarray, rng: np.random.Generator) -> dict[int, int]:
     """{index in the line: token} of the wrong ones among the most likely tokens for a random half of the line."""
     start, num = canvas.gaps[0][0], len(truth)
     hidden = np.sort(rng.choice(num, -(-num // 2), replace=False))
     opened = np.zeros(len(canvas), dtype=bool)
     opened[start + hidden] = True
-    guess = _argmax(look, _written(canvas, truth, opened))
+    guess = _argmax(read, _written(canvas, truth, opened))
     return {int(i): int(guess[i]) for i in hidden if guess[i] != truth[i]}
 
 
 def _corrupt(
-    kind: str, rate: float, truth: np.ndarray, guesses: dict[int, int], model: Model, rng: np.random.Generator
+    kind: str, rate: float, truth: np.ndarray, guesses: dict[int, int], ordinary: np.ndarray, rng: np.random.Generator
 ) -> Corrupted:
+    """`ordinary`: the ids that a random wrong token may have."""
     tokens = truth.copy()
     count = max(1, round(rate * len(truth)))
     wrong = np.zeros(0, dtype=np.int64)
     if kind == "random":
         wrong = rng.choice(len(truth), count, replace=False)
-        ordinary = np.arange(model.config.num_reserved, model.config.vocab_size)
         tokens[wrong] = [rng.choice(ordinary[ordinary != truth[index]]) for index in wrong]
     elif kind == "guess" and guesses:
         wrong = rng.choice(list(guesses), min(count, len(guesses)), replace=False)
@@ -250,22 +264,21 @@ def _corrupt(
     return Corrupted(kind, rate, tokens, np.sort(wrong))
 
 
-def _revised(look: Look, canvas: Canvas, way: Way) -> tuple[Canvas, int]:
+def _revised(read: ReadLogits, canvas: Canvas, revision: Revision) -> tuple[Canvas, int]:
     """The canvas after revision, and how many forwards that took."""
     positions, forwards = np.arange(*canvas.gaps[0]), 0
+    reading, limit = revision.reading, ORDERS[revision.order]
     for _ in range(ROUNDS):
-        logits = [look(now, asked) for now, asked in readings(canvas, positions, way.reading)]
+        logits = [read(now, some) for now, some in readings(canvas, positions, reading)]
         forwards += len(logits)
-        decision = revise(
-            canvas, positions, np.concatenate(logits), way.threshold, ORDERS[way.order], reading=way.reading
-        )
+        decision = revise(canvas, positions, np.concatenate(logits), revision.threshold, limit, reading=reading)
         if not len(decision):
             break
         canvas = canvas.apply(decision)
     return canvas, forwards
 
 
-def _row(kind: str, rate: float, way: Way, trials: Sequence[Trial], groups: np.ndarray) -> Corrected:
+def _row(kind: str, rate: float, revision: Revision, trials: Sequence[Trial], groups: np.ndarray) -> Corrected:
     wrong, right, fixed, broken, refilled = (
         np.array([getattr(trial, name) for trial in trials], dtype=np.float64)
         for name in ("num_wrong", "num_right", "fixed", "broken", "refilled")
@@ -274,9 +287,9 @@ def _row(kind: str, rate: float, way: Way, trials: Sequence[Trial], groups: np.n
     return Corrected(
         kind=kind,
         rate=rate,
-        reading=way.reading,
-        order=way.order,
-        threshold=way.threshold,
+        reading=revision.reading,
+        order=revision.order,
+        threshold=revision.threshold,
         num=num,
         wrong_rate=float(wrong.sum() / (wrong.sum() + right.sum())),
         fixed=float(fixed.sum() / wrong.sum()) if wrong.sum() else None,
@@ -291,10 +304,10 @@ def _row(kind: str, rate: float, way: Way, trials: Sequence[Trial], groups: np.n
 
 
 def _best(rows: Sequence[Corrected], kind: str, rate: float) -> int | None:
-    """The place of the row that fixes most, of those that break little enough."""
+    """The place of the row that fixes most, of those that break at most MAX_BROKEN."""
     fixed = {
         place: row.fixed
         for place, row in enumerate(rows)
-        if (row.kind, row.rate) == (kind, rate) and row.fixed is not None and row.broken <= MOST_BROKEN
+        if (row.kind, row.rate) == (kind, rate) and row.fixed is not None and row.broken <= MAX_BROKEN
     }
     return max(fixed, key=lambda place: fixed[place]) if fixed else None

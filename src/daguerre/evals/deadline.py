@@ -1,10 +1,10 @@
-"""Quality against deadline: held-out spans written under a limit on forwards, by more commits each or by cutting off.
+"""Quality against deadline: held-out spans written in a limited number of forwards.
 
-A clock that ticks once a forward stands for the wall clock, so that the figures can be had again; `seconds_per_forward`
-says what a tick was on this machine. The length is known; open tokens count as wrong. No prefill is timed.
+A clock that ticks once per forward stands for the wall clock, so the figures can be reproduced; `seconds_per_forward`
+says how long a tick was on this machine. The length is known; open tokens count as wrong. No prefill is timed.
 
-    hurried  the timeout of a request (`daguerre.sampling.deadline`): all is filled in time
-    cut      the same request without one, and what it has committed by then
+    hurried  with the timeout of a request (`daguerre.decoding.deadline`), which commits more in each forward
+    cut      the same request without a timeout, and what it has committed by then
 """
 
 from __future__ import annotations
@@ -14,28 +14,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from torch import Tensor
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.drive import drive
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.run import Sample
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.spans import MissingSpan
 from daguerre.evals.statistics import clustered_wilson
-from daguerre.evals.workers import Tell, map_examples
+from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.model import Model
-from daguerre.models.denoiser import Behind, CacheMode, Denoiser, Session, Verification
-from daguerre.models.rows import Tree
-from daguerre.plan import Plan
-from daguerre.planning import make_plan
-from daguerre.sample import Sample
-from daguerre.sampling.decode import Decode
+from daguerre.models.forward import Answer, Backend, DraftStep, Forward, KeyCache
 
 LENGTH = 16
 FORWARDS = (1, 2, 3, 4, 6, 8, 12, 16)
+METHODS = {"hurried": "with a timeout", "cut": "cut off"}
+"""The methods, and their names in words."""
 
 
 @dataclass(frozen=True)
 class Timely:
-    """One way of writing under one deadline; shares are of all tokens, the interval is of 95% over documents."""
+    """One method (`way`) under one deadline, in forwards. Shares are of all tokens; the interval is of 95% and takes
+    the spans of a document together.
+    """
 
     task: str
     way: str
@@ -48,7 +51,7 @@ class Timely:
 
 @dataclass(frozen=True)
 class Deadlines:
-    """`unhurried` is how many forwards each task takes when it has the time, the mean."""
+    """`unhurried`: mean forwards of each task without a deadline."""
 
     length: int
     rows: tuple[Timely, ...]
@@ -58,7 +61,10 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class Trial:
-    """One span in one task. filled, right: int64 (2, F), tokens under each deadline, `hurried` first and then `cut`."""
+    """One span in one task. filled, right: int64 (2, F), tokens by method, in the order of METHODS, and deadline.
+
+    forwards, seconds  without a deadline
+    """
 
     filled: np.ndarray
     right: np.ndarray
@@ -67,35 +73,19 @@ class Trial:
 
 
 class Ticking:
-    """A denoiser, and the session it gives, that counts forwards."""
+    """A backend that counts forwards. Batches of nothing but steps of a draft head do not count."""
 
-    def __init__(self, denoiser: Denoiser) -> None:
-        self.config, self._denoiser, self.ticks = denoiser.config, denoiser, 0
+    def __init__(self, backend: Backend) -> None:
+        self.config, self._backend, self.ticks = backend.config, backend, 0
 
-    def session(self, canvas: Canvas, cache: CacheMode = "auto") -> Session:
-        self._own = self._denoiser.session(canvas, cache)
-        self.counts = self._own.counts
-        return self
+    def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
+        """The answers of the backend."""
+        self.ticks += any(isinstance(each, Forward) for each in batch)
+        return self._backend.forward(batch)
 
-    def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
-        self.ticks += 1
-        return self._own.logits(canvas, asked)
-
-    def in_turn(self, canvas: Canvas) -> Behind:
-        self.ticks += 1
-        return self._own.in_turn(canvas)
-
-    def noisy_logits(self, tokens_BL: Tensor, t: float, asked: np.ndarray) -> np.ndarray:
-        self.ticks += 1
-        return self._own.noisy_logits(tokens_BL, t, asked)
-
-    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
-        self.ticks += 1
-        return self._own.verify(canvas, draft, ahead)
-
-    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
-        self.ticks += 1
-        return self._own.branches(given, tree, asked)
+    def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
+        """A cache of the backend."""
+        return self._backend.cache(capacity, int8=int8)
 
 
 def quality_by_deadline(
@@ -105,25 +95,25 @@ def quality_by_deadline(
     *,
     forwards: Sequence[int] = FORWARDS,
     workers: int = 1,
-    tell: Tell | None = None,
+    progress: ItemProgress | None = None,
 ) -> Deadlines:
-    """Write every span under every number of `forwards`. tasks: by name, how, and whether the suffix is shown."""
-    found = map_examples(partial(trials, model, list(tasks.values()), tuple(forwards)), spans, workers, tell)
+    """Write every span under every number of `forwards`. tasks: by name, options and whether the suffix is shown."""
+    found = map_examples(partial(trials, model, list(tasks.values()), tuple(forwards)), spans, workers, progress)
     groups = np.array([span.document.sha256 for span in spans])
     length = len(spans[0].span)
     total = np.full(len(spans), float(length))
     rows, unhurried, seconds = [], {}, {}
     for place, task in enumerate(tasks):
-        own = [each[place] for each in found]
-        unhurried[task] = float(np.mean([trial.forwards for trial in own]))
-        seconds[task] = sum(trial.seconds for trial in own) / sum(trial.forwards for trial in own)
-        for way, name in enumerate(("hurried", "cut")):
-            for index, most in enumerate(forwards):
-                right = np.array([trial.right[way, index] for trial in own], dtype=np.float64)
-                filled = sum(int(trial.filled[way, index]) for trial in own)
+        some = [each[place] for each in found]
+        unhurried[task] = float(np.mean([trial.forwards for trial in some]))
+        seconds[task] = sum(trial.seconds for trial in some) / sum(trial.forwards for trial in some)
+        for method, name in enumerate(METHODS):
+            for index, limit in enumerate(forwards):
+                right = np.array([trial.right[method, index] for trial in some], dtype=np.float64)
+                filled = sum(int(trial.filled[method, index]) for trial in some)
                 accuracy = float(right.sum() / total.sum())
                 interval = clustered_wilson(right, total, groups)
-                rows.append(Timely(task, name, most, len(own), filled / total.sum(), accuracy, interval))
+                rows.append(Timely(task, name, limit, len(some), filled / total.sum(), accuracy, interval))
     return Deadlines(length, tuple(rows), unhurried, seconds)
 
 
@@ -131,29 +121,29 @@ def trials(
     model: Model, tasks: Sequence[tuple[Decode, bool]], forwards: Sequence[int], span: MissingSpan
 ) -> list[Trial]:
     """One span in every task."""
-    length = len(span.span)
+    length, backend = len(span.span), Ticking(model.denoiser.backend)
     out = []
     for decode, shown in tasks:
         exactly, suffix = replace(decode, min_tokens=length), span.suffix if shown else None
         plan = make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False)
-        shared, (start, _) = SharedSession(model.denoiser, plan.canvas), plan.canvas.gaps[0]
-        shared.session(plan.canvas).logits(plan.canvas.at(plan.spans(plan.canvas)[0]), np.array([start]))
-        plain, whole = _run(shared, plan, None)
-        cut = [_committed_by(plan, plain, most) for most in forwards]
-        hurried = [_run(shared, plan, most)[0].canvas for most in forwards]
+        shared = SharedSession(model.denoiser, plan.canvas, backend)
+        shared.prefill(plan.canvas, plan.spans(plan.canvas)[0])
+        plain = _run(shared, backend, plan, None)
+        usage = plain.result().usage
+        cut = [_committed_by(plan, plain, limit) for limit in forwards]
+        hurried = [_run(shared, backend, plan, limit).canvas for limit in forwards]
         counted = [[_count(canvas, span) for canvas in some] for some in (hurried, cut)]
         filled, right = np.moveaxis(np.array(counted), -1, 0)
-        out.append(Trial(filled, right, plain.result().usage.forwards, whole))
+        out.append(Trial(filled, right, usage.forwards, usage.seconds))
     return out
 
 
-def _run(denoiser: Denoiser, plan: Plan, forwards: int | None) -> tuple[Sample, float]:
-    """A sample that may take so many forwards, and its seconds."""
-    ticking = Ticking(denoiser)
-    sample = Sample(ticking, plan, 0, forwards, None if forwards is None else lambda: float(ticking.ticks))
-    for _ in sample.steps():
+def _run(shared: SharedSession, backend: Ticking, plan: Plan, forwards: int | None) -> Sample:
+    """A sample that may take so many forwards, at its end."""
+    sample = Sample(shared, plan, 0, forwards, None if forwards is None else lambda: float(backend.ticks))
+    for _ in drive(sample):
         pass
-    return sample, sample.result().usage.seconds
+    return sample
 
 
 def _committed_by(plan: Plan, sample: Sample, forwards: int) -> Canvas:

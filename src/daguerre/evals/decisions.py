@@ -1,47 +1,49 @@
-"""Decisions on held-out code: how often they are right, and whether their probabilities can be believed.
+"""Decisions on held-out code: how often they are right, and how well their probabilities are calibrated.
 
-Documents are parted in two: calibrations are fitted to questions of the one part, all figures are of the other. Beside
-the model stands the rule that knows no text: always the label that was most often right in the first part, with the
-shares of that part as its probabilities.
+Documents are split in two: calibrations are fitted to questions about one part, and all figures are of the other. The
+baseline does not read the text: it always gives the label that was most often right in the first part, with the shares
+of that part as its probabilities.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from daguerre.calibration import Calibration, fit, save_calibrations
 from daguerre.errors import DataError, InputError
-from daguerre.evals.frozen import Document, load_frozen
+from daguerre.evals.heldout import Document, load_frozen
 from daguerre.evals.lines import hashed_order
-from daguerre.evals.questions import FREE, KINDS, Asked, make_questions
+from daguerre.evals.questions import FREE, KINDS, Example, make_questions
 from daguerre.evals.statistics import Bin, calibration_error, ratio_interval, reliability
-from daguerre.evals.workers import map_examples
+from daguerre.evals.workers import Progress, map_examples, no_progress
 from daguerre.model import Model
 from daguerre.models.loading import load_model, model_folder, weights_hash
+from daguerre.scoring.calibration import Calibration, fit, save_calibrations
 
 FIT_SHARE = 3
-"""One document in this many is for fitting; questions for fitting are a quarter of those for testing."""
+"""One document in this many is for fitting."""
 MIN_FIT = 2
-Tell = Callable[[str, int, int], None]
+MAJORITY = "always the majority"
 Scores = tuple[list[float], float, int]
-"""Of one question: its labels' scores, seconds, rows."""
+"""Of one question: its labels' scores, seconds, computed tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """Of one way to answer, over the questions of the test part.
+    """One method (`way`) over the questions of the test part.
 
-    accuracy                  share of right answers
-    difference, its interval  to that of always-majority; 95%, questions of one document taken together
-    nats                      mean of -log p(right label); None where a right label had no probability
-    brier                     mean over questions of sum over labels of (p - 1[right])^2, from 0 to 2
-    calibration_error         of the answers' probabilities, see `statistics.calibration_error`
-    bins                      what it is made of
+    accuracy            share of right answers
+    difference          to the accuracy of the baseline; its interval is of 95% and takes the questions of a document
+                        together
+    nats                mean of -log p(right label); None where a right label had probability 0
+    brier               mean over questions of sum over labels of (p - 1[right])^2, from 0 to 2
+    calibration_error   of the answers' probabilities, see `statistics.calibration_error`
+    bins                what that error is computed from
     """
 
     way: str
@@ -59,12 +61,14 @@ class Outcome:
     """One kind of questions.
 
     labels            how many a question has
-    num, fitted       questions answered for the figures, and for the calibration; `documents` of the first
-    majority          the rule that knows no text; its label, or for labels of free text the place by nearness
-    figures           uncalibrated, with a temperature, and where labels are fixed with a bias each
-    temperature       fitted alone
-    calibration       the last of `figures`
-    decisions_per_second  one question a call, in one process; rows, computed in a call, both in the mean
+    num, fitted       questions answered for the figures, and for the calibration
+    documents         that the former are from
+    majority          the baseline; its label, or the place by nearness where every question has other labels
+    figures           uncalibrated; with a temperature; and, where all questions have the same labels, with their biases
+    temperature       fitted without biases
+    calibration       of the last of `figures`
+    decisions_per_second  one question per call, in one process, the mean
+    rows              tokens computed in a call, the mean
     """
 
     kind: str
@@ -81,7 +85,7 @@ class Outcome:
     rows: float
 
 
-def part_documents(documents: Sequence[Document], seed: int = 0) -> tuple[list[Document], list[Document]]:
+def split_documents(documents: Sequence[Document], seed: int = 0) -> tuple[list[Document], list[Document]]:
     """Documents to fit to and documents to test on, in an order hashed from `seed`. DataError for fewer than two."""
     if len(documents) < 2:
         raise DataError("decisions are fitted to some documents and tested on others: give two files or more")
@@ -90,19 +94,19 @@ def part_documents(documents: Sequence[Document], seed: int = 0) -> tuple[list[D
     return ordered[:num], ordered[num:]
 
 
-def make_all(documents: Sequence[Document], limit: int, room: int, seed: int) -> dict[str, list[Asked]]:
+def make_all(documents: Sequence[Document], limit: int, room: int, seed: int) -> dict[str, list[Example]]:
     """Questions of every kind that the documents have at least MIN_FIT of."""
     made = {kind: make_questions(documents, kind, limit, room, seed=seed) for kind in KINDS}
     return {kind: questions for kind, questions in made.items() if len(questions) >= MIN_FIT}
 
 
 def fit_all(
-    model: Model, asked: Mapping[str, Sequence[Asked]], workers: int = 1, tell: Tell | None = None
+    model: Model, examples: Mapping[str, Sequence[Example]], workers: int = 1, progress: Progress = no_progress
 ) -> dict[str, Calibration]:
     """The calibration of every kind, fitted to its questions."""
     out = {}
-    for kind, questions in asked.items():
-        scores, truth, _ = answer_all(model, questions, workers, tell, kind)
+    for kind, questions in examples.items():
+        scores, truth, _ = answer_all(model, questions, workers, progress, kind)
         out[kind] = fit(scores, truth, _labels(kind, questions))
     return out
 
@@ -114,49 +118,50 @@ def calibrate_folder(
     *,
     seed: int = 0,
     workers: int = 1,
-    tell: Tell | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Path, dict[str, Calibration]]:
     """Fit a model's calibrations to at most `limit` questions of each kind, and write them into its folder.
 
-    documents: None: the frozen held-out sample; those that `part_documents` gives for fitting are used. DataError where
-    no question can be made of them.
+    documents: None: the frozen held-out sample. Those that `split_documents` gives for fitting are used. DataError
+    where no question can be made of them.
     """
     if limit < MIN_FIT or workers < 1:
         raise InputError(f"questions must be {MIN_FIT} or more and workers 1 or more, not {limit} and {workers}")
     folder = model_folder(name)
     model = Model(*load_model(folder))
-    to_fit, _ = part_documents(load_frozen() if documents is None else documents, seed)
-    asked = make_all(to_fit, limit, model.config.max_positions, seed)
-    if not asked:
+    to_fit, _ = split_documents(load_frozen() if documents is None else documents, seed)
+    examples = make_all(to_fit, limit, model.config.max_positions, seed)
+    if not examples:
         raise DataError("no question can be made: give Python files that parse")
-    fitted = fit_all(model, asked, workers, tell)
+    fitted = fit_all(model, examples, workers, progress)
     return save_calibrations(folder, weights_hash(folder), fitted), fitted
 
 
 def measure_kind(
     model: Model,
-    to_fit: Sequence[Asked],
-    to_test: Sequence[Asked],
+    to_fit: Sequence[Example],
+    to_test: Sequence[Example],
     kind: str,
     workers: int = 1,
-    tell: Tell | None = None,
+    progress: Progress = no_progress,
 ) -> Outcome:
     """Fit to one list of questions and measure on the other."""
-    fit_scores, fit_truth, _ = answer_all(model, to_fit, workers, tell, f"{kind}, to fit")
-    scores, truth, costs = answer_all(model, to_test, workers, tell, kind)
+    fit_scores, fit_truth, _ = answer_all(model, to_fit, workers, progress, f"{kind}, to fit")
+    scores, truth, costs = answer_all(model, to_test, workers, progress, kind)
     labels = _labels(kind, to_fit)
     names = labels or [str(place) for place in range(scores.shape[1])]
     shares = np.bincount(fit_truth, minlength=scores.shape[1]) / len(fit_truth)
-    group = _numbers([asked.document.sha256 for asked in to_test])
-    majority_right = truth == shares.argmax()
     temperature = fit(fit_scores, fit_truth)
-    ways = {"uncalibrated": Calibration(), "temperature": temperature}
+    calibrations = {"uncalibrated": Calibration(), "temperature": temperature}
     if labels is not None:
-        ways["temperature and biases"] = fit(fit_scores, fit_truth, labels)
-
-    def figures(way: str, probs_NL: np.ndarray) -> Figures:
-        return _figures(way, probs_NL, truth, majority_right, group)
-
+        calibrations["temperature and biases"] = fit(fit_scores, fit_truth, labels)
+    probabilities = {name: np.exp(each.log_probabilities(scores, names)) for name, each in calibrations.items()}
+    group = np.unique([example.document.sha256 for example in to_test], return_inverse=True)[1]
+    majority_right = truth == shares.argmax()
+    majority, *figures = (
+        _figures(name, probs_NL, truth, majority_right, group)
+        for name, probs_NL in ({MAJORITY: np.tile(shares, (len(truth), 1))} | probabilities).items()
+    )
     return Outcome(
         kind=kind,
         labels=scores.shape[1],
@@ -164,44 +169,39 @@ def measure_kind(
         fitted=len(fit_truth),
         documents=len(set(group.tolist())),
         majority_label=names[int(shares.argmax())],
-        majority=figures("always the majority", np.tile(shares, (len(truth), 1))),
-        figures=tuple(figures(way, np.exp(own.log_probabilities(scores, names))) for way, own in ways.items()),
+        majority=majority,
+        figures=tuple(figures),
         temperature=temperature.temperature,
-        calibration=list(ways.values())[-1],
+        calibration=list(calibrations.values())[-1],
         decisions_per_second=len(truth) / costs[:, 0].sum(),
         rows=float(costs[:, 1].mean()),
     )
 
 
 def answer_all(
-    model: Model, asked: Sequence[Asked], workers: int, tell: Tell | None, what: str
+    model: Model, examples: Sequence[Example], workers: int, progress: Progress, part: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores (N, L), the right labels' indices (N,), and seconds and rows (N, 2), one question a call."""
-    told = tell or (lambda part, done, total: None)
-    answers = map_examples(_Answering(model), asked, workers, lambda done, total: told(what, done, total))
+    """Scores (N, L), the right labels' indices (N,), and seconds and computed tokens (N, 2), one question per call."""
+    answers = map_examples(_Answering(model), examples, workers, partial(progress, part))
     scores = np.array([scores for scores, _, _ in answers])
-    costs = np.array([(seconds, rows) for _, seconds, rows in answers])
-    return scores, np.array([each.truth for each in asked]), costs
+    costs = np.array([(seconds, computed) for _, seconds, computed in answers])
+    return scores, np.array([example.truth for example in examples]), costs
 
 
 @dataclass(frozen=True)
 class _Answering:
     model: Model
 
-    def __call__(self, asked: Asked) -> Scores:
+    def __call__(self, example: Example) -> Scores:
         began = time.perf_counter()
-        (answer,) = self.model.decide(asked.state, [asked.question])
-        usage = answer.usage
-        return list(answer.scores.values()), time.perf_counter() - began, usage.computed_rows
+        (answer,) = self.model.decide(example.state, [example.question])
+        seconds = time.perf_counter() - began
+        return list(answer.scores.values()), seconds, answer.usage.computed_tokens
 
 
-def _labels(kind: str, questions: Sequence[Asked]) -> list[str] | None:
-    """The labels that all questions of a kind have; None where each has its own."""
+def _labels(kind: str, questions: Sequence[Example]) -> list[str] | None:
+    """The labels that all questions of a kind have; None where every question has other labels."""
     return None if kind in FREE else list(questions[0].question.texts)
-
-
-def _numbers(names: Sequence[str]) -> np.ndarray:
-    return np.unique(names, return_inverse=True)[1]
 
 
 def _figures(

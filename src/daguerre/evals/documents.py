@@ -1,4 +1,4 @@
-"""A user's own files as documents to evaluate on."""
+"""A user's files as documents to evaluate on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daguerre.errors import DataError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 
-NOT_ONES_OWN = frozenset({"__pycache__", "node_modules", "site-packages"})
+FOREIGN_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 def read_documents(path: str | os.PathLike[str]) -> tuple[list[Document], dict[str, str]]:
@@ -44,11 +44,11 @@ def _python_files(root: Path) -> Iterator[Path]:
 
 
 def _is_foreign(folder: Path) -> bool:
-    return folder.name.startswith(".") or folder.name in NOT_ONES_OWN or (folder / "pyvenv.cfg").exists()
+    return folder.name.startswith(".") or folder.name in FOREIGN_FOLDERS or (folder / "pyvenv.cfg").exists()
 
 
 def _decode(content: bytes) -> str:
-    """The text as it stands, line ends and all, in the encoding that PEP 263 gives; a byte order mark is dropped."""
+    """The text, its line breaks unchanged, in the encoding that PEP 263 gives; a byte order mark is dropped."""
     encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     return content.decode(encoding)
 

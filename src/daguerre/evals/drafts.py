@@ -1,12 +1,12 @@
-"""One-shot drafts against the model's own greedy text: what self-speculation could accept.
+"""One-shot drafts compared with the model's own greedy text: what self-speculation could accept.
 
 A prompt is `<bos>` and the tokens of a document around its middle. The model drafts the next tokens in one forward, all
-of them masked, and writes the same number greedily, one at a time.
+of them masked, and writes as many greedily, one at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,15 +14,15 @@ import torch
 
 from daguerre.errors import DataError
 from daguerre.evals.bits import evenly
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.statistics import ratio_stderr
-from daguerre.models.backbone import Backbone
+from daguerre.evals.workers import Progress, no_progress
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.monitor import accepted_a_cycle, draft_equals
 
 PROMPT_TOKENS, DRAFT_TOKENS = 128, 16
 AT_ONCE = 64
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Drafts:
-    """Shares of `prompts`; a standard error takes those of one document together, and is None where there is but one.
+    """Shares of `prompts`. A standard error takes the prompts of a document together; None where there is only one.
 
-    match_by_position     position i of the draft is that of the greedy text
-    accepted_by_position  positions 1 .. i all are
-    accepted_a_cycle      tokens: the longest start that is accepted and a bonus token, no more than were drafted
+    match_by_position     position i of the draft equals that of the greedy text
+    accepted_by_position  positions 1 .. i all do
+    accepted_a_cycle      tokens: the longest matching start and a bonus token, no more than were drafted
     """
 
     prompts: int
@@ -52,14 +52,14 @@ class Drafts:
 
 
 def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int, task: str = "draft") -> list[Prompt]:
-    """At most `limit` prompts, as evenly over the documents as they allow: the middle of each, then more around it.
+    """At most `limit` prompts, spread evenly over the documents: the middle of each, then parts around it.
 
-    DataError, naming the `task` they are for, when no document is long enough.
+    DataError when no document is long enough; `task` is named in the message.
     """
     parts = [_parts(tokenizer.encode(document.text)) for document in documents]
     out: list[Prompt] = []
     for rank in range(max(map(len, parts), default=0)):
-        found = [Prompt(n, (tokenizer.bos_id, *own[rank])) for n, own in enumerate(parts) if rank < len(own)]
+        found = [Prompt(n, (tokenizer.bos_id, *some[rank])) for n, some in enumerate(parts) if rank < len(some)]
         out += [found[i] for i in evenly(len(found), min(len(found), limit - len(out)))]
     if not out:
         raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave {task!r} out")
@@ -67,7 +67,7 @@ def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int
 
 
 def _parts(ids: list[int]) -> list[list[int]]:
-    """Parts of a document that do not overlap, the one behind its middle first, then the nearest to that."""
+    """Parts of a document that do not overlap: first the one that begins at its middle, then those nearest to it."""
     size, middle = PROMPT_TOKENS - 1, len(ids) // 2
     if middle + size > len(ids):
         return []
@@ -75,15 +75,14 @@ def _parts(ids: list[int]) -> list[list[int]]:
     return [ids[start : start + size] for start in sorted(starts, key=lambda start: abs(start - middle))]
 
 
-def measure_drafts(backbone: Backbone, prompts: Sequence[Prompt], progress: Progress | None = None) -> Drafts:
+def measure_drafts(backbone: Backbone, prompts: Sequence[Prompt], progress: Progress = no_progress) -> Drafts:
     """Draft DRAFT_TOKENS after each prompt; `progress` is called as progress("", prompts done, to do)."""
-    tell = progress or (lambda what, done, total: None)
     parts = []
     for start in range(0, len(prompts), AT_ONCE):
-        tell("", start, len(prompts))
+        progress("", start, len(prompts))
         rows = torch.tensor([prompt.tokens for prompt in prompts[start : start + AT_ONCE]])
         parts.append(draft_equals(backbone, rows.to(backbone.embedding.weight.device), DRAFT_TOKENS))
-    tell("", len(prompts), len(prompts))
+    progress("", len(prompts), len(prompts))
     equal = np.concatenate(parts)
     document = np.array([prompt.document for prompt in prompts])
     accepted = accepted_a_cycle(equal)

@@ -1,19 +1,22 @@
 """Line infilling: one real line is taken out of held-out Python (`lines.py`) and must come back exactly, once stripped.
 
-Each predictor sees the same prefix and suffix, at known length also how many tokens the line has. Beside the exact
-matches stand the similarity of the lines and the share of files that are Python with the prediction in its place.
+Each predictor sees the same prefix and suffix and, at known length, the number of the line's tokens. Beside exact
+matches, the similarity of the lines and the share of files that are Python with the prediction in place are reported.
 
-Two baselines. `copy` repeats the nearest line above that is not blank; since a line that counts occurs nowhere in what
-is shown, it is never exact: it says what similarity and parsing are worth. `ar` is the same model's autoregressive
-mode, which does not see the suffix.
+    infill                   mode "block"; at unknown length its first line break ends it. A prediction that begins
+                             with a line break is empty, and wrong
+    infill, ended by itself  the same without that stop: exact only if the model ends the gap right behind the line
+    infill, length searched  the same, its length found by a search first (`daguerre.decoding.lengths`)
+    infill, beam             mode "beam" (`daguerre.decoding.modes.beam`), which compares whole lines, none of them
+                             empty
+    infill, beam, novel      the same without lines that already occur around the gap. The benchmark never takes out
+                             such a line (`lines.py`); only this method makes use of that
+    copy                     baseline: the nearest line above that is not blank. A missing line occurs nowhere in the
+                             text shown, so this is never exact; it shows what similarity and parsing are worth
+    ar                       baseline: the same model's autoregressive mode, which does not see the suffix, cut behind
+                             its first line that is not blank
 
-A line is asked for, so a line break ends it: `ar` is cut behind its first line that is not blank, and at unknown length
-`infill` stops at its first line break. What begins with a line break is empty, and wrong. "infill, ended by itself" may
-go on, and is exact only where the model ends the gap behind the line. With "length searched", `infill` gets the length
-that the model was asked for first (`daguerre.lengths`), where none is known. "infill, beam" compares whole lines
-(`daguerre.beam`), none of them empty. "infill, beam, novel" takes none that stands around the gap: by the rule for what
-counts such a line is never the missing one, and this method alone is told so. All methods see the same examples, so
-differences are counted in pairs.
+All methods see the same examples, so differences are counted in pairs.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
+from daguerre.decoding.generate import INFILL_TOKENS
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.statistics import mcnemar, wilson
-from daguerre.evals.workers import map_examples
-from daguerre.generate import INFILL_TOKENS
+from daguerre.evals.workers import Progress, map_examples, no_progress
 from daguerre.model import Model
 
 Length = Literal["known", "unknown"]
@@ -39,14 +42,12 @@ NOVEL = "infill, beam, novel"
 Predict = Callable[[str, str, int | None], str]
 """predict(prefix, suffix, tokens of the line or None) -> the text between."""
 
-Progress = Callable[[str, int, int], None]
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one method did at one length; shares of `num` examples, with their 95% intervals (Wilson).
+    """One method at one length: shares of `num` examples, with their 95% intervals (Wilson).
 
-    `exact_line` is what `exact` would be if every prediction were cut to its first line that is not blank.
+    exact_line  what `exact` would be if every prediction were cut to its first line that is not blank
     """
 
     method: str
@@ -63,9 +64,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The first method against another on the same examples: how often just one of them was exact.
+    """The first method and another on the same examples: how often only one of them was exact.
 
-    `difference` of the shares with its standard error; `p_value` of no difference (McNemar's exact test).
+    difference  of the shares, with its standard error
+    p_value     of no difference (McNemar's exact test)
     """
 
     method: str
@@ -90,25 +92,26 @@ class Infilling:
 def infill_predictor(
     model: Model, unknown_length: int = INFILL_TOKENS, *, stop: str | Sequence[str] = (), **options: Any
 ) -> Predict:
-    """`model.infill`; a line of unknown length gets a gap of `unknown_length` tokens, which nulls or `stop` may end."""
+    """`model.infill` in mode "block"; a line of unknown length gets a gap of `unknown_length` tokens, which gap fillers
+    or `stop` may end.
+    """
+    return partial(_infill, model, unknown_length, stop, {"mode": "block"} | options)
 
-    return partial(_infill, model, unknown_length, stop, options)
 
-
-def beam_predictor(model: Model, unknown_length: int = INFILL_TOKENS, *, novel: bool = False) -> Predict:
-    """`model.infill` in mode "beam", of one token or more without a line break."""
-    return partial(_search, model, unknown_length, novel)
+def beam_predictor(
+    model: Model, unknown_length: int = INFILL_TOKENS, *, no_repeat_context_lines: bool = False
+) -> Predict:
+    """`model.infill` in mode "beam": one token or more, without a line break."""
+    return partial(_search, model, unknown_length, no_repeat_context_lines)
 
 
 def search_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
-    """`model.infill` at the length that a search finds, of those up to `unknown_length`."""
-
+    """`model.infill` in mode "block" at the length that a search finds, `unknown_length` at most."""
     return infill_predictor(model, unknown_length, search_length=True)
 
 
 def ar_predictor(model: Model, unknown_length: int = INFILL_TOKENS) -> Predict:
-    """The first line that is not blank of what `model.generate` continues the prefix with, in mode "ar"."""
-
+    """The first line that is not blank of the prefix continued by `model.generate` in mode "ar"."""
     return partial(_continue, model, unknown_length)
 
 
@@ -126,9 +129,10 @@ def _infill(
     return model.infill(prefix, suffix, length, min_tokens=length, **options).text
 
 
-def _search(model: Model, unknown_length: int, novel: bool, prefix: str, suffix: str, length: int | None) -> str:
-    least, most = (1, unknown_length) if length is None else (length, length)
-    return model.infill(prefix, suffix, most, mode="beam", min_tokens=least, stop="\n", novel=novel).text
+def _search(model: Model, unknown_length: int, no_repeat: bool, prefix: str, suffix: str, length: int | None) -> str:
+    shortest, longest = (1, unknown_length) if length is None else (length, length)
+    options: dict[str, Any] = {"min_tokens": shortest, "stop": "\n", "no_repeat_context_lines": no_repeat}
+    return model.infill(prefix, suffix, longest, mode="beam", **options).text
 
 
 def _continue(model: Model, unknown_length: int, prefix: str, suffix: str, length: int | None) -> str:
@@ -154,28 +158,28 @@ def line_infilling(
     lengths: Sequence[Length] = LENGTHS,
     only_unknown: Collection[str] = (),
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> Infilling:
     """Run every predictor on every example; the first is compared with each of the others.
 
-    count_tokens  tokens of a line for the model: what a predictor is told at known length
-    only_unknown  predictors that have no part at known length
+    count_tokens  tokens of a line for the model: what predictors get at known length
+    only_unknown  predictors that do not run at known length
     workers       processes; with more than one, predictors and `count_tokens` must be picklable
     progress      called as progress(length, examples done, examples to do)
     """
-    tell = progress or (lambda what, done, total: None)
     outcomes: list[Outcome] = []
     comparisons: list[Comparison] = []
     predictions: dict[Length, list[dict[str, str]]] = {}
     for length in lengths:
-        own = {m: predict for m, predict in predictors.items() if length == "unknown" or m not in only_unknown}
-        function = partial(_predict, own, count_tokens if length == "known" else None)
-        found = map_examples(function, examples, workers, partial(tell, f"{length} length"))
+        known = length == "known"
+        some = {m: predict for m, predict in predictors.items() if not (known and m in only_unknown)}
+        function = partial(_predict, some, count_tokens if known else None)
+        found = map_examples(function, examples, workers, partial(progress, f"{length} length"))
         texts = [{method: text for method, (text, _) in each.items()} for each in found]
-        seconds = {method: sum(each[method][1] for each in found) for method in own}
+        seconds = {method: sum(each[method][1] for each in found) for method in some}
         predictions[length] = texts
-        outcomes += [_outcome(m, length, examples, [t[m] for t in texts], seconds[m]) for m in own]
-        first, *others = own
+        outcomes += [_outcome(m, length, examples, [t[m] for t in texts], seconds[m]) for m in some]
+        first, *others = some
         comparisons += [_compare(first, other, length, examples, texts) for other in others]
     return Infilling(tuple(outcomes), tuple(comparisons), predictions)
 
@@ -183,12 +187,12 @@ def line_infilling(
 def _predict(
     predictors: Mapping[str, Predict], count_tokens: Callable[[str], int] | None, example: MissingLine
 ) -> dict[str, tuple[str, float]]:
-    """{method: (text, seconds)}; without `count_tokens` the length is not told."""
-    told = count_tokens(example.line) if count_tokens else None
+    """{method: (text, seconds)}; without `count_tokens` the length is unknown."""
+    length = count_tokens(example.line) if count_tokens else None
     out = {}
     for method, predict in predictors.items():
         started = time.perf_counter()
-        text = predict(example.prefix, example.suffix, told)
+        text = predict(example.prefix, example.suffix, length)
         out[method] = text, time.perf_counter() - started
     return out
 

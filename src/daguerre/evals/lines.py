@@ -1,7 +1,7 @@
 """Lines to infill: real lines of held-out Python, taken out of the text around them.
 
-A line counts when it has 8 or more non-space characters, is not an import, a comment, part of a docstring or of another
-string over several lines, or a bare keyword, and does not occur verbatim in the text that is shown around it.
+A line can be taken out if it has 8 or more non-space characters, is not an import, a comment, part of a docstring or of
+another multi-line string, or a bare keyword, and does not occur verbatim in the text that is shown around it.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import ast
 import hashlib
 import keyword
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from daguerre.errors import DataError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.models.tokenizer import Tokenizer
 
 MIN_CHARACTERS = 8
 PREFIX_TOKENS, SUFFIX_TOKENS = 512, 256
+CONTEXT, LINE_ROOM = 2048, 96
+"""Tokens of the largest window that a missing line is shown in, and how many of them are left for the line."""
 Item = TypeVar("Item")
 
 
@@ -37,8 +39,13 @@ class MissingLine:
     after: str = field(repr=False)
 
     def parses_with(self, prediction: str) -> bool:
-        """True when the file with `prediction` in the line's place is Python."""
+        """True when the file, with `prediction` in place of the line, is Python."""
         return parse(self.before + prediction + self.after) is not None
+
+    def to_dict(self, predictions: Mapping[str, Any]) -> dict[str, Any]:
+        """For a report, with what was predicted in its place."""
+        place = {"package": self.document.package, "file": self.document.file, "line": self.number + 1}
+        return {**place, "truth": self.line, "predictions": dict(predictions)}
 
 
 def make_examples(
@@ -49,16 +56,27 @@ def make_examples(
     tokenizer: Tokenizer | None = None,
     shown: tuple[int, int] = (PREFIX_TOKENS, SUFFIX_TOKENS),
 ) -> list[MissingLine]:
-    """At most `limit` lines, as evenly over the documents as they allow, in an order hashed from `seed`.
+    """At most `limit` lines, spread evenly over the documents, in an order hashed from `seed`.
 
-    Whole lines are `shown` around one, as many as fit that many tokens of `tokenizer` before and after it. None: our 2k
-    vocabulary, whatever the model, so that all are asked the same. DataError when no line counts.
+    `shown`: the most tokens of whole lines before a line and after it, counted by `tokenizer`; None: our 2k vocabulary,
+    whatever the model, so that all models get the same examples. DataError when no line can be taken out.
     """
     counter = tokenizer or Tokenizer.default("2k")
     out = take_in_turn(documents, seed, limit, lambda document: _examples(document, counter, shown, seed))
     if not out:
         raise DataError(f"no line to infill: give Python files that parse, with lines of {MIN_CHARACTERS} characters")
     return out
+
+
+def around(room: int) -> tuple[int, int]:
+    """Tokens shown before and after a line to a model with `room` positions."""
+    return min(PREFIX_TOKENS, room // 2), min(SUFFIX_TOKENS, room // 4)
+
+
+def window(room: int) -> tuple[int, int]:
+    """The same where the whole context is used, up to CONTEXT: before the line all that LINE_ROOM leaves."""
+    _, after = around(room)
+    return min(room, CONTEXT) - after - min(LINE_ROOM, room // 4), after
 
 
 def take_in_turn(
@@ -77,12 +95,14 @@ def take_in_turn(
 
 
 def candidate_lines(text: str) -> list[int]:
-    """Numbers, from 0, of the lines that count by themselves; none in a text with carriage returns or not Python."""
+    """Numbers, from 0, of the lines that may be taken out, whatever is shown around them; none in a text that has
+    carriage returns or is not Python.
+    """
     tree = None if "\r" in text else parse(text)
     if tree is None:
         return []
     hidden = {number for node in ast.walk(tree) for number in _hidden(node)}
-    return [i for i, line in enumerate(text.split("\n")) if i not in hidden and _counts(line.strip())]
+    return [i for i, line in enumerate(text.split("\n")) if i not in hidden and _can_be_taken(line.strip())]
 
 
 def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int) -> Iterator[MissingLine]:
@@ -100,13 +120,13 @@ def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], se
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their breaks, which are line feeds alone."""
+    """Lines with their breaks; only line feeds are breaks."""
     lines = text.split("\n")
     return [line + "\n" for line in lines[:-1]] + lines[-1:]
 
 
 def fitting(pieces: Sequence[str], counter: Tokenizer, budget: int) -> list[str]:
-    """The first pieces, as many as fit the budget in tokens, each counted by itself."""
+    """The first pieces that fit the budget together, in tokens, each piece encoded alone."""
     out: list[str] = []
     for piece in pieces:
         budget -= len(counter.encode(piece))
@@ -117,11 +137,11 @@ def fitting(pieces: Sequence[str], counter: Tokenizer, budget: int) -> list[str]
 
 
 def hashed_order(seed: int, *what: object) -> str:
-    """A key to sort by: an order that depends on nothing but the seed and what is ordered."""
+    """A key to sort by: the order depends on the seed and on what is sorted, and on nothing else."""
     return hashlib.sha256(repr((seed, *what)).encode()).hexdigest()
 
 
-def _counts(line: str) -> bool:
+def _can_be_taken(line: str) -> bool:
     long_enough = len("".join(line.split())) >= MIN_CHARACTERS
     return long_enough and not line.startswith("#") and not keyword.iskeyword(line.rstrip(":"))
 
@@ -135,6 +155,11 @@ def _hidden(node: ast.AST) -> range:
     statement = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     hides = isinstance(node, ast.Import | ast.ImportFrom) or statement or (string and len(lines) > 1)
     return lines if hides else range(0)
+
+
+def first_line_number(node: ast.stmt) -> int:
+    """The number, from 0, of a statement's first line, decorators included."""
+    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
 
 
 def parse(text: str) -> ast.Module | None:

@@ -1,20 +1,20 @@
-"""Constrained against unconstrained: literals of a known type, and the arguments of a call, are taken out of held-out
-code and filled in again, with the type as a constraint and without.
+"""Constrained and unconstrained filling compared: literals of a known type, and the arguments of calls, are taken out
+of held-out code and filled in again, with the type as a constraint and without.
 
-A string, a number, True, False or None, a list of such literals, and what stands between the parentheses of a call
-each have a pattern (PATTERNS). The gap is of unknown length; the constrained request writes a text of the pattern,
-whatever it is. Three methods see the same examples, so differences are counted in pairs:
+A string, a number, True, False or None, a list of such literals, and what is between the parentheses of a call each
+have a pattern (PATTERNS). The length of the gap is unknown; the constrained request always matches the pattern.
+Three methods see the same examples, so differences are counted in pairs:
 
     constrained  with the pattern
-    free         without, otherwise alike
+    free         without, otherwise the same
     healed       without, and with the last word before the gap drawn again: the default of `infill`
 
-    exact   the text that stood there, character for character
+    exact   the original text, character for character
     begins  what is written begins with it: what `exact` could be if every text were cut at the right place
-    valid   of the type that is asked (arguments: what a call takes)
-    parses  the file is Python with it in its place
+    valid   of the right type (arguments: what a call takes)
+    parses  the file is Python with the text in place
 
-Seconds are of the request, the pattern's automaton being compiled before; what that took is told apart.
+Seconds are those of the request; the pattern's automaton is compiled before, and that time is reported separately.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.lines import fitting, hashed_order, parse, split_lines, take_in_turn
+from daguerre.evals.spans import AFTER_TOKENS, BEFORE_TOKENS
 from daguerre.evals.statistics import paired_difference, wilson
-from daguerre.evals.workers import Tell, map_examples
+from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 
 GAP_TOKENS = 16
-"""The gap; an example has one to this many tokens."""
-BEFORE_TOKENS, AFTER_TOKENS = 256, 128
+"""Length of the gap, and the most tokens of an example."""
 METHODS = ("constrained", "free", "healed")
 
 NUMBER = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e-?[1-9][0-9]?)?"
@@ -87,7 +87,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Written:
-    """What one method wrote, and what it took."""
+    """What one method wrote, and the cost."""
 
     text: str
     exact: bool
@@ -100,9 +100,9 @@ class Written:
 
 @dataclass(frozen=True)
 class LiteralOutcome:
-    """One method on the examples of one kind; intervals are of 95%: Wilson's, and of differences in pairs.
+    """One method on the examples of one kind. Intervals are of 95%: Wilson's, and of differences in pairs.
 
-    The differences are of the constrained method less this one.
+    Differences are those of the constrained method less this one.
     """
 
     kind: str
@@ -125,7 +125,7 @@ class LiteralOutcome:
 
 @dataclass(frozen=True)
 class Literals:
-    """Outcomes by kind and method; seconds that each kind's automaton took to compile; and what was written."""
+    """Outcomes by kind and method; seconds to compile each kind's automaton; and what was written."""
 
     outcomes: tuple[LiteralOutcome, ...]
     compile_seconds: Mapping[str, float]
@@ -140,7 +140,7 @@ def make_literals(
     seed: int = 0,
     shown: tuple[int, int] = (BEFORE_TOKENS, AFTER_TOKENS),
 ) -> list[Missing]:
-    """At most `limit` examples of each kind, as evenly over the documents as they allow, in an order hashed from seed.
+    """At most `limit` examples of each kind, spread evenly over the documents, in an order hashed from seed.
 
     DataError when there is none of any kind.
     """
@@ -207,7 +207,7 @@ def _examples(
 
 
 def is_valid(kind: str, text: str) -> bool:
-    """Whether the text is a literal of the kind, or what a call takes."""
+    """Whether the text is a literal of the kind, or arguments of a call."""
     tree = parse(f"f({text})" if kind == "arguments" else f"({text}\n)")
     if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
         return False
@@ -223,28 +223,28 @@ def is_valid(kind: str, text: str) -> bool:
 
 
 def constrained_filling(
-    model: Model, examples: Sequence[Missing], *, workers: int = 1, tell: Tell | None = None
+    model: Model, examples: Sequence[Missing], *, workers: int = 1, progress: ItemProgress | None = None
 ) -> Literals:
     """Fill every example in by every method."""
     kinds = list(dict.fromkeys(example.kind for example in examples))
     compiled = {kind: _compile(model, kind) for kind in kinds}
-    found = map_examples(partial(fill_in, model), examples, workers, tell)
+    found = map_examples(partial(fill_in, model), examples, workers, progress)
     outcomes = []
     for kind in kinds:
-        own = [each for each, example in zip(found, examples, strict=True) if example.kind == kind]
-        outcomes += [_outcome(kind, method, own) for method in METHODS]
+        some = [each for each, example in zip(found, examples, strict=True) if example.kind == kind]
+        outcomes += [_outcome(kind, method, some) for method in METHODS]
     return Literals(tuple(outcomes), compiled, [{m: w.text for m, w in each.items()} for each in found])
 
 
 def _compile(model: Model, kind: str) -> float:
-    """Seconds until the pattern's automaton is there; later requests find it ready."""
+    """Seconds to compile the pattern's automaton, which later requests find ready."""
     started = time.perf_counter()
-    model.infill("x = ", "\n", GAP_TOKENS, regex=PATTERNS[kind], timeout=1e-9)
+    model.infill("x = ", "\n", GAP_TOKENS, mode="block", regex=PATTERNS[kind], timeout=1e-9)
     return time.perf_counter() - started
 
 
 def fill_in(model: Model, example: Missing) -> dict[str, Written]:
-    """The example under each method; what compiles the pattern in this process is not timed."""
+    """The example under each method; compiling the pattern in this process is not timed."""
     _compile(model, example.kind)
     options: dict[str, dict[str, Any]] = {
         "constrained": {"regex": PATTERNS[example.kind]},
@@ -254,7 +254,7 @@ def fill_in(model: Model, example: Missing) -> dict[str, Written]:
     out = {}
     for method in METHODS:
         started = time.perf_counter()
-        result = model.infill(example.prefix, example.suffix, GAP_TOKENS, **options[method])
+        result = model.infill(example.prefix, example.suffix, GAP_TOKENS, mode="block", **options[method])
         seconds = time.perf_counter() - started
         out[method] = Written(
             text=result.text,
@@ -269,8 +269,8 @@ def fill_in(model: Model, example: Missing) -> dict[str, Written]:
 
 
 def _outcome(kind: str, method: str, found: Sequence[Mapping[str, Written]]) -> LiteralOutcome:
-    num, own = len(found), [each[method] for each in found]
-    shares = {name: sum(getattr(each, name) for each in own) for name in ("exact", "begins", "valid", "parses")}
+    num, written = len(found), [each[method] for each in found]
+    shares = {name: sum(getattr(each, name) for each in written) for name in ("exact", "begins", "valid", "parses")}
     differences = {name: _difference(name, method, found) for name in ("exact", "parses")}
     return LiteralOutcome(
         kind=kind,
@@ -283,8 +283,8 @@ def _outcome(kind: str, method: str, found: Sequence[Mapping[str, Written]]) -> 
         valid_interval=wilson(shares["valid"], num),
         parses=shares["parses"] / num,
         parses_interval=wilson(shares["parses"], num),
-        forwards=sum(each.forwards for each in own) / num,
-        seconds=sum(each.seconds for each in own) / num,
+        forwards=sum(each.forwards for each in written) / num,
+        seconds=sum(each.seconds for each in written) / num,
         exact_difference=differences["exact"][0],
         exact_difference_interval=differences["exact"][1],
         parses_difference=differences["parses"][0],

@@ -2,45 +2,50 @@
 
     python -m daguerre.evals.lm_eval run --model daguerre --model_args model=default --tasks lambada_openai
 
-This is the harness's own command with one more model in its table. Model arguments are `Options` and the fields of
+This is the command of the harness with one more model in its table. Model arguments are `Options` and the fields of
 `Decode`: `model_args model=FOLDER,mode=block,block_size=8,threshold=0.9`.
 
-A likelihood is exact for a model with causal context and a shift (kind "ar"). Other models have a bound, and the same
-number of draws for every answer: `Options.kind`. What was used is logged, and stands in the results' `config`.
+A likelihood is exact for a model with causal context and a shift (kind "ar"). Other models have a bound, with the same
+number of draws for every answer: `Options.kind`. What was used is logged, and is in the `config` of the results.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
+from daguerre.decoding.drive import compute
+from daguerre.decoding.options import Decode
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
-from daguerre.likelihood import SpanLayout, check_layout, default_layout, score_tokens
 from daguerre.model import Model, load
-from daguerre.models.layout import Layout
-from daguerre.sampling.decode import Decode
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import Forward, Layout, Logits
+from daguerre.models.session import Asking
+from daguerre.sampling.logits import log_softmax
+from daguerre.scoring.likelihood import SpanLayout, check_layout, default_layout, score_tokens
 
 NAME = "daguerre"
 MAX_GEN_TOKENS = 256
 HARNESS_DEVICE = "cuda:0"
-"""What the harness asks of every model unless told."""
-log = logging.getLogger("lm_eval.daguerre")  # below the harness's own, so that it is shown as that one is
+"""The device that the harness asks for by default, whatever the model."""
+log = logging.getLogger("lm_eval.daguerre")  # a child of the harness's logger, so that it is shown like that one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What is scored, and how; see `daguerre.likelihood.score_tokens`.
+    """What is scored, and how; see `daguerre.scoring.likelihood.score_tokens`.
 
-    model, device, dtype  as in `daguerre.load`; a model that is loaded already has the last two
-    kind, layout          None: "ar" where that is exact, else "elbo"; and the model's own layout
+    model, device, dtype  as in `daguerre.load`; device and dtype are for a model that is named
+    kind, layout          None: "ar" where that is exact, else "elbo"; and the model's default layout
     samples               draws of masks of a bound
-    seed                  of masks, the same ones for equally long texts, and of what is generated
+    seed                  of masks, which are the same for texts of the same length, and of generated text
     """
 
     model: Model | str = "default"
@@ -53,18 +58,29 @@ class Options:
 
 
 class Answers:
-    """The harness's three questions, in terms of texts. Longer texts lose their beginning, and that is logged."""
+    """The three kinds of requests of the harness. Texts that are too long lose their beginning, and that is logged."""
 
     def __init__(self, options: Options, decode: Decode) -> None:
-        own = options.model
-        self.model = own if isinstance(own, Model) else load(own, options.device, options.dtype)
+        model = options.model
+        self.model = model if isinstance(model, Model) else load(model, options.device, options.dtype)
         self.options, self.decode = options, decode
         config = self.model.config
-        decode.check_model(config)
-        self.exact_at_once = config.context == "causal" and config.shift
-        self.kind = options.kind or ("ar" if self.exact_at_once else "elbo")
+        decode.resolved(config, infilling=False).check_model(config)
+        self.kind = options.kind or ("ar" if config.can_draft else "elbo")
         check_layout(config, self.kind, options.layout)
         log.info("likelihoods are %s", self.likelihood)
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> Answers:
+        """From the model arguments of the harness."""
+        names = {field.name for field in fields(Options)}
+        given = {name: value for name, value in arguments.items() if name in names}
+        if given.get("device") == HARNESS_DEVICE and not torch.cuda.is_available():
+            given["device"] = "cpu"
+            log.info("no CUDA device: running on the CPU")
+        rest = {name: value for name, value in arguments.items() if name not in names}
+        options = Options(**given)
+        return cls(options, Decode(seed=options.seed, **rest))
 
     @cached_property
     def likelihood(self) -> str:
@@ -79,21 +95,21 @@ class Answers:
 
     @property
     def room(self) -> int:
-        """Tokens that a text may have beside `<bos>`."""
+        """Tokens that a text may have besides `<bos>`."""
         return self.model.config.max_positions - 1
 
     def continuation(self, context: str, text: str) -> tuple[float, bool]:
         """(log-likelihood in nats of `text` after `context`, whether the model's default decoding writes it).
 
-        The two are encoded together and parted where their tokens first differ from those of the context alone: a token
-        that the border would have cut is scored whole.
+        The two are encoded together and split where their tokens first differ from those of the context alone: a token
+        that spans the border is scored whole.
         """
         before, whole = (self.model.tokenizer.encode(each) for each in (context, context + text))
         common = next((i for i, (a, b) in enumerate(zip(before, whole, strict=False)) if a != b), len(before))
         return self._scored(whole, common)
 
     def whole(self, text: str) -> float:
-        """Log-likelihood in nats of a text, in windows that overlap only in what the last of them is given."""
+        """Log-likelihood in nats of a text, in windows; only the last may overlap the one before, as context."""
         ids = self.model.tokenizer.encode(text)
         return sum(self._value(part, given) for part, given in windows(ids, self.room))
 
@@ -116,27 +132,23 @@ class Answers:
         if num > self.room:
             raise InputError(f"an answer of {num} tokens does not fit the model's {self.room}: leave the task out")
         kept = self._last(ids, self.room)
-        if self.kind == "ar" and self.exact_at_once:
-            return self._at_once(kept, len(kept) - num)
+        if self.kind == "ar" and self.model.config.can_draft:
+            return compute(_exact(self.model.config, kept, len(kept) - num), self.model.denoiser.backend)
         written = self.model.generate(kept[:-num], num, heal=False, min_tokens=num)
         return self._value(kept, len(kept) - num), [token.id for token in written.tokens] == kept[-num:]
 
-    @torch.inference_mode()
-    def _at_once(self, ids: list[int], given: int) -> tuple[float, bool]:
-        """Both answers from one autoregressive forward. Greedy decoding never writes <null> in a completion."""
-        backbone, config = self.model.backbone, self.model.config
-        tokens = torch.tensor([[config.bos_id, *ids]], device=backbone.embedding.weight.device)
-        hidden = backbone(tokens[:, :-1], Layout.causal(len(ids), device=tokens.device))
-        logits, target = backbone.logits(hidden[0, given:]), tokens[0, given + 1 :]
-        value = logits.log_softmax(-1).gather(1, target[:, None]).sum()
-        if config.null_id is not None:
-            logits[:, config.null_id] = float("-inf")
-        return float(value), bool((logits.argmax(-1) == target).all())
-
     def _value(self, ids: Sequence[int], given: int) -> float:
-        asked = {"kind": self.kind, "layout": self.options.layout, "samples": self.options.samples}
-        tokens = [self.model.config.bos_id, *ids]
-        return -score_tokens(self.model.backbone, tokens, given=given + 1, seed=self.options.seed, **asked).value  # type: ignore[arg-type]
+        options = self.options
+        score = score_tokens(
+            self.model.denoiser.backend,
+            [self.model.config.bos_id, *ids],
+            given=given + 1,
+            kind=self.kind,
+            layout=options.layout,
+            samples=options.samples,
+            seed=options.seed,
+        )
+        return -score.value
 
     def _last(self, ids: list[int], num: int) -> list[int]:
         if num < 1:
@@ -146,8 +158,23 @@ class Answers:
         return ids[-num:]
 
 
+def _exact(config: ModelConfig, ids: list[int], given: int) -> Asking[tuple[float, bool]]:
+    """Log-likelihood in nats of `ids` behind the first `given`, and whether greedy decoding writes them, by one
+    autoregressive forward. Greedy decoding never writes <null> in a completion.
+    """
+    num, tokens = len(ids), np.array([config.bos_id, *ids])
+    layout = Layout(np.arange(num), np.arange(1, num + 1, dtype=np.int32), num)
+    (answer,) = yield [Forward(tokens[:-1], layout, None, np.arange(given, num, dtype=np.int32), Logits())]
+    assert answer.logits is not None
+    target = tokens[given + 1 :]
+    value = log_softmax(answer.logits.astype(np.float64))[np.arange(len(target)), target].sum()
+    if config.null_id is not None:
+        answer.logits[:, config.null_id] = -np.inf
+    return float(value), bool((answer.logits.argmax(axis=-1) == target).all())
+
+
 def windows(ids: list[int], room: int) -> Iterator[tuple[list[int], int]]:
-    """Parts of at most `room` tokens and how many at the beginning of each are given; every token is scored once."""
+    """Parts of at most `room` tokens, and how many tokens of each were scored before; every token is scored once."""
     for start in range(0, len(ids), room):
         end = min(start + room, len(ids))
         first = max(0, end - room)
@@ -155,27 +182,20 @@ def windows(ids: list[int], room: int) -> Iterator[tuple[list[int], int]]:
 
 
 def adapter() -> type:
-    """A subclass of the harness's `LM`, made anew. MissingExtra without lm-eval."""
+    """A new subclass of the harness's `LM`. MissingExtra without lm-eval."""
     try:
         from lm_eval.api.model import LM
     except ImportError:
         raise MissingExtra("lm-eval", "eval") from None
 
     class DaguerreLM(LM):  # type: ignore[misc]
-        """Answers one request after the other; the same requests have the same answers in any order."""
+        """Answers one request after the other; answers do not depend on the order of the requests."""
 
         def __init__(self, batch_size: Any = None, max_batch_size: Any = None, **arguments: Any) -> None:
             super().__init__()
             if str(batch_size or 1) != "1" or max_batch_size:
                 raise UnsupportedError("requests are answered one at a time: leave out the batch sizes")
-            names = {field.name for field in fields(Options)}
-            own = {name: value for name, value in arguments.items() if name in names}
-            if own.get("device") == HARNESS_DEVICE and not torch.cuda.is_available():
-                own["device"] = "cpu"
-                log.info("no CUDA device here, on the CPU")
-            rest = {name: value for name, value in arguments.items() if name not in names}
-            options = Options(**own)
-            self.answers = Answers(options, Decode(seed=options.seed, **rest))
+            self.answers = Answers.of(arguments)
 
         def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
             return [self._kept("loglikelihood", r, self.answers.continuation(*r.args)) for r in requests]
@@ -190,8 +210,8 @@ def adapter() -> type:
             model = self.answers.model
             return {"model_num_parameters": model.backbone.num_parameters, "likelihood": self.answers.likelihood}
 
-        def _kept(self, question: str, request: Any, answer: Any) -> Any:
-            self.cache_hook.add_partial(question, request.args, answer)
+        def _kept(self, kind: str, request: Any, answer: Any) -> Any:
+            self.cache_hook.add_partial(kind, request.args, answer)
             return answer
 
     return DaguerreLM
@@ -206,7 +226,7 @@ def register() -> None:
 
 
 def main() -> None:
-    """The harness's own command; a mistake of ours is one line on standard error and exit status 2."""
+    """The command of the harness; an error of daguerre is one line on standard error and exit status 2."""
     try:
         register()
         from lm_eval.__main__ import cli_evaluate

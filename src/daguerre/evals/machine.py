@@ -13,13 +13,15 @@ import tokenizers
 import torch
 
 import daguerre
+from daguerre.models.processor import instruction_set
 
 
 def machine_facts(device: torch.device | str = "cpu") -> dict[str, Any]:
-    """Processor, accelerator and threads, and the versions of what computes."""
+    """Processor, accelerator and threads, the instruction set that the native backend uses, and versions."""
     place = torch.device(device)
     return {
         "processor": _processor(),
+        "instruction_set": instruction_set(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name(place) if place.type == "cuda" else place.type,
@@ -34,7 +36,7 @@ def machine_facts(device: torch.device | str = "cpu") -> dict[str, Any]:
 
 
 def source_commit() -> str | None:
-    """The commit of the checkout this package runs from, with "+" for changes on top; None outside of one."""
+    """The commit of the checkout that this package runs from, with "+" for uncommitted changes; None outside of one."""
     here = Path(__file__).resolve()
     try:
         tracked = _git(here.parent, "ls-files", "--error-unmatch", here.name)

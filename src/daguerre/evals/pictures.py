@@ -1,6 +1,6 @@
 """Pictures of a report of `harness.evaluate`: one PNG for each task that has one, as wide as a README shows.
 
-Colors are those of Okabe and Ito, which the color-blind tell apart; lines differ in their markers too.
+Colors are those of Okabe and Ito, which the color-blind can tell apart; lines also differ in their markers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from daguerre.errors import MissingExtra
 from daguerre.evals.bits import NUM_BUCKETS
-from daguerre.evals.report import layout_name
+from daguerre.evals.cells import layout_name, plus_minus
+from daguerre.evals.deadline import METHODS
 from daguerre.files import atomic_write
 
 BLACK, BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
@@ -22,14 +23,14 @@ BLACK, BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
 COLORS, MARKERS = (BLACK, BLUE, GREEN, ORANGE, RED, SKY, PURPLE), "osD^vPX"
 GRAY = "#5c6670"
 ALONE = {"ar": "*", "truth": "D"}
-"""Markers of texts that no number of steps was set for."""
+"""Markers of texts that have no number of steps."""
 SIZE, DPI = (8.2, 4.4), 110
 
 
 def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[Path]:
-    """Draw what `report` has beside its JSON file at `path`, and return the pictures' paths: NAME-bits.png, and so on.
+    """Draw the pictures of `report` beside its JSON file at `path`, and return their paths: NAME-bits.png, and so on.
 
-    A file named for the task, such as NAME-bits.json, has its picture under its own name. MissingExtra without
+    The picture of a file that is named after its task, such as NAME-bits.json, has the same name. MissingExtra without
     matplotlib.
     """
     try:
@@ -56,10 +57,9 @@ def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[
 
 
 def _bits(figure: Any, report: dict[str, Any]) -> None:
-    """Bits per byte by place in the context, a line for each layout; chains are dashed."""
-    panel = _panel(
-        figure.subplots(), "Bits per byte by place in the context", "position in the context, tokens", "bits per byte"
-    )
+    """Bits per byte by position in the context, a line for each layout; bounds are dashed, chains dotted."""
+    title = "Bits per byte by position in the context"
+    panel = _panel(figure.subplots(), title, "position in the context, tokens", "bits per byte")
     context = report["model"]["max_positions"] - 1
     for layout, color, marker in zip(report["bits"], COLORS, MARKERS, strict=False):
         points = [
@@ -72,14 +72,14 @@ def _bits(figure: Any, report: dict[str, Any]) -> None:
         name = f"{layout_name(layout['layout'])}{kind}: {layout['value']:.3f}"
         panel.plot(*zip(*points, strict=True), style, marker=marker, markersize=5, color=color, label=name)
     panel.set_xlim(0, context)
-    _legend(panel, "in all")
+    _legend(panel, "all positions")
 
 
 def _draft(figure: Any, report: dict[str, Any]) -> None:
     """Draft match by position, with standard errors, and the share of drafts that match up to it."""
     task = report["draft"]
-    error = "" if task["accepted_stderr"] is None else f" ± {task['accepted_stderr']:.2f}"
-    title = f"One-shot drafts: {task['accepted_a_cycle']:.2f}{error} tokens accepted a cycle, bonus token included"
+    accepted = f"{task['accepted_a_cycle']:.2f}{plus_minus(task['accepted_stderr'])}"
+    title = f"One-shot drafts: {accepted} tokens accepted per cycle, bonus token included"
     panel = _panel(figure.subplots(), title, "position in the draft", f"share of {task['prompts']} prompts")
     position = range(1, len(task["match_by_position"]) + 1)
     errors = [value or 0.0 for value in task["match_stderr"]]
@@ -93,21 +93,28 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
         capsize=2,
         label="this position is equal",
     )
-    panel.plot(position, task["accepted_by_position"], "s--", color=RED, markersize=4, label="all up to here are equal")
+    panel.plot(
+        position,
+        task["accepted_by_position"],
+        "s--",
+        color=RED,
+        markersize=4,
+        label="all positions up to this one are equal",
+    )
     panel.set_xticks(position)
     panel.set_ylim(0, 1)
-    panel.legend(frameon=False, title="to the model's own greedy text (bars: standard error)", alignment="left")
+    panel.legend(frameon=False, title="equal to the model's greedy text (bars: standard error)", alignment="left")
 
 
 def _completion(figure: Any, report: dict[str, Any]) -> None:
-    """Tokens a forward against similarity lost: a color for each block size and policy, a marker for each threshold.
+    """Tokens per forward and similarity lost: a color for each block size and policy, a marker for each threshold.
 
-    Exact lines are too few in a small model to tell settings apart.
+    A small model has too few exact lines to show differences between settings.
     """
     (ar,) = (row for row in report["completion"]["rows"] if row["mode"] == "ar")
     rows = [row for row in report["completion"]["rows"] if row is not ar]
-    title = "Next-line completion: tokens a forward, and what they cost (bars: 95%)"
-    panel = _panel(figure.subplots(), title, "tokens a forward", "similarity to the true line, less that of ar")
+    title = "Next-line completion: tokens per forward, and what they cost (bars: 95%)"
+    panel = _panel(figure.subplots(), title, "tokens per forward", "similarity to the true line, less that of ar")
     panel.axhline(0, color=GRAY, linewidth=0.8)
     panel.plot(
         [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: similarity {ar['similarity']:.2f}"
@@ -116,13 +123,13 @@ def _completion(figure: Any, report: dict[str, Any]) -> None:
     marker_of: dict[float | None, str] = dict(zip(levels, MARKERS, strict=False)) | {None: "x"}
     kinds = sorted({(row["policy"] == "chain", row["block_size"]) for row in rows})
     for (chained, size), color in zip(kinds, COLORS[1:], strict=False):
-        own = [row for row in rows if (row["policy"] == "chain", row["block_size"]) == (chained, size)]
-        own.sort(key=lambda row: row["tokens_per_forward"])
-        sure = [row for row in own if row["threshold"] is not None]
+        some = [row for row in rows if (row["policy"] == "chain", row["block_size"]) == (chained, size)]
+        some.sort(key=lambda row: row["tokens_per_forward"])
+        by_threshold = [row for row in some if row["threshold"] is not None]
         name = f"blocks of {size}, chain" if chained else f"blocks of {size}"
-        panel.plot(*_differences(sure)[:2], "--" if chained else "-", color=color, linewidth=1, label=name)
-        panel.errorbar(*_differences(own), fmt="none", ecolor=color, elinewidth=0.7, capsize=2)
-        for row in own:
+        panel.plot(*_differences(by_threshold)[:2], "--" if chained else "-", color=color, linewidth=1, label=name)
+        panel.errorbar(*_differences(some), fmt="none", ecolor=color, elinewidth=0.7, capsize=2)
+        for row in some:
             panel.plot(*_differences([row])[:2], marker_of[row["threshold"]], color=color, markersize=6)
     for level, marker in marker_of.items():
         name = "fixed number of steps" if level is None else f"threshold {level:g}"
@@ -131,7 +138,7 @@ def _completion(figure: Any, report: dict[str, Any]) -> None:
 
 
 def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[float], list[list[float]]]:
-    """Tokens a forward, difference to `ar` in similarity, and how far its interval goes below and above."""
+    """Tokens per forward, difference to `ar` in similarity, and how far its interval extends below and above."""
     ys = [row["similarity_difference"] for row in rows]
     intervals = [row["similarity_difference_interval"] or (y, y) for row, y in zip(rows, ys, strict=True)]
     ends = [[abs(interval[i] - y) for interval, y in zip(intervals, ys, strict=True)] for i in (0, 1)]
@@ -139,7 +146,7 @@ def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[floa
 
 
 def _steps(figure: Any, report: dict[str, Any]) -> None:
-    """What few forwards cost: tokens of a held-out span, and the likelihood and variety of free text."""
+    """The cost of few forwards: right tokens of held-out spans, and likelihood and entropy of free text."""
     spans = report["steps"]["spans"]
     texts = [text for text in report["steps"]["texts"] if text["nats"] is not None]
     draws = [(_span_steps, spans)] * bool(spans) + [(_text_steps, texts)] * bool(texts)
@@ -164,18 +171,19 @@ def _span_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
-    """The plane of likelihood and entropy: a curve over steps for each length and temperature, its ends numbered."""
-    _panel(panel, "Texts written freely", "unigram entropy, nats", "nats a token, by its own ar law")
+    """The plane of likelihood and entropy: a curve over steps for each length and temperature, its ends labeled."""
+    _panel(panel, "Free text", "unigram entropy, nats", "nats per token, autoregressive")
     color_of = dict(zip(sorted({row["length"] for row in rows}, reverse=True), (BLUE, RED), strict=False))
-    for way in dict.fromkeys((row["layout"], row["length"], row["temperature"]) for row in rows):
-        own = [row for row in rows if (row["layout"], row["length"], row["temperature"]) == way]
-        color, fill = color_of[way[1]], "white" if way[2] else color_of[way[1]]
-        points = [row["entropy"] for row in own], [row["nats"] for row in own]
-        if way[0] in ALONE:
-            panel.plot(*points, ALONE[way[0]], color=color, markersize=10, markerfacecolor=fill, zorder=3)
+    for kind in dict.fromkeys((row["layout"], row["length"], row["temperature"]) for row in rows):
+        some = [row for row in rows if (row["layout"], row["length"], row["temperature"]) == kind]
+        layout, length, temperature = kind
+        color, fill = color_of[length], "white" if temperature else color_of[length]
+        points = [row["entropy"] for row in some], [row["nats"] for row in some]
+        if layout in ALONE:
+            panel.plot(*points, ALONE[layout], color=color, markersize=10, markerfacecolor=fill, zorder=3)
             continue
         panel.plot(*points, "o-", color=color, markersize=4, markerfacecolor=fill)
-        for row in (own[0], own[-1]):
+        for row in (some[0], some[-1]):
             place = (row["entropy"], row["nats"])
             panel.annotate(f"{row['steps']}", place, (5, 4), textcoords="offset points", fontsize=8, color=color)
     for length, color in color_of.items():
@@ -188,31 +196,29 @@ def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _deadline(figure: Any, report: dict[str, Any]) -> None:
-    """Tokens right by the forwards there is time for, a panel for each task; what is filled by a cut is dotted."""
+    """Tokens right by the number of forwards in the time given, a panel for each task; tokens filled are dotted."""
     task = report["deadline"]
     names = list(task["unhurried"])
     panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
     for panel, name in zip(panels, names, strict=True):
-        own = [row for row in task["rows"] if row["task"] == name]
-        num = own[0]["num"]
+        some = [row for row in task["rows"] if row["task"] == name]
         title = f"{name.capitalize()} of {task['length']} tokens"
-        _panel(panel, title, "forwards that there is time for", f"percent of the tokens, {num} spans")
-        for way, color, marker in (("hurried", BLUE, "o"), ("cut", RED, "s")):
-            rows = [row for row in own if row["way"] == way]
+        _panel(panel, title, "forwards in the time given", f"percent of the tokens, {some[0]['num']} spans")
+        for (method, words), color, marker in zip(METHODS.items(), (BLUE, RED), "os", strict=True):
+            rows = [row for row in some if row["way"] == method]
             xs, right = [row["forwards"] for row in rows], [100 * row["token_accuracy"] for row in rows]
             ends = [
                 [abs(100 * row["token_interval"][i] - y) for row, y in zip(rows, right, strict=True)] for i in (0, 1)
             ]
-            panel.errorbar(
-                xs, right, ends, fmt=f"{marker}-", color=color, markersize=5, capsize=2, label=f"right, {way}"
-            )
+            style = {"color": color, "label": f"right, {words}"}
+            panel.errorbar(xs, right, ends, fmt=f"{marker}-", markersize=5, capsize=2, **style)
             filled = [100 * row["filled"] for row in rows]
-            panel.plot(xs, filled, f"{marker}:", color=color, markersize=3, linewidth=1, label=f"filled, {way}")
+            panel.plot(xs, filled, f"{marker}:", color=color, markersize=3, linewidth=1, label=f"filled, {words}")
         panel.axvline(
             task["unhurried"][name], color=GRAY, linewidth=0.8, linestyle="--", label="forwards without a deadline"
         )
         panel.set_xscale("log", base=2)
-        ticks = [x for x in xs if x & (x - 1) == 0]
+        ticks = [x for x in sorted({row["forwards"] for row in some}) if x & (x - 1) == 0]
         panel.set_xticks(ticks, [str(x) for x in ticks])
         panel.set_ylim(0, 103)
     handles, names = panels[0].get_legend_handles_labels()
@@ -220,27 +226,27 @@ def _deadline(figure: Any, report: dict[str, Any]) -> None:
 
 
 def _constrained(figure: Any, report: dict[str, Any]) -> None:
-    """What a type as a constraint is worth: exact texts, and seconds, by type; bars are of 95%."""
+    """Exact texts and seconds by type, with the type as a constraint and without; bars are of 95%."""
     outcomes = report["constrained"]["outcomes"]
     kinds, methods = (list(dict.fromkeys(o[name] for o in outcomes)) for name in ("kind", "method"))
     exact, seconds = figure.subplots(1, 2)
-    _panel(exact, "Literals and arguments filled in", "", "exactly as they were, percent")
-    _panel(seconds, "Time", "", "seconds a gap")
+    _panel(exact, "Literals and arguments filled in", "", "exact, percent")
+    _panel(seconds, "Time", "", "seconds per gap")
     width = 0.8 / len(methods)
     for index, (method, color) in enumerate(zip(methods, (BLUE, ORANGE, SKY), strict=True)):
-        own = [o for o in outcomes if o["method"] == method]
-        places = [kinds.index(o["kind"]) + (index - (len(methods) - 1) / 2) * width for o in own]
-        shares = [100 * o["exact"] for o in own]
-        ends = [[abs(100 * o["exact_interval"][i] - y) for o, y in zip(own, shares, strict=True)] for i in (0, 1)]
+        some = [o for o in outcomes if o["method"] == method]
+        places = [kinds.index(o["kind"]) + (index - (len(methods) - 1) / 2) * width for o in some]
+        shares = [100 * o["exact"] for o in some]
+        ends = [[abs(100 * o["exact_interval"][i] - y) for o, y in zip(some, shares, strict=True)] for i in (0, 1)]
         exact.bar(
             places, shares, width, color=color, yerr=ends, error_kw={"elinewidth": 0.8, "capsize": 2}, label=method
         )
-        exact.plot(places, [100 * o["begins"] for o in own], "D", color=BLACK, markerfacecolor="none", markersize=5)
-        seconds.bar(places, [o["seconds"] for o in own], width, color=color)
+        exact.plot(places, [100 * o["begins"] for o in some], "D", color=BLACK, markerfacecolor="none", markersize=5)
+        seconds.bar(places, [o["seconds"] for o in some], width, color=color)
     for panel in (exact, seconds):
         panel.set_xticks(range(len(kinds)), kinds, rotation=20)
         panel.grid(visible=False, axis="x")
-    exact.plot([], [], "D", color=BLACK, markerfacecolor="none", markersize=5, label="only begins so")
+    exact.plot([], [], "D", color=BLACK, markerfacecolor="none", markersize=5, label="begins with it")
     exact.legend(frameon=False, fontsize=9)
 
 
@@ -258,10 +264,10 @@ def _decide(figure: Any, report: dict[str, Any]) -> None:
         panel.plot([0, 1], [0, 1], "-", color=GRAY, linewidth=0.8)
         for figures, color, marker in ((before, RED, "s"), (after, BLUE, "o")):
             error = f"{figures['way']}: {figures['calibration_error']:.3f}"
-            points = [[own[name] for own in figures["bins"]] for name in ("confidence", "accuracy")]
+            points = [[each[name] for each in figures["bins"]] for name in ("confidence", "accuracy")]
             panel.plot(*points, f"{marker}-", color=color, markersize=3.5, linewidth=1, label=error)
         panel.axhline(
-            outcome["majority"]["accuracy"], color=BLACK, linestyle=":", linewidth=0.9, label="always-majority"
+            outcome["majority"]["accuracy"], color=BLACK, linestyle=":", linewidth=0.9, label="always the majority"
         )
         panel.set_xlim(0, 1)
         panel.set_ylim(0, 1.02)
@@ -280,7 +286,7 @@ def _panel(panel: Any, title: str, across: str, up: str) -> Any:
 
 
 def _legend(panel: Any, title: str | None) -> None:
-    """Beside the panel, so that it covers nothing."""
+    """A legend beside the panel, so that it covers nothing."""
     panel.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, alignment="left")
 
 

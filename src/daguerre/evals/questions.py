@@ -1,11 +1,11 @@
-"""Questions about held-out Python whose answers the source has: six kinds, each in a form that a base model can answer.
+"""Questions about held-out Python that the source answers: six kinds, each in a form that a base model can answer.
 
-A base model follows no instruction, so every question is a place in code and what may stand there:
+A base model follows no instructions, so every question is a gap in code with a few labels that could fill it:
 
-    defined   is this name defined above? Behind the text comes `print(`: the name, or the word `value` in its place.
-              Some of the names are bound in the last lines, some first behind the text, and those do not occur in it
-    returns   does this function return a value? `-> str` or `-> None` in its header, where an annotation of its own is
-              taken out, and the beginning of its body behind it; no generators, and no stubs
+    defined   is this name defined above? `print(` follows the text, then the name or the word `value`. Some of the
+              names are bound in the last lines of the text; the others are bound only behind it and do not occur in it
+    returns   does this function return a value? `-> str` or `-> None` in its header, in place of its annotation if it
+              has one, with the beginning of its body behind it; no generators, and no stubs
     keyword   which of Python's keywords comes here? The rest of the line is given
     operator  which comparison comes here? Some are two words. The rest of the line is given
     name      which of the last four names that were read comes here? The rest of the line is given
@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from daguerre.decide import Choice, Question, Score, YesNo
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.lines import fitting, hashed_order, parse, split_lines, take_in_turn
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.decisions import Choice, Question, Score, YesNo
 
 SHOWN_TOKENS, LINE_BYTES, BODY_BYTES = 192, 64, 480
 NUM_NAMES, MIN_NAME, NEAR_LINES = 4, 3, 12
@@ -40,8 +40,8 @@ OPERATORS = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question, the index of its right label, and where it is from: a document, a line from 0."""
+class Example:
+    """A question, the index of its right label, and where it is from: a document, and a line from 0."""
 
     document: Document
     line: int
@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Place:
-    """A question that lacks its state: the lines before `line` are shown. `key` tells apart those of one line."""
+    """A question without its state, which is the lines above `line`. `key`: different for each question of a line."""
 
     line: int
     key: object
@@ -71,7 +71,7 @@ class Source:
 
     @cached_property
     def bound(self) -> dict[str, int]:
-        """Names of MIN_NAME characters or more that it binds, CONTROL apart, and the first line, from 0, of each."""
+        """Names that it binds, of MIN_NAME characters or more and not CONTROL, and the first line, from 0, of each."""
         first: dict[str, int] = {}
         for node in ast.walk(self.tree):
             for name in _names(node):
@@ -81,7 +81,7 @@ class Source:
         return first
 
     def around(self, line: int, start: int, stop: int) -> tuple[str, str]:
-        """A line, from 0, before and behind the bytes [start, stop) of it, `after` cut to LINE_BYTES."""
+        """A line, from 0, before and behind its bytes [start, stop); what is behind is cut to LINE_BYTES."""
         raw = self.lines[line].encode()
         return raw[:start].decode(), raw[stop:][:LINE_BYTES].decode(errors="ignore")
 
@@ -89,15 +89,15 @@ class Source:
 Kind = Callable[[Source], Iterator[Place]]
 
 
-def make_questions(documents: Sequence[Document], kind: str, limit: int, room: int, *, seed: int = 0) -> list[Asked]:
-    """At most `limit` questions of a kind of KINDS, as evenly over the documents as they allow, in an order hashed from
-    `seed`. `room`: positions of the model, of which a text takes no more.
+def make_questions(documents: Sequence[Document], kind: str, limit: int, room: int, *, seed: int = 0) -> list[Example]:
+    """At most `limit` questions of a kind of KINDS, spread evenly over the documents, in an order hashed from
+    `seed`. No text takes more than `room` positions, those of the model.
     """
     counter = Tokenizer.default("2k")
-    return take_in_turn(documents, seed, limit, lambda document: _asked(document, kind, counter, room, seed))
+    return take_in_turn(documents, seed, limit, lambda document: _examples(document, kind, counter, room, seed))
 
 
-def _asked(document: Document, kind: str, counter: Tokenizer, room: int, seed: int) -> Iterator[Asked]:
+def _examples(document: Document, kind: str, counter: Tokenizer, room: int, seed: int) -> Iterator[Example]:
     tree = None if "\r" in document.text or "\f" in document.text else parse(document.text)
     if tree is None:
         return
@@ -105,12 +105,12 @@ def _asked(document: Document, kind: str, counter: Tokenizer, room: int, seed: i
     for place in sorted(KINDS[kind](source), key=lambda p: hashed_order(seed, document.sha256, p.line, p.key)):
         shown = fitting(source.lines[: place.line][::-1], counter, min(SHOWN_TOKENS, room // 4))
         state = "".join(reversed(shown))
-        if kind == "defined" and not _settles(state, place, source):
+        if kind == "defined" and not _has_answer(state, place, source):
             continue
         question = place.question
         longest = max(len(counter.encode(question.before + text + question.after)) for text in question.texts.values())
         if longest < room - room // 4 - 8:
-            yield Asked(document, place.line, state, question, place.truth)
+            yield Example(document, place.line, state, question, place.truth)
 
 
 def _defined(source: Source) -> Iterator[Place]:
@@ -124,8 +124,8 @@ def _defined(source: Source) -> Iterator[Place]:
                 yield Place(line, truth, YesNo(before="\n\nprint(", yes=name, no=CONTROL, after=")"), truth)
 
 
-def _settles(state: str, place: Place, source: Source) -> bool:
-    """Whether the text shown has what binds the name, or does not have the name at all."""
+def _has_answer(state: str, place: Place, source: Source) -> bool:
+    """Whether the text shown binds the name, or does not have the name at all."""
     assert isinstance(place.question, YesNo)
     name = place.question.yes
     occurs = re.search(rf"\b{re.escape(name)}\b", state) is not None
@@ -147,12 +147,12 @@ def _returns(source: Source) -> Iterator[Place]:
     for node in ast.walk(source.tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or all(map(_says_nothing, node.body)):
             continue
-        own = list(_own(node))
+        body = list(_nodes_of(node))
         header, rest = _without_annotation(source, node)
-        if not header.endswith(")") or not rest.startswith(":\n") or any(map(_yields, own)):
+        if not header.endswith(")") or not rest.startswith(":\n") or any(map(_yields, body)):
             continue
         question = YesNo(before=header + " ->", yes=" str", no=" None", after=rest)
-        valued = any(isinstance(each, ast.Return) and each.value is not None for each in own)
+        valued = any(isinstance(each, ast.Return) and each.value is not None for each in body)
         yield Place(node.lineno - 1, node.name, question, int(not valued))
 
 
@@ -179,12 +179,12 @@ def _yields(node: ast.AST) -> bool:
     return isinstance(node, ast.Yield | ast.YieldFrom)
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """Nodes of a function, not those of functions and classes inside it."""
+def _nodes_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes of a function, without those of functions and classes inside it."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             yield child
-            yield from _own(child)
+            yield from _nodes_of(child)
 
 
 def _keyword(source: Source) -> Iterator[Place]:
@@ -204,7 +204,7 @@ def _digit(source: Source) -> Iterator[Place]:
 
 
 def _tokens(source: Source, kind: int) -> Iterator[tuple[tokenize.TokenInfo, int, int]]:
-    """Tokens of a kind that end with something behind them, and their bytes [start, stop) in their line."""
+    """Tokens of a kind that are not the last of their line, and their bytes [start, stop) in it."""
     for token in tokenize.generate_tokens(io.StringIO(source.document.text).readline):
         if token.type == kind and token.end[1] < len(token.line):
             start, stop = (len(token.line[: place[1]].encode()) for place in (token.start, token.end))
@@ -226,7 +226,7 @@ def _operator(source: Source) -> Iterator[Place]:
 
 
 def _name(source: Source) -> Iterator[Place]:
-    """The right name is one of those last read above, in the order of their nearness."""
+    """The labels are the names last read above, the nearest first."""
     reads = [node for node in ast.walk(source.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     recent: list[str] = []
     for node in sorted(reads, key=lambda node: (node.lineno, node.col_offset)):
@@ -247,4 +247,4 @@ KINDS: dict[str, Kind] = {
     "digit": _digit,
 }
 FREE = frozenset({"name"})
-"""Kinds whose labels are others in every question: no label has a bias. Their labels are counted by nearness."""
+"""Kinds in which every question has other labels, so that labels have no bias. They are numbered by nearness."""

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from daguerre.canvas import Canvas
-from daguerre.models.denoiser import CacheMode, Counts, Denoiser, Session
+import numpy as np
+
+from daguerre.canvas import Canvas, Span
+from daguerre.decoding.drive import compute
+from daguerre.models.denoiser import BackboneDenoiser, CacheMode
+from daguerre.models.forward import Backend, Logits
+from daguerre.models.session import BackboneSession
 
 
 class SharedSession:
-    """A denoiser whose requests, one after the other, go on with one session for canvases as long as `canvas`.
+    """A `Denoiser` whose requests, one after the other, use the same session, for canvases as long as `canvas`.
 
-    Exact, since a session's answer is a function of the canvas alone. Counts begin anew with each request.
+    Exact, since a session's answer depends on the canvas alone. Counts start at zero with each request.
+
+    backend  what computes the forwards; None: the denoiser's backend
     """
 
-    def __init__(self, denoiser: Denoiser, canvas: Canvas) -> None:
-        self.config = denoiser.config
-        self._own = denoiser.session(canvas)
+    def __init__(self, denoiser: BackboneDenoiser, canvas: Canvas, backend: Backend | None = None) -> None:
+        self.config, self.backend = denoiser.config, backend or denoiser.backend
+        self._session = denoiser.session(canvas)
 
-    def session(self, canvas: Canvas, cache: CacheMode = "auto") -> Session:
-        """The session that the last request left."""
-        self._own.counts = Counts()
-        return self._own
+    def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
+        """The session as the last request left it."""
+        self._session.restart()
+        return self._session
+
+    def prefill(self, canvas: Canvas, span: Span) -> None:
+        """Leave the session with the clean rows that `span` of the canvas needs, and no others."""
+        compute(self.session(canvas).ask(canvas.at(span), np.array([span[0]]), Logits()), self.backend)

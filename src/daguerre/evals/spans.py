@@ -1,8 +1,8 @@
-"""Token-span infilling: a span of held-out tokens is taken out and must come back, its length known.
+"""Token-span infilling: a span of held-out tokens is taken out and must be filled in again; its length is known.
 
-Prefix and suffix are the real tokens on either side. With the length right and no end to decide, what is measured is
-how well a model fills a hole, and, over numbers of steps, what committing in parallel costs. `ar` is the model's own
-autoregressive mode, which does not see the suffix. Seconds and forwards do not count the prefill of the text around.
+Prefix and suffix are the real tokens on either side. With the right length and no end to decide, this measures how well
+a model fills a gap and, over numbers of steps, what committing tokens in parallel costs. `ar` is the same model's
+autoregressive mode, which does not see the suffix. Seconds and forwards leave out the prefill of the text around.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from functools import partial
 
 import numpy as np
 
+from daguerre.decoding.drive import drive
+from daguerre.decoding.options import Decode
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.run import Sample
 from daguerre.errors import DataError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.lines import hashed_order, take_in_turn
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.statistics import clustered_wilson, wilson
-from daguerre.evals.workers import Tell, map_examples
+from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.planning import make_plan
-from daguerre.sample import Sample
-from daguerre.sampling.decode import Decode
 
 LENGTHS = (1, 4, 8, 16)
 BEFORE_TOKENS, AFTER_TOKENS = 256, 128
-LEAST_AROUND = 16
+MIN_AROUND = 16
 
 
 @dataclass(frozen=True)
 class MissingSpan:
-    """Tokens of a document from `start` on, and the tokens that are shown around them; none of them special."""
+    """Tokens of a document from `start` on, and the tokens shown around them; no special tokens."""
 
     document: Document
     start: int
@@ -44,7 +45,7 @@ class MissingSpan:
 
 @dataclass(frozen=True)
 class Filled:
-    """One span under one method: how many tokens are right, whether all are, and what it took."""
+    """One span under one method: how many tokens are right, whether all are, and the cost."""
 
     right: int
     exact: bool
@@ -54,7 +55,9 @@ class Filled:
 
 @dataclass(frozen=True)
 class SpanOutcome:
-    """One method on `num` spans of one length; intervals are of 95%, that of the token accuracy over documents."""
+    """One method on `num` spans of one length. Intervals are of 95%; that of the token accuracy takes the spans of a
+    document together.
+    """
 
     method: str
     length: int
@@ -67,6 +70,11 @@ class SpanOutcome:
     seconds: float
 
 
+def shown_around(room: int) -> tuple[int, int]:
+    """Tokens shown before and after a span to a model with `room` positions."""
+    return min(BEFORE_TOKENS, room // 2), min(AFTER_TOKENS, room // 4)
+
+
 def make_spans(
     documents: Sequence[Document],
     tokenizer: Tokenizer,
@@ -76,13 +84,13 @@ def make_spans(
     seed: int = 0,
     shown: tuple[int, int] = (BEFORE_TOKENS, AFTER_TOKENS),
 ) -> list[MissingSpan]:
-    """At most `limit` spans, as evenly over the documents as they allow, at places drawn from `seed` and the document.
+    """At most `limit` spans, spread evenly over the documents, at places drawn from `seed` and the document.
 
-    At most `shown` tokens are before and after each, LEAST_AROUND at least. DataError when no document is long enough.
+    `shown`: the most tokens before and after each; MIN_AROUND is the fewest. DataError when no document is long enough.
     """
     out = take_in_turn(documents, seed, limit, lambda document: _spans(document, tokenizer, length, seed, shown))
     if not out:
-        raise DataError(f"no document has {length + 2 * LEAST_AROUND} tokens: give longer ones")
+        raise DataError(f"no document has {length + 2 * MIN_AROUND} tokens: give longer ones")
     return out
 
 
@@ -91,7 +99,7 @@ def _spans(
 ) -> Iterator[MissingSpan]:
     ids = tokenizer.encode(document.text)
     rng = np.random.default_rng(int(hashed_order(seed, document.sha256), 16))
-    places = np.arange(LEAST_AROUND, len(ids) - length - LEAST_AROUND + 1)
+    places = np.arange(MIN_AROUND, len(ids) - length - MIN_AROUND + 1)
     for start in rng.permutation(places).tolist():
         end = start + length
         before, after = ids[max(0, start - shown[0]) : start], ids[end : end + shown[1]]
@@ -99,7 +107,7 @@ def _spans(
 
 
 def static(steps: int) -> Decode:
-    """The whole gap in `steps` forwards, the surest first."""
+    """The whole gap in `steps` forwards, the most probable tokens first."""
     return Decode(mode="full", policy="confidence", steps=steps)
 
 
@@ -109,21 +117,21 @@ def span_infilling(
     methods: Mapping[str, Decode],
     *,
     workers: int = 1,
-    tell: Tell | None = None,
+    progress: ItemProgress | None = None,
 ) -> list[SpanOutcome]:
-    """Fill spans of one length by every method; one of mode "ar" completes the prefix and does not see the suffix."""
-    found = map_examples(partial(fill_span, model, list(methods.values())), spans, workers, tell)
+    """Fill spans of one length by every method; an autoregressive one does not see the suffix."""
+    found = map_examples(partial(fill_span, model, list(methods.values())), spans, workers, progress)
     groups = np.array([span.document.sha256 for span in spans])
     length = len(spans[0].span)
     return [_outcome(method, length, [each[i] for each in found], groups) for i, method in enumerate(methods)]
 
 
 def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> list[Filled]:
-    """The span under each method. What they all see is computed once, before any is timed."""
+    """The span under each method. The text around it is computed once, before any method is timed."""
     length = len(span.span)
     plans = []
     for decode in decodes:
-        suffix = None if decode.mode == "ar" else span.suffix
+        suffix = None if decode.autoregressive else span.suffix
         exactly = replace(decode, min_tokens=length)
         plans.append(make_plan(model.config, model.tokenizer, exactly, span.prefix, suffix, length, False))
     widest = max((plan.canvas for plan in plans), key=len)
@@ -131,10 +139,9 @@ def fill_span(model: Model, decodes: Sequence[Decode], span: MissingSpan) -> lis
     out = []
     for plan in plans:
         (gap,) = plan.canvas.gaps
-        active = gap if plan.infilling else (gap[0], gap[0] + 1)
-        shared.session(plan.canvas).logits(plan.canvas.at(active), np.array([gap[0]]))
+        shared.prefill(plan.canvas, gap if plan.infilling else (gap[0], gap[0] + 1))
         started = time.perf_counter()
-        *_, last = Sample(shared, plan, 0, None).steps()
+        *_, last = drive(Sample(shared, plan, 0, None))
         seconds = time.perf_counter() - started
         right = int((last.canvas.tokens[slice(*gap)] == np.array(span.span)).sum())
         out.append(Filled(right, right == length, last.step + 1, seconds))

@@ -1,14 +1,15 @@
-"""Mode "speculative" beside mode "ar": whether their tokens are the same, and what the one takes less."""
+"""Mode "speculative" compared with mode "ar": whether their tokens are the same, and how much faster it is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from daguerre.decoding.options import Decode
+from daguerre.decoding.result import Result
+from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
-from daguerre.result import Result
-from daguerre.sampling.decode import Decode
 
 NEW_TOKENS = 128
 TEMPERATURES = (0.0, 1.0)
@@ -20,8 +21,8 @@ class Outcome:
 
     identical           prompts whose tokens were those of mode "ar"
     tokens_per_forward  of mode "speculative"; mode "ar" has one
-    rows_per_forward    rows that were active in a forward
-    drafted, accepted   tokens put to the test, and those of them that stood it
+    rows_per_forward    query tokens of a forward
+    drafted, accepted   draft tokens that were verified, and how many of them were accepted
     speedup             seconds of "ar" over seconds of "speculative", the median over prompts
     """
 
@@ -35,16 +36,14 @@ class Outcome:
     speedup: float
 
 
-def compare(
-    model: Model, prompts: Sequence[Sequence[int]], temperature: float, tell: Callable[[int, int], None]
-) -> Outcome:
+def compare(model: Model, prompts: Sequence[Sequence[int]], temperature: float, progress: ItemProgress) -> Outcome:
     """Continue every prompt, token ids, in both modes in turn, prompt i with seed i."""
     pairs: list[tuple[Result, Result]] = []
     for seed, prompt in enumerate(prompts):
-        law = Decode(mode="ar", temperature=temperature, seed=seed)
-        one = model.generate(prompt, NEW_TOKENS, law, heal=False)
-        pairs.append((one, model.generate(prompt, NEW_TOKENS, law, heal=False, mode="speculative")))
-        tell(seed + 1, len(prompts))
+        decode = Decode(mode="ar", temperature=temperature, seed=seed)
+        one = model.generate(prompt, NEW_TOKENS, decode, heal=False)
+        pairs.append((one, model.generate(prompt, NEW_TOKENS, decode, heal=False, mode="speculative")))
+        progress(seed + 1, len(prompts))
     usages = [other.usage for _, other in pairs]
     forwards = sum(usage.forwards for usage in usages)
     return Outcome(
@@ -52,7 +51,7 @@ def compare(
         prompts=len(pairs),
         identical=sum(ids(one) == ids(other) for one, other in pairs),
         tokens_per_forward=sum(usage.completion_tokens for usage in usages) / forwards,
-        rows_per_forward=sum(usage.rows for usage in usages) / forwards,
+        rows_per_forward=sum(usage.query_tokens for usage in usages) / forwards,
         drafted=sum(usage.drafted for usage in usages),
         accepted=sum(usage.accepted for usage in usages),
         speedup=median(one.usage.seconds / other.usage.seconds for one, other in pairs),

@@ -12,10 +12,10 @@ Z95 = 1.959963984540054
 
 
 def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> float:
-    """Standard error of sum(above) / sum(below) over samples (W,), with those of one group taken together.
+    """Standard error of sum(above) / sum(below) over samples (W,), with the samples of a group taken together.
 
-    The linearized variance of a ratio of sums over independent groups: n/(n-1) sum_g (a_g - r b_g)^2 / (sum b)^2. Not
-    a number for one group.
+    The linearized variance of a ratio of sums over independent groups: n/(n-1) sum_g (a_g - r b_g)^2 / (sum b)^2. NaN
+    for one group.
     """
     _, number = np.unique(group, return_inverse=True)
     residual = np.bincount(number, above - above.sum() / below.sum() * below)
@@ -24,7 +24,7 @@ def ratio_stderr(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> flo
 
 
 def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval of a share, at 95% unless told; (0, 1) for nothing tried."""
+    """Wilson's score interval of a share, by default at 95%; (0, 1) where `num` is 0."""
     if num == 0:
         return 0.0, 1.0
     share, spread = successes / num, z * z / num
@@ -34,7 +34,7 @@ def wilson(successes: float, num: float, z: float = Z95) -> tuple[float, float]:
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Two-sided exact p-value that two methods are equally often right, from the cases where just one was."""
+    """Two-sided exact p-value that two methods are equally often right, from the cases where only one was."""
     num = only_first + only_second
     tail = sum(math.comb(num, k) for k in range(min(only_first, only_second) + 1)) / 2**num
     return min(1.0, 2 * tail)
@@ -43,8 +43,9 @@ def mcnemar(only_first: int, only_second: int) -> float:
 def paired_difference(only_first: int, only_second: int, num: int) -> tuple[float, tuple[float, float]]:
     """Difference of two shares of the same `num` cases, first less second, and its 95% interval.
 
-    From the cases where just one method was right. The interval adds half a case to each of the four cells (Agresti
-    and Min 2005, Statistics in Medicine 24:729), so it has a width when the two never differ; (-1, 1) for no case.
+    From the cases where only one method was right. The interval adds half a case to each of the four cells (Agresti
+    and Min 2005, Statistics in Medicine 24:729), so it has a width even where the two never differ; (-1, 1) without
+    cases.
     """
     if num == 0:
         return 0.0, (-1.0, 1.0)
@@ -55,7 +56,7 @@ def paired_difference(only_first: int, only_second: int, num: int) -> tuple[floa
 
 
 def ratio_interval(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> tuple[float, float] | None:
-    """95% interval of sum(above) / sum(below), by `ratio_stderr`; None for one group, or nothing below."""
+    """95% interval of sum(above) / sum(below), by `ratio_stderr`; None for one group, or if sum(below) is 0."""
     if not below.sum() or len(np.unique(group)) < 2:
         return None
     ratio, half = float(above.sum() / below.sum()), Z95 * ratio_stderr(above, below, group)
@@ -63,10 +64,10 @@ def ratio_interval(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> t
 
 
 def clustered_wilson(above: np.ndarray, below: np.ndarray, group: np.ndarray) -> tuple[float, float]:
-    """95% interval of a share sum(above) / sum(below) of things that come in groups: Wilson's, as of fewer things.
+    """95% interval of a share sum(above) / sum(below) of cases that come in groups: Wilson's, for fewer cases.
 
-    As many fewer as the variance over groups is above that of independent things (the design effect, Kish 1965); where
-    all are alike, or there is one group, nothing is known of it and things count as independent.
+    The number of cases is divided by the design effect (Kish 1965): the variance over groups over that of independent
+    cases. Where all cases are alike, or there is one group, that is unknown, and cases count as independent.
     """
     num, share = float(below.sum()), float(above.sum() / max(1.0, below.sum()))
     effect = 1.0
@@ -80,7 +81,7 @@ NUM_BINS = 15
 
 @dataclass(frozen=True)
 class Bin:
-    """Answers whose probabilities are next to one another: how many, their mean probability, and the share right."""
+    """Answers of similar probability: how many, their mean probability, and the share right."""
 
     num: int
     confidence: float
@@ -88,16 +89,16 @@ class Bin:
 
 
 def reliability(confidence: np.ndarray, right: np.ndarray, num_bins: int = NUM_BINS) -> list[Bin]:
-    """Answers in bins of equal mass by their probability `confidence` (N,), ascending; `right` bool (N,).
+    """Answers in bins of equal size by their probability `confidence` (N,), ascending; `right` bool (N,).
 
-    Equal probabilities stay together, so a bin may be larger, and there may be fewer.
+    Equal probabilities stay together, so a bin may be larger, and there may be fewer bins.
     """
     order = np.argsort(confidence, kind="stable")
     ranks = np.searchsorted(confidence[order], confidence[order])  # of the first equal one
     number = ranks * num_bins // len(order)
     cuts = np.flatnonzero(np.diff(number)) + 1
     parts = zip(np.split(confidence[order], cuts), np.split(right[order], cuts), strict=True)
-    return [Bin(len(own), float(own.mean()), float(hits.mean())) for own, hits in parts]
+    return [Bin(len(some), float(some.mean()), float(hits.mean())) for some, hits in parts]
 
 
 def calibration_error(bins: Sequence[Bin]) -> float:

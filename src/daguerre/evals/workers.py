@@ -1,4 +1,4 @@
-"""Run a function over examples, here or in several processes, with the same results in the same order."""
+"""Run a function over examples, in this process or in several, with the same results in the same order."""
 
 from __future__ import annotations
 
@@ -15,26 +15,32 @@ from daguerre.errors import DataError
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
-Tell = Callable[[int, int], None]
+ItemProgress = Callable[[int, int], None]
+"""Called as progress(items done, items to do)."""
+Progress = Callable[[str, int, int], None]
+"""Called as progress(part, items of it done, items to do)."""
 CHUNKS = 8
-"""Parts that each process gets its items in: few, since the model travels with each; several, for progress."""
+"""Chunks for each process: few, since the model is sent with each; several, so that progress shows."""
+
+
+def no_progress(part: str, done: int, total: int) -> None:
+    """A `Progress` that shows nothing."""
 
 
 def map_examples(
-    function: Callable[[Item], Done], items: Sequence[Item], workers: int = 1, tell: Tell | None = None
+    function: Callable[[Item], Done], items: Sequence[Item], workers: int = 1, progress: ItemProgress | None = None
 ) -> list[Done]:
     """`[function(item) for item in items]`, in `workers` processes of one thread each; 1: in this process.
 
-    With more than one, function, items and results must be picklable. tell: called as tell(items done, items to do).
-    DataError when a process is killed.
+    With more than one, function, items and results must be picklable. DataError when a process is killed.
     """
-    told = tell or (lambda done, total: None)
-    told(0, len(items))
+    show = progress or (lambda done, total: None)
+    show(0, len(items))
     results: dict[int, Done] = {}
     count = min(workers, len(items))
     for indices, found in _here(function, items) if count <= 1 else _in_processes(function, items, count):
         results |= zip(indices, found, strict=True)
-        told(len(results), len(items))
+        show(len(results), len(items))
     return [results[index] for index in range(len(items))]
 
 

@@ -1,7 +1,8 @@
 """Model folders: config.json, model.safetensors and tokenizer.json, read strictly and written whole.
 
 A folder never holds code, and nothing in it is executed. `config.json` has the fields of `ModelConfig` beside
-`weights_sha256` (hash of model.safetensors), `tokenizer_sha256` and, where a run wrote it, `extra` (free JSON).
+`weights_sha256` (hash of model.safetensors, or of the index of several such files), `tokenizer_sha256` and, where a run
+wrote it, `extra` (free JSON).
 """
 
 from __future__ import annotations
@@ -10,25 +11,30 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_safetensors
-from safetensors.torch import save as format_safetensors
-from torch import Tensor
 
 from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError
 from daguerre.files import sync_folder, synced_write
-from daguerre.models.backbone import Backbone
-from daguerre.models.config import ModelConfig
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.weights import (
+    INDEX,
+    SHARD_BYTES,
+    WEIGHTS,
+    read_weights,
+    remove_other_weights,
+    sha256_of,
+    shapes_of,
+    write_weights,
+)
 
 DEFAULT_MODEL = "default"
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 
 
 def save_model(
@@ -37,33 +43,35 @@ def save_model(
     tokenizer: Tokenizer,
     dtype: torch.dtype = torch.bfloat16,
     extra: dict[str, Any] | None = None,
+    shard_bytes: int = SHARD_BYTES,
 ) -> Path:
     """Write a model folder, replacing the one that is there; other files of the folder are left alone.
 
-    Weights are stored in `dtype`; `extra` must be JSON. The three files are written beside, synced, then renamed, the
-    weights first and `config.json` last: whatever interrupts this, the folder holds one whole model, old or new.
+    Weights are stored in `dtype`, in several files where they have more than `shard_bytes`; `extra` must be JSON. Files
+    are written beside, synced, then renamed, the weights first and `config.json` last: whatever interrupts this, the
+    folder holds one whole model, old or new.
     """
     target = Path(folder)
     _check_vocabulary(backbone.config, tokenizer, target)
     target.mkdir(parents=True, exist_ok=True)
-    tensors = {name: _stored(tensor, dtype) for name, tensor in backbone.state_dict().items()}
-    weights = format_safetensors(tensors, metadata={"format": "pt"})
+    _finish_renames(target)
+    name, weights = write_weights(target, backbone.state_dict(), dtype, shard_bytes)
     values: dict[str, Any] = {
-        **asdict(backbone.config),
+        **backbone.config.to_dict(),
         "weights_sha256": hashlib.sha256(weights).hexdigest(),
         "tokenizer_sha256": tokenizer.sha256,
     }
     if extra is not None:
         values["extra"] = extra
     config = (json.dumps(values, indent=2) + "\n").encode()
-    _finish_renames(target)
-    contents = {WEIGHTS: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
-    for name, content in contents.items():
-        with synced_write(_beside(target / name)) as file:
+    contents = {name: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
+    for file_name, content in contents.items():
+        with synced_write(_beside(target / file_name)) as file:
             file.write(content)
-    for name in contents:
-        _beside(target / name).replace(target / name)
+    for file_name in contents:
+        _beside(target / file_name).replace(target / file_name)
     sync_folder(target)
+    remove_other_weights(target, name)
     return target
 
 
@@ -76,18 +84,12 @@ def load_model(
     of another shape, or when the tokenizer is of another vocabulary.
     """
     source = Path(folder)
-    weights = _read(source / WEIGHTS)
-    config, values = _read_config(source, hashlib.sha256(weights).hexdigest())
+    weights, config, values = _read_config(source)
     tokenizer = _read_tokenizer(source, config, values)
-    try:
-        tensors = parse_safetensors(weights)
-    except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{source / WEIGHTS} cannot be read ({error}): copy it again") from None
     with torch.device("meta"):
         backbone = Backbone(config)
-    _check_tensors(backbone, tensors, source / WEIGHTS)
-    floats = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
-    backbone.load_state_dict(floats, assign=True)
+    _check_tensors(backbone, weights)
+    backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
     return backbone.eval().requires_grad_(False), tokenizer
 
@@ -134,10 +136,6 @@ def weights_hash(folder: str | os.PathLike[str]) -> str:
     return str(_parse_config(Path(folder) / CONFIG).get("weights_sha256"))
 
 
-def _stored(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.detach().to(device="cpu", dtype=dtype).contiguous()
-
-
 def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
@@ -147,8 +145,7 @@ def _finish_renames(folder: Path) -> None:
     if not _beside(folder / CONFIG).exists():
         return
     with suppress(CheckpointError):  # there is no whole model to lose
-        weights_sha256 = hashlib.sha256(_read(folder / WEIGHTS)).hexdigest()
-        if _parse_config(_beside(folder / CONFIG)).get("weights_sha256") == weights_sha256:
+        if _parse_config(_beside(folder / CONFIG)).get("weights_sha256") in _hashes(folder):
             for name in (TOKENIZER, CONFIG):
                 if _beside(folder / name).exists():
                     _beside(folder / name).replace(folder / name)
@@ -158,10 +155,14 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise CheckpointError(
-            f"cannot read {path} ({reason}): a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
-        ) from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    reason = error.strerror or type(error).__name__
+    return CheckpointError(
+        f"cannot read {path} ({reason}): a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
+    )
 
 
 def _parse_config(path: Path) -> dict[str, Any]:
@@ -174,28 +175,35 @@ def _parse_config(path: Path) -> dict[str, Any]:
     return values
 
 
-def _read_config(source: Path, weights_sha256: str) -> tuple[ModelConfig, dict[str, Any]]:
-    """The config that belongs to the weights: a save cut off between its two renames left it beside."""
-    path = source / CONFIG
+def _hashes(source: Path) -> dict[str, Path]:
+    """Files that may be a folder's weights, by their hash."""
+    found = [source / name for name in (INDEX, WEIGHTS) if (source / name).exists()] or [source / WEIGHTS]
+    try:
+        return {sha256_of(path): path for path in found}
+    except OSError as error:
+        raise _unreadable(found[0], error) from None
+
+
+def _read_config(source: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
+    """The weights, and the config that belongs to them: a save cut off between its renames left it beside."""
+    path, hashes = source / CONFIG, _hashes(source)
     if _beside(path).exists():
-        try:
-            beside = _parse_config(_beside(path))
-        except CheckpointError:
-            beside = {}
-        path = _beside(path) if beside.get("weights_sha256") == weights_sha256 else path
+        with suppress(CheckpointError):
+            path = _beside(path) if _parse_config(_beside(path)).get("weights_sha256") in hashes else path
     values = _parse_config(path)
     if "weights_sha256" not in values:
         raise CheckpointError(f"{path} has no weights_sha256: save the model again with `save_model`")
-    if values["weights_sha256"] != weights_sha256:
+    weights = hashes.get(values["weights_sha256"])
+    if weights is None:
         raise CheckpointError(
-            f"{source / WEIGHTS} is truncated or altered: its hash is not the one in {CONFIG}; copy it again"
+            f"{next(iter(hashes.values()))} is truncated or altered: its hash is not the one in {CONFIG}; copy it again"
         )
-    own = {"weights_sha256", "tokenizer_sha256", "extra"}
+    others = {"weights_sha256", "tokenizer_sha256", "extra"}
     try:
-        config = ModelConfig.from_dict({k: v for k, v in values.items() if k not in own}, str(path))
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+        config = ModelConfig.from_dict({k: v for k, v in values.items() if k not in others}, str(path))
+    except (TypeError, ValueError) as error:
         raise CheckpointError(f"{path} has a value that no model can have ({error}): copy it again") from None
-    return config, values
+    return weights, config, values
 
 
 def _read_tokenizer(source: Path, config: ModelConfig, values: dict[str, Any]) -> Tokenizer:
@@ -226,9 +234,10 @@ def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -
         )
 
 
-def _check_tensors(backbone: Backbone, tensors: dict[str, Tensor], path: Path) -> None:
+def _check_tensors(backbone: Backbone, path: Path) -> None:
+    found = shapes_of(path)
     expected = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
-    missing, extra = sorted(expected.keys() - tensors.keys()), sorted(tensors.keys() - expected.keys())
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
         what = (
             f"lacks {len(missing)} tensors, first {missing[0]!r}"
@@ -237,10 +246,10 @@ def _check_tensors(backbone: Backbone, tensors: dict[str, Tensor], path: Path) -
         )
         raise CheckpointError(f"{path} {what}: its config.json is of another model; copy the folder again")
     for name, shape in expected.items():
-        if tuple(tensors[name].shape) != shape:
+        has, kind = found[name]
+        if has != shape:
             raise CheckpointError(
-                f"{path}: {name!r} has shape {tuple(tensors[name].shape)} and config.json asks for {shape}: "
-                "copy the folder again"
+                f"{path}: {name!r} has shape {has} and config.json asks for {shape}: copy the folder again"
             )
-        if not tensors[name].is_floating_point():
-            raise CheckpointError(f"{path}: {name!r} holds {tensors[name].dtype}, not floating point: copy it again")
+        if not kind.startswith(("F", "BF")):
+            raise CheckpointError(f"{path}: {name!r} holds {kind}, not floating point: copy it again")

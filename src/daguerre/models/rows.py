@@ -1,9 +1,9 @@
-"""Which rows a canvas needs.
+"""Which rows a canvas needs, and what each of them sees.
 
-That the row at position j predicts j+1 in a shifted model, that a span's first row is its seed, and which rows are
-settled is known here and nowhere else.
+That the row at position j predicts j+1 in a shifted model, that a span's first row is its anchor, and which rows are
+clean is known here and nowhere else.
 
-Letters: A asked positions, S settled rows, R rows of a forward.
+Letters: A asked positions, S clean rows, R rows of a forward.
 """
 
 from __future__ import annotations
@@ -13,36 +13,87 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError
-from daguerre.models.config import ModelConfig
-from daguerre.models.layout import NO_HORIZON, SETTLED, Rows, allowed
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import Layout
+
+NONE = np.zeros(0, dtype=np.int64)
+_COUNTED = {kind: np.arange(1 << 14, dtype=kind) for kind in (np.int64, np.int32)}
 
 
-@dataclass(frozen=True)
+def numbers(start: int, stop: int, kind: type[np.int64] | type[np.int32] = np.int64) -> np.ndarray:
+    """start, ..., stop - 1; not to be changed."""
+    known = _COUNTED[kind]
+    return known[start:stop] if stop <= len(known) else np.arange(start, stop, dtype=kind)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class RowPlan:
     """The rows that a canvas needs.
 
-    settled    int64 (S,) positions, ascending; `segment` (S,) numbers the fixed run of each
-    opened     int64 (R - S,) positions of the active rows, ascending among those that see one another
+    num_clean  S, the number of clean rows
+    noisy      int64 (R - S,) positions
     offset     position i is predicted by the row at position i - offset
-    answering  how many settled rows, the last ones, are asked too: the autoregressive law
-    horizon    int64 (R - S,): an active row sees the settled rows at positions below its horizon, and the active rows
-               that have the same one; None: it sees all of both
-    among      bool: what the answering and the active rows see of one another, where every other row is seen by all of
-               them; None: the labels tell. Of a tree it says less than they do
+    clean      int64 (S,) positions, ascending; None: 0, ..., S - 1
+    segment    int64 (S,): numbers the fixed run of each clean row, which sees no other; None: there is one run
+    num_read   how many clean rows, the last ones, are asked too: the autoregressive distribution
+    num_hidden how many clean rows, the last ones, noisy rows see only where `mask` says so
+    mask       bool (R - S, num_hidden + R - S): which of the last keys a noisy row sees; None: all keys
     """
 
-    settled: np.ndarray
-    segment: np.ndarray
-    opened: np.ndarray
+    num_clean: int
+    noisy: np.ndarray
     offset: int
-    answering: int = 0
-    horizon: np.ndarray | None = None
-    among: Tensor | None = None
+    clean: np.ndarray | None = None
+    segment: np.ndarray | None = None
+    num_read: int = 0
+    num_hidden: int = 0
+    mask: np.ndarray | None = None
+
+    def tokens(self, canvas: Canvas) -> np.ndarray:
+        """What the clean rows read, int64 (S,)."""
+        return canvas.tokens[: self.num_clean] if self.clean is None else canvas.tokens[self.clean]
+
+    def layout(self, config: ModelConfig, past: int) -> Layout:
+        """Of the rows behind the first `past` clean ones, which are cached."""
+        num_clean, num_noisy, num_new = self.num_clean, len(self.noisy), self.num_clean - past
+        position = numbers(past, num_clean) if self.clean is None else self.clean[past:]
+        if config.context == "block":
+            assert config.block_size is not None
+            end = np.minimum((position // config.block_size + 1) * config.block_size, num_clean).astype(np.int32)
+        else:
+            end = numbers(past + 1, num_clean + 1, np.int32)
+        begin, mask = None, None
+        if self.segment is not None:
+            begin = np.zeros(num_new + num_noisy, dtype=np.int32)
+            begin[:num_new] = np.searchsorted(self.segment, self.segment[past:])
+        if num_noisy:
+            last = num_clean + num_noisy if self.mask is None else num_clean - self.num_hidden
+            noisy_end = np.full(num_noisy, last, dtype=np.int32)
+            position, end = _behind(position, self.noisy), _behind(end, noisy_end)
+            if self.mask is not None:
+                mask = _behind(_unseen(num_new, self.mask.shape[1]), self.mask)
+        return Layout(position, end, num_new, begin, mask)
+
+    def rows_of(self, positions: np.ndarray, past: int) -> np.ndarray:
+        """The rows, of those behind the first `past` clean ones, that predict `positions`, int32 (A,)."""
+        first = self.num_clean - self.num_read
+        if not len(self.noisy):
+            return numbers(first - past, self.num_clean - past, np.int32)
+        index = np.searchsorted(self.noisy, positions - self.offset)
+        assert np.array_equal(self.noisy[index], positions - self.offset), "a position is asked outside the active span"
+        return (index + (self.num_clean - past)).astype(np.int32)
+
+
+def _behind(first: np.ndarray, more: np.ndarray) -> np.ndarray:
+    return np.concatenate([first, more]) if len(first) else more
+
+
+@lru_cache(maxsize=64)
+def _unseen(num_rows: int, num_keys: int) -> np.ndarray:
+    return np.zeros((num_rows, num_keys), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -56,7 +107,7 @@ class Tree:
 
     @classmethod
     def of(cls, paths: Sequence[Sequence[int]]) -> tuple[Tree, list[list[int]]]:
-        """The tree of these paths, each beginning that some share in it once; and the way of each, numbers of its
+        """The tree of these paths, each beginning that some share in it once; and of each path the numbers of its
         tokens in the tree.
         """
         tokens, parents, ways = list[int](), list[int](), list[list[int]]()
@@ -90,16 +141,19 @@ class Tree:
 
 
 def plan_tree(num_given: int, tree: Tree) -> RowPlan:
-    """Rows of a tree behind settled ones: none is settled itself, and each sees its own way alone."""
-    settled = np.arange(num_given)
-    none, horizon = np.zeros(num_given, dtype=np.int64), np.full(len(tree.tokens), num_given)
-    among = torch.from_numpy(tree.ancestors)
-    return RowPlan(settled, none, num_given + tree.depth, 1, horizon=horizon, among=among)
+    """Rows of a tree behind clean ones: none of them is kept, and each sees its own way alone."""
+    return RowPlan(num_given, num_given + tree.depth, 1, mask=tree.ancestors)
 
 
-def first_run(asked: np.ndarray) -> np.ndarray:
+def plan_text(num: int) -> RowPlan:
+    """Rows of a text that goes on: clean ones, of which the last is asked."""
+    return RowPlan(num, NONE, 1, num_read=1)
+
+
+def first_run(positions: np.ndarray) -> np.ndarray:
     """Of ascending positions, int64 (A,), those side by side with the first."""
-    return asked[asked - asked[0] == np.arange(len(asked))]
+    run: np.ndarray = positions[positions - positions[0] == np.arange(len(positions))]
+    return run
 
 
 def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
@@ -107,67 +161,73 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
     assert canvas.span is not None
     start, end = canvas.span
     offset = int(config.shift)
-    if min((gap[0] for gap in canvas.gaps), default=offset) < offset:
+    if canvas.gaps and canvas.gaps[0][0] < offset:
         raise InputError("a canvas begins with <bos>: its first position cannot be open")
-    none = np.zeros(0, dtype=np.int64)
     if config.context == "full":
-        return RowPlan(none, none, np.arange(len(canvas)), offset)
+        return RowPlan(0, numbers(0, len(canvas)), offset)
     if config.context == "block":
-        assert config.block_size is not None
-        first = start // config.block_size * config.block_size
-        if end > first + config.block_size:
-            raise InputError(
-                f"the span {canvas.span} crosses a block of {config.block_size}: ask for one block at a time"
-            )
-        return RowPlan(np.arange(first), np.zeros(first, dtype=np.int64), np.arange(first, end), offset)
+        return _in_block(config, start, end)
     if not canvas.continues:
         return _between_segments(canvas, offset)
     if canvas.open[:start].any():
         raise InputError(f"a position before the span {canvas.span} is open: spans are decoded from left to right")
-    if offset and end - start == 1:  # the autoregressive law: one settled row
-        return RowPlan(np.arange(start), np.zeros(start, dtype=np.int64), none, offset, answering=1)
-    first = start - offset
-    return RowPlan(np.arange(first), np.zeros(first, dtype=np.int64), np.arange(first, end - offset), offset)
+    if offset and end - start == 1:
+        return plan_text(start)
+    return RowPlan(start - offset, numbers(start - offset, end - offset), offset)
+
+
+def _in_block(config: ModelConfig, start: int, end: int) -> RowPlan:
+    """A block of the grid. With a shift the anchor row stands in the block before, where its own key is hidden."""
+    size, offset = config.block_size, int(config.shift)
+    assert size is not None
+    first = start // size * size
+    if end > first + size:
+        raise InputError(f"the span {(start, end)} crosses a block of {size}: ask for one block at a time")
+    noisy = numbers(max(0, first - offset), end - offset)
+    if not (offset and first):
+        return RowPlan(first, noisy, offset)
+    mask = np.ones((len(noisy), 1 + len(noisy)), dtype=bool)
+    mask[:, 0] = False
+    return RowPlan(first, noisy, offset, num_hidden=1, mask=mask)
 
 
 def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
-    """Infilling: all gaps are one active span; each fixed run is blind to the others; a seed is not settled."""
-    opened = canvas.in_gap
-    numbers = np.zeros(len(canvas), dtype=np.int64)
+    """Infilling: all gaps are one active span; each fixed run is blind to the others; an anchor row is not clean."""
+    in_gap = canvas.in_gap
+    segment = np.zeros(len(canvas), dtype=np.int64)
     for _, end in canvas.gaps:
-        numbers[end:] += 1
-    active = opened.copy()
+        segment[end:] += 1
+    active = in_gap.copy()
     if offset:
-        active[:-1] = opened[1:]
+        active[:-1] = in_gap[1:]
         active[-1] = False
-    settled = np.flatnonzero(~(opened | active))
-    return RowPlan(settled, numbers[settled], np.flatnonzero(active), offset)
+    clean = np.flatnonzero(~(in_gap | active))
+    return RowPlan(len(clean), np.flatnonzero(active), offset, clean, segment[clean])
 
 
-def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> RowPlan:
-    """Rows that verify a draft at the start of the active span: the seed and the draft, settled; and behind each of
-    them `ahead` open rows, which see settled rows up to it. Where the draft fails, the settled rows behind are wrong,
-    and what they wrote into the cache is forgotten by the next call.
+def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> tuple[RowPlan, np.ndarray]:
+    """Rows that verify a draft at the start of the active span: the anchor and the draft, clean; and behind each of
+    them `ahead` masked rows, which see clean rows up to it. Where the draft fails, the clean rows behind are wrong, and
+    what they wrote into the cache is forgotten by the next call. Also where the masked rows of each place begin, and
+    the end, int32 (num_draft + 2,).
     """
     assert canvas.span is not None
     start, end = canvas.span
     assert num_draft < end - start, "a draft ends before the last position of its span"
-    behind, horizon, among = _behind_each(num_draft, ahead, min(end - start, num_draft + ahead + 2))
-    settled = np.arange(start + num_draft)
-    none = np.zeros(len(settled), dtype=np.int64)
-    return RowPlan(settled, none, start + behind, 1, num_draft + 1, start + horizon, among)
+    noisy, groups, mask = _behind_each(num_draft, ahead, min(end - start, num_draft + ahead + 2))
+    num_read = num_draft + 1
+    plan = RowPlan(start + num_draft, start + noisy, 1, num_read=num_read, num_hidden=num_read, mask=mask)
+    return plan, groups
 
 
 @lru_cache(maxsize=1024)
-def _behind_each(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.ndarray, Tensor]:
-    """Positions and horizons of the open rows of a verification, counted from the start of a span of `room` positions,
-    and the mask among its last rows.
+def _behind_each(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions of the masked rows of a verification, counted from the start of a span of `room` positions, where those
+    behind each place begin, and their mask over the clean rows that are read and themselves.
     """
-    seeds = np.arange(num_draft + 1)
-    each = [np.arange(seed, max(seed, min(seed + ahead, room - 2))) for seed in range(num_draft + 1)]
-    behind, horizon = np.concatenate(each), np.repeat(seeds, [len(rows) for rows in each])
-    position = np.concatenate([seeds - 1, behind])
-    span = np.concatenate([np.full(len(seeds), SETTLED), horizon])
-    until = np.concatenate([np.full(len(seeds), NO_HORIZON), horizon])
-    rows = Rows.of_numpy(position, span, np.zeros_like(position), until)
-    return behind, horizon, allowed(rows, rows, "causal")[0]
+    each = [np.arange(place, max(place, min(place + ahead, room - 2))) for place in range(num_draft + 1)]
+    sizes = [len(rows) for rows in each]
+    groups = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    place = np.repeat(np.arange(num_draft + 1), sizes)
+    mask = np.concatenate([np.arange(num_draft + 1) <= place[:, None], place[:, None] == place], axis=1)
+    return np.concatenate(each), groups, mask

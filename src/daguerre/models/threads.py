@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
+import numpy as np
 import torch
 
 from daguerre.errors import InputError
-from daguerre.models.layout import Layout
+from daguerre.models.forward import Backend, Forward, Hidden, Layout
 
 TRIAL_ROWS = 8
 TRIALS = 5
@@ -27,15 +27,12 @@ def check_threads(threads: object, device: str) -> None:
         raise InputError(f"threads are those of the CPU and the device is {device!r}: leave out threads")
 
 
-def use_threads(threads: int | str, executor: Callable[..., Any], time_input: bool = False) -> int:
-    """Set PyTorch's number of threads, and return it. "auto" times forwards of a few rows with 1, 2, 4, ... of them.
-
-    time_input: the executor is told a noise level too.
-    """
+def use_threads(threads: int | str, backend: Backend) -> int:
+    """Set PyTorch's number of threads, and return it. "auto" times forwards of a few rows with 1, 2, 4, ... of them."""
     if isinstance(threads, int):
         torch.set_num_threads(threads)
         return threads
-    best = fastest(candidates(num_cpus()), lambda num: _seconds(num, executor, time_input))
+    best = fastest(candidates(num_cpus()), lambda num: _seconds(num, backend))
     torch.set_num_threads(best)
     return best
 
@@ -62,15 +59,16 @@ def num_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@torch.inference_mode()
-def _seconds(num_threads: int, executor: Callable[..., Any], time_input: bool) -> float:
+def _seconds(num_threads: int, backend: Backend) -> float:
     """Least seconds of a few forwards of TRIAL_ROWS rows."""
     torch.set_num_threads(num_threads)
-    tokens, layout = torch.zeros(1, TRIAL_ROWS, dtype=torch.int64), Layout.causal(TRIAL_ROWS)
-    told = {"time_BR": torch.zeros(1, TRIAL_ROWS)} if time_input else {}
+    rows = np.arange(TRIAL_ROWS)
+    layout = Layout(rows, np.full(TRIAL_ROWS, TRIAL_ROWS, dtype=np.int32), 0)
+    level = 0.0 if backend.config.time_input else None
+    forward = Forward(np.zeros_like(rows), layout, None, rows.astype(np.int32), Hidden(), level)
     took = []
     for _ in range(TRIALS + 1):  # the first one warms up
         start = time.perf_counter()
-        executor(tokens, layout, **told)
+        backend.forward([forward])
         took.append(time.perf_counter() - start)
     return min(took[1:])

@@ -14,9 +14,9 @@ from daguerre.noise.schedule import Linear, Schedule, check_inside, check_step
 
 @dataclass(frozen=True)
 class Absorbing:
-    """Every token turns into the mask on its own, and stays one (D3PM absorbing; MDLM, section 3).
+    """Every token turns into the mask independently, and stays one (D3PM absorbing; MDLM, section 3).
 
-    A clean text holds no mask. A denoiser need not be told the time: its best answer does not depend on it (RADD).
+    A clean text holds no mask. A denoiser does not need the time: its best answer does not depend on it (RADD).
     """
 
     mask_id: int

@@ -1,4 +1,4 @@
-"""What a process is: forward corruption of tokens on a schedule, its posterior, and its losses.
+"""A noise process: forward corruption of tokens on a schedule, its posterior, and its losses.
 
 CONTRIBUTING.md says what adding one takes. Letters: B sequences, L positions, V vocabulary.
 """
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import unknown
-from daguerre.models.config import ModelConfig
+from daguerre.models.core.config import ModelConfig
 from daguerre.noise.absorbing import Absorbing
 from daguerre.noise.hybrid import Hybrid
 from daguerre.noise.uniform import Uniform
@@ -32,10 +32,10 @@ class Reverse(Protocol):
 
 
 class Process(Reverse, Protocol):
-    """Tokens decay on their own, from the text at t = 0 to the prior at t = 1; knows tokens, not models.
+    """Every token decays independently, from the text at t = 0 to the prior at t = 1; knows tokens, not models.
 
-    Losses are differentiable in the logits, computed in float64, and want t in (0, 1). `needs_time` says that a
-    denoiser must be told t.
+    Losses are differentiable in the logits, computed in float64, and need t in (0, 1). `needs_time`: a denoiser needs
+    t as an input.
     """
 
     needs_time: ClassVar[bool]
@@ -64,11 +64,13 @@ PROCESSES: dict[str, type[Process]] = {"absorbing": Absorbing, "uniform": Unifor
 
 def process_of(config: ModelConfig) -> Process:
     """The process that a model was trained to undo, with its defaults; noise draws any token that is not reserved."""
-    noise_ids = (config.num_reserved, config.vocab_size)
+    ordinary = config.ordinary_ids
+    noise_ids = int(ordinary[0]), int(ordinary[-1]) + 1
+    holes = tuple(i for i in config.reserved_ids if noise_ids[0] <= i < noise_ids[1])
     if config.process == "uniform":
-        return Uniform(noise_ids)
+        return Uniform(noise_ids, holes=holes)
     if config.process == "hybrid":
-        return Hybrid(noise_ids, config.mask_id)
+        return Hybrid(noise_ids, config.mask_id, holes=holes)
     if config.process == "absorbing":
         return Absorbing(config.mask_id)
     raise unknown("process", config.process, PROCESSES)

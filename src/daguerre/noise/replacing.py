@@ -4,16 +4,16 @@
 
 The noise does not depend on x_0: some mass for the mask, and the same mass for each of N ordinary tokens. A token turns
 into another one, y, at the rate jump_t(y) = noise_t'(y) - (alpha_t'/alpha_t) noise_t(y), whatever it was. With x = x_0
-and the model's law x_theta in its place, the integrand of the NELBO in continuous time is then
+and the model's distribution x_theta in its place, the integrand of the NELBO in continuous time is then
 
     jump_t(z) / q_t(z given x) * [ KL(q_t(. given x) || q_t(. given x_theta)) + r - log r - 1 ],
     z = x_t,  r = q_t(z given x) / q_t(z given x_theta)
 
 (GIDD, arXiv 2503.04482). With all mass on the mask it is MDLM's, with none there UDLM's and Duo's.
 
-What x_theta is. The bound is least, and equal to the entropy of the text, for x_theta(i) = p(x_0(i) given x_t without
-its position i), not for p(x_0(i) given x_t): noise_t knows what x_t(i) itself says about x_0(i), by Bayes' rule, and
-`cross_entropy` adds it. Both losses have the same minimum.
+What x_theta is. The bound is smallest, and equal to the entropy of the text, for x_theta(i) = p(x_0(i) given x_t
+without its position i), not for p(x_0(i) given x_t): noise_t knows what x_t(i) itself says about x_0(i), by Bayes'
+rule, and `cross_entropy` adds it. Both losses have the same minimum.
 
 Letters: B sequences, L positions, V vocabulary, N tokens that noise may draw.
 """
@@ -21,7 +21,8 @@ Letters: B sequences, L positions, V vocabulary, N tokens that noise may draw.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -42,24 +43,26 @@ class Level:
 
 @dataclass(frozen=True)
 class Replacing(ABC):
-    """Every token is replaced on its own by a draw of the noise.
+    """Every token is replaced independently by a draw of the noise.
 
     noise_ids  [first, end): the N ids that uniform noise draws. Ids outside, reserved ones and the end of text, never
                appear as noise: whoever sees one knows that it is clean, and it stays to the end. Where such an id is
                part of the text (<eos>, <null>) it is corrupted like any other; what is given to the model
                (<bos>, a prompt) is for the caller to put back and to leave out of a loss.
     mask_id    the mask, outside of noise_ids, or None
+    holes      ids within [first, end) that noise does not draw either
     """
 
     noise_ids: tuple[int, int]
     mask_id: int | None
+    holes: tuple[int, ...] = field(default=(), kw_only=True)
     needs_time: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         first, end = self.noise_ids
         if not 0 <= first < end:
             raise InputError(f"noise_ids must be a run [first, end) of token ids, not {self.noise_ids}")
-        if self.mask_id is not None and first <= self.mask_id < end:
+        if self.mask_id is not None and first <= self.mask_id < end and self.mask_id not in self.holes:
             raise InputError(f"the mask {self.mask_id} must lie outside of noise_ids {self.noise_ids}")
 
     @abstractmethod
@@ -77,7 +80,12 @@ class Replacing(ABC):
     @property
     def num_noise(self) -> int:
         """N."""
-        return self.noise_ids[1] - self.noise_ids[0]
+        return len(self.drawn_ids)
+
+    @cached_property
+    def drawn_ids(self) -> Tensor:
+        """The ids that noise draws, int64 (N,), ascending."""
+        return torch.tensor([i for i in range(*self.noise_ids) if i not in {*self.holes}])
 
     def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """A draw of x_1."""
@@ -85,11 +93,13 @@ class Replacing(ABC):
 
     def uniform_tokens(self, u: Tensor) -> Tensor:
         """Tokens of noise_ids from uniform numbers on [0, 1), int64 of the same shape."""
-        return self.noise_ids[0] + (u * self.num_noise).long()
+        return self.drawn_ids.to(u.device)[(u * self.num_noise).long()]
 
     def spread(self, tokens: Tensor, each: Tensor, mask: Tensor) -> Tensor:
         """`each` at noise tokens, `mask` at masks, 0 at other tokens; shapes broadcast."""
         drawn = (tokens >= self.noise_ids[0]) & (tokens < self.noise_ids[1])
+        if self.holes:
+            drawn &= ~torch.isin(tokens, torch.tensor(self.holes, device=tokens.device))
         out = torch.where(drawn, each, 0.0)
         return out if self.mask_id is None else torch.where(tokens == self.mask_id, mask, out)
 
@@ -150,7 +160,7 @@ class Replacing(ABC):
         alpha, each, mask = level.alpha[:, None], level.each[:, None], level.mask[:, None]
         drawn, (x0, xt) = self._drawn(x0_BL, xt_BL)
         log_probs = self._log_probs(logits_BLV)
-        ratio = (alpha / each)[..., None] * log_probs[..., slice(*self.noise_ids)].exp()
+        ratio = (alpha / each)[..., None] * log_probs[..., self.drawn_ids.to(log_probs.device)].exp()
         noise_0 = self.spread(x0, each, mask)
         log_0 = log_probs.gather(-1, x0[..., None])[..., 0] + alpha.log()
         log_t = log_probs.gather(-1, xt[..., None])[..., 0] + alpha.log()
@@ -176,8 +186,8 @@ class Replacing(ABC):
         drawn, (x0, xt) = self._drawn(x0_BL, xt_BL)
         noise = self.spread(xt, level.each[:, None], level.mask[:, None])
         likelihood = torch.log1p(level.alpha[:, None] / noise)
-        own = self._log_probs(logits_BLV).scatter_add(-1, xt[..., None], likelihood[..., None])
-        return torch.where(drawn, own.logsumexp(-1) - own.gather(-1, x0[..., None])[..., 0], 0.0)
+        joint = self._log_probs(logits_BLV).scatter_add(-1, xt[..., None], likelihood[..., None])
+        return torch.where(drawn, joint.logsumexp(-1) - joint.gather(-1, x0[..., None])[..., 0], 0.0)
 
     def _drawn(self, x0_BL: Tensor, xt_BL: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Where noise may have drawn x_t (B, L), and x_0, x_t with a noise token in place of all others, whose loss is
@@ -185,7 +195,7 @@ class Replacing(ABC):
         """
         one = torch.ones((), dtype=torch.float64, device=xt_BL.device)
         drawn = self.spread(xt_BL, one, one) > 0
-        x0, xt = (torch.where(drawn, tokens, self.noise_ids[0]) for tokens in (x0_BL, xt_BL))
+        x0, xt = (torch.where(drawn, tokens, self.drawn_ids[0].item()) for tokens in (x0_BL, xt_BL))
         return drawn, (x0, xt)
 
     def _log_probs(self, logits_BLV: Tensor) -> Tensor:

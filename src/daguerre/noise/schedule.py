@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError, unknown
+from daguerre.errors import InputError
 
 
 class Schedule(ABC):
@@ -77,18 +77,6 @@ class Polynomial(Schedule):
 
 
 SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "cosine": Cosine, "polynomial": Polynomial}
-
-
-def make_schedule(name: str, **options: float) -> Schedule:
-    """The schedule of that name from the table. InputError for a name or an option that it does not have."""
-    if name not in SCHEDULES:
-        raise unknown("schedule", name, SCHEDULES)
-    kind = SCHEDULES[name]
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    for option in options:
-        if option not in known:
-            raise InputError(f"the {name} schedule has no option {option!r}: it has {', '.join(known) or 'none'}")
-    return kind(**options)
 
 
 def check_step(t: float, s: float) -> None:

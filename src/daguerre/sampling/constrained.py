@@ -1,9 +1,9 @@
-"""A request under a constraint: every gap gets a text of one language, in whatever order its positions are committed.
+"""A request under a constraint: every gap gets a text of a formal language, in any order of commits.
 
-All tokens that a step proposes for a gap are on one path, a whole valid completion; so whichever of them a policy
-commits, the rest of the path still completes the gap, and a run can end nowhere but in a valid text.
+All tokens that a step proposes for a gap are on one path, a whole valid completion. Whichever of them a policy commits,
+the rest of the path still completes the gap, so every run ends in a valid text.
 
-Letters: A asked positions, V vocabulary.
+Letters: A wanted positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from daguerre.canvas import Canvas, Decision, Run
+from daguerre.canvas import Canvas, Decision, Span
 from daguerre.errors import InputError
 from daguerre.files import cache_folder
 from daguerre.models.tokenizer import Tokenizer
@@ -31,14 +31,14 @@ from daguerre.sampling.constraints import (
     compile_schema,
     compile_tools,
 )
-from daguerre.sampling.constraints.budget import MAX_WAYS
+from daguerre.sampling.constraints.budget import MAX_TRANSITIONS
 from daguerre.sampling.constraints.dfa import DEAD
 from daguerre.sampling.constraints.product import intersect_tokens
 from daguerre.sampling.constraints.programme import Weighed
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.tokens import NONE
 from daguerre.sampling.constraints.wording import Wording, compile_wording
-from daguerre.sampling.logits import Law, Proposals
+from daguerre.sampling.logits import Proposals, SamplingParams
 
 COMPILERS: dict[str, Callable[[Any, Tokenizer, bool], TokenAutomaton]] = {
     "schema": lambda schema, tokenizer, lenient: compile_schema(schema, tokenizer, lenient=lenient),
@@ -48,36 +48,38 @@ COMPILERS: dict[str, Callable[[Any, Tokenizer, bool], TokenAutomaton]] = {
 }
 """By option of `Decode`."""
 WORTH = 0.05
-"""Seconds of processor time: what compiles faster is not kept on disk."""
+"""Seconds of processor time; an automaton that compiles faster is not kept on disk."""
 STRIDE = 16
-"""The state after every so many tokens of a text is kept."""
+"""The state after every so many tokens of a text is cached."""
 NO_COMMIT = Decision(*np.zeros((4, 0)))
 
 
 @dataclass(frozen=True, eq=False)
 class Constraint:
-    """What each gap says, by itself, is in the language of its automaton.
+    """The text of each gap is in the language of the gap's automaton.
 
     automata  by gap
-    filler    the token that fills a gap behind its text, which automata know; None: texts are as long as their gap
-    floors    the position in each gap from which on it may be filled
+    filler    the token that fills a gap behind its text, which the automata accept; None: texts are as long as their
+    gap
+    floors    the first position in each gap that may be filled
     """
 
-    automata: Mapping[Run, TokenAutomaton]
+    automata: Mapping[Span, TokenAutomaton]
     filler: int | None
-    floors: Mapping[Run, int]
+    floors: Mapping[Span, int]
+    _programmes: dict[Span, tuple[Canvas, Programme]] = field(default_factory=dict)
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """What a lenient compilation left out; the same for every gap."""
+        """The parts of a schema that a lenient compilation left out; the same for every gap."""
         return next(iter(self.automata.values())).ignored
 
     def check(self, canvas: Canvas, span_size: int) -> None:
-        """InputError when a gap has too few tokens for the language, none of its texts agrees with what is kept, or
-        spans of that many positions are too long for so large an automaton.
+        """InputError when a gap has too few tokens for the language, no text agrees with the tokens that are kept, or
+        spans of so many positions are too long for so large an automaton.
         """
         pairs = max(1, *(len(automaton.pairs.src) for automaton in self.automata.values()))
-        most = max(1, MAX_WAYS // pairs)
+        most = max(1, MAX_TRANSITIONS // pairs)
         if span_size > most:
             raise InputError(
                 f"the constraint is too large for a span of {span_size} positions: it has {pairs:,} pairs of states; "
@@ -91,37 +93,39 @@ class Constraint:
                 )
             self._programme(canvas, (start, end)).check()
 
-    def propose(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray, law: Law, u: np.ndarray) -> Proposals:
-        """`logits.propose` within the language: the most likely completion of each gap, or one drawn.
+    def propose(
+        self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray, params: SamplingParams, u: np.ndarray
+    ) -> Proposals:
+        """`logits.propose` within the language: the most likely completion of each gap, or a drawn one.
 
-        Temperature and top-k come before the constraint, top-p is of the probabilities given it; a cut that leaves
-        nothing of the language is not made.
+        Temperature and top-k are applied before the constraint, top-p to the probabilities given it; a cut that leaves
+        no text is not made.
         """
         tokens = np.empty(len(positions), dtype=np.int64)
         probabilities, marginals = np.empty(len(positions)), np.empty(len(positions))
         for gap, held in canvas.gap_of(positions):
             rows = logits if len(held) == len(positions) else logits[held]
-            weighed = self._programme(canvas, gap).weigh(rows, best=law.temperature == 0)
-            tokens[held] = weighed.best() if law.temperature == 0 else _drawn(weighed, law, u[held])
+            weighed = self._programme(canvas, gap).weigh(rows, best=params.temperature == 0)
+            tokens[held] = weighed.best() if params.temperature == 0 else _drawn(weighed, params, u[held])
             marginals[held] = np.minimum(weighed.probabilities(tokens[held]), 1.0)
             probabilities[held] = np.exp(rows[np.arange(len(held)), tokens[held]] - weighed.weights.total_A)
-        return Proposals(positions, tokens, probabilities, logits, marginals)
+        return Proposals(positions, tokens, probabilities, marginals)
 
     def forced(self, canvas: Canvas) -> Decision:
-        """The positions of the active span that all texts with what is committed have one token at, wherever they are.
+        """The positions of the active span at which all texts that agree with the committed tokens have one token.
 
-        Perhaps empty. Nothing asked the model, so probability and confidence are 1: the constraint is sure.
+        Perhaps empty. Probability and confidence are 1: no other token is possible, and the model is not used.
         """
         parts = []
-        for gap, held in canvas.gap_of(canvas.asked()):
+        for gap, held in canvas.gap_of(canvas.active_positions()):
             positions, tokens = self._programme(canvas, gap).forced(len(held))
             if len(positions):
                 parts.append(Decision(gap[0] + positions, tokens, np.ones(len(tokens)), np.ones(len(tokens))))
         return Decision.join(parts) if parts else NO_COMMIT
 
     def finish(self, canvas: Canvas) -> Decision:
-        """All that is open, with the fewest tokens that complete what is committed. Nothing is known of them, so each
-        counts as drawn from all tokens alike, with no confidence.
+        """Commit everything that is open, with the fewest tokens that complete the text. The model is not used, so each
+        token has the probability of a uniform draw and no confidence.
         """
         positions = np.flatnonzero(canvas.open)
         tokens = np.empty(len(positions), dtype=np.int64)
@@ -134,7 +138,7 @@ class Constraint:
         return Decision(positions, tokens, alike, np.zeros(len(positions)))
 
     def allowed(self, canvas: Canvas, decision: Decision) -> Decision:
-        """The decision without those commits that, with the ones before them, leave a gap no text."""
+        """The decision without the commits after which, together with those before them, a gap has no text."""
         if self._completes(canvas.apply(decision)):
             return decision
         kept = np.zeros(len(decision), dtype=bool)
@@ -150,44 +154,46 @@ class Constraint:
             return False
         return True
 
-    def ended(self, gap: Run, tokens: np.ndarray) -> bool:
-        """True for a text of the gap's language that nothing but the filler may follow."""
+    def ended(self, gap: Span, tokens: np.ndarray) -> bool:
+        """Whether the tokens are a text of the gap's language that only the filler may follow."""
         automaton = self.automata[gap]
         state = _state_after(automaton, tokens.astype(np.int64).tobytes())
         following = automaton.next_classes(state)
         filler = NONE if self.filler is None else automaton.class_of_token[self.filler]
         return bool(automaton.accept[state]) and bool((following == filler).all())
 
-    def _programme(self, canvas: Canvas, gap: Run) -> Programme:
-        """The programme of a gap from the active span on, or from its first open position left of that."""
-        return _programme(self, canvas, gap)
+    def _programme(self, canvas: Canvas, gap: Span) -> Programme:
+        """The programme of a gap from the active span on, or from its first open position left of that. The last one of
+        each gap is cached, since a canvas is used twice, for forced positions and for proposals.
+        """
+        held = self._programmes.get(gap)
+        if held is None or held[0] is not canvas:
+            held = self._programmes[gap] = canvas, self._make_programme(canvas, gap)
+        return held[1]
 
-
-@lru_cache(maxsize=8)
-def _programme(constraint: Constraint, canvas: Canvas, gap: Run) -> Programme:
-    """What is forced in a canvas and what is proposed for it have one programme."""
-    automaton, begun, (start, end) = constraint.automata[gap], canvas.filled(gap), gap
-    if canvas.span is not None:
-        begun = begun[: max(0, canvas.span[0] - start)]
-    state = _state_after(automaton, begun.tobytes())
-    if state == DEAD:
-        raise InputError("the constraint allows no text that begins like the draft or the pins: open more of it")
-    row, floor = (canvas.tokens[start:end], canvas.open[start:end]), max(0, constraint.floors[gap] - start)
-    return Programme(automaton, *row, state, constraint.filler, floor, len(begun))
+    def _make_programme(self, canvas: Canvas, gap: Span) -> Programme:
+        automaton, begun, (start, end) = self.automata[gap], canvas.filled(gap), gap
+        if canvas.span is not None:
+            begun = begun[: max(0, canvas.span[0] - start)]
+        state = _state_after(automaton, begun.tobytes())
+        if state == DEAD:
+            raise InputError("the constraint allows no text that begins like the draft or the pins: open more of it")
+        row, floor = (canvas.tokens[start:end], canvas.open[start:end]), max(0, self.floors[gap] - start)
+        return Programme(automaton, *row, state, self.filler, floor, len(begun))
 
 
 def make_constraint(
     option: str | None,
     value: Any,
     lenient: bool,
-    wordings: Mapping[Run, Wording],
+    wordings: Mapping[Span, Wording],
     tokenizer: Tokenizer,
     filler: int | None,
-    floors: Mapping[Run, int],
+    floors: Mapping[Span, int],
     logit_bias: Mapping[int, float] | None,
 ) -> Constraint:
-    """What an option of `Decode`, or none, and the wording of each gap ask for. Tokens that the bias forbids are out of
-    the language from the start.
+    """The constraint of an option of `Decode`, or of none, and of the wording of each gap. Tokens that the bias forbids
+    are not in the language.
 
     InputError or UnsupportedError for what cannot be compiled.
     """
@@ -204,7 +210,7 @@ def make_constraint(
     return Constraint(automata, filler, floors)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _compiled(
     option: str | None,
     content: str,
@@ -214,7 +220,7 @@ def _compiled(
     banned: Sequence[int],
     filler: int | None,
 ) -> TokenAutomaton:
-    """The same for equal constraints and tokenizers; automata never change. Kept on disk where it took long."""
+    """One automaton for equal constraints and tokenizers; automata never change. Kept on disk if it took long."""
 
     def made() -> TokenAutomaton:
         automaton = compile_wording(wording, tokenizer)
@@ -229,37 +235,37 @@ def _compiled(
     return kept(None if folder is None else folder / "constraints", what, tokenizer, made, WORTH)
 
 
-def _both(own: TokenAutomaton, option: str, wording: Wording, worded: TokenAutomaton) -> TokenAutomaton:
-    """The texts of a constraint that have the wording too."""
-    if not wording.asks:
-        return own
+def _both(constraint: TokenAutomaton, option: str, wording: Wording, worded: TokenAutomaton) -> TokenAutomaton:
+    """The texts of a constraint that also have the wording."""
+    if not wording.constrains:
+        return constraint
     try:
-        return intersect_tokens(own, worded, Budget())
+        return intersect_tokens(constraint, worded, Budget())
     except InputError as error:
         raise InputError(f"the option {option} together with keywords, forbidden, ending and pins: {error}") from None
 
 
-def _drawn(weighed: Weighed, law: Law, u: np.ndarray) -> np.ndarray:
-    """Tokens (A,) of one completion; `weighed` is of the logits as they are."""
+def _drawn(weighed: Weighed, params: SamplingParams, u: np.ndarray) -> np.ndarray:
+    """Tokens (A,) of one completion; `weighed` has the logits at temperature 1."""
     weigh, logits = weighed.programme.weigh, weighed.weights.logp_AV
-    if law.top_k is not None:
+    if params.top_k is not None:
         with suppress(InputError):
-            return weigh(_most_likely(logits, law.top_k), temperature=law.temperature).sample(u, law.top_p)
-    warm = weighed if law.temperature == 1 else weigh(logits, temperature=law.temperature)
-    return warm.sample(u, law.top_p)
+            return weigh(_most_likely(logits, params.top_k), temperature=params.temperature).sample(u, params.top_p)
+    warm = weighed if params.temperature == 1 else weigh(logits, temperature=params.temperature)
+    return warm.sample(u, params.top_p)
 
 
 def _most_likely(logits: np.ndarray, num: int) -> np.ndarray:
-    """The highest `num` of each row of logits (A, V), minus infinity at all others."""
+    """The highest `num` of each row of logits (A, V), and minus infinity for all others."""
     cut = np.argsort(-logits, axis=-1, kind="stable")[:, num:]
     out = logits.copy()
     np.put_along_axis(out, cut, -np.inf, axis=-1)
     return out
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _state_after(automaton: TokenAutomaton, tokens: bytes) -> int:
-    """The state after int64 tokens, DEAD where the language has none: kept every few tokens, since texts grow."""
+    """The state after int64 tokens, DEAD where there is none; cached every STRIDE tokens, since texts grow."""
     ids = np.frombuffer(tokens, dtype=np.int64)
     kept = max(0, len(ids) - 1) // STRIDE * STRIDE
     state = _state_after(automaton, ids[:kept].tobytes()) if kept else 0

@@ -1,10 +1,13 @@
-"""From logits to proposals: the law that a token is drawn from, and the draw.
+"""From logits to proposals: the distribution that a token is drawn from, and the draw. The reference, in NumPy.
 
-Order: bias, then the model's own probabilities (temperature 1, full vocabulary: what policies call confidence), then
-temperature, top-k, top-p, and the draw by inverse distribution function. All in float64, nothing in place; but where
-nothing is drawn, at temperature 0, and within a constraint, in the float32 that logits come in, and without a copy.
+Backends draw for whole batches (`models.forward.Draws`) and are tested equal to this. Constraints, guidance and scorers
+use it directly.
 
-Letters: A asked positions, V vocabulary.
+Order: bias, then probabilities at temperature 1 over the full vocabulary (what policies call confidence), then
+temperature, top-k, top-p, and the draw by the inverse of the distribution function. All in float64, and nothing in
+place; but at temperature 0, and within a constraint, in the float32 of the logits, and without a copy.
+
+Letters: A wanted positions, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,26 +21,31 @@ import numpy as np
 from daguerre.errors import InputError
 
 CACHED = 1 << 17
-"""Numbers that are worked on at a time: half a megabyte in float32."""
+"""Numbers that are processed at a time: half a megabyte in float32."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Proposals:
-    """A token for each asked position. All arrays (A,), positions ascending.
+    """A token for each wanted position. All arrays (A,), positions ascending.
 
-    `probabilities` are of the proposed tokens at temperature 1 over the full vocabulary; `logits` (A, V), after bias
-    and bans, are what they came from. `marginals` are the probabilities given a constraint; None where there is none.
+    probabilities     of the proposed tokens at temperature 1 over the full vocabulary, after bias and bans
+    marginals         the probabilities given a constraint; None without one
+    entropies         of the distributions at temperature 1, in nats; None unless a policy reads them
+    best              (A, n): probabilities of the n likeliest tokens; None unless a policy reads them
+    evidence          (A, ...): the head's evidence for each token; None for the vocabulary projection
     """
 
     positions: np.ndarray
     tokens: np.ndarray
     probabilities: np.ndarray
-    logits: np.ndarray
     marginals: np.ndarray | None = None
+    entropies: np.ndarray | None = None
+    best: np.ndarray | None = None
+    evidence: np.ndarray | None = None
 
     @property
     def confidence(self) -> np.ndarray:
-        """What policies rank by (A,): the probabilities, given the constraint where there is one."""
+        """The numbers that policies rank by (A,): the probabilities, given the constraint where there is one."""
         return self.probabilities if self.marginals is None else self.marginals
 
     def __len__(self) -> int:
@@ -45,23 +53,24 @@ class Proposals:
 
     @staticmethod
     def join(parts: Sequence[Proposals]) -> Proposals:
-        """All of `parts`, made without a constraint, one behind the other."""
-        names = ("positions", "tokens", "probabilities", "logits")
-        return Proposals(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        """The proposals of all `parts`, in order; each part has one position and no constraint."""
+
+        def joined(name: str) -> np.ndarray | None:
+            values = [getattr(part, name) for part in parts]
+            return None if values[0] is None else np.concatenate(values)
+
+        names = ("positions", "tokens", "probabilities", "marginals", "entropies", "best", "evidence")
+        return Proposals(*(joined(name) for name in names))  # type: ignore[arg-type]
 
     def keep(self, kept: np.ndarray) -> Proposals:
         """Only the proposals where the boolean `kept` (A,) is True."""
-        if kept.all():
-            return self
-        marginals = None if self.marginals is None else self.marginals[kept]
-        return Proposals(
-            self.positions[kept], self.tokens[kept], self.probabilities[kept], self.logits[kept], marginals
-        )
+        values = (getattr(self, name) for name in self.__slots__)
+        return Proposals(*(None if value is None else value[kept] for value in values))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
-class Law:
-    """How a token is drawn. temperature 0 is the most likely token; top_p 1 and top_k None cut nothing."""
+class SamplingParams:
+    """How a token is drawn. A temperature of 0 takes the most likely token; top_p 1 and top_k None cut nothing."""
 
     temperature: float = 0.0
     top_p: float = 1.0
@@ -80,12 +89,12 @@ class Law:
                 raise InputError(f"logit_bias of token {token} must be a number or minus infinity, not {bias}")
 
 
-def biased(logits: np.ndarray, law: Law, precise: bool = True) -> np.ndarray:
-    """Logits (A, V) with the law's bias added: float64 ones, or at temperature 0, or if not `precise`, those given,
-    changed in place.
+def biased(logits: np.ndarray, params: SamplingParams, precise: bool = True) -> np.ndarray:
+    """Logits (A, V) with the bias added, in float64; at temperature 0, or if not `precise`, the given array, changed in
+    place.
     """
-    out = logits if law.temperature == 0 or not precise else logits.astype(np.float64)
-    for token, bias in (law.logit_bias or {}).items():
+    out = logits if params.temperature == 0 or not precise else logits.astype(np.float64)
+    for token, bias in (params.logit_bias or {}).items():
         out[:, token] += bias
     return out
 
@@ -99,10 +108,22 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return out / out.sum(axis=-1, keepdims=True)
 
 
+def entropies(probs: np.ndarray) -> np.ndarray:
+    """H = -sum_v p_v log p_v in nats, float64 (A,), of probabilities (A, V)."""
+    return -(probs * np.log(np.where(probs > 0, probs, 1.0))).sum(axis=-1)
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Float64 log-probabilities (A, V) of logits that are not all minus infinity."""
+    logits = logits.astype(np.float64)
+    logits -= logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
 def most_likely(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The most likely tokens, int64 (A,), and their probabilities, float64 (A,), in the precision of logits (A, V).
 
-    Exponentials are made for a few rows at a time, which stay in the processor's cache: a row's are the same alone.
+    A few rows are processed at a time, which fit into the processor's cache; the numbers of a row do not depend on it.
     """
     num_rows, vocabulary = logits.shape
     tokens = logits.argmax(axis=-1)
@@ -119,28 +140,34 @@ def most_likely(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _check_any_left(top: np.ndarray) -> None:
     if not np.isfinite(top).all():
-        raise InputError("no token is left to draw at some position: loosen logit_bias or min_tokens")
+        raise no_token_left()
 
 
-def tempered(logits: np.ndarray, law: Law) -> np.ndarray:
-    """Probabilities (A, V) of the law: temperature, then top-k, then top-p; at 0 all on the most likely token.
+def no_token_left() -> InputError:
+    """The error where everything is banned."""
+    return InputError("no token is left to draw at some position: loosen logit_bias or min_tokens")
 
-    Equal logits at top-k's edge are kept or cut by token id, lowest first. Top-p keeps the fewest most likely tokens
-    whose probabilities, after top-k, sum to at least p.
+
+def tempered(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
+    """Probabilities (A, V) after temperature, top-k and top-p, in this order; at temperature 0 the most likely token's
+    is 1.
+
+    Of equal logits at the edge of top-k the lowest token ids are kept. Top-p keeps the fewest most likely tokens whose
+    probabilities, after top-k, sum to at least p.
     """
-    if law.temperature == 0:
+    if params.temperature == 0:
         return np.eye(logits.shape[-1])[most_likely(logits)[0]]
-    probs = softmax(logits / law.temperature)
-    if law.top_k is None and law.top_p == 1.0:
+    probs = softmax(logits / params.temperature)
+    if params.top_k is None and params.top_p == 1.0:
         return probs
     order = np.argsort(-probs, axis=-1, kind="stable")
     ranked = np.take_along_axis(probs, order, axis=-1)
-    if law.top_k is not None:
-        ranked[:, law.top_k :] = 0.0
+    if params.top_k is not None:
+        ranked[:, params.top_k :] = 0.0
         ranked /= ranked.sum(axis=-1, keepdims=True)
-    if law.top_p < 1.0:
+    if params.top_p < 1.0:
         before = np.cumsum(ranked, axis=-1) - ranked
-        ranked[before >= law.top_p] = 0.0
+        ranked[before >= params.top_p] = 0.0
         ranked /= ranked.sum(axis=-1, keepdims=True)
     out = np.zeros_like(probs)
     np.put_along_axis(out, order, ranked, axis=-1)
@@ -154,10 +181,28 @@ def inverse_cdf(probs: np.ndarray, u: np.ndarray) -> np.ndarray:
     return tokens.astype(np.int64)
 
 
-def propose(positions: np.ndarray, logits: np.ndarray, law: Law, u: np.ndarray) -> Proposals:
-    """Draw a token for each position from logits (A, V) that `biased` gave, with bans; u (A,) decides."""
-    if law.temperature == 0:
-        return Proposals(positions, *most_likely(logits), logits)
+def propose(
+    positions: np.ndarray,
+    logits: np.ndarray,
+    params: SamplingParams,
+    u: np.ndarray,
+    *,
+    entropy: bool = False,
+    num_best: int = 0,
+) -> Proposals:
+    """Draw a token for each position from logits (A, V), after `biased` and bans, by numbers u (A,) in [0, 1)."""
+    if params.temperature == 0 and not (entropy or num_best):
+        return Proposals(positions, *most_likely(logits))
     probs = softmax(logits)
-    tokens = inverse_cdf(tempered(logits, law), u)
-    return Proposals(positions, tokens, probs[np.arange(len(tokens)), tokens], logits)
+    if params.temperature == 0:
+        tokens, chance = most_likely(logits)
+    else:
+        tokens = inverse_cdf(tempered(logits, params), u)
+        chance = probs[np.arange(len(tokens)), tokens]
+    return Proposals(
+        positions,
+        tokens,
+        chance,
+        entropies=entropies(probs) if entropy else None,
+        best=-np.sort(-probs, axis=-1)[:, :num_best] if num_best else None,
+    )

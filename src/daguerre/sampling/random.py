@@ -1,7 +1,7 @@
-"""Random numbers from a counter: a function of what they are for, and of nothing that came before.
+"""Random numbers from a counter: each is a function of its key alone.
 
 Each number is keyed by (seed, sample, purpose, position, step), hashed by SplitMix64 (Steele, Lea and Flood 2014), and
-made uniform on [0, 1) in float64 with 53 bits. There is no state: neighbors, order and threads cannot change it.
+made uniform on [0, 1) in float64 with 53 bits. There is no state, so neighbors, order and threads cannot change one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-TOKEN, ORDER, NOISE, REDRAW, DRAFT = 1, 2, 3, 4, 5
-"""Purposes: which token a position gets; in which order positions are committed; the noise that a process begins with;
-which token a position gets that had one; which tokens of a draft are kept."""
+TOKEN, ORDER, NOISE, DRAFT = 1, 2, 3, 5
+"""Purposes: the token of a position; the order of commits; the noise that a process begins with; the tokens of a draft
+that are kept. 4 is not used."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))

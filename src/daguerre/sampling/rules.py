@@ -1,82 +1,101 @@
-"""Rules of a request: tokens it never draws, and how a gap ends.
+"""Rules of a request: tokens that are never drawn, and how a gap ends.
 
-A rule sees the canvas and may do three things: ban tokens before the draw, hold a proposal back from the policy, and
-complete a decision with what follows from it. Rules are pure, and read their state from the canvas alone.
+A rule sees the canvas and may do three things: forbid tokens before the draw, hold a proposal back from the policy, and
+complete a decision with commits that follow from it. Rules are pure, and read their state from the canvas alone. What
+they forbid is data, so that a backend can apply it (`models.forward.Rules`).
 
-Letters: A asked positions, V vocabulary.
+Letters: A wanted positions, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
 import numpy as np
 
-from daguerre.canvas import Canvas, Decision, Run
+from daguerre.canvas import Canvas, Decision, Span
 from daguerre.sampling.logits import Proposals
 
 SURE = 0.99
-"""A null may commit before what is left of it once its probability passes this (DESIGN, section 2)."""
+"""A gap filler may be committed before the positions to its left once its probability passes this."""
+EVERYWHERE = 1 << 60
+Ban = tuple[int, int, int]
+"""A token, and the positions [start, end) at which it is not drawn."""
 
 
-class Rule(Protocol):
-    """One rule. `ban` writes minus infinity into logits (A, V) that are its own to change."""
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """Tokens that may not be drawn: `bans`, and at the position `only_at` all but the tokens `only`."""
 
-    def ban(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
-        """Forbid tokens at asked positions (A,), ascending."""
+    bans: tuple[Ban, ...] = ()
+    only_at: int | None = None
+    only: tuple[int, ...] = ()
+
+    def apply(self, positions: np.ndarray, logits: np.ndarray) -> None:
+        """Write minus infinity into logits (A, V) of positions (A,)."""
+        for token, start, end in self.bans:
+            logits[(positions >= start) & (positions < end), token] = -np.inf
+        if self.only_at is not None:
+            banned = np.ones(logits.shape[1], dtype=bool)
+            banned[list(self.only)] = False
+            logits[np.ix_(positions == self.only_at, banned)] = -np.inf
+
+
+class Rule:
+    """One rule; this one does nothing."""
+
+    holds_back: ClassVar[bool] = False
+    """Whether `eligible` may hold a proposal back."""
+    constant: ClassVar[bool] = False
+    """Whether `forbids` is the same for every canvas."""
+
+    def forbids(self, canvas: Canvas) -> Forbidden:
+        """The tokens that may not be drawn."""
+        return Forbidden()
 
     def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
-        """Boolean (A,): which proposals a policy may commit now; at least one."""
-
-    def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """The decision with what follows from it, and without what contradicts it; never emptied."""
-
-
-@dataclass(frozen=True)
-class Never:
-    """Tokens that are not drawn."""
-
-    tokens: tuple[int, ...]
-
-    def ban(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
-        """Everywhere."""
-        for token in self.tokens:
-            logits[:, token] = -np.inf
-
-    def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
-        """All."""
+        """Boolean (A,): the proposals that a policy may commit now, at least one."""
         return np.ones(len(proposals), dtype=bool)
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """As it is."""
+        """The decision with the commits that follow from it, and without those that contradict it; never emptied."""
         return decision
 
 
 @dataclass(frozen=True)
-class EndOfText:
-    """<eos> ends a completion: once one is committed, all open positions of the active span behind it are <eos> too.
+class Never(Rule):
+    """Tokens that are not drawn."""
+
+    tokens: tuple[int, ...]
+    constant: ClassVar[bool] = True
+
+    def forbids(self, canvas: Canvas) -> Forbidden:
+        """Everywhere."""
+        return Forbidden(tuple((token, 0, EVERYWHERE) for token in self.tokens))
+
+
+@dataclass(frozen=True)
+class EndOfText(Rule):
+    """<eos> ends a completion: once it is committed, all open positions of the active span behind it become <eos> too.
 
     It is not drawn at positions below `floor`.
     """
 
     token: int
     floor: int
+    constant: ClassVar[bool] = True
 
-    def ban(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
+    def forbids(self, canvas: Canvas) -> Forbidden:
         """Below the floor."""
-        logits[: np.searchsorted(positions, self.floor), self.token] = -np.inf
-
-    def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
-        """All."""
-        return np.ones(len(proposals), dtype=bool)
+        return Forbidden(((self.token, 0, self.floor),))
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """Fill the span behind the first <eos> of the decision: whatever is before it, nothing behind it is text."""
-        ends = (decision.tokens == self.token).nonzero()[0]
-        if not ends.size:
+        """Fill the span behind the first <eos> of the decision: nothing behind it is text."""
+        if self.token not in decision.tokens.tolist():
             return decision
+        ends = np.flatnonzero(decision.tokens == self.token)
         assert canvas.span is not None
         first, end = int(decision.positions[ends[0]]), canvas.span[1]
         rest = first + np.flatnonzero(canvas.open[first:end])
@@ -84,28 +103,29 @@ class EndOfText:
 
 
 @dataclass(frozen=True)
-class Nulls:
-    """One run of <null> at the right end of each gap, and none at positions below its floor.
+class GapFillers(Rule):
+    """Gap fillers are one run at the right end of each gap, and never below its floor.
 
-    A null is banned left of a committed token that is none, and held back until all to its left in its gap is committed
-    or its probability passes SURE. Once one is committed, all that is right of it in its gap is null.
+    A filler is banned to the left of a committed token that is not one, and held back until everything to its left in
+    the gap is committed or its probability passes SURE. Once one is committed, everything right of it in the gap
+    becomes filler.
     """
 
     token: int
-    floors: tuple[tuple[Run, int], ...]
+    floors: tuple[tuple[Span, int], ...]
+    holds_back: ClassVar[bool] = True
 
-    def ban(self, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
-        """Below the floor of the gap, and left of the last committed token of the gap that is no null."""
-        floors = dict(self.floors)
-        for gap, held in canvas.gap_of(positions):
-            start, end = gap
+    def forbids(self, canvas: Canvas) -> Forbidden:
+        """Below the floor of the gap, and left of the last committed token of the gap that is not a filler."""
+        bans = []
+        for (start, end), floor in self.floors:
             solid = np.flatnonzero(~canvas.open[start:end] & (canvas.tokens[start:end] != self.token))
             last = start + int(solid[-1]) if solid.size else start - 1
-            low = max(last + 1, floors.get(gap, start))
-            logits[held[positions[held] < low], self.token] = -np.inf
+            bans.append((self.token, start, max(last + 1, floor)))
+        return Forbidden(tuple(bans))
 
     def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
-        """What is no null, the nulls at the left edge of what is open in a gap, and those that are sure."""
+        """Other tokens, fillers at the first open position of a gap, and fillers of high probability."""
         kept = (proposals.tokens != self.token) | (proposals.confidence > SURE)
         for (start, end), held in canvas.gap_of(proposals.positions):
             first = start + int(np.flatnonzero(canvas.open[start:end])[0])
@@ -113,12 +133,12 @@ class Nulls:
         return kept
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """Where a gap gets a null, everything open to the right of it becomes null; the leftmost null decides."""
+        """Where a gap gets a filler, every open position right of it becomes filler; the leftmost decides."""
         for (_, end), held in canvas.gap_of(decision.positions):
-            nulls = decision.positions[held][decision.tokens[held] == self.token]
-            if not nulls.size:
+            fillers = decision.positions[held][decision.tokens[held] == self.token]
+            if not fillers.size:
                 continue
-            first = int(nulls[0])
+            first = int(fillers[0])
             beyond = (decision.positions > first) & (decision.positions < end)
             decision = decision.keep(~beyond)
             rest = first + 1 + np.flatnonzero(canvas.open[first + 1 : end])
@@ -126,18 +146,27 @@ class Nulls:
         return decision
 
 
-def ban(rules: Sequence[Rule], canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> None:
-    """Apply every rule's bans to logits (A, V), in place."""
+def forbidden(rules: Sequence[Rule], canvas: Canvas) -> Forbidden:
+    """Everything that the rules forbid together; at most one of them has an `only_at`."""
+    bans: tuple[Ban, ...] = ()
+    only_at: int | None = None
+    only: tuple[int, ...] = ()
     for rule in rules:
-        rule.ban(canvas, positions, logits)
+        one = rule.forbids(canvas)
+        bans += one.bans
+        if one.only_at is not None:
+            only_at, only = one.only_at, one.only
+    return Forbidden(bans, only_at, only)
 
 
-def eligible(rules: Sequence[Rule], canvas: Canvas, proposals: Proposals) -> np.ndarray:
-    """Boolean (A,): what every rule lets a policy commit; all of it should they leave nothing."""
-    kept = np.ones(len(proposals), dtype=bool)
+def eligible(rules: Sequence[Rule], canvas: Canvas, proposals: Proposals) -> Proposals:
+    """The proposals that every rule lets a policy commit; all proposals where that would leave none."""
+    kept = None
     for rule in rules:
-        kept &= rule.eligible(canvas, proposals)
-    return kept if kept.any() else ~kept
+        if rule.holds_back:
+            by_rule = rule.eligible(canvas, proposals)
+            kept = by_rule if kept is None else kept & by_rule
+    return proposals if kept is None or kept.all() or not kept.any() else proposals.keep(kept)
 
 
 def complete(rules: Sequence[Rule], canvas: Canvas, decision: Decision) -> Decision:

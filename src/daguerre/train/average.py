@@ -1,15 +1,14 @@
-"""Weights of models that began as one, averaged: what each learned, in one model that is as fast as any of them.
+"""The average of the weights of models that were trained on from the same one.
 
-Between weights that were trained on from the same ones the loss has no wall, and their mean is often better than either
-(Wortsman et al., "Robust fine-tuning of zero-shot models", arXiv:2109.01903). Weights of two beginnings have no mean
-worth anything, and no file tells the two cases apart: measure what comes out.
+Between such weights the loss has no barrier, and their mean is often better than either (Wortsman et al., "Robust
+fine-tuning of zero-shot models", arXiv:2109.01903). The mean of models that began differently is worth nothing, and no
+file shows which case it is: measure the result.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -36,7 +35,7 @@ def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -
     weights = {name: parts[0][1] * tensor for name, tensor in backbone.state_dict().items()}
     for folder, (_, share) in zip(folders[1:], parts[1:], strict=True):
         other, its_tokenizer = load_model(folder, dtype=torch.float32)
-        one, two = asdict(backbone.config), asdict(other.config)
+        one, two = backbone.config.to_dict(), other.config.to_dict()
         if differing := [key for key in one if one[key] != two[key]]:
             raise InputError(f"{folder} has another {differing[0]} than {folders[0]}: average models of one shape")
         if its_tokenizer != tokenizer:

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.models.backbone import Backbone
-from daguerre.models.layout import NO_SPAN, PADDING, Layout, Rows
-from daguerre.train.examples import IGNORE, NUM_LEVELS, REVISED, Example
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import NO_SPAN, PADDING, BatchLayout, Rows, run_batch
+from daguerre.train.noising import IGNORE, NUM_LEVELS, REVISED, Example
 from daguerre.train.objectives import Loss, Objective
 
 TENSORS = ("tokens", "target", "weight", "level", "guess", "time")
@@ -30,7 +30,7 @@ class Batch:
     """
 
     tokens: Tensor
-    layout: Layout
+    layout: BatchLayout
     target: Tensor
     weight: Tensor
     level: Tensor
@@ -48,26 +48,26 @@ class Batch:
 
 
 def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> Batch:
-    """Stack examples: clean rows padded on the right to a common number, then open rows padded likewise."""
-    settled = max(e.num_settled for e in examples)
-    opened = max(len(e.tokens) - e.num_settled for e in examples)
+    """Stack examples: clean rows padded on the right to a common number, then noisy rows padded likewise."""
+    num_clean = max(e.num_clean for e in examples)
+    num_noisy = max(len(e.tokens) - e.num_clean for e in examples)
     names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
     names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0, "time": 0}
     out = {}
     for name, fill in names.items():
         dtype = np.float32 if name in ("weight", "time") else np.int64
-        stacked = np.full((len(examples), settled + opened), fill, dtype=dtype)
+        stacked = np.full((len(examples), num_clean + num_noisy), fill, dtype=dtype)
         for row, example in zip(stacked, examples, strict=True):
-            values, num = getattr(example, name), example.num_settled
+            values, num = getattr(example, name), example.num_clean
             row[:num] = values[:num]
-            row[settled : settled + len(values) - num] = values[num:]
+            row[num_clean : num_clean + len(values) - num] = values[num:]
         out[name] = torch.from_numpy(stacked)
     rows = Rows(
         document=torch.zeros_like(out["span"]),
         **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
     )
     plain = objective.context == "causal" and objective.layout != "infill"
-    layout = Layout(rows, settled, objective.context, objective.block_size, plain)
+    layout = BatchLayout(rows, num_clean, objective.context, objective.block_size, plain)
     num_tokens = sum(e.num_tokens for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)
     return Batch(
@@ -82,8 +82,8 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
 
 
 def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Batch:
-    """The batch with the attention to what follows opened to a share: each edge from a row to a later position may be
-    seen with probability `ratio`, 0 being causal, 1 the layout's own (DiffuGPT, Gong et al. 2024, section 3.2).
+    """The batch with the attention to later positions opened in part: each edge from a row to a later position may be
+    seen with probability `ratio`; 0 is causal, 1 the full layout (DiffuGPT, Gong et al. 2024, section 3.2).
     """
     position = batch.layout.rows.position[:, None, :]
     drawn = torch.from_numpy(rng.random((position.shape[2],) * 2) < ratio).to(position.device)
@@ -92,8 +92,8 @@ def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Ba
 
 @dataclass(frozen=True)
 class LossReport:
-    """The loss (scalar, with gradient) and detached sums in nats, by level and by count: clean CE, and masked CE or the
-    process's own loss.
+    """The loss (scalar, with gradient) and detached sums in nats, with counts: of clean rows, next-token cross-entropy;
+    by noise level, masked cross-entropy or the loss of the process.
     """
 
     loss: Tensor
@@ -106,24 +106,25 @@ class LossReport:
 BatchLoss = Callable[[Backbone, Batch, str], LossReport]
 
 
-def batch_loss(model: Backbone, batch: Batch, backend: str = "sdpa") -> LossReport:
-    """Forward a batch; the loss, cross-entropy in float32 or the process's own, on rows that have a target, and nowhere
-    else.
+def batch_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+    """Forward a batch; the loss, cross-entropy in float32 or that of the process, on the rows that have a target.
+
+    Logits are computed for those rows alone.
     """
     time = batch.time if model.config.time_input else None
-    hidden = model(batch.tokens, batch.layout, backend=backend, time_BR=time)
-    asked = batch.target != IGNORE
-    target, level = batch.target[asked], batch.level[asked]
-    logits = model.logits(hidden[asked])
+    hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
+    has_target = batch.target != IGNORE
+    target, level, weight = batch.target[has_target], batch.level[has_target], batch.weight[has_target]
+    logits = model.logits(hidden[has_target])
     if batch.loss is None:
         ce = F.cross_entropy(logits, target, reduction="none")
     else:
-        x0, xt = target[:, None], batch.tokens[asked][:, None]
-        ce = batch.loss(logits[:, None], x0, xt, batch.time[asked])[:, 0].float()
-    loss = (batch.weight[asked] * ce).sum() / batch.norm
+        x0, xt = target[:, None], batch.tokens[has_target][:, None]
+        ce = batch.loss(logits[:, None], x0, xt, batch.time[has_target])[:, 0].float()
+    loss = (weight * ce).sum() / batch.norm
     if batch.certainty:
         right = (level >= 0) & (logits.argmax(-1) == target)
-        loss = loss + batch.certainty * (batch.weight[asked][right] * entropy(logits[right])).sum() / batch.norm
+        loss = loss + batch.certainty * (weight[right] * entropy(logits[right])).sum() / batch.norm
     with torch.no_grad():
         bins = torch.where(level == IGNORE, NUM_LEVELS, torch.where(level == REVISED, NUM_LEVELS + 1, level))
         sums = ce.new_zeros(NUM_LEVELS + 2).index_add_(0, bins, ce.detach()).cpu().numpy()

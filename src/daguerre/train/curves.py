@@ -12,7 +12,7 @@ import numpy as np
 
 from daguerre.errors import DataError, MissingExtra
 from daguerre.files import atomic_write
-from daguerre.train.examples import NUM_LEVELS
+from daguerre.train.noising import NUM_LEVELS
 
 Columns = dict[str, np.ndarray]
 POINTS = 200
@@ -22,7 +22,7 @@ SIZE, DPI = (13.0, 8.0), 110
 
 
 def draw_curves(run: Path) -> Path:
-    """Draw `run`/curves.png anew and return its path.
+    """Draw `run`/curves.png, replacing the one that is there, and return its path.
 
     DataError when the run has no log yet; MissingExtra without matplotlib.
     """
@@ -125,9 +125,9 @@ def _drafts(panel: Any, log: Columns, held: Columns) -> None:
         reason = "not a model that drafts" if held else "nothing held out yet"
         panel.text(0.5, 0.5, reason, transform=panel.transAxes, ha="center", color=GRAY)
         return
-    shown = [i for i in DRAFT_POSITIONS if f"match_{i}" in held]
-    for rank, position in enumerate(shown):
-        color = _ramp(rank / max(1, len(shown) - 1))
+    drawn = [i for i in DRAFT_POSITIONS if f"match_{i}" in held]
+    for rank, position in enumerate(drawn):
+        color = _ramp(rank / max(1, len(drawn) - 1))
         panel.plot(held["step"], held[f"match_{position}"], "o-", markersize=2.5, color=color, label=f"{position}")
     _legend(panel, "position")
 
@@ -155,7 +155,7 @@ def _second_axis(panel: Any, label: str, color: str) -> Any:
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:
-    """From under the least value to over nearly all of them, so that the first steps do not flatten the rest."""
+    """From below the smallest value to above nearly all of them, so that the first steps do not flatten the rest."""
     known = values[np.isfinite(values)]
     if not known.size:
         return 0.0, 1.0

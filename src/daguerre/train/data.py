@@ -13,7 +13,8 @@ import numpy as np
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
 from daguerre.train.batch import Batch, collate
-from daguerre.train.examples import WHOLE_TEXT, Ints, Source, make_example
+from daguerre.train.examples import WHOLE_TEXT, make_example
+from daguerre.train.noising import Ints, Source
 from daguerre.train.objectives import Objective
 from daguerre.train.shards import Shard
 
@@ -118,9 +119,9 @@ def _num_gaps(room: float, rng: np.random.Generator) -> int:
     return int(rng.integers(1, max(1, min(MAX_GAPS, int(room))) + 1))
 
 
-def _add_apart(gaps: list[tuple[int, int]], start: int, end: int, least: int) -> None:
-    """Add the gap unless it comes closer than `least` to one that is there."""
-    if all(start >= b + least or end <= a - least for a, b in gaps):
+def _add_apart(gaps: list[tuple[int, int]], start: int, end: int, distance: int) -> None:
+    """Add the gap unless it comes closer than `distance` to one that is there."""
+    if all(start >= b + distance or end <= a - distance for a, b in gaps):
         gaps.append((start, end))
 
 

@@ -1,9 +1,9 @@
 """Training objectives in one form:  loss = sum_i w_i [masked_i] CE_i / norm.
 
-An objective has five parts, each named in a recipe: how the noise level t is drawn, the weight w, the layout
-(which spans are open and what they see), the shift, and the normalizer. In causal and block context one forward carries
-a clean stream, in causal context with next-token loss on every token, and behind it noisy rows that see the clean
-stream as decoding would. In full context nothing settles: all rows are one noisy span.
+An objective has five parts, each named in a recipe: how the noise level t is drawn, the weight w, the layout (which
+spans are noisy and what they see), the shift, and the normalizer. In causal and block context one forward carries a
+clean stream, in causal context with next-token loss on every token, and behind it noisy rows that see the clean stream
+as decoding would. In full context nothing is clean: all rows are one noisy span.
 
 `train/examples.py` writes the rows, `train/batch.py` takes the loss.
 """
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from daguerre.errors import InputError, unknown
-from daguerre.models.config import Context
+from daguerre.models.core.config import Context
 from daguerre.noise.process import Process
 from daguerre.noise.schedule import SCHEDULES
 
@@ -37,7 +37,7 @@ CONTEXT_OF: dict[str, Context] = {
 
 
 def times_full(u: float) -> float:
-    """t = 1: every open token is masked (a one-shot draft)."""
+    """t = 1: every token of a span is masked (a one-shot draft)."""
     return 1.0
 
 
@@ -85,11 +85,11 @@ TIMES = {
 }
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
 NORMALIZERS = ("tokens", "masked")
-TEACHERS = ("data", "own")
+TEACHERS = ("data", "self")
 PROCESS_LOSSES = {"one": "cross_entropy", "elbo": "nelbo", "clipped": "dynamic_loss"}
 """What a weight stands for where tokens are replaced by others: the method of the process."""
-LEAST_TIME = 1e-4
-"""How near to its ends t is drawn where tokens are replaced by others: at the ends the losses are 0/0."""
+MIN_TIME = 1e-4
+"""t is at least this far from 0 and 1 where tokens are replaced by others: at the ends the losses are 0/0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,22 +121,22 @@ class Objective(Parts):
     `normalizer`: "tokens" divides by the number of clean tokens of the batch, whatever is masked; "masked" by the sum
     of the weights, so that a batch with few masks counts as much as one with many. Without `shift` a row predicts
     itself, so a clean row has nothing to predict and there is no next-token loss. `masked` weighs the masked loss, on
-    top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, each at its own level.
+    top of `weight`; `copies` is how many noisy versions of its gaps an infilling example has, at different levels.
     `left` is the share of spans whose visible tokens are the leftmost ones, as decoding from left to right has them: a
     gap's end is decided in that state, which masks at random hardly ever show. In such a span the first masked token,
     which is what decoding draws, weighs `next` times as much.
 
-    What the model itself says is put in place just before the forward (`train/own.py`):
+    Self-generated tokens are put in place just before the forward (`train/self_generated.py`):
 
-    teacher    "own": spans continue with the model's own greedy text instead of the data's (sequence distillation, Kim
+    teacher    "self": spans continue with the model's greedy text instead of the data's (sequence distillation, Kim
                and Rush 2016, from the same weights), so that drafts learn what the model would write one by one
-    errors     share of a span's visible tokens that are replaced, half by random tokens and half by the model's own
-               wrong guesses; every visible token is then a target (token-to-token editing, LLaDA2.1)
+    errors     share of a span's visible tokens that are replaced, half by random tokens and half by the model's wrong
+               guesses; every visible token is then a target (token-to-token editing, LLaDA2.1)
     certainty  weight of the entropy of masked rows whose most likely token is right (CAP, LLaDA2.0)
 
     `shift`, `block_size` and `process` are facts of the model that is trained, not of a recipe's mixture. `process` is
-    None for the absorbing one. Another replaces tokens by others, each on its own with the probability of t on its own
-    schedule; then the loss is the process's, on every token that may have been replaced: see PROCESS_LOSSES.
+    None for the absorbing one. Another replaces tokens by others, each independently with the probability of t on the
+    process's schedule; then the loss is the process's, on every token that may have been replaced: see PROCESS_LOSSES.
     """
 
     shift: bool = True
@@ -144,6 +144,14 @@ class Objective(Parts):
     process: Process | None = None
 
     def __post_init__(self) -> None:
+        self._check_names()
+        self._check_spans()
+        if self.layout == "next_token" and not self.shift:
+            raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
+        if self.process is not None:
+            self._check_process(self.process)
+
+    def _check_names(self) -> None:
         for kind, name, table in (
             ("layout", self.layout, CONTEXT_OF),
             ("times", self.times, TIMES),
@@ -154,23 +162,20 @@ class Objective(Parts):
         ):
             if name not in table:
                 raise unknown(kind, name, table)
+
+    def _check_spans(self) -> None:
         if self.copies < 1 or (self.copies > 1 and self.layout != "infill"):
             raise InputError(f"copies={self.copies}: one at least, and more than one only for the infill layout")
-        if self.teacher == "own" and (self.layout not in ("drafts", "blocks") or not self.shift):
-            raise InputError('teacher = "own" continues spans that see what is before them: drafts and blocks, shifted')
+        if self.teacher == "self" and (self.layout not in ("drafts", "blocks") or not self.shift):
+            raise InputError('teacher = "self" continues spans that see the text before: drafts and blocks, shifted')
         if not 0 <= self.left <= 1:
             raise InputError(f"left is a share of the spans, not {self.left}")
         if self.next <= 0:
             raise InputError(f"next is a weight above 0, not {self.next}")
         if not (0 <= self.errors < 1 and self.certainty >= 0):
             raise InputError(f"errors is a share below 1 and certainty a weight, not {self.errors}, {self.certainty}")
-        if self.errors and (self.teacher == "own" or not self.shift or self.layout == "next_token"):
-            raise InputError('errors are planted in spans of the data, in a shifted model: leave out teacher = "own"')
-        if self.layout == "next_token" and not self.shift:
-            raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
-
-        if self.process is not None:
-            self._check_process(self.process)
+        if self.errors and (self.teacher == "self" or not self.shift or self.layout == "next_token"):
+            raise InputError('errors are planted in spans of the data, in a shifted model: leave out teacher = "self"')
 
     def _check_process(self, process: Process) -> None:
         name = type(process).__name__.lower()

@@ -9,29 +9,30 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import InputError, unknown
-from daguerre.models.attention import BACKENDS
-from daguerre.models.config import CONTEXTS, PROCESS_NAMES, ModelConfig
+from daguerre.errors import CheckpointError, InputError, unknown
+from daguerre.models.core.attention import ATTN_IMPLS
+from daguerre.models.core.config import NAMES, ModelConfig, RopeScaling
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.data import MIN_WINDOW, Mixture
 from daguerre.train.objectives import Objective, Parts
+from daguerre.train.precision import PRECISIONS
 
 
-def _at_least(least: int, options: Any, *names: str) -> None:
+def _at_least(minimum: int, options: Any, *names: str) -> None:
     for name in names:
-        if not getattr(options, name) >= least:
-            raise InputError(f"recipe: {name} must be at least {least}, not {getattr(options, name)}")
+        if not getattr(options, name) >= minimum:
+            raise InputError(f"recipe: {name} must be at least {minimum}, not {getattr(options, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape:
-    """Shape of the backbone, widths in units, `max_positions` in tokens, and how it reads: see `ModelConfig`."""
+    """What a recipe says of a model that it trains from scratch: fields of `ModelConfig`, with its defaults."""
 
     width: int
     num_layers: int
@@ -44,21 +45,43 @@ class ModelShape:
     block_size: int | None = None
     process: str = "absorbing"
     time_input: bool = False
+    head_width: int = 0
+    qk_norm: bool = True
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    tied: bool = True
+    norm: str = "rms"
+    norm_placement: str = "pre"
+    norm_eps: float = 1e-6
+    activation: str = "silu"
+    gated_mlp: bool = True
+    positions: str = "rotary"
+    rope_theta: float = 10_000.0
+    rope_share: float = 1.0
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
-        _at_least(1, self, *(f.name for f in fields(self) if f.type == "int"))
-        if self.context not in CONTEXTS:
-            raise unknown("context", self.context, CONTEXTS)
+        _at_least(1, self, "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
+        for name, known in NAMES.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
         if (self.context == "block") != (self.block_size is not None and self.block_size > 0):
             raise InputError('recipe: model.block_size, 1 or more, belongs to context = "block", which needs it')
         if self.context == "block" and self.shift:
             raise InputError("recipe: a model with block context cannot be shifted: set model.shift = false")
-        if self.process not in PROCESS_NAMES:
-            raise unknown("process", self.process, PROCESS_NAMES)
         if self.time_input and self.context != "full":
             raise InputError('recipe: model.time_input needs model.context = "full"')
         if self.process != "absorbing" and (self.shift or not self.time_input):
             raise InputError(f"recipe: the {self.process} process needs model.time_input = true, model.shift = false")
+        try:
+            self.config(vocab_size=1, mask_id=0, eos_id=0, bos_id=0, pad_id=0)
+        except CheckpointError as error:
+            raise InputError(f"recipe: model: {error}") from None
+
+    def config(self, **facts: Any) -> ModelConfig:
+        """The config of such a model, with the facts of its vocabulary."""
+        return ModelConfig(**facts, **{f.name: getattr(self, f.name) for f in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +134,8 @@ class Recipe:
 
     `anneal` converts a causal model to full context: over that share of the run its attention to what follows opens,
     edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
-    (`daguerre.train.drafting`); a model that has none gets one. A checkpoint is due after `checkpoint_minutes`, and
+    (`daguerre.train.drafting`); a model that has none gets one. `precision` is "auto", "bf16" or "float32"
+    (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. A checkpoint is due after `checkpoint_minutes`, and
     after every `checkpoint_steps` if those are not 0; held-out figures after every `eval_steps`, and at the end.
     """
 
@@ -126,8 +150,8 @@ class Recipe:
     minutes: float = 0.0
     anneal: float = 0.0
     draft_head: int = 0
-    precision: str = "bf16"
-    backend: str = "matmul"
+    precision: str = "auto"
+    attn_impl: str = "matmul"
     compile: bool = False
     loaders: int = 0
     log_steps: int = 10
@@ -143,10 +167,10 @@ class Recipe:
         _at_least(1, self, "log_steps")
         if not self.steps and not self.minutes:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
-        if self.precision not in ("bf16", "float32"):
-            raise unknown("precision", self.precision, ("bf16", "float32"))
-        if self.backend not in BACKENDS:
-            raise unknown("attention backend", self.backend, BACKENDS)
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)
+        if self.attn_impl not in ATTN_IMPLS:
+            raise unknown("attn_impl", self.attn_impl, ATTN_IMPLS)
         if not self.stages or any(a.until >= b.until for a, b in pairwise(self.stages)):
             raise InputError("a recipe needs [[stages]] in the order of their `until`")
         if self.stages[-1].until < 1.0:
@@ -158,49 +182,62 @@ class Recipe:
         facts: dict[str, Any] = {} if model is None else {"shift": model.shift, "block_size": model.block_size}
         if isinstance(model, ModelConfig) and model.process != "absorbing":
             facts["process"] = process_of(model)
-        parts = {name: {k: v for k, v in asdict(s).items() if k != "share"} for name, s in self.mixture.items()}
-        objectives = {name: Objective(**part, **facts) for name, part in parts.items()}
+        names = [f.name for f in fields(Parts)]
+        objectives = {
+            name: Objective(**{part: getattr(share, part) for part in names}, **facts)
+            for name, share in self.mixture.items()
+        }
         return Mixture(objectives, {name: share.share for name, share in self.mixture.items()})
 
     def model_config(self, tokenizer: Tokenizer) -> ModelConfig:
-        """The model to train from scratch; it has a null only if infilling teaches it where gaps end."""
+        """The model to train from scratch; it has a gap filler only if infilling teaches it where gaps end."""
         if self.model is None:
             raise InputError(f"recipe {self.name!r} has no [model]: start it from a model with --from")
         special = {f"{n}_id": getattr(tokenizer, f"{n}_id") for n in ("mask", "eos", "bos", "pad")}
         if any(share.layout == "infill" for share in self.mixture.values()):
             special["null_id"] = tokenizer.null_id
-        return ModelConfig(vocab_size=tokenizer.vocab_size, **special, **asdict(self.model))
+        return self.model.config(vocab_size=tokenizer.vocab_size, **special)
 
     def stage(self, progress: float) -> Stage:
         return next((s for s in self.stages if progress < s.until), self.stages[-1])
 
 
 def _build(kind: Any, values: Any, where: str) -> Any:
-    """Turn parsed TOML into the dataclass `kind`, strictly; `where` is the dotted place for errors."""
+    """Turn parsed TOML into the type `kind`, strictly; `where` is the dotted place for errors."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if values is None else _build(args[0], values, where)
+    if origin is typing.Literal:
+        return _plain(str, values, where)  # the dataclass knows what it may be
     if origin is not None and issubclass(origin, Mapping):
         return {k: _build(args[1], v, f"{where}{k}.") for k, v in _table(values, where).items()}
     if origin is not None and issubclass(origin, Sequence):
         if not isinstance(values, list | tuple):
             raise InputError(f"recipe: {where.rstrip('.')} must be a list, not {values!r}")
         return tuple(_build(args[0], v, f"{where}{i}.") for i, v in enumerate(values))
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        table = _table(values, where)
-        for key in table:
-            if key not in hints:
-                raise InputError(f"recipe: {unknown('key', where + key, [where + f.name for f in fields(kind)])}")
-        try:
-            return kind(**{k: _build(hints[k], v, f"{where}{k}.") for k, v in table.items()})
-        except TypeError as error:
-            raise InputError(f"recipe: {where or 'top level'}: {error}") from None
-    if kind is float and isinstance(values, int) and not isinstance(values, bool):
-        return float(values)
-    if not isinstance(values, kind) or (kind is int and isinstance(values, bool)):
-        raise InputError(f"recipe: {where.rstrip('.')} must be {kind.__name__}, not {values!r}")
-    return values
+    if is_dataclass(kind):
+        return _build_dataclass(kind, _table(values, where), where)
+    return _plain(kind, values, where)
+
+
+def _build_dataclass(kind: Any, table: Mapping[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    for key in table:
+        if key not in hints:
+            raise InputError(f"recipe: {unknown('key', where + key, [where + f.name for f in fields(kind)])}")
+    try:
+        return kind(**{k: _build(hints[k], v, f"{where}{k}.") for k, v in table.items()})
+    except (TypeError, CheckpointError) as error:
+        raise InputError(f"recipe: {where or 'top level'}: {error}") from None
+
+
+def _plain(kind: Any, value: Any, where: str) -> Any:
+    """A number, a word or a truth value; a whole number may stand for a float."""
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise InputError(f"recipe: {where.rstrip('.')} must be {kind.__name__}, not {value!r}")
+    return value
 
 
 def _table(values: Any, where: str) -> Mapping[str, Any]:
@@ -238,8 +275,18 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def recipe_from_dict(values: Mapping[str, Any]) -> Recipe:
-    """The recipe that `asdict` wrote into a checkpoint."""
+    """The recipe that `asdict` wrote into a run's folder; version 0.1 had other names for two options."""
+    values = dict(_table(values, ""))
+    if "backend" in values:
+        values["attn_impl"] = values.pop("backend")
+    if isinstance(values.get("mixture"), Mapping):
+        values["mixture"] = {name: _renamed_teacher(share) for name, share in values["mixture"].items()}
     return _build(Recipe, values, "")
+
+
+def _renamed_teacher(share: Any) -> Any:
+    named_own = isinstance(share, Mapping) and share.get("teacher") == "own"
+    return {**share, "teacher": "self"} if named_own else share
 
 
 def _override(values: dict[str, Any], item: str) -> None:

@@ -1,4 +1,4 @@
-"""What a run says while it goes: a live line, log.csv and held.csv, TensorBoard events, and a PNG of the curves."""
+"""What a run reports: a live line, log.csv and held.csv, TensorBoard events, and a PNG of the curves."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from daguerre.errors import MissingExtra
 from daguerre.files import atomic_write
+from daguerre.train.batch import Batch, LossReport
+from daguerre.train.budget import RunProgress
 from daguerre.train.curves import draw_curves
-from daguerre.train.monitor import Held
-from daguerre.train.recipe import Recipe
+from daguerre.train.monitor import Held, mean_by_level
+from daguerre.train.noising import NUM_LEVELS
+from daguerre.train.recipe import Recipe, Stage
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,41 @@ class StepReport:
     grad_norm: float
     lr_factor: float
     tokens_per_second: float
+
+
+class StepTotals:
+    """Sums over the micro-batches of one step."""
+
+    def __init__(self) -> None:
+        self.loss, self.clean_sum, self.clean_count, self.num_tokens, self.num_rows = 0.0, 0.0, 0, 0, 0
+        self.level_sum, self.level_count = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS, dtype=np.int64)
+
+    def add(self, report: LossReport, batch: Batch, stage: Stage) -> None:
+        self.loss += float(report.loss.detach()) / stage.micro_batches
+        self.num_tokens += batch.num_tokens
+        self.num_rows += batch.tokens.numel()
+        self.clean_sum += report.clean_sum
+        self.clean_count += report.clean_count
+        self.level_sum += report.level_sum
+        self.level_count += report.level_count
+
+    def report(
+        self, progress: RunProgress, norm: float, factor: float, share: float, seconds: float, stage: Stage
+    ) -> StepReport:
+        return StepReport(
+            step=progress.step,
+            tokens=progress.tokens,
+            minutes=progress.minutes,
+            share=share,
+            length=stage.length,
+            loss=self.loss,
+            clean=self.clean_sum / self.clean_count if self.clean_count else math.nan,
+            by_level=tuple(mean_by_level(self.level_sum, self.level_count)),
+            level_count=tuple(self.level_count.tolist()),
+            grad_norm=norm,
+            lr_factor=factor,
+            tokens_per_second=self.num_tokens / max(seconds, 1e-9),
+        )
 
 
 class CsvLog:
@@ -66,7 +105,7 @@ class CsvLog:
 
 
 class Reporter:
-    """Writes every step to log.csv and every evaluation to held.csv; shows throughput, losses and draft match live."""
+    """Writes every step to log.csv and every evaluation to held.csv; shows speed, losses and draft match live."""
 
     def __init__(self, out: Path, recipe: Recipe, resumed_step: int, *, quiet: bool = False) -> None:
         self.out, self.recipe, self.quiet = out, recipe, quiet

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,10 +20,10 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import find_checkpoint, load_state
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
 from daguerre.train.shards import is_corpus, shards_from_folder
-from daguerre.train.trainer import OWN_DATA, Corpus, Trainer
+from daguerre.train.trainer import DATA, Corpus, Trainer
 
 ADAPT = "adapt"
-ORIGIN = "origin.txt"  # in a run's own copy of its data: the folder it was made from
+ORIGIN = "origin.txt"  # in the copy of its data that a run keeps: the folder it was made from
 
 
 def run_training(
@@ -37,20 +38,19 @@ def run_training(
     device: str = "auto",
     quiet: bool = False,
     clock: Callable[[], float] = time.monotonic,
+    began: float | None = None,
 ) -> Path:
     """Train and return the folder of the exported model.
 
     `data` is a corpus (a folder that `daguerre data` wrote) or a folder of Python source, which is tokenized into the
-    run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with its own recipe and
-    data. Budgets in minutes count the whole run, over all its resumes, by `clock` (seconds). A DaguerreError says what
-    is wrong or missing; then nothing has been written but by a run that had begun.
+    run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with the recipe and data
+    that it began with. Budgets in minutes count the whole run, over all its resumes, from set-up to export, by `clock`
+    (seconds), from its reading `began` on (None: from this call on). A DaguerreError says what is wrong or missing;
+    then nothing has been written but by a run that had begun.
     """
+    timing: dict[str, Any] = {"clock": clock, "began": clock() if began is None else began}
     place = usable_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-    recipe = _recipe(recipe_name, overrides, resume, start_from, out)
-    if max_minutes is not None:
-        if max_minutes <= 0:
-            raise InputError(f"--max-minutes must be positive, not {max_minutes}")
-        recipe = replace(recipe, minutes=max_minutes)
+    recipe = _with_minutes(_recipe(recipe_name, overrides, resume, start_from, out), max_minutes)
     folder = out or Path("runs") / recipe.name
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give --out a folder")
@@ -58,12 +58,16 @@ def run_training(
     checkpoint = find_checkpoint(folder, resume)
     corpus = _corpus(data, folder) if checkpoint is None else _corpus_of_run(data, folder, checkpoint)
     try:
-        trainer = Trainer(
-            recipe, folder, corpus, start_from=source, resume=resume, device=str(place), quiet=quiet, clock=clock
-        )
+        trainer = Trainer(recipe, folder, corpus, start_from=source, resume=resume, device=place, quiet=quiet, **timing)
     except OSError as error:
-        raise TrainingError(f"cannot write a run at {folder}: {error}; mend it, or give another --out") from error
+        raise TrainingError(f"cannot write a run at {folder}: {error}; fix this, or give another --out") from error
     return trainer.run()
+
+
+def _with_minutes(recipe: Recipe, max_minutes: float | None) -> Recipe:
+    if max_minutes is not None and max_minutes <= 0:
+        raise InputError(f"--max-minutes must be positive, not {max_minutes}")
+    return recipe if max_minutes is None else replace(recipe, minutes=max_minutes)
 
 
 def _recipe(
@@ -91,39 +95,39 @@ def _recipe_of_run(folder: Path, overrides: Sequence[str]) -> Recipe:
 
 
 def _corpus(data: Path | None, folder: Path) -> Corpus:
-    """The corpus of a new run: `data` itself, or the run's own copy, to be made from a folder of source."""
-    own = folder / OWN_DATA
+    """The corpus of a new run: `data` itself, or a copy in the run, to be made from a folder of source."""
+    copy = folder / DATA
     if data is None:
-        if is_corpus(own):
-            return own
+        if is_corpus(copy):
+            return copy
         raise InputError(
             "say what to train on: --data CORPUS (made by `daguerre data python`) or --data FOLDER of source"
         )
     if not data.is_dir():
         raise DataError(f"no such folder: {data}")
-    return data if is_corpus(data) else partial(_copy, data, own)
+    return data if is_corpus(data) else partial(_copy, data, copy)
 
 
 def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
     """The corpus that a run began with, or where `data` says it is now; the trainer checks that it is the same."""
-    own = folder / OWN_DATA
+    copy = folder / DATA
     if data is None:
-        began = folder / load_state(checkpoint).get("data", {}).get("path", OWN_DATA)
-        if not is_corpus(began):
-            raise DataError(f"the data of this run is not at {began}: say where it is with --data")
-        return began
+        first = folder / load_state(checkpoint).get("data", {}).get("path", DATA)
+        if not is_corpus(first):
+            raise DataError(f"the data of this run is not at {first}: say where it is with --data")
+        return first
     if not data.is_dir():
         raise DataError(f"no such folder: {data}")
     if is_corpus(data):
         return data
-    origin = own / ORIGIN
-    if is_corpus(own) and origin.is_file() and origin.read_bytes() == os.fsencode(data.resolve()):
-        return own
+    origin = copy / ORIGIN
+    if is_corpus(copy) and origin.is_file() and origin.read_bytes() == os.fsencode(data.resolve()):
+        return copy
     raise InputError(f"{folder} has not been trained on {data}: leave out --data, or start another run with --out")
 
 
-def _copy(data: Path, own: Path, tokenizer: Tokenizer) -> Path:
-    shards_from_folder(data, own, tokenizer)
-    with atomic_write(own / ORIGIN) as file:
+def _copy(data: Path, copy: Path, tokenizer: Tokenizer) -> Path:
+    shards_from_folder(data, copy, tokenizer)
+    with atomic_write(copy / ORIGIN) as file:
         file.write(os.fsencode(data.resolve()))
-    return own
+    return copy

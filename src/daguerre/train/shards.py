@@ -118,9 +118,9 @@ def write_tokens(
 
 
 def shards_from_folder(path: str | os.PathLike[str], out: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
-    """Tokenize a user's own folder of Python files, about one file in ten (by hash) to "val", the rest to "train".
+    """Tokenize a user's folder of Python files, about one file in ten (by hash) to "val", the rest to "train".
 
-    The files pass the corpus filters; no license is asked for. With two files or more, each split has at least one.
+    The files pass the corpus filters; no license is needed. With two files or more, each split has at least one.
     DataError when the folder is missing or nothing is left of it.
     """
     from daguerre.train.corpus.gather import gather_folder

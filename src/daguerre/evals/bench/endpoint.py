@@ -1,8 +1,8 @@
-"""Any server that speaks OpenAI's completions or chat completions, measured from outside, over its own stream.
+"""Any server that speaks OpenAI's completions or chat completions, measured from outside, by the stream that it sends.
 
 first     seconds from sending a request to its first text
-gap       seconds between a chunk with text and the next; how many tokens a chunk has is the server's affair
-tokens    by the server's own count: `usage` of the stream's last chunk, which is asked for
+gap       seconds between a chunk with text and the next; the server chooses how many tokens a chunk has
+tokens    as the server counts them: `usage` in the last chunk of the stream, which the request includes
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from daguerre.errors import DataError, InputError, MissingExtra
-from daguerre.evals.frozen import load_frozen
+from daguerre.evals.bench.job import Progress
+from daguerre.evals.heldout import load_frozen
 
 Route = Literal["completions", "chat"]
 PATHS: dict[str, str] = {"completions": "completions", "chat": "chat/completions"}
 PROMPT_CHARACTERS = 400
 TIMEOUT = 300.0
-Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is asked of whom.
+    """Which server is measured, and with which requests.
 
     url          of the server, its version included, such as http://127.0.0.1:8000/v1
     model        a name that it knows; None: the first that it lists
-    route        which of its two ways of completing
-    max_tokens   the most that a request may take
-    key          sent as a bearer token, where the server wants one; not part of a report
+    route        "completions" or "chat"
+    max_tokens   of each request
+    key          sent as a bearer token, where the server needs one; not part of a report
     """
 
     url: str
@@ -46,7 +46,7 @@ class Target:
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):
-            raise InputError(f"the endpoint {self.url!r} is no address: give http://HOST:PORT/v1, say")
+            raise InputError(f"the endpoint {self.url!r} is not an address: give one such as http://HOST:PORT/v1")
         if self.route not in PATHS:
             raise InputError(f"a route is 'completions' or 'chat', not {self.route!r}")
         if self.max_tokens < 1:
@@ -63,9 +63,9 @@ class Outcome:
 
 
 def measure_endpoint(
-    target: Target, levels: Sequence[int] = (1, 4, 16), requests: int = 16, progress: Tell | None = None
+    target: Target, levels: Sequence[int] = (1, 4, 16), requests: int = 16, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """`requests` requests at each number at once, one level after the other; one request before them warms up.
+    """`requests` requests at each level, so many of them at once; one request before them warms up.
 
     InputError for levels below 1; DataError when the server cannot be reached at all. A request that fails is counted
     under its reason, and the others go on.
@@ -76,7 +76,7 @@ def measure_endpoint(
         raise MissingExtra("httpx2", "bench") from None
     if min(levels, default=0) < 1 or requests < 1:
         raise InputError("requests, and how many of them at once, must be 1 or more")
-    tell = progress or (lambda what, done, total: None)
+    progress = progress or (lambda what, done, total: None)
     headers = {} if target.key is None else {"Authorization": f"Bearer {target.key}"}
     limits = httpx2.Limits(max_connections=max(levels))
     with httpx2.Client(
@@ -85,7 +85,7 @@ def measure_endpoint(
         model = target.model or _first_model(client)
         texts = prompts(requests * len(levels) + 1)
         _outcome(client, target, model, next(texts))
-        found = [_level(client, target, model, texts, level, requests, tell) for level in levels]
+        found = [_level(client, target, model, texts, level, requests, progress) for level in levels]
     return {
         "url": target.url,
         "model": model,
@@ -96,7 +96,7 @@ def measure_endpoint(
 
 
 def prompts(number: int) -> Iterator[str]:
-    """Beginnings of held-out documents, no two alike: a server's prefix cache does not answer for it."""
+    """Beginnings of held-out documents, no two alike, so that no prefix cache of the server can hold them."""
     documents = load_frozen()
     for index in range(number):
         document = documents[index % len(documents)]
@@ -112,9 +112,9 @@ def _first_model(client: Any) -> str:
 
 
 def _level(
-    client: Any, target: Target, model: str, texts: Iterator[str], level: int, requests: int, tell: Tell
+    client: Any, target: Target, model: str, texts: Iterator[str], level: int, requests: int, progress: Progress
 ) -> dict[str, Any]:
-    """So many requests at once until all are done."""
+    """The figures of `requests` requests, `level` of them at once."""
     errors: Counter[str] = Counter()
     done: list[Outcome] = []
     started = time.perf_counter()
@@ -126,14 +126,14 @@ def _level(
                 done.append(outcome)
             else:
                 errors[outcome] += 1
-            tell(f"{level} at once", number, requests)
+            progress(f"{level} at once", number, requests)
     return summary(done, dict(errors), level, requests, time.perf_counter() - started)
 
 
 def summary(
     done: Sequence[Outcome], errors: dict[str, int], level: int, requests: int, seconds: float
 ) -> dict[str, Any]:
-    """Medians and 95th percentiles over the requests that were completed; None where there is nothing to tell."""
+    """Medians and 95th percentiles over the requests that were completed; None where there are no values."""
     first = [outcome.at[0] for outcome in done]
     gaps = [after - before for outcome in done for before, after in zip(outcome.at, outcome.at[1:], strict=False)]
     each = [outcome.tokens / outcome.seconds for outcome in done if outcome.tokens is not None]
@@ -158,7 +158,7 @@ def summary(
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The least of the values that `share` of them do not exceed."""
+    """The smallest of the values that `share` of them do not exceed."""
     ordered = sorted(values)
     return ordered[max(1, math.ceil(share * len(ordered))) - 1] if ordered else None
 

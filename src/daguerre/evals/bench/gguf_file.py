@@ -1,6 +1,7 @@
-"""A backbone of ours as a GGUF file, for llama.cpp: its own weights, greedy tokens equal but for rounding.
+"""A backbone as a GGUF file, for llama.cpp: the same weights, and greedy tokens that are equal but for rounding.
 
-Architecture "qwen3" is ours: pre-RMSNorm, QK-norm on each head, rotary halves, SwiGLU, tied embeddings, no bias.
+Architecture "qwen3" is the default model's: pre-RMSNorm, QK-norm on each head, rotary halves, SwiGLU, tied embeddings,
+no bias.
 "llama" leaves QK-norm out (and rotates neighbors, not halves), for random weights whose values do not matter.
 """
 
@@ -13,24 +14,42 @@ from typing import Any, Literal
 import numpy as np
 
 from daguerre.errors import MissingExtra, UnsupportedError
-from daguerre.models.backbone import Backbone
+from daguerre.models.core.backbone import Backbone
 
 Arch = Literal["qwen3", "llama"]
 DTYPES = ("F32", "BF16", "Q8_0")
+EXPRESSIBLE: dict[str, Any] = {
+    "context": "causal",
+    "time_input": False,
+    "qk_norm": True,
+    "qkv_bias": False,
+    "out_bias": False,
+    "mlp_bias": False,
+    "tied": True,
+    "norm": "rms",
+    "norm_placement": "pre",
+    "activation": "silu",
+    "gated_mlp": True,
+    "positions": "rotary",
+    "rope_share": 1.0,
+    "rope_scaling": None,
+}
+"""What a model's facts must be."""
 
 
 def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3") -> None:
     """Write the weights with matrices in `dtype`, one of DTYPES, and norms in float32. No vocabulary: ids in, ids out.
 
-    UnsupportedError for a backbone that llama.cpp cannot express; MissingExtra without the `gguf` package.
+    UnsupportedError for a backbone that is not of EXPRESSIBLE; MissingExtra without the `gguf` package.
     """
     try:
         import gguf
     except ImportError:
         raise MissingExtra("gguf", "bench") from None
     config = backbone.config
-    if config.time_input or config.context != "causal":
-        raise UnsupportedError("llama.cpp runs causal models without a time input, and this one is not: leave it out")
+    others = [name for name, value in EXPRESSIBLE.items() if getattr(config, name) != value]
+    if others:
+        raise UnsupportedError(f"llama.cpp cannot run this model, because of its {', '.join(others)}: leave it out")
     writer = gguf.GGUFWriter(path, arch)
     writer.add_name("daguerre")
     writer.add_vocab_size(config.vocab_size)

@@ -1,4 +1,4 @@
-"""What one side of a benchmark is to run, and what one request of it took. Both travel between processes as JSON."""
+"""What one side of a benchmark runs, and what one request of it took. Both travel between processes as JSON."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, unknown
 from daguerre.evals import drafts
-from daguerre.evals.frozen import load_frozen
-from daguerre.model import Model, load
-from daguerre.models.backbone import Backbone
-from daguerre.models.config import ModelConfig
+from daguerre.evals.heldout import load_frozen
+from daguerre.model import DTYPES, Model, load
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.processor import native_dtype
 from daguerre.models.tokenizer import Tokenizer
 
 FORCED = 4
-"""Tokens that a forward commits where weights are random and the number has to be forced."""
+"""Tokens that a forward is made to commit where weights are random, since no policy is sure of anything there."""
+RANDOM = "random weights"
+"""What reports call a model of random weights."""
 TOKENIZERS = {2048: "2k", 8192: "8k"}
 PROMPTS = 16
+Progress = Callable[[str, int, int], None]
+"""Called with what is measured, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +48,7 @@ class Shape:
 
 
 YARDSTICK = Shape(width=512, num_layers=8, num_heads=8, num_kv_heads=8, mlp_width=1408, vocab_size=8192)
-"""The shape that other engines are measured at: 34M parameters with a head of its own, 30M tied."""
+"""The shape that other engines are measured at: 34M parameters with an output matrix, 30M where it is the embedding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +59,14 @@ class Job:
     threads  of the CPU
     shape    of the request, and of the model where its weights are random
     model    a name that `daguerre.load` takes; None: random weights
+    dtype    of sides whose name has no type, as `daguerre.load` takes it
     """
 
     side: str
     threads: int
     shape: Shape
     model: str | None = None
+    dtype: str = "auto"
 
     def json(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,11 +80,11 @@ class Job:
 class Timing:
     """One request.
 
-    seconds        from the request to its last token, prefill and all
+    seconds        from the request to its last token, prefill included
     first_seconds  until the first tokens were there, `first_tokens` of them
     tokens         what was written
-    forwards       of the model, where the side tells
-    rows           that those computed, settled ones included; likewise
+    forwards       of the model, where the side counts them
+    rows           that those computed, clean ones included; likewise
     """
 
     seconds: float
@@ -101,8 +109,15 @@ Runner = Callable[[Sequence[int]], Timing]
 """Runs one request: the tokens of its prompt, <bos> first."""
 
 
+def torch_dtype(name: str) -> torch.dtype:
+    """The type of that name; "auto" is the one that this processor multiplies natively."""
+    if name != "auto" and name not in DTYPES:
+        raise unknown("dtype", name, ("auto", *DTYPES))
+    return native_dtype() if name == "auto" else DTYPES[name]
+
+
 def random_config(shape: Shape, max_positions: int | None = None) -> ModelConfig:
-    """A model of ours of this shape, causal and shifted; room for one request unless told."""
+    """A causal, shifted model of this shape, with room for one request, or for `max_positions`."""
     tokenizer = Tokenizer.default(TOKENIZERS[shape.vocab_size])
     return ModelConfig(
         vocab_size=shape.vocab_size,
@@ -120,27 +135,31 @@ def random_config(shape: Shape, max_positions: int | None = None) -> ModelConfig
     )
 
 
-def random_model(shape: Shape, dtype: Any, max_positions: int | None = None) -> Model:
+def random_model(shape: Shape, dtype: str, max_positions: int | None = None) -> Model:
     """Seeded random weights of this shape."""
     backbone = Backbone(random_config(shape, max_positions)).initialize(0, zero_outputs=False)
     tokenizer = Tokenizer.default(TOKENIZERS[shape.vocab_size])
-    return Model(backbone.to(dtype).eval().requires_grad_(False), tokenizer)
+    return Model(backbone.to(torch_dtype(dtype)).eval().requires_grad_(False), tokenizer)
 
 
-def subject(job: Job) -> Model:
-    """The model that a job is about, in bfloat16."""
-    import torch
+def random_tokens(config: ModelConfig, shape: tuple[int, ...]) -> np.ndarray:
+    """Seeded ordinary tokens, int64."""
+    known = config.ordinary_ids
+    drawn: np.ndarray = known[np.random.default_rng(0).integers(0, len(known), shape)]
+    return drawn
 
-    return random_model(job.shape, torch.bfloat16) if job.model is None else load(job.model, dtype="bfloat16")
+
+def model_of(job: Job, dtype: str | None = None) -> Model:
+    """The model that a job is about, in the job's type or another."""
+    dtype = dtype or job.dtype
+    return random_model(job.shape, dtype) if job.model is None else load(job.model, dtype=dtype)
 
 
 def prompts(job: Job) -> list[tuple[int, ...]]:
     """Prompts, <bos> first: held-out Python for a model; ordinary tokens at random for random weights."""
     if job.model is None:
         config = random_config(job.shape)
-        drawn = np.random.default_rng(0).integers(
-            config.num_reserved, config.vocab_size, (PROMPTS, job.shape.prompt_tokens)
-        )
+        drawn = random_tokens(config, (PROMPTS, job.shape.prompt_tokens))
         drawn[:, 0] = config.bos_id
         return [tuple(row) for row in drawn.tolist()]
     documents = load_frozen()

@@ -1,29 +1,30 @@
 """Every mode of a model, accuracy beside speed: next-line completion of held-out Python (`daguerre.evals.completion`).
 
-All settings complete the same lines in one process, each line in every setting in turn.
+All settings complete the same lines in one process, each line in every setting in turn, in the type that the processor
+multiplies natively.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from daguerre.decoding.options import Decode
+from daguerre.evals.bench.job import Progress
 from daguerre.evals.completion import LINE_TOKENS, grid, next_line_completion
-from daguerre.evals.frozen import load_frozen
+from daguerre.evals.heldout import load_frozen
 from daguerre.evals.lines import make_examples
 from daguerre.model import load
-from daguerre.sampling.decode import Decode
-
-Tell = Callable[[str, int, int], None]
 
 
-def measure(options: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """options: model, lines, grid_lines."""
-    model = load(options["model"], dtype="bfloat16")
+    model = load(options["model"])
     examples = make_examples(load_frozen(), options["lines"])
     settings = [Decode(mode="speculative"), Decode(mode="full"), *grid()]
-    result = next_line_completion(model, examples, settings=settings, grid_lines=options["grid_lines"], progress=tell)
+    result = next_line_completion(
+        model, examples, settings=settings, grid_lines=options["grid_lines"], progress=progress
+    )
     return {
         "parameters": model.backbone.num_parameters,
         "line_tokens": LINE_TOKENS,

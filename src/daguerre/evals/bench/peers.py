@@ -1,7 +1,7 @@
-"""Other people's engines at the same shape, in their own words: what is installed runs, what is not says so.
+"""Other engines at the same shape: what is installed runs, and an error says how to install what is not.
 
-All have random weights, or for llama.cpp those of a given model, in bfloat16 unless the name says otherwise, and write
-greedily. Each is timed from tokens to tokens: no text is encoded or decoded.
+All have random weights, or for llama.cpp those of a given model, in the job's type unless the name says otherwise, and
+write greedily. Each is timed from token ids to token ids: no text is encoded or decoded.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,20 @@ import torch
 
 from daguerre.errors import DataError, MissingExtra
 from daguerre.evals.bench.gguf_file import write_gguf
-from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, random_config, random_model, subject
+from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, model_of, random_config, torch_dtype
 
 DIFFUSERS_BLOCK = 32
+DIFFUSERS_OPTIONS: dict[str, Any] = {
+    "use_chat_template": False,
+    "temperature": 0.0,
+    "sampling_method": "greedy",
+    "threshold": 2.0,  # above every probability, so that the schedule alone commits
+    "editing_threshold": None,
+    "eos_early_stop": False,
+    "output_type": "seq",
+}
+LLAMA_TYPES = {"float32": "F32", "bfloat16": "BF16", "int8": "Q8_0"}
+"""What llama.cpp calls the types that Daguerre's native backend multiplies."""
 
 
 class Ticks:
@@ -38,7 +49,9 @@ class Ticks:
 
 
 def _llama(job: Job) -> Any:
-    """Llama of transformers at the job's shape, with a head of its own: 34M parameters at the yardstick's."""
+    """Llama of transformers at the job's shape, with an output matrix beside its embedding: 34M parameters at the
+    yardstick's shape.
+    """
     try:
         from transformers import LlamaConfig, LlamaForCausalLM
     except ImportError:
@@ -58,7 +71,7 @@ def _llama(job: Job) -> Any:
         eos_token_id=None,
         pad_token_id=None,
     )
-    return LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    return LlamaForCausalLM(config).to(torch_dtype(job.dtype)).eval()
 
 
 def transformers(job: Job) -> Runner:
@@ -79,7 +92,7 @@ def transformers(job: Job) -> Runner:
             streamer=ticks,
         )
         seconds = time.perf_counter() - ticks.started
-        return Timing(  # the streamer is shown the prompt first
+        return Timing(  # the streamer gets the prompt first
             seconds=seconds,
             first_seconds=ticks.at[1],
             first_tokens=1,
@@ -101,6 +114,7 @@ def diffusers(job: Job) -> Runner:
     pipe = LLaDA2Pipeline(model=model, scheduler=BlockRefinementScheduler())
     pipe.set_progress_bar_config(disable=True)
     mask, block = random_config(job.shape).mask_id, min(DIFFUSERS_BLOCK, new)
+    sizes = {"gen_length": new, "block_length": block, "num_inference_steps": block // FORCED, "mask_token_id": mask}
 
     def run(prompt: Sequence[int]) -> Timing:
         ids = torch.tensor([prompt])
@@ -110,21 +124,7 @@ def diffusers(job: Job) -> Runner:
             ticks.put(None)
             return tensors
 
-        out = pipe(
-            input_ids=ids,
-            use_chat_template=False,
-            gen_length=new,
-            block_length=block,
-            num_inference_steps=block // FORCED,
-            temperature=0.0,
-            sampling_method="greedy",
-            threshold=2.0,  # beyond every probability: the schedule alone commits
-            editing_threshold=None,
-            eos_early_stop=False,
-            mask_token_id=mask,
-            output_type="seq",
-            callback_on_step_end=step_done,
-        )
+        out = pipe(input_ids=ids, callback_on_step_end=step_done, **sizes, **DIFFUSERS_OPTIONS)
         seconds = time.perf_counter() - ticks.started
         tokens = tuple(out.sequences[0].tolist())
         return Timing(
@@ -139,9 +139,9 @@ def diffusers(job: Job) -> Runner:
 
 
 def llama_cpp(dtype: str, job: Job) -> Runner:
-    """llama.cpp through `llama-cpp-python`'s own bindings, one token a call, its greedy sampler in C.
+    """llama.cpp through the bindings of `llama-cpp-python`, one token a call, with llama.cpp's greedy sampler.
 
-    Random weights are "llama" (no QK-norm, as in its published models); a model's own are "qwen3".
+    Random weights are of architecture "llama" (no QK-norm, as in published models), a model's weights of "qwen3".
     """
     engine = LlamaCpp.of(job, dtype)
     new = job.shape.new_tokens
@@ -188,22 +188,38 @@ class LlamaCpp:
     @classmethod
     def of(cls, job: Job, dtype: str) -> LlamaCpp:
         """The job's model, from a file that is gone once it is read."""
-        random = job.model is None
-        backbone = (random_model(job.shape, torch.float32) if random else subject(job)).backbone
+        backbone = model_of(job, "float32").backbone
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.gguf"
-            write_gguf(backbone, path, dtype, "llama" if random else "qwen3")
+            write_gguf(backbone, path, dtype, "llama" if job.model is None else "qwen3")
             return cls(path, job.threads, job.shape.prompt_tokens + job.shape.new_tokens)
 
     def generate(self, prompt: Sequence[int]) -> Iterator[int]:
         """Greedy tokens, without an end."""
         api = self._api
-        api.llama_memory_clear(api.llama_get_memory(self._context), True)
+        self._forget(0)
         self._decode(prompt)
         while True:
             token = api.llama_sampler_sample(self._sampler, self._context, -1)
             yield token
             self._decode([token])
+
+    def one_row(self, prompt: Sequence[int]) -> Callable[[], None]:
+        """What runs one token behind a prompt that is in the cache, and forgets that token before it runs again."""
+        self._forget(0)
+        self._decode(prompt)
+
+        def step() -> None:
+            self._forget(len(prompt))
+            self._decode(prompt[-1:])
+            self._api.llama_synchronize(self._context)
+
+        return step
+
+    def _forget(self, position: int) -> None:
+        """Drop keys and values from this position on."""
+        memory = self._api.llama_get_memory(self._context)
+        self._api.llama_memory_seq_rm(memory, -1, position, -1)
 
     def _decode(self, tokens: Sequence[int]) -> None:
         api = self._api
@@ -212,7 +228,7 @@ class LlamaCpp:
             raise DataError(f"llama.cpp could not run {len(tokens)} tokens (status {status})")
 
     def close(self) -> None:
-        """Give memory back."""
+        """Free its memory."""
         with contextlib.suppress(AttributeError):
             self._api.llama_free(self._context)
             self._api.llama_model_free(self._model)

@@ -1,21 +1,19 @@
-"""A report of `daguerre bench` as tables to read, and as pictures."""
+"""A report of `daguerre bench` as tables to read."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from daguerre.errors import MissingExtra
 from daguerre.evals.bench.bars import bars
-from daguerre.evals.bench.rows import crossing
-from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN, ORANGE, RED, SIZE
-from daguerre.evals.report import table
+from daguerre.evals.bench.job import RANDOM
+from daguerre.evals.bench.rows import TORCH
+from daguerre.evals.cells import table
 from daguerre.files import atomic_write
 
 BUSY = 0.05
-"""Share of all CPUs' time that others used, from which a machine was not idle."""
+"""The share of all CPUs' time, used by others, from which a machine was not idle."""
 
 
 def markdown(report: dict[str, Any]) -> str:
@@ -41,25 +39,33 @@ def write(report: dict[str, Any], path: Path) -> None:
 
 
 def _measured(part: dict[str, Any]) -> str:
-    """One line on the machine, the versions and the effort; and whether the machine was idle."""
-    machine, settings = part["machine"], part["settings"]
-    rounds = f"{settings['rounds']} rounds, " if "rounds" in settings else ""
-    share = part["busy"] or 0.0
+    """One line on the machine, the types, the versions and the rounds; and whether the machine was idle."""
+    settings, share = part["settings"], part["busy"] or 0.0
+    num = settings.get("rounds", 0)
+    rounds = f"{num} round{'s' * (num > 1)}, " if num else ""
     busy = f" **The machine was not idle: {share:.0%} of its time was used before this began.**" if share > BUSY else ""
+    return f"{machine_text(part['machine'])}, {rounds}{part['seconds']:.0f} s.{busy}"
+
+
+def machine_text(machine: dict[str, Any]) -> str:
+    """The processor, the instruction set and the type in use, and the versions, in one line."""
+    level, best = machine["instruction_set"], machine["best_instruction_set"]
+    limited = "" if level == best else f" of {best}, chosen by DAGUERRE_ISA for Daguerre and PyTorch"
     return (
-        f"{machine['processor']}, {machine['cores']} cores, Python {machine['python']}, torch {machine['torch']}, "
-        f"daguerre {machine['daguerre']} (commit {machine['commit']}), {rounds}{part['seconds']:.0f} s.{busy}"
+        f"{machine['processor']}, {machine['cores']} cores, instruction set {level}{limited}, native type "
+        f"{machine['dtype']}, Python {machine['python']}, torch {machine['torch']}, daguerre {machine['daguerre']} "
+        f"(commit {machine['commit']})"
     )
 
 
 def _by_threads(part: dict[str, Any], write: Callable[[Any], str]) -> str:
     blocks = []
     for threads, found in part["threads"].items():
-        blocks.append(f"With {_threads(threads)}:\n\n{write(found)}")
+        blocks.append(f"With {threads_text(threads)}:\n\n{write(found)}")
     return "\n\n".join(blocks)
 
 
-def _threads(threads: str) -> str:
+def threads_text(threads: str) -> str:
     return "one thread" if threads == "1" else f"{threads} threads"
 
 
@@ -95,16 +101,18 @@ def _peers(part: dict[str, Any]) -> str:
     shape = (
         f"Random weights: width {s['width']}, {s['num_layers']} layers, {s['num_heads']} heads ({s['num_kv_heads']} of "
         f"keys), MLP {s['mlp_width']}, vocabulary {s['vocab_size']:,}; a prompt of {s['prompt_tokens']}, "
-        f"{s['new_tokens']} new, bfloat16 unless said otherwise, greedy. `block`, `full`, `LLaDA loop` and `diffusers` "
-        "are made to commit 4 tokens a forward; rows are all that were computed, prompt and settling included."
+        f"{s['new_tokens']} new, {part['machine']['dtype']} unless a name has another type, greedy. `block`, `full`, "
+        "`LLaDA loop` and `diffusers` are made to commit 4 tokens a forward; rows are all that were computed, those of "
+        "the prompt and of finished blocks included. `torch` is Daguerre's torch backend."
     )
     return f"{shape}\n\n{_by_threads(part, _sides)}"
 
 
 def _modes(part: dict[str, Any]) -> str:
     return (
-        f"Model `{part['settings']['model']}`, held-out Python, the default policy; llama.cpp runs the model's own "
-        f"weights. Then next-line completion of held-out lines.\n\n{_by_threads(part, _mode_tables)}"
+        f"Model `{part['settings']['model']}`, held-out Python, the default policy, {part['machine']['dtype']} unless "
+        "a name has another type; llama.cpp runs the same weights. Then next-line completion of held-out lines.\n\n"
+        f"{_by_threads(part, _mode_tables)}"
     )
 
 
@@ -150,20 +158,88 @@ def _infill(part: dict[str, Any]) -> str:
 
 def _rows(part: dict[str, Any]) -> str:
     def write(found: dict[str, Any]) -> str:
-        curve, crowd = found["curve"], found["concurrency"]
-        one = curve[0]["forward_ms"]
-        rows = [
-            [f"{p['rows']}", f"{p['forward_ms']:.2f}", f"{p['products_ms']:.2f}", f"{p['forward_ms'] / one:.2f}"]
-            for p in curve
-        ]
-        many = [[f"{p['requests']}", f"{p['ar_ms']:.2f}", f"{p['block_ms']:.2f}"] for p in crowd]
-        return (
-            table(["rows", "forward, ms", "its products, ms", "times one row"], rows)
-            + "\n\n"
-            + table(["requests at once", "one row each, ms", f"{found['block_rows']} rows each, ms"], many)
-        )
+        parts = []
+        for model, figures in found["models"].items():
+            sides = figures["sides"]
+            parts.append(f"{model}, {figures['parameters']:,} parameters:")
+            parts += [rows_table(title, sides, value) for value, title in ROW_TABLES.items()]
+            parts += [f"Not measured: {name}: {reason}" for name, reason in figures["failed"].items()]
+        crowd = [[f"{p['requests']}", f"{p['ar_ms']:.2f}", f"{p['block_ms']:.2f}"] for p in found["concurrency"]]
+        header = [f"requests at once, {RANDOM}", "one row each, ms", f"{found['block_rows']} rows each, ms"]
+        return "\n\n".join([*parts, table(header, crowd)])
 
-    return _by_threads(part, write)
+    return (
+        f"A forward that gives the logits of all its rows, behind {next(iter(part['threads'].values()))['context']} "
+        f'cached tokens. int8 is quantize="int8" with {part["machine"]["dtype"]} beside its matrices; the bare '
+        f"products are in {part['machine']['dtype']}. A ratio is the median of those of the rounds.\n\n"
+        f"{_by_threads(part, write)}"
+    )
+
+
+ROW_TABLES = {
+    "ms": "ms of a forward, by its rows",
+    "times_one_row": "times one row",
+    "times_torch": "times as fast as PyTorch's float32 modules",
+}
+
+
+def rows_table(title: str, sides: dict[str, Any], value: str) -> str:
+    """A value of every side by its number of rows, without the lines that are 1 by definition."""
+    numbers = list(dict.fromkeys(rows for side in sides.values() for rows in side["rows"]))
+    lines = []
+    for name, side in sides.items():
+        if (value, name) == ("times_torch", TORCH) or (value == "times_one_row" and len(side["rows"]) == 1):
+            continue
+        of = dict(zip(side["rows"], side[value], strict=True))
+        lines.append([name, *(f"{of[rows]:.2f}" if rows in of else "" for rows in numbers)])
+    return table([title, *map(str, numbers)], lines)
+
+
+def _batch(part: dict[str, Any]) -> str:
+    some = next(iter(part["threads"].values()))
+    return (
+        f"{some['requests']} requests with prompts of unlike lengths, {part['settings']['shape']['new_tokens']} new "
+        f"tokens each, in one batch, beside one of them alone, in {part['machine']['dtype']}; blocks are made to "
+        "commit 4 tokens a forward. `Together` with one request is compared with `drive`, and `drive` with a loop that "
+        "computes the same forwards and does nothing else. Python is the time of a step outside of the native "
+        "library, for each request.\n\n"
+        f"{_by_threads(part, batch_table)}"
+    )
+
+
+def batch_table(found: dict[str, Any]) -> str:
+    """Every model and mode that was measured."""
+    header = [
+        "",
+        "tokens/s of one",
+        f"of {found['requests']}",
+        "times",
+        "behind the first",
+        "`Together` against `drive`",
+        "`drive` against a bare loop",
+        "ms a step",
+        "Python, ms",
+        f"in a batch of {found['requests']}",
+        "same text",
+    ]
+    rows = [
+        [
+            f"{model}, {mode}",
+            f"{f['alone_tokens_per_second']:.0f}",
+            f"{f['together_tokens_per_second']:.0f}",
+            f"{f['gain']:.2f}",
+            f"{f['gain_behind_first']:.2f}",
+            f"{f['driver_overhead']:+.1%}",
+            f"{f['decoding_overhead']:+.1%}",
+            f"{f['step_ms']:.2f}",
+            f"{f['python_ms']:.3f}",
+            f"{f['python_ms_together']:.3f}",
+            "yes" if f["same_text"] else "no",
+        ]
+        for model, figures in found["models"].items()
+        for mode, f in figures["modes"].items()
+    ]
+    return table(header, rows)
 
 
 def _endpoint(part: dict[str, Any]) -> str:
@@ -210,6 +286,7 @@ TITLES = {
     "context": "Cost of a token by context",
     "infill": "Infilling a line",
     "rows": "What rows cost",
+    "batch": "Many requests at once",
     "endpoint": "A server",
 }
 WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -218,78 +295,6 @@ WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "context": _context,
     "infill": _infill,
     "rows": _rows,
+    "batch": _batch,
     "endpoint": _endpoint,
 }
-
-
-def draw(report: dict[str, Any], path: Path) -> list[Path]:
-    """NAME-peers.png, bars of tokens a second, and NAME-rows.png, where the lines cross; MissingExtra without
-    matplotlib.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    out = []
-    for name, paint in (("peers", _draw_sides), ("modes", _draw_sides), ("rows", _draw_rows)):
-        if name not in report:
-            continue
-        figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        paint(figure, report[name])
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-        out.append(path.with_name(f"{path.stem}-{name}.png"))
-        with atomic_write(out[-1]) as file:
-            file.write(buffer.getvalue())
-    return out
-
-
-def _draw_sides(figure: Any, part: dict[str, Any]) -> None:
-    """A bar for each side and number of threads, ours in color."""
-    panel = figure.subplots()
-    names = list(dict.fromkeys(name for found in part["threads"].values() for name in found["sides"]))
-    height = 0.8 / len(part["threads"])
-    for index, found in enumerate(part["threads"].values()):
-        for place, name in enumerate(names):
-            if name in found["sides"]:
-                value = found["sides"][name]["tokens_per_second"]
-                ours = name.split()[0] in ("ar", "block", "full", "speculative")
-                panel.barh(place + index * height, value, height, color=BLUE if ours else GRAY, alpha=0.6 + 0.4 * index)
-                panel.annotate(f" {value:.0f}", (value, place + index * height), va="center", fontsize=8)
-    panel.set_yticks([place + height * (len(part["threads"]) - 1) / 2 for place in range(len(names))], names)
-    panel.invert_yaxis()
-    panel.set_xlabel("tokens a second, end to end")
-    order = ", below it ".join(map(_threads, part["threads"]))
-    panel.set_title(f"Ours (blue) beside others: {order}", loc="left", fontsize=12)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def _draw_rows(figure: Any, part: dict[str, Any]) -> None:
-    """Left: a forward by its rows. Right: tokens a second by requests at once, and where the lines cross."""
-    threads, found = list(part["threads"].items())[-1]
-    left, right = figure.subplots(1, 2)
-    xs = [point["rows"] for point in found["curve"]]
-    left.plot(xs, [point["forward_ms"] for point in found["curve"]], "o-", color=BLUE, label="forward")
-    left.plot(xs, [point["products_ms"] for point in found["curve"]], "s--", color=GRAY, label="its products")
-    left.set_title(f"A forward by its rows, {_threads(threads)}", loc="left", fontsize=11)
-    left.set_xlabel("rows")
-    left.set_ylabel("ms")
-    many = [point["requests"] for point in found["concurrency"]]
-    ar = [1e3 * point["requests"] / point["ar_ms"] for point in found["concurrency"]]
-    right.plot(many, ar, "o-", color=GRAY, label="autoregressive")
-    for per_forward, color in ((1.5, ORANGE), (2.0, RED), (4.0, GREEN)):
-        block = [1e3 * per_forward * point["requests"] / point["block_ms"] for point in found["concurrency"]]
-        place = crossing(found["concurrency"], per_forward)
-        where = "never slower here" if place is None else "slower from 1" if place == 0 else f"slower from {place:.1f}"
-        right.plot(many, block, "s-", color=color, label=f"blocks, {per_forward:g} a forward: {where}")
-    right.set_xscale("log", base=2)
-    right.set_xticks(many, [str(x) for x in many])
-    right.set_title("Tokens a second, all requests together", loc="left", fontsize=11)
-    right.set_xlabel("requests at once")
-    for panel in (left, right):
-        panel.grid(alpha=0.25)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.set_ylim(bottom=0)
-        panel.legend(frameon=False, fontsize=8.5)

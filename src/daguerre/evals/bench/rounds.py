@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from daguerre.errors import DataError
-from daguerre.evals.bench.job import Job, Timing
-from daguerre.evals.bench.worker import Tell, Worker
+from daguerre.evals.bench.job import Job, Progress, Timing
+from daguerre.evals.bench.worker import Worker
 
+RATE, DECODE_RATE = "tokens_per_second", "decode_tokens_per_second"
 WARM_UP = 2
 """Rounds before those that count: weights are packed in the first."""
 
 
-def run_rounds(job: Job, sides: Sequence[str], rounds: int, tell: Tell) -> dict[str, Any]:
+def run_rounds(job: Job, sides: Sequence[str], rounds: int, progress: Progress) -> dict[str, Any]:
     """{"sides": {name: figures}, "failed": {name: reason}} of every side on the job's shape, model and threads.
 
     A side that fails is left out with its reason, and the others go on.
@@ -28,7 +29,7 @@ def run_rounds(job: Job, sides: Sequence[str], rounds: int, tell: Tell) -> dict[
         for name in sides:
             workers[name] = Worker({"task": "side", "job": replace(job, side=name).json()}, job.threads)
         for index, name in enumerate(sides):
-            tell(f"starting {name}", index, len(sides))
+            progress(f"starting {name}", index, len(sides))
             try:
                 versions |= workers[name].receive()["ready"]["versions"]
             except DataError as error:
@@ -37,7 +38,7 @@ def run_rounds(job: Job, sides: Sequence[str], rounds: int, tell: Tell) -> dict[
             for name in sides:
                 if name in failed:
                     continue
-                tell(f"{name}, {job.threads} threads", number, rounds + WARM_UP)
+                progress(f"{name}, {job.threads} threads", number, rounds + WARM_UP)
                 try:
                     workers[name].send({"go": number})
                     timings[name].append(_timing(workers[name].receive()["timing"]))
@@ -57,17 +58,18 @@ def _timing(values: dict[str, Any]) -> Timing:
 
 
 def summary(timings: Sequence[Timing]) -> dict[str, Any]:
-    """Medians over rounds, and every round's seconds.
+    """Medians over rounds, and the rates of every round.
 
-    tokens_per_second         end to end, prefill and all
+    tokens_per_second         end to end, prefill included
     decode_tokens_per_second  behind the first tokens
     """
     last = timings[-1]
+    rates, decode_rates = ([getattr(one, name) for one in timings] for name in (RATE, DECODE_RATE))
     return {
-        "tokens_per_second": statistics.median(sample.tokens_per_second for sample in timings),
-        "decode_tokens_per_second": statistics.median(sample.decode_tokens_per_second for sample in timings),
+        RATE: statistics.median(rates),
+        DECODE_RATE: statistics.median(decode_rates),
         "first_seconds": statistics.median(sample.first_seconds for sample in timings),
-        "seconds": [sample.seconds for sample in timings],
+        "rounds": {RATE: rates, DECODE_RATE: decode_rates},
         "new_tokens": len(last.tokens),
         "forwards": None if last.forwards is None else statistics.median(sample.forwards or 0 for sample in timings),
         "rows": None if last.rows is None else statistics.median(sample.rows or 0 for sample in timings),

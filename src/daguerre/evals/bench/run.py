@@ -1,7 +1,7 @@
 """`daguerre bench`: the parts that are measured, and the report they make together.
 
-A report has what every part found under its name, with the machine it ran on. Written to a file it is added to: parts
-measured again take the place of what was there, the others stay, so a measurement that was cut goes on where it was.
+A report has what every part found under its name, with the machine it ran on. A report in a file is added to: a part
+that is measured again replaces what was there and the others stay, so an interrupted measurement can be completed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from typing import Any
 from daguerre.errors import InputError, unknown
 from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
-from daguerre.evals.bench.job import YARDSTICK, Job, Shape
+from daguerre.evals.bench.job import YARDSTICK, Job, Progress, Shape
 from daguerre.evals.bench.rounds import run_rounds
-from daguerre.evals.bench.sides import BLOCKS, FOR_A_MODEL, SIDES
-from daguerre.evals.bench.worker import Tell, in_worker
+from daguerre.evals.bench.sides import sides_for
+from daguerre.evals.bench.worker import in_worker
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.report import write_json
+from daguerre.models import processor
 from daguerre.models.threads import num_cpus
 
-LEAST_ROUNDS = 5
+ROUNDS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Options:
     contexts, kv_heads of part "context"
     """
 
-    rounds: int = LEAST_ROUNDS
+    rounds: int = ROUNDS
     threads: tuple[int, ...] = field(default_factory=lambda: (1, 2)[: num_cpus()])
     model: str = "default"
     shape: Shape = YARDSTICK
@@ -57,35 +58,35 @@ class Options:
                 raise InputError(f"threads must be from 1 to the {available} CPUs of this process, not {threads}")
 
 
-Part = Callable[[Options, int, Tell], Any]
+Part = Callable[[Options, int, Progress], Any]
 
 
-def _peers(options: Options, threads: int, tell: Tell) -> Any:
+def _peers(options: Options, threads: int, progress: Progress) -> Any:
     """All sides at one shape, random weights."""
-    new = options.shape.new_tokens
-    odd = {f"block {size}{kind}" for size in BLOCKS if new % size for kind in ("", " int8", " lean", " compiled")}
     job = Job(side="ar", threads=threads, shape=options.shape)
-    return run_rounds(job, [name for name in SIDES if name not in odd], options.rounds, tell)
+    return run_rounds(job, sides_for(job), options.rounds, progress)
 
 
-def _modes(options: Options, threads: int, tell: Tell) -> Any:
-    """Our modes and llama.cpp on a trained model's own weights: speed, and accuracy beside it."""
+def _modes(options: Options, threads: int, progress: Progress) -> Any:
+    """Daguerre's modes and llama.cpp on a trained model's weights: speed, and accuracy beside it."""
     job = Job(side="ar", threads=threads, shape=options.shape, model=options.model)
-    speed = run_rounds(job, FOR_A_MODEL, options.rounds, tell)
-    asked = {"model": options.model, "lines": options.lines, "grid_lines": options.grid_lines}
-    return {**speed, "completion": in_worker({"task": "modes", "options": asked}, threads, tell)}
+    speed = run_rounds(job, sides_for(job), options.rounds, progress)
+    return {**speed, "completion": _completion(options, threads, progress)}
 
 
 def _in_worker(name: str, *fields: str) -> Part:
-    def part(options: Options, threads: int, tell: Tell) -> Any:
+    def part(options: Options, threads: int, progress: Progress) -> Any:
         values = asdict(options)
-        return in_worker({"task": name, "options": {field: values[field] for field in fields}}, threads, tell)
+        return in_worker({"task": name, "options": {field: values[field] for field in fields}}, threads, progress)
 
     return part
 
 
+_completion = _in_worker("modes", "model", "lines", "grid_lines")
+
 PARTS: dict[str, Part] = {
-    "rows": _in_worker("rows", "shape", "rounds"),
+    "rows": _in_worker("rows", "shape", "model", "rounds"),
+    "batch": _in_worker("batch", "shape", "model", "rounds"),
     "infill": _in_worker("infill", "shape", "model", "rounds"),
     "context": _in_worker("context", "shape", "rounds", "contexts", "kv_heads"),
     "peers": _peers,
@@ -93,12 +94,16 @@ PARTS: dict[str, Part] = {
 }
 
 
+def silent(what: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
 def bench(
     what: Sequence[str] | None = None,
     options: Options = Options(),
     *,
     out: Path | None = None,
-    progress: Tell | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """Measure the parts named, all by default. `out` is read first, and written after every part.
 
@@ -107,20 +112,19 @@ def bench(
     names = list(PARTS) if what is None else list(what)
     for name in names:
         if name not in PARTS:
-            raise unknown("part", name, [*PARTS, "endpoint"])
-    tell = progress or (lambda what, done, total: None)
+            raise unknown("part", name, PARTS)
     report = read(out)
     for name in names:
-        report[name] = measured(name, options, tell)
+        report[name] = measured(name, options, progress)
         save(report, out)
     return report
 
 
-def measured(name: str, options: Options, tell: Tell) -> dict[str, Any]:
-    """One part, with what it was measured on and how busy that was before it began."""
+def measured(name: str, options: Options, progress: Progress) -> dict[str, Any]:
+    """One part, with the machine it was measured on, and how busy that was before."""
     busy, started = busy_share(), time.perf_counter()
     found = {
-        str(threads): PARTS[name](options, threads, lambda what, done, total: tell(f"{name}: {what}", done, total))
+        str(threads): PARTS[name](options, threads, lambda what, done, total: progress(f"{name}: {what}", done, total))
         for threads in options.threads
     }
     facts = {"machine": _machine(), "busy": busy, "settings": asdict(options)}
@@ -133,7 +137,7 @@ def endpoint(
     requests: int,
     *,
     out: Path | None = None,
-    progress: Tell | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """The report with the part "endpoint": a server measured from this machine."""
     report = read(out)
@@ -147,7 +151,7 @@ def endpoint(
 
 
 def busy_share(seconds: float = 0.5) -> float | None:
-    """Share of all CPUs' time that is used while this process waits; None where the system does not tell."""
+    """Share of all CPUs' time that is used while this process waits; None where the system does not say."""
     before = _cpu_times()
     time.sleep(seconds)
     after = _cpu_times()
@@ -166,14 +170,19 @@ def _cpu_times() -> tuple[int, int] | None:
 
 
 def _machine() -> dict[str, Any]:
-    """The facts, but for the threads of this process, which computes nothing."""
+    """The facts, but for the threads of this process, which computes nothing.
+
+    best_instruction_set   the processor's; another is in use where DAGUERRE_ISA names it
+    dtype                  the type that the processor multiplies natively, with the instruction set in use
+    """
     facts = machine_facts()
     facts.pop("threads")
-    return facts
+    facts["best_instruction_set"] = next(reversed(processor.available()), facts["instruction_set"])
+    return facts | {"dtype": str(processor.native_dtype()).removeprefix("torch.")}
 
 
 def read(out: Path | None) -> dict[str, Any]:
-    """The report at `out` so far; InputError for a file that is none."""
+    """The report at `out` so far. InputError for a file that is not one, or is of an earlier version."""
     if out is None or not out.exists():
         return {}
     try:
@@ -182,6 +191,10 @@ def read(out: Path | None) -> dict[str, Any]:
         report = None
     if not isinstance(report, dict) or report.keys() - {*PARTS, "endpoint"}:
         raise InputError(f"{out} is not a report of `daguerre bench`: give another name")
+    if any("instruction_set" not in part["machine"] for part in report.values()):
+        raise InputError(
+            f"{out} is a report of an earlier version of `daguerre bench`: delete it, or give another name"
+        )
     return report
 
 

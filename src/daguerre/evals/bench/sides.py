@@ -1,9 +1,10 @@
-"""The sides of a benchmark: each makes, for a job, what runs one request and tells what it took.
+"""The sides of a benchmark: each makes, for a job, what runs one request and says how long it took.
 
-Ours run the model natively in its own type, unless the name says otherwise: `int8` with 8-bit matrices, `lean` and
-`compiled` as those executions do. At random weights a forward is made to commit FORCED tokens, and blocks are settled
-in the forward that starts the next one, so what that costs is in the time; for a trained model the policy decides. All
-sides write exactly as many tokens as are asked, greedily.
+Daguerre's sides run the native backend in the job's type, unless the name says otherwise: `float32` and `bfloat16` are
+types of the weights, `int8` is quantize="int8", and `torch` is the torch backend. With random weights a forward is made
+to commit FORCED tokens; a finished block is computed again, as clean rows, in the forward that starts the next one, and
+the time includes that. For a trained model the policy decides. All sides write exactly as many tokens as are requested,
+greedily.
 """
 
 from __future__ import annotations
@@ -16,40 +17,47 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from daguerre.decoding.drive import drive
+from daguerre.decoding.options import Decode, ModeName
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.run import Sample
 from daguerre.errors import unknown
 from daguerre.evals.bench import peers
-from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, random_model, subject
+from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, model_of, random_model, torch_dtype
 from daguerre.evals.bench.llada import llada_loop
-from daguerre.model import Model
-from daguerre.models.denoiser import Execution
-from daguerre.models.layout import Layout, Rows
-from daguerre.planning import make_plan
-from daguerre.sample import Sample
-from daguerre.sampling.decode import Decode
+from daguerre.model import DTYPES, Model
+from daguerre.models.denoiser import BackendName, Quantization
 
 BLOCKS = (8, 16, 32, 64)
 BLOCKS_INT8 = (8, 16, 32)
 LLADA_BLOCK = 32
 
 
-def ours(mode: str, job: Job, block_size: int | None = None, execution: Execution = "native") -> Runner:
-    """Our own modes. What is compiled is compiled, or found on disk, before the first request."""
-    own = subject(job)
-    model = Model(own.backbone, own.tokenizer, execution)
-    model.denoiser.executor  # noqa: B018
+def mode_side(
+    mode: ModeName,
+    job: Job,
+    block_size: int | None = None,
+    *,
+    dtype: str | None = None,
+    backend: BackendName = "native",
+    quantize: Quantization | None = None,
+) -> Runner:
+    """A mode of Daguerre. What has to be compiled or packed is so before the first request."""
+    found = model_of(job, dtype)
+    model = Model(found.backbone, found.tokenizer, backend, quantize=quantize)
+    model.denoiser.backend  # noqa: B018
     return runner(model, decode_of(mode, job, block_size), job.shape.new_tokens)
 
 
-def decode_of(mode: str, job: Job, block_size: int | None = None) -> Decode:
-    """The options of a mode: at random weights FORCED tokens a forward, else the default policy."""
-    least = job.shape.new_tokens
+def decode_of(mode: ModeName, job: Job, block_size: int | None = None) -> Decode:
+    """The options of a mode: with random weights FORCED tokens a forward, else the default policy."""
+    new = job.shape.new_tokens
     if mode in ("ar", "speculative"):
-        return Decode(mode=mode, min_tokens=least)  # type: ignore[arg-type]
+        return Decode(mode=mode, min_tokens=new)
     if job.model is not None:
-        return Decode(mode=mode, block_size=block_size, min_tokens=least)  # type: ignore[arg-type]
-    size = block_size or least
-    steps = max(1, size // FORCED)
-    return Decode(mode=mode, block_size=block_size, policy="confidence", steps=steps, min_tokens=least)  # type: ignore[arg-type]
+        return Decode(mode=mode, block_size=block_size, min_tokens=new)
+    steps = max(1, (block_size or new) // FORCED)
+    return Decode(mode=mode, block_size=block_size, policy="confidence", steps=steps, min_tokens=new)
 
 
 def runner(model: Model, decode: Decode, new_tokens: int) -> Runner:
@@ -59,41 +67,37 @@ def runner(model: Model, decode: Decode, new_tokens: int) -> Runner:
         started = time.perf_counter()
         plan = make_plan(model.config, model.tokenizer, decode, prompt[1:], None, new_tokens, heal=False)
         request, first = Sample(model.denoiser, plan, 0, None), None
-        for event in request.steps():
+        for event in drive(request):
             first = first or (time.perf_counter() - started, len(event.decision))
         seconds = time.perf_counter() - started
         assert first is not None
         result = request.result()
-        tokens = tuple(token.id for token in result.tokens)
-        usage = result.usage
         return Timing(
             seconds=seconds,
             first_seconds=first[0],
             first_tokens=first[1],
-            tokens=tokens,
-            forwards=usage.forwards,
-            rows=usage.computed_rows,
+            tokens=tuple(token.id for token in result.tokens),
+            forwards=result.usage.forwards,
+            rows=result.usage.computed_tokens,
         )
 
     return run
 
 
 def llada(job: Job) -> Runner:
-    """LLaDA's loop, FORCED tokens a forward, in blocks of LLADA_BLOCK, on the plain modules in bfloat16.
+    """LLaDA's loop, FORCED tokens a forward, in blocks of LLADA_BLOCK, on the plain modules in the job's type.
 
-    Rows are not shifted, as LLaDA's are not; at random weights that is a matter of names.
+    The row at i is read for position i, as in LLaDA; with random weights that makes no difference in time.
     """
-    backbone = random_model(job.shape, torch.bfloat16).backbone
+    backbone = random_model(job.shape, job.dtype).backbone
     config, new = backbone.config, job.shape.new_tokens
     block = min(LLADA_BLOCK, new)
 
     def logits_of(tokens: Tensor) -> Tensor:
-        position = torch.arange(tokens.shape[1])[None]
-        layout = Layout(Rows.make(position, span=0), num_settled=0, context="full")
-        return F.linear(backbone(tokens, layout), backbone.embedding.weight)
+        return F.linear(backbone(tokens, torch.arange(tokens.shape[1])[None], see_all), backbone.projection)
 
     def run(prompt: Sequence[int]) -> Timing:
-        started, ends = time.perf_counter(), []
+        started, ends = time.perf_counter(), list[float]()
         tokens = llada_loop(
             logits_of,
             torch.tensor(prompt),
@@ -103,49 +107,60 @@ def llada(job: Job) -> Runner:
             config.mask_id,
             lambda: ends.append(time.perf_counter() - started),
         )
-        written = tuple(tokens[len(prompt) :].tolist())
-        rows = len(ends) * len(tokens)
         return Timing(
             seconds=ends[-1],
             first_seconds=ends[0],
             first_tokens=FORCED,
-            tokens=written,
+            tokens=tuple(tokens[len(prompt) :].tolist()),
             forwards=len(ends),
-            rows=rows,
+            rows=len(ends) * len(tokens),
         )
 
     return run
 
 
+def see_all(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention in which every row sees all rows; see `models.core.attention.Attention`."""
+    gqa = q.shape[-2] != k.shape[-2]
+    q, k, v = (x.transpose(-3, -2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, enable_gqa=gqa).transpose(-3, -2)
+
+
 Side = Callable[[Job], Runner]
 
 SIDES: dict[str, Side] = {
-    "ar": partial(ours, "ar"),
-    **{f"block {size}": partial(ours, "block", block_size=size) for size in BLOCKS},
-    "full": partial(ours, "full"),
-    "speculative": partial(ours, "speculative"),
-    "ar int8": partial(ours, "ar", execution="approximate_int8"),
-    **{
-        f"block {size} int8": partial(ours, "block", block_size=size, execution="approximate_int8")
-        for size in BLOCKS_INT8
-    },
-    "speculative int8": partial(ours, "speculative", execution="approximate_int8"),
-    "ar lean": partial(ours, "ar", execution="lean"),
-    "block 16 lean": partial(ours, "block", block_size=16, execution="lean"),
-    "ar compiled": partial(ours, "ar", execution="compiled"),
-    "block 16 compiled": partial(ours, "block", block_size=16, execution="compiled"),
+    "ar": partial(mode_side, "ar"),
+    **{f"block {size}": partial(mode_side, "block", block_size=size) for size in BLOCKS},
+    "full": partial(mode_side, "full"),
+    "speculative": partial(mode_side, "speculative"),
+    **{f"ar {dtype}": partial(mode_side, "ar", dtype=dtype) for dtype in DTYPES},
+    "ar int8": partial(mode_side, "ar", quantize="int8"),
+    **{f"block {size} int8": partial(mode_side, "block", block_size=size, quantize="int8") for size in BLOCKS_INT8},
+    "speculative int8": partial(mode_side, "speculative", quantize="int8"),
+    "ar torch": partial(mode_side, "ar", backend="torch"),
+    "block 16 torch": partial(mode_side, "block", block_size=16, backend="torch"),
     "LLaDA loop": llada,
     "transformers": peers.transformers,
     "diffusers": peers.diffusers,
-    "llama.cpp BF16": partial(peers.llama_cpp, "BF16"),
-    "llama.cpp Q8_0": partial(peers.llama_cpp, "Q8_0"),
+    **{f"llama.cpp {dtype}": partial(peers.llama_cpp, dtype) for dtype in peers.LLAMA_TYPES.values()},
 }
-OURS = tuple(name for name in SIDES if name.split()[0] in ("ar", "block", "full", "speculative"))
-FOR_A_MODEL = (
-    *("ar", "block 8", "block 16", "full", "speculative", "ar int8", "speculative int8", "ar lean", "ar compiled"),
-    *("llama.cpp BF16", "llama.cpp Q8_0"),
+OURS: tuple[str, ...] = tuple(name for name in SIDES if name.split()[0] in ("ar", "block", "full", "speculative"))
+FOR_A_MODEL = tuple(
+    name
+    for name in SIDES
+    if name.startswith(("ar", "speculative", "llama.cpp")) or name in ("block 8", "block 16", "full")
 )
-"""Sides that are run on a trained model; other engines than llama.cpp have random weights of their own."""
+"""Sides that are run on a trained model; other engines than llama.cpp have random weights only."""
+
+
+def sides_for(job: Job) -> list[str]:
+    """The sides of a job. With random weights those whose blocks divide its tokens. What a name with a type and one
+    without would both measure is there once, under the name without.
+    """
+    native, new = torch_dtype(job.dtype), job.shape.new_tokens
+    left_out = {f"ar {name}" for name, dtype in DTYPES.items() if dtype == native}
+    left_out |= {name for name in SIDES if name.startswith("block ") and new % int(name.split()[1])}
+    return [name for name in (SIDES if job.model is None else FOR_A_MODEL) if name not in left_out]
 
 
 def make(job: Job) -> Runner:

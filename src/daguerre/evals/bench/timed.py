@@ -1,20 +1,19 @@
-"""Time a request of ours alone: what is settled around its gap is in the cache before the clock starts."""
+"""Time one of Daguerre's requests alone, with the text around its gap in the cache before the clock starts."""
 
 from __future__ import annotations
 
 import time
 
-import numpy as np
-
+from daguerre.decoding.drive import drive
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.run import Sample
 from daguerre.evals.shared import SharedSession
-from daguerre.plan import Plan
-from daguerre.sample import Sample
 
 
 def completing(shared: SharedSession, plan: Plan) -> tuple[float, int]:
-    """Seconds and forwards of a completion whose prompt is in the cache; what an earlier one wrote is forgotten."""
+    """Seconds and forwards of a completion whose prompt is in the cache, and nothing of an earlier completion."""
     start = plan.canvas.gaps[0][0]
-    shared.session(plan.canvas).logits(plan.canvas.at((start, start + 1)), np.array([start]))
+    shared.prefill(plan.canvas, (start, start + 1))
     return _run(shared, plan)
 
 
@@ -26,6 +25,6 @@ def infilling(shared: SharedSession, plan: Plan) -> tuple[float, int]:
 def _run(shared: SharedSession, plan: Plan) -> tuple[float, int]:
     started = time.perf_counter()
     request = Sample(shared, plan, 0, None)
-    for _ in request.steps():
+    for _ in drive(request):
         pass
     return time.perf_counter() - started, request.result().usage.forwards

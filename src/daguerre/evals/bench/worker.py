@@ -1,8 +1,8 @@
-"""A process of its own for what is timed: `python -m daguerre.evals.bench.worker`, spoken to in lines of JSON.
+"""A process for each thing that is timed: `python -m daguerre.evals.bench.worker`, which speaks in lines of JSON.
 
-The first line it reads is a task: {"task": a name of TASKS, ...}. A side answers {"ready": facts} and then, to each
-{"go": number}, with {"timing": ...}. Any other task answers {"progress": [what, done, total]} as it goes on and
-{"result": ...} at the end. What goes wrong is {"error": one line}. Whatever a library prints goes to standard error.
+The first line it reads is a task: {"task": a name of TASKS, ...}. A side answers {"ready": facts}, and each {"go":
+number} with {"timing": ...}. Any other task answers {"progress": [what, done, total]} on the way and {"result": ...} at
+the end. What goes wrong is {"error": one line}. Whatever a library prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -19,18 +19,35 @@ from threading import Timer
 from typing import IO, Any
 
 from daguerre.errors import DaguerreError, DataError, InputError
+from daguerre.evals.bench.job import Progress
+from daguerre.models import processor
 
 LIMIT = 900.0
 """Seconds after which a process that does not answer is ended."""
 PACKAGES = ("torch", "transformers", "diffusers", "llama-cpp-python", "gguf")
-Tell = Callable[[str, int, int], None]
+TORCH_LIMITS = {
+    "avx2": ("avx2", "AVX2", "AVX2"),
+    "avx512": ("avx512", "AVX512_CORE", "AVX512"),
+    "avx512_bf16": ("avx512", "AVX512_CORE_BF16", "AVX512"),
+    "amx": ("avx512", "AVX512_CORE_AMX", "AVX512"),
+}
+"""What keeps PyTorch, oneDNN and MKL to an instruction set of `models.processor`."""
+
+
+def environment(threads: int) -> dict[str, str]:
+    """A worker's variables. Where DAGUERRE_ISA names an instruction set, PyTorch is kept to the same one."""
+    values = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    level = processor.chosen()
+    if level is not None:
+        names = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+        values |= dict(zip(names, TORCH_LIMITS[level], strict=True))
+    return values
 
 
 class Worker:
     """The other end: a process with so many threads."""
 
     def __init__(self, task: dict[str, Any], threads: int) -> None:
-        environment = os.environ | {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "daguerre.evals.bench.worker"],
@@ -38,7 +55,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=environment,
+            env=os.environ | environment(threads),
         )
         self.send(task | {"threads": threads})
 
@@ -67,10 +84,10 @@ class Worker:
             raise DataError(answer["error"])
         return answer
 
-    def result(self, tell: Tell) -> Any:
-        """What a task that is no side gives."""
+    def result(self, progress: Progress) -> Any:
+        """The result of a task that is not a side."""
         while "result" not in (answer := self.receive()):
-            tell(*answer["progress"])
+            progress(*answer["progress"])
         return answer["result"]
 
     def close(self) -> None:
@@ -86,45 +103,45 @@ class Worker:
         return lines[-1] if lines else f"status {self._process.returncode}"
 
 
-def in_worker(task: dict[str, Any], threads: int, tell: Tell) -> Any:
+def in_worker(task: dict[str, Any], threads: int, progress: Progress) -> Any:
     """The result of a task in a process of its own."""
     worker = Worker(task, threads)
     try:
-        return worker.result(tell)
+        return worker.result(progress)
     finally:
         worker.close()
 
 
-def _side(task: dict[str, Any], say: Callable[[dict[str, Any]], None], heard: IO[str]) -> None:
+Send = Callable[[dict[str, Any]], None]
+
+
+def _side(task: dict[str, Any], send: Send, received: IO[str]) -> None:
     from daguerre.evals.bench.job import Job, prompts
     from daguerre.evals.bench.sides import make
 
     job = Job.of(task["job"])
     run, texts = make(job), prompts(job)
-    say({"ready": {"versions": versions()}})
-    for line in heard:
+    send({"ready": {"versions": versions()}})
+    for line in received:
         number = json.loads(line)["go"]
-        say({"timing": asdict(run(texts[number % len(texts)]))})
+        send({"timing": asdict(run(texts[number % len(texts)]))})
 
 
 def _measured(module: str) -> Callable[..., None]:
-    """A task that is the function `measure(options, tell)` of a module beside this one."""
+    """A task that is the function `measure(options, progress)` of a module beside this one."""
 
-    def task(values: dict[str, Any], say: Callable[[dict[str, Any]], None], heard: IO[str]) -> None:
+    def task(values: dict[str, Any], send: Send, received: IO[str]) -> None:
         import importlib
 
         measure = importlib.import_module(f"daguerre.evals.bench.{module}").measure
-        say({"result": measure(values["options"], lambda what, done, total: say({"progress": [what, done, total]}))})
+        send({"result": measure(values["options"], lambda *progress: send({"progress": progress}))})
 
     return task
 
 
 TASKS: dict[str, Callable[..., None]] = {
     "side": _side,
-    "modes": _measured("modes"),
-    "context": _measured("context"),
-    "infill": _measured("infill"),
-    "rows": _measured("rows"),
+    **{name: _measured(name) for name in ("rows", "batch", "infill", "context", "modes")},
 }
 
 
@@ -140,12 +157,12 @@ def versions() -> dict[str, str]:
 
 
 def main() -> None:
-    spoken = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # prints of libraries are not answers
 
-    def say(message: dict[str, Any]) -> None:
-        spoken.write(json.dumps(message) + "\n")
-        spoken.flush()
+    def send(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
 
     import torch
 
@@ -154,11 +171,11 @@ def main() -> None:
     try:
         if task["task"] not in TASKS:
             raise InputError(f"no task is called {task['task']!r}")
-        TASKS[task["task"]](task, say, sys.stdin)
+        TASKS[task["task"]](task, send, sys.stdin)
     except DaguerreError as error:
-        say({"error": str(error)})
+        send({"error": str(error)})
     except Exception as error:  # a peer may fail in any way; the others go on
-        say({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
+        send({"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"})
         raise
 
 

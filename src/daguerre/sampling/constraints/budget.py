@@ -1,4 +1,4 @@
-"""What compiling a constraint may use: a hostile pattern or schema ends in one error, never in a hang."""
+"""The limits of compiling a constraint: a hostile pattern or schema ends in one error, never in a hang."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from daguerre.errors import InputError
 MAX_STATES = 60_000
 MAX_STEPS = 600_000
 MAX_EDGES = 10_000_000
-MAX_WAYS = 2_000_000
-"""Of a span, positions times pairs of states: a step takes some 20 ms and 150 MB there."""
+MAX_TRANSITIONS = 2_000_000
+"""Of a span, positions times pairs of states: a step at this limit takes about 20 ms and 150 MB."""
 SECONDS = 10.0
 
 
@@ -19,7 +19,7 @@ SECONDS = 10.0
 class Budget:
     """Limits of one compilation. The clock starts when it is made.
 
-    max_states: of an automaton over bytes; max_steps: states of the nondeterministic automata before them, all told;
+    max_states: of an automaton over bytes; max_steps: states of all nondeterministic automata before them;
     max_edges: of the token automaton; seconds: of this thread's processor time, so that other work does not count.
     """
 

@@ -14,8 +14,8 @@ from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
-from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
@@ -102,7 +102,7 @@ def schema_dfa(
     schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH, any_depth: int = ANY_DEPTH
 ) -> Made:
     """(the automaton over bytes, what was ignored) of a schema."""
-    held = Schema(schema, budget, lenient)
+    held = read_schema(schema, budget, lenient)
     return Writer(held, depth, any_depth, budget).dfa(held.root), tuple(held.ignored)
 
 

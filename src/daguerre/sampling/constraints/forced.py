@@ -1,8 +1,8 @@
-"""Where a language leaves no choice: the open positions at which all its texts, with what is fixed, have one token.
+"""Forced positions: open positions at which all texts of a language that agree with the fixed tokens have one token.
 
-No logits are needed, so nothing of it depends on a step but what is fixed.
+No logits are needed: the result depends on the fixed tokens alone.
 
-Letters: P positions, W ways at a position, B bundles.
+Letters: P positions, T transitions at a position, B bundles.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ import numpy as np
 from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton
 from daguerre.sampling.constraints.unrolled import Unrolled
 
-Ways = list[np.ndarray]
-"""For each position, which of its ways (W,) some text takes."""
+Taken = list[np.ndarray]
+"""For each position, the transitions (T,) that some text takes."""
 NOTHING, SEVERAL = -1, -2
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=128)
 def forced(
     automaton: TokenAutomaton, unrolled: Unrolled, fixed: bytes, filler: int, floor: int
 ) -> tuple[tuple[int, int], ...] | None:
-    """(position, token) of each open position of the layout that every text has that token at; None where none fits.
+    """(position, token) of each open position at which every text has that token; None where no text fits.
 
-    `fixed` has the classes (P,) of what is fixed, NONE where open; open positions below `floor` have not the class
+    `fixed` has the classes (P,) of fixed tokens, NONE where open; open positions below `floor` do not take the class
     `filler`.
     """
     classes = np.frombuffer(fixed, dtype=automaton.class_of_token.dtype)
     unfilled_B, only_B = (_only_tokens(automaton, without) for without in (filler, NONE))
     only = [unfilled_B if i < floor else only_B for i in range(len(classes))]
-    ways = _taken(unrolled, [_takers(automaton, cls, only[i]) for i, cls in enumerate(classes.tolist())])
-    if ways is None:
+    transitions = _taken(unrolled, [_takers(automaton, cls, only[i]) for i, cls in enumerate(classes.tolist())])
+    if transitions is None:
         return None
     found = []
     for i in np.flatnonzero(classes == NONE).tolist():
         bundles = unrolled.layers[i].bundle
-        token = int(only[i][bundles[ways[i].argmax()]])
-        if token >= 0 and (only[i].take(bundles[ways[i]]) == token).all():
+        token = int(only[i][bundles[transitions[i].argmax()]])
+        if token >= 0 and (only[i].take(bundles[transitions[i]]) == token).all():
             found.append((i, token))
     return tuple(found)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=128)
 def _only_tokens(automaton: TokenAutomaton, without: int) -> np.ndarray:
-    """(B,): the one token of each bundle, but for those of a class; NOTHING or SEVERAL where there is not one."""
+    """(B,): the only token of each bundle, one class left out; NOTHING or SEVERAL where there is not exactly one."""
     pairs, sizes_C = automaton.pairs, np.diff(automaton.first_token)
     if without != NONE:
         sizes_C[without] = 0
@@ -55,7 +55,7 @@ def _only_tokens(automaton: TokenAutomaton, without: int) -> np.ndarray:
 
 
 def _takers(automaton: TokenAutomaton, cls: int, only_B: np.ndarray) -> np.ndarray:
-    """(B,): which bundles may be taken at a position that is open (NONE) or fixed to a class."""
+    """(B,): the bundles that a position may take that is open (NONE) or fixed to a class."""
     if cls == NONE:
         return np.asarray(only_B != NOTHING)
     bundles, first = automaton.pairs.bundles_of
@@ -64,19 +64,19 @@ def _takers(automaton: TokenAutomaton, cls: int, only_B: np.ndarray) -> np.ndarr
     return taken
 
 
-def _taken(unrolled: Unrolled, allowed: list[np.ndarray]) -> Ways | None:
-    """The ways on a whole path, where each position allows some bundles (B,)."""
-    ways: Ways = []
+def _taken(unrolled: Unrolled, allowed: list[np.ndarray]) -> Taken | None:
+    """The transitions that are part of a whole path, where each position allows some bundles (B,)."""
+    transitions: Taken = []
     reached = np.ones(unrolled.nodes[0].stop, dtype=bool)
     for layer, allowed_B in zip(unrolled.layers, allowed, strict=True):
         here = reached.take(layer.src_local)
         here &= allowed_B.take(layer.bundle)
-        ways.append(here)
+        transitions.append(here)
         reached = np.logical_or.reduceat(here, layer.runs) if len(here) else here
     if not reached.any():
         return None
-    for layer, here in zip(reversed(unrolled.layers), reversed(ways), strict=True):
+    for layer, here in zip(reversed(unrolled.layers), reversed(transitions), strict=True):
         here &= reached.take(layer.dst_local)
         reached = np.zeros(layer.here.stop - layer.here.start, dtype=bool)
         reached[layer.src_local[here]] = True
-    return ways
+    return transitions

@@ -1,21 +1,21 @@
 """The keywords of JSON Schema: for each, the values that satisfy it and, under `not`, those that do not.
 
 A function of the table `KEYWORDS` is given the whole schema, the object that the keyword stands in, its place, and
-whether the opposite is asked for. Keywords that mean something only together have one function.
+whether it is negated. Keywords that mean something only together have one function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 from daguerre.errors import InputError
+from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.formats import FORMATS
 from daguerre.sampling.constraints.numbers import INTEGER, PLAIN, above, below, multiples, numbers
 from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.schema import Handler, Json, Schema
 from daguerre.sampling.constraints.text import compact, lengths, literals
 from daguerre.sampling.constraints.values import (
     FALSE,
@@ -35,10 +35,6 @@ from daguerre.sampling.constraints.values import (
     every,
 )
 
-if TYPE_CHECKING:
-    from daguerre.sampling.constraints.schema import Schema
-
-Json = Mapping[str, Any]
 LONGEST = 1000
 """A maxLength above this many characters acts as this many."""
 KINDS = {
@@ -288,7 +284,6 @@ def _dependencies(whole: Schema, schema: Json, pointer: str, negate: bool, keywo
     return _unless(negate, And(tuple(rules)))
 
 
-Handler = Callable[["Schema", Json, str, bool], Values | Expr | None]
 ONE_OF_SEVERAL = {
     _combined: ("allOf", "anyOf"),
     _bound: ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
@@ -296,7 +291,7 @@ ONE_OF_SEVERAL = {
     _size: ("minItems", "maxItems", "minProperties", "maxProperties"),
     _dependencies: ("dependencies", "dependentSchemas", "dependentRequired"),
 }
-"""Handlers of several keywords are told which."""
+"""Handlers of several keywords, which are given the keyword too."""
 
 KEYWORDS: dict[str, Handler] = {
     "type": _type,
@@ -323,3 +318,10 @@ KEYWORDS: dict[str, Handler] = {
     "propertyNames": _property_names,
     **{name: partial(handler, keyword=name) for handler, names in ONE_OF_SEVERAL.items() for name in names},
 }
+
+
+def read_schema(document: object, budget: Budget, lenient: bool = False) -> Schema:
+    """A schema document as the values that it allows. UnsupportedError for a keyword that is not in KEYWORDS, which a
+    `lenient` reader leaves out.
+    """
+    return Schema(document, KEYWORDS, budget, lenient)

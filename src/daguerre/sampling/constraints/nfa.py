@@ -18,7 +18,7 @@ from daguerre.sampling.constraints.utf8 import Range, Ranges, byte_sequences
 ESCAPES = {byte: f"\\u{byte:04x}".encode() for byte in range(0x20)} | {
     ord(plain): ("\\" + short).encode() for plain, short in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)
 }
-"""How JSON writes the characters that cannot stand in a string as they are."""
+"""The escapes of characters that a JSON string cannot have unescaped."""
 ESCAPED = sum(1 << byte for byte in ESCAPES)
 
 
@@ -142,7 +142,7 @@ def _char_moves(ranges: Ranges) -> tuple[int, list[tuple[int, int, int]]]:
 
 
 def determinize(nfa: Nfa, entry: int, last: int) -> Dfa:
-    """The minimal automaton of what leads from `entry` to `last`."""
+    """The minimal automaton of the strings that lead from `entry` to `last`."""
     masks = sorted({chosen for moves in nfa.moves for chosen, _ in moves})
     if not masks:
         masks = [0]

@@ -1,15 +1,17 @@
-"""The canvas programme: what an automaton allows on a row of positions, some of them fixed, and which of it is likely.
+"""The canvas programme: the texts that an automaton allows on a row of positions, some of them fixed, and their
+probabilities.
 
-A row is judged as a whole: its fixed tokens are evidence, wherever they are, and a state may end a span only if the
-rest of the row completes from it, which one pass from the right finds out. The asked positions are the first A open
-ones; log-probabilities are known there, and nothing is known of the open positions to their right.
+A row is treated as a whole: fixed tokens are evidence, wherever they are, and a state may end a span only if the rest
+of the row completes from it, which one pass from the right computes. The wanted positions are the first A open ones;
+log-probabilities are known for them, and none for the open positions to their right.
 
-The law is that of independent positions, p(x) = prod_i p_i(x_i), given that x is in the language: Viterbi's algorithm
-finds the most likely x, one pass backward and a walk forward draw x exactly, both passes give exact marginals. After
-DINGO (arXiv 2505.23061), with sums beside maxima. `Lattice` computes them on the span that ends with the last asked.
+The distribution is that of independent positions, p(x) = prod_i p_i(x_i), given that x is in the language: Viterbi's
+algorithm finds the most likely x, a pass backward and a walk forward draw x exactly, both passes give exact marginals.
+After DINGO (arXiv 2505.23061), with sums beside maxima. `Lattice` computes them on the span up to the last wanted
+position.
 
-Letters: L positions of the row, A asked, P positions from the first to the last asked, Q states, C classes, B bundles,
-V vocabulary.
+Letters: L positions of the row, A wanted positions, P positions from the first to the last wanted one, Q states,
+C classes, B bundles, V vocabulary.
 """
 
 from __future__ import annotations
@@ -29,15 +31,14 @@ from daguerre.sampling.constraints.unrolled import Unrolled, unroll
 from daguerre.sampling.constraints.weights import Weights, best_of_bundles, log_sum_of_bundles, sum_of_bundles
 
 BLOCK = 256
-"""A token is drawn from a larger class in two steps: a block of so many tokens, then one of them."""
+"""A token of a larger class is drawn in two steps: first a block of so many tokens, then one of them."""
 
 
 class Programme:
-    """An automaton on one row of positions, from a state before position `begin` on, and open from there or later.
+    """An automaton on one row of positions, from a state before position `begin` on.
 
-    `tokens` (L,) and `is_open` (L,) are a canvas's; tokens at open positions, and left of `begin`, mean nothing. Open
-    positions below `floor` do not take the token `filler`. Every method that finds the language empty raises an
-    InputError.
+    `tokens` (L,) and `is_open` (L,) are those of a canvas; tokens at open positions, and left of `begin`, are not read.
+    Open positions below `floor` do not take the token `filler`. Every method raises InputError where no text is left.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Programme:
 
     @cached_property
     def completes(self) -> np.ndarray:
-        """(L+1, Q): whether what is right of a position can be completed from a state before it. For all positions."""
+        """(L+1, Q): whether the row from a position on can be completed from a state before it."""
         return completions(self.automaton, self.fixed.tobytes(), self.filler, self.floor)
 
     def terminal(self, position: int) -> np.ndarray:
-        """(Q,): from which states what is right of a position completes. Kept from step to step, as long as that is."""
+        """(Q,): the states from which the row from a position on completes; cached until its tokens change."""
         if position == len(self):
             return self.automaton.accept
         behind = self.fixed.copy()
@@ -81,16 +82,16 @@ class Programme:
         return np.asarray(completions(self.automaton, behind.tobytes(), self.filler, self.floor)[position])
 
     def check(self) -> None:
-        """InputError when nothing in the language fits the row."""
+        """InputError when no text of the language fits the row."""
         if not self.completes[self.begin, self.state]:
             raise self.empty()
 
     def forced(self, num: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(positions, tokens): those of the first `num` open positions, or of all, where everything that the language
-        allows has the same token, and which.
+        """(positions, tokens): those of the first `num` open positions, or of all, at which all texts that the language
+        allows have the same token, and that token.
         """
-        asked = self.positions[:num]
-        end = int(asked[-1]) + 1 if len(asked) else self.begin
+        wanted = self.positions[:num]
+        end = int(wanted[-1]) + 1 if len(wanted) else self.begin
         found = forced(
             self.automaton,
             self.unrolled(end),
@@ -104,13 +105,11 @@ class Programme:
         return self.begin + out[:, 0], out[:, 1]
 
     def unrolled(self, end: int) -> Unrolled:
-        """The automaton from `begin` to `end`, of which all that is right of there is evidence."""
+        """The automaton from `begin` to `end`; everything right of there is evidence."""
         return unroll(self.automaton, self.state, end - self.begin, self.terminal(end).tobytes())
 
     def weigh(self, logp_AV: np.ndarray, best: bool = False, temperature: float = 1.0) -> Weighed:
-        """The programme with log-probabilities, or logits, over a temperature; `best` tells that `Weighed.best` will be
-        asked for.
-        """
+        """The programme with log-probabilities, or logits, divided by a temperature; `best`: for `Weighed.best`."""
         if len(logp_AV) > len(self.positions) or logp_AV.shape[1:] != (self.automaton.vocab_size,):
             raise InputError(
                 f"log-probabilities of shape {logp_AV.shape} do not fit {len(self.positions)} open positions and a "
@@ -119,34 +118,33 @@ class Programme:
         return Weighed(self, logp_AV, best, temperature)
 
     def best(self, logp_AV: np.ndarray) -> np.ndarray:
-        """Tokens (A,) of the most likely completion: Viterbi's algorithm. Of equals, an arbitrary but fixed one."""
+        """Tokens (A,) of the most likely completion: Viterbi's algorithm. Of several, an arbitrary but fixed one."""
         return self.weigh(logp_AV, best=True).best()
 
     def sample(self, logp_AV: np.ndarray, u_A: np.ndarray, top_p: float = 1.0) -> np.ndarray:
-        """Tokens (A,) drawn from the law given the language, jointly and exactly; u_A in [0, 1) decides, position by
-        position. Temperature and top-k are the caller's, before. With top_p below 1, each position keeps the fewest
-        most likely tokens whose marginals, given the language, sum to it; where that empties the language, nothing is
-        cut.
+        """Tokens (A,) drawn from the distribution given the language, jointly and exactly, by u_A in [0, 1), position
+        by position. The caller applies temperature and top-k before. With top_p below 1, each position keeps the fewest
+        most likely tokens whose marginals, given the language, sum to it; where no text is left then, nothing is cut.
         """
         return self.weigh(logp_AV).sample(u_A, top_p)
 
     def marginals(self, logp_AV: np.ndarray) -> np.ndarray:
-        """Probabilities (A, V) of each token at each asked position, given the language. Float64."""
+        """Probabilities (A, V) of each token at each wanted position, given the language. Float64."""
         return self.weigh(logp_AV).marginals()
 
     def probabilities(self, logp_AV: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """The marginals (A,) of one token at each asked position."""
+        """The marginals (A,) of one token at each wanted position."""
         return self.weigh(logp_AV).probabilities(tokens)
 
     def empty(self) -> InputError:
-        """Why nothing is left of the language."""
+        """The error that explains why no text is left."""
         if self.state != DEAD and self.completes[self.begin, self.state]:
             return InputError("no token is left that the constraint allows: loosen logit_bias, top_k or min_tokens")
         need = self.automaton.fewest_tokens(self.state)
         return InputError(
-            f"nothing that the constraint allows fits the {len(self) - self.begin} positions with what is fixed there; "
-            f"its shortest text has {need} tokens: raise max_tokens, lower min_tokens, move what is fixed, or loosen "
-            "the constraint"
+            f"no text of the constraint fits the {len(self) - self.begin} positions with the tokens that are fixed "
+            f"there; its shortest text has {need} tokens: raise max_tokens, lower min_tokens, move what is fixed, or "
+            "loosen the constraint"
         )
 
 
@@ -156,14 +154,14 @@ class Weighed:
     def __init__(self, programme: Programme, logp_AV: np.ndarray, best: bool, temperature: float) -> None:
         self.programme, self.automaton = programme, programme.automaton
         self.weights = Weights(logp_AV, self.automaton, temperature, best)
-        self.asked = programme.positions[: len(logp_AV)]
-        self.first = int(self.asked[0]) if len(self.asked) else programme.begin
-        self.end = int(self.asked[-1]) + 1 if len(self.asked) else programme.begin
+        self.wanted = programme.positions[: len(logp_AV)]
+        self.first = int(self.wanted[0]) if len(self.wanted) else programme.begin
+        self.end = int(self.wanted[-1]) + 1 if len(self.wanted) else programme.begin
         self.by_best, self.temperature = best, temperature
 
     @cached_property
     def lattice(self) -> Lattice:
-        """The paths of the language between the first and the last asked position. InputError when there is none."""
+        """The paths of the language from the first to the last wanted position. InputError when there is none."""
         programme, pairs = self.programme, self.automaton.pairs
         begin, unrolled = programme.begin, programme.unrolled(self.end)
         state = self._walk()
@@ -179,7 +177,7 @@ class Weighed:
         return lattice
 
     def _walk(self) -> int:
-        """The state before the first asked position."""
+        """The state before the first wanted position."""
         programme, state = self.programme, self.programme.state
         for cls in programme.fixed[programme.begin : self.first].tolist():
             state = state if state == DEAD else self.automaton.step_class(state, cls)
@@ -187,20 +185,20 @@ class Weighed:
 
     @cached_property
     def _weight_PB(self) -> np.ndarray:
-        """(P, B): what each bundle weighs."""
+        """(P, B): the weight of each bundle."""
         return sum_of_bundles(self._of_positions(self.weights.sum_AC, 0.0, 1.0), self.automaton.pairs)
 
     @cached_property
     def _score_PB(self) -> np.ndarray:
-        """The logs of `_weight_PB`, of what is too small for it too."""
+        """The logarithms of `_weight_PB`, also of weights that underflow."""
         return log_sum_of_bundles(self._of_positions(self.weights.all_AC, -np.inf, 0.0), self.automaton.pairs)
 
     def _of_positions(self, values_AC: np.ndarray, nothing: float, certain: float) -> np.ndarray:
-        """(P, C): what each class has; at a fixed position, its own class is certain and the others have nothing."""
-        programme, asked = self.programme, self.asked
+        """(P, C): the value of each class; at a fixed position one class is certain and the others have none."""
+        programme, wanted = self.programme, self.wanted
         values_PC = np.full((self.end - self.first, self.automaton.num_classes), nothing)
-        values_PC[asked - self.first] = values_AC
-        values_PC[asked[asked < programme.floor] - self.first, programme.filler] = nothing
+        values_PC[wanted - self.first] = values_AC
+        values_PC[wanted[wanted < programme.floor] - self.first, programme.filler] = nothing
         fixed = self.first + np.flatnonzero(~programme.open[self.first : self.end])
         values_PC[fixed - self.first, programme.fixed[fixed]] = certain
         return values_PC
@@ -208,8 +206,8 @@ class Weighed:
     def best(self) -> np.ndarray:
         """See `Programme.best`."""
         pairs, most_AC, logp_AV = self.automaton.pairs, self.weights.most_AC, self.weights.logp_AV
-        out = np.empty(len(self.asked), dtype=np.int64)
-        for i, bundle in enumerate(self.lattice.best()[self.asked - self.first].tolist()):
+        out = np.empty(len(self.wanted), dtype=np.int64)
+        for i, bundle in enumerate(self.lattice.best()[self.wanted - self.first].tolist()):
             classes = pairs.classes[pairs.starts[bundle] : pairs.starts[bundle + 1]]
             cls = classes[most_AC[i].take(classes).argmax()]
             out[i] = (logp_AV[i] == most_AC[i, cls]).argmax()
@@ -224,9 +222,9 @@ class Weighed:
             with suppress(InputError):
                 return self.programme.weigh(self._truncated(top_p), temperature=self.temperature).sample(u_A)
         u_P = np.zeros(self.end - self.first)
-        u_P[self.asked - self.first] = u_A
+        u_P[self.wanted - self.first] = u_A
         bundles_P, rest_P = self.lattice.draw(u_P)
-        at = self.asked - self.first
+        at = self.wanted - self.first
         classes, rest_A = self._classes(bundles_P[at], rest_P[at])
         out = np.empty(len(at), dtype=np.int64)
         for i, (cls, u) in enumerate(zip(classes.tolist(), rest_A.tolist(), strict=True)):
@@ -234,12 +232,12 @@ class Weighed:
         return out
 
     def _classes(self, bundles_A: np.ndarray, u_A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(a class of each bundle, what is left of u): drawn for all positions at once, on one line of their shares."""
+        """(a class of each bundle, the unused part of u), drawn for all positions at once."""
         pairs = self.automaton.pairs
         counts = pairs.starts[bundles_A + 1] - pairs.starts[bundles_A]
         rows = np.arange(len(bundles_A)).repeat(counts)
         classes = pairs.classes[ranges(pairs.starts[bundles_A], pairs.starts[bundles_A + 1])]
-        weights = np.exp(self._log_AC(rows, classes) - self._log_PB(self.asked - self.first, bundles_A).repeat(counts))
+        weights = np.exp(self._log_AC(rows, classes) - self._log_PB(self.wanted - self.first, bundles_A).repeat(counts))
         total = weights.cumsum()
         ends = total[counts.cumsum() - 1]
         begins = np.concatenate([[0.0], ends[:-1]])
@@ -250,12 +248,12 @@ class Weighed:
 
     def _truncated(self, top_p: float) -> np.ndarray:
         """Log-probabilities (A, V), minus infinity at all but the fewest likeliest tokens whose marginals sum to top_p;
-        of equals, the first tokens.
+        of equally likely ones, the first.
         """
         out_AV = np.full_like(self.weights.logp_AV, -np.inf)
-        least = np.log1p(-top_p) - np.log(self.automaton.vocab_size)  # all below it together have less than 1 - p
+        negligible = np.log1p(-top_p) - np.log(self.automaton.vocab_size)  # all below it together have less than 1 - p
         for row, logp, (tokens, logs) in zip(out_AV, self.weights.logp_AV, self._log_marginals(), strict=True):
-            held = np.flatnonzero(logs >= least)
+            held = np.flatnonzero(logs >= negligible)
             held = held[np.lexsort((tokens[held], -logs[held]))]
             probs = np.exp(logs[held])
             kept = tokens[held[np.cumsum(probs) - probs < top_p]]
@@ -276,8 +274,8 @@ class Weighed:
 
     @cached_property
     def _shares_AB(self) -> np.ndarray:
-        """The log of what a class's probability is to be multiplied by for its marginal in each bundle that has it."""
-        at = self.asked - self.first
+        """The logarithm of the factor from a class's probability to its marginal, in each bundle that has it."""
+        at = self.wanted - self.first
         with np.errstate(divide="ignore"):
             shares_AB, score_AB = np.log(self.lattice.shares()[at]), self._score_PB[at]
         return np.asarray(shares_AB - np.where(score_AB == -np.inf, 0.0, score_AB))
@@ -290,7 +288,7 @@ class Weighed:
         return out_AV
 
     def _log_marginals(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """For each asked position the tokens that have a class, and the logs of their marginals."""
+        """For each wanted position the tokens that have a class, and the logarithms of their marginals."""
         bundles, first = self.automaton.pairs.bundles_of
         share_AC = np.logaddexp.reduceat(self._shares_AB[:, bundles], first[:-1], axis=1)
         counts = np.diff(self.automaton.first_token)
@@ -305,7 +303,7 @@ class Weighed:
         known = np.where(cls == NONE, 0, cls)
         counts = first[known + 1] - first[known]
         held = bundles[ranges(first[known], first[known + 1])]
-        at = (self.asked - self.first).repeat(counts)
+        at = (self.wanted - self.first).repeat(counts)
         with np.errstate(divide="ignore"):
             shares = np.log(self.lattice.shares()[at, held])
         logp = (self.weights.logp_AV[rows, tokens] - self.weights.top_A) / self.weights.temperature
@@ -330,9 +328,9 @@ class Weighed:
         return np.where(score > -np.inf, score, 0.0)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=128)
 def completions(automaton: TokenAutomaton, fixed: bytes, filler: int, floor: int) -> np.ndarray:
-    """(L+1, Q): from which states what is right of each position completes, for the classes `fixed` (L,), NONE where
+    """(L+1, Q): the states from which the row from each position on completes, for the classes `fixed` (L,), NONE where
     open.
     """
     classes = np.frombuffer(fixed, dtype=automaton.class_of_token.dtype)

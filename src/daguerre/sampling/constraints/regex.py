@@ -104,7 +104,7 @@ Node = Chars | Sequence | Choice | Repeat | Anchor | Call
 
 
 def parse(pattern: str) -> Node:
-    """The tree of a pattern. InputError that names the place for what the dialect does not have."""
+    """The tree of a pattern. InputError, with the place, for syntax that the dialect does not have."""
     return _Parser(pattern).parse()
 
 

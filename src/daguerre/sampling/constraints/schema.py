@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -20,7 +20,6 @@ from urllib.parse import unquote
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
-from daguerre.sampling.constraints.keywords import KEYWORDS, Json
 from daguerre.sampling.constraints.numbers import NUMBER, PLAIN, equal_to, numbers
 from daguerre.sampling.constraints.text import compact, escaped, lengths, literals
 from daguerre.sampling.constraints.values import (
@@ -50,11 +49,20 @@ EXTENSIONS = ("x-", "_", "$$")
 """Names that begin so are an author's own."""
 
 
-class Schema:
-    """A schema document, and the values that its parts allow."""
+Json = Mapping[str, Any]
+Handler = Callable[["Schema", Json, str, bool], Values | Expr | None]
+"""From the whole schema, the object that has a keyword, its place, and whether to negate, to the values that satisfy
+the keyword; None where it says nothing.
+"""
 
-    def __init__(self, document: object, budget: Budget, lenient: bool = False) -> None:
-        self.document, self.budget, self.lenient = document, budget, lenient
+
+class Schema:
+    """A schema document, and the values that its parts allow. `keywords` is the table `keywords.KEYWORDS`."""
+
+    def __init__(
+        self, document: object, keywords: Mapping[str, Handler], budget: Budget, lenient: bool = False
+    ) -> None:
+        self.document, self.keywords, self.budget, self.lenient = document, keywords, budget, lenient
         self.everything = Values(
             numbers(NUMBER), lengths(0, None, budget), True, frozenset([False, True]), (Arrays(),), (Objects(),)
         )
@@ -173,9 +181,9 @@ class Schema:
         if not isinstance(schema, dict):
             raise InputError(f"at #{pointer} a schema is expected, an object or a boolean, not {schema!r:.40}")
         keywords = ["$ref"] if self.old and "$ref" in schema else list(schema)
-        handlers = dict.fromkeys(KEYWORDS[keyword] for keyword in keywords if keyword in KEYWORDS)
+        handlers = dict.fromkeys(self.keywords[keyword] for keyword in keywords if keyword in self.keywords)
         for keyword in keywords:
-            if keyword not in KEYWORDS and keyword not in ANNOTATIONS and not keyword.startswith(EXTENSIONS):
+            if keyword not in self.keywords and keyword not in ANNOTATIONS and not keyword.startswith(EXTENSIONS):
                 self.refuse(f"keyword {keyword!r}", pointer)
         for handler in handlers:
             found = handler(self, schema, pointer, negate)

@@ -1,6 +1,6 @@
 """Compiled automata on disk: a folder of files, each found by a hash of all that its automaton depends on.
 
-A folder is a help and no more: what cannot be read is compiled anew, what cannot be written is not kept.
+The folder is only a cache: a file that cannot be read is compiled again, one that cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.tokens import TokenAutomaton
 
 MAX_BYTES = 256 << 20
-"""Of all automata in a folder; beyond it those that were used least recently go."""
+"""Of all automata in a folder; beyond it the least recently used are deleted."""
 NAME = "[0-9a-f]" * 64 + ".npz"
 
 
@@ -31,8 +31,8 @@ def kept(
     make: Callable[[], TokenAutomaton],
     worth: float = 0.0,
 ) -> TokenAutomaton:
-    """The automaton of a constraint `what` over a tokenizer that the folder holds; where it is absent or damaged, what
-    `make` returns, kept from then on if that took `worth` seconds of processor time or more. No folder keeps nothing.
+    """The automaton of a constraint `what` over a tokenizer, from the folder; where it is absent or damaged, from
+    `make`, and then kept if that took `worth` seconds of processor time or more. Without a folder nothing is kept.
 
     InputError when `what` is not JSON.
     """
@@ -60,7 +60,7 @@ def _key(what: Sequence[object], tokenizer: Tokenizer) -> str:
 
 
 def _read(path: Path) -> TokenAutomaton | None:
-    """What a file holds, which counts as a use of it; None where it is absent or damaged."""
+    """The automaton in a file, which counts as a use of it; None where it is absent or damaged."""
     try:
         held = TokenAutomaton.load(path)
     except Exception:  # whatever a damaged file makes numpy or zipfile raise
@@ -84,7 +84,7 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
 
 @lru_cache(maxsize=1)
 def compiler() -> str:
-    """A hash of the source that compiles: what another version wrote is not found."""
+    """A hash of the compiler's source: files of another version are not found."""
     here = Path(__file__).parent
     sources = [*sorted(here.glob("*.py")), *here.parent.glob("constrained.py")]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

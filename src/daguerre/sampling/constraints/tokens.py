@@ -1,8 +1,8 @@
 """From bytes to tokens: an automaton over a vocabulary, with classes of tokens that act alike.
 
-The vocabulary is read as a trie, one byte of all its tokens at a time. What a node of the trie does is a function from
-states to states; few of those are distinct, so each is worked out once, whatever the size of the vocabulary, and tokens
-with the same function are one class. Nothing of size states x vocabulary is ever made.
+The vocabulary is read as a trie, one byte of all its tokens at a time. A node of the trie is a function from states to
+states; few of those are distinct, so each is computed once, whatever the size of the vocabulary, and tokens with the
+same function are one class. No array of states x vocabulary is ever made.
 
 Letters: Q states, V vocabulary, E edges, C classes.
 """
@@ -65,7 +65,7 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class TokenAutomaton:
-    """A language over tokens, of at least one text; every state is on the way to one.
+    """A language over tokens, of at least one text; every state leads to one.
 
     State 0 is the start; an edge is (src, class of tokens) -> dst, arrays (E,) int32.
     `accept` (Q,) bool; `class_of_token` (V,) int32 holds NONE for a token that is never allowed, specials among them.
@@ -290,7 +290,7 @@ class _Functions:
 
 
 def useful(whole: TokenAutomaton) -> TokenAutomaton:
-    """Without the states that no text in these tokens visits, and with classes numbered anew. InputError when nothing
+    """Without the states that no text in these tokens visits, and with classes renumbered. InputError when nothing
     is left.
     """
     start = np.zeros(whole.num_states, dtype=bool)

@@ -12,9 +12,9 @@ from typing import Any
 from daguerre.errors import InputError, unknown
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
+from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.nfa import Nfa, determinize
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.text import compact
 from daguerre.sampling.constraints.writing import Writer
 
@@ -39,7 +39,7 @@ def tools_dfa(
         if not isinstance(name, str) or name in calls or name in (AUTO, REQUIRED):
             raise InputError(f"each function needs a name of its own, other than auto and required, not {name!r:.40}")
         try:
-            schema = Schema(tool.get("parameters", NO_PARAMETERS), budget, lenient)
+            schema = read_schema(tool.get("parameters", NO_PARAMETERS), budget, lenient)
             calls[name] = Writer(schema, depth, ANY_DEPTH, budget).dfa(schema.root)
         except InputError as error:
             raise type(error)(f"in the parameters of the function {name!r}: {error}") from error

@@ -1,9 +1,12 @@
-"""An automaton laid out over the positions of a span: the states that it may be in before each, and the ways between.
+"""An automaton laid out over the positions of a span: its possible states before each position, and the transitions
+between them.
 
-Only what is reached from the state before the span, and completes what is behind it, is laid out. Tokens fixed within
-the span are no part of it: they are weights like any others. So one layout serves all steps of a span.
+Only states that are reached from the state before the span, and from which the text behind it completes, are laid out.
+Tokens that are fixed within the span do not change the layout: they are weights like any others. So one layout serves
+all steps of a span.
 
-Letters: P positions, N nodes (a state before a position), W ways (a pair of the automaton at a position), Q states.
+Letters: P positions, N nodes (a state before a position), T transitions (a pair of the automaton at a position), Q
+states.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ from daguerre.sampling.constraints.tokens import TokenAutomaton
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """The ways at one position, ordered by where they lead. Arrays (W,) int64.
+    """The transitions at one position, ordered by the node that they lead to. Arrays (T,) int64.
 
-    here    where the nodes before the position are among all nodes; `after` those behind it
-    src     the node each way comes from; `src_local` the same, counted from here.start
-    dst     the node it leads to; `dst_local` the same, counted from after.start
+    here    the nodes before the position, as a slice of all nodes; `after` those behind it
+    src     the node that each transition leaves; `src_local` the same, counted from here.start
+    dst     the node that it leads to; `dst_local` the same, counted from after.start
     bundle  the bundle of classes that takes it
-    ways    where they are among the ways of all positions
-    runs    for each node of `after`, the first of the ways that lead there
+    transitions   their place among the transitions of all positions
+    runs    for each node of `after`, the first of the transitions that lead there
     """
 
     here: slice
@@ -36,11 +39,11 @@ class Layer:
     dst: np.ndarray
     dst_local: np.ndarray
     bundle: np.ndarray
-    ways: slice
+    transitions: slice
     runs: np.ndarray
 
     def run(self, node: int) -> tuple[int, int]:
-        """The first of the ways that lead to a node of `after`, and the one behind the last."""
+        """The first of the transitions that lead to a node of `after`, and the one behind the last."""
         at = node - self.after.start
         return int(self.runs[at]), int(self.runs[at + 1]) if at + 1 < len(self.runs) else len(self.dst)
 
@@ -49,9 +52,9 @@ class Layer:
 class Unrolled:
     """Layers of the positions.
 
-    nodes   where the nodes before each position, and behind the last, are among all nodes
-    states  (N,): the automaton's, ascending within a position
-    src, dst, code   of all ways, position by position: the nodes, and the bundle + position * B
+    nodes   the nodes before each position, and behind the last, as slices of all nodes
+    states  (N,): the automaton's states, ascending within a position
+    src, dst, code   of all transitions, position by position: the nodes, and the bundle + position * B
     """
 
     layers: tuple[Layer, ...]
@@ -68,9 +71,9 @@ class Unrolled:
         return at if at < nodes.stop and self.states[at] == state else None
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=128)
 def unroll(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> Unrolled:
-    """`length` positions from `state` on; `last`, a boolean (Q,), has the states that may be behind them."""
+    """`length` positions from `state` on; `last`, a boolean (Q,), marks the states that may follow them."""
     pairs, number = automaton.pairs, automaton.num_states
     steps, frontier = [], np.array([state])
     for _ in range(length):
@@ -97,9 +100,9 @@ def _distinct(states: np.ndarray, number: int) -> np.ndarray:
 
 def _numbered(automaton: TokenAutomaton, states: list[np.ndarray], steps: list[np.ndarray]) -> Unrolled:
     pairs, number = automaton.pairs, np.zeros(automaton.num_states, dtype=np.int64)
-    nodes, ways, layers = _slices(states), _slices(steps), []
+    nodes, transitions, layers = _slices(states), _slices(steps), []
     src, dst, code = (np.empty(sum(map(len, steps)), dtype=np.int64) for _ in range(3))
-    for i, (held, chosen) in enumerate(zip(ways, steps, strict=True)):
+    for i, (held, chosen) in enumerate(zip(transitions, steps, strict=True)):
         here, after = nodes[i : i + 2]
         number[states[i]] = np.arange(len(states[i]))
         src_local = number[pairs.src[chosen]]

@@ -65,7 +65,7 @@ class Weights:
 
     @cached_property
     def all_AC(self) -> np.ndarray:
-        """The logs of `sum_AC`, of what is too small for it too."""
+        """The logarithms of `sum_AC`, also of sums that underflow."""
         with np.errstate(divide="ignore"):
             out = np.log(self.sum_AC)
         if len(self.faint[0]):

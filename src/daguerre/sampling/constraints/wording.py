@@ -1,7 +1,8 @@
-"""What a text must say and must not: keywords, forbidden strings, an ending, and strings within some of its tokens.
+"""Required and forbidden strings of a text: keywords, forbidden strings, an ending, and strings in an interval of
+tokens.
 
-Each is a small automaton whose state is how much of its string stands at the end of what was read (Knuth, Morris and
-Pratt); what is asked for together is their intersection. Intervals count tokens, all else is about bytes alone.
+Each is a small automaton whose state is the length of its string's beginning at the end of the bytes read (Knuth,
+Morris and Pratt); several together are their intersection. Intervals count tokens; everything else is about bytes.
 
 Letters: K columns of symbols, C classes of tokens, V vocabulary.
 """
@@ -23,19 +24,19 @@ from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton, Vocabulary, lift
 
 Within = tuple[str | tuple[int, ...], int, int]
-"""A text, or tokens; and the interval [start, end) of token positions in which it is to stand."""
+"""A text, or tokens, and the interval [start, end) of token positions in which it occurs."""
 
 
 @dataclass(frozen=True)
 class Wording:
-    """What one gap's text says.
+    """The required and forbidden strings of one gap's text.
 
     keywords   occur in it
-    forbidden  do not occur in what the reader sees, from `before` to `after`, but for what lies in one of these alone
-    ending     stands at its end; "" asks for nothing
+    forbidden  do not occur from `before` to `after`, except inside one of these two alone
+    ending     is at its end; "" for none
     within     each occurs in the bytes, or among the tokens, of an interval
     before, after   bytes around the gap
-    followed   another gap comes behind `after`: nothing forbidden may then begin in this one and reach it
+    followed   another gap follows `after`: no forbidden string may begin in this gap and reach it
     """
 
     keywords: tuple[str, ...] = ()
@@ -56,8 +57,8 @@ class Wording:
                     raise InputError(f"the {name} contains {word!r}, which is forbidden: leave out one of the two")
 
     @property
-    def asks(self) -> bool:
-        """False for any text at all."""
+    def constrains(self) -> bool:
+        """False where every text is allowed."""
         return bool(self.keywords or self.forbidden or self.ending or self.within)
 
     def crosses(self, rest: bytes) -> bool:
@@ -86,7 +87,7 @@ def matcher(pattern: Sequence[int], num_symbols: int) -> tuple[np.ndarray, np.nd
 
 
 def _endings(word: bytes, state: int) -> Iterator[int]:
-    """The lengths, from 1, of beginnings of `word` that stand at the end of its first `state` bytes."""
+    """The lengths, from 1, of beginnings of `word` that are at the end of its first `state` bytes."""
     return (size for size in range(1, state + 1) if word[:state].endswith(word[:size]))
 
 
@@ -104,7 +105,7 @@ def ending_with(word: bytes) -> Dfa:
 
 
 def avoiding(word: bytes, around: Wording) -> Dfa:
-    """All strings that may stand in the gap without `word` occurring in part or in whole in them; minimal."""
+    """All strings of the gap with which `word` occurs neither in them nor across their edges; minimal."""
     delta, column = matcher(word, 256)
     kept = np.where(delta == len(word), DEAD, delta)[:-1]
     accept = [not any(around.crosses(word[k:]) for k in _endings(word, state)) for state in range(len(word))]

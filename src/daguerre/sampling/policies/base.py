@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,8 +15,8 @@ from daguerre.sampling.random import Counter
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a span stands: `step` counts its own steps and `request_step` the request's, both from 0;
-    `num_start` is how many positions were open when the span began.
+    """The progress of a span: `step` counts the steps of the span and `request_step` those of the request, both from 0;
+    `num_start` is the number of positions that were open when the span began.
     """
 
     step: int
@@ -24,20 +24,25 @@ class Progress:
     num_start: int
 
 
-class Policy(Protocol):
-    """A pure decision. Never calls the model, never loops; given proposals, commits at least one.
-
-    `options` names the fields of `Decode` that it is made with.
-    """
+class Policy(ABC):
+    """A pure decision: it never calls the model and never loops. Of any proposals it commits at least one."""
 
     options: ClassVar[tuple[str, ...]]
+    """The fields of `Decode` that it is made with."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """The fields of proposals that it reads beside their probabilities: "entropies", or "best", the two likeliest."""
+    in_turn: ClassVar[bool] = False
+    """Whether proposals are drawn from the left, each given the one before it (`models.forward.DrawsInTurn`)."""
 
+    @abstractmethod
     def bound(self, num_open: int) -> int:
         """The most forwards that a span of `num_open` open positions can take."""
 
+    @abstractmethod
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """What proposals are ranked by, float64 (A,): where more has to be committed, the highest are next."""
+        """The numbers that proposals are ranked by, float64 (A,): where more are needed, the highest are next."""
 
+    @abstractmethod
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """Which proposals to commit; `proposals` are never empty."""
 
@@ -45,9 +50,16 @@ class Policy(Protocol):
 def commit(proposals: Proposals, chosen: np.ndarray, confidence: np.ndarray | None = None) -> Decision:
     """A Decision of the proposals where the boolean `chosen` (A,) is True, ranked by `confidence` (A,)."""
     ranked = proposals.confidence if confidence is None else confidence
-    return Decision(
+    if len(chosen) == 1 and chosen[0]:
+        return Decision.plain(proposals.positions, proposals.tokens, proposals.probabilities, ranked)
+    return Decision.plain(
         proposals.positions[chosen], proposals.tokens[chosen], proposals.probabilities[chosen], ranked[chosen]
     )
+
+
+def commit_all(proposals: Proposals) -> Decision:
+    """A Decision of all proposals."""
+    return Decision.plain(proposals.positions, proposals.tokens, proposals.probabilities, proposals.confidence)
 
 
 def static_count(num_start: int, num_steps: int, step: int) -> int:
@@ -57,7 +69,7 @@ def static_count(num_start: int, num_steps: int, step: int) -> int:
 
 
 @dataclass(frozen=True)
-class Static(ABC):
+class Static(Policy):
     """The static schedule: in step s, the k_s proposals that `rank` puts highest.
 
     `steps` forwards a span; None: one for each open position.
@@ -65,10 +77,6 @@ class Static(ABC):
 
     steps: int | None = None
     options: ClassVar[tuple[str, ...]] = ("steps",)
-
-    @abstractmethod
-    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """What proposals are ranked by, float64 (A,)."""
 
     def bound(self, num_open: int) -> int:
         """The schedule's length."""

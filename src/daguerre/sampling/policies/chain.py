@@ -1,4 +1,4 @@
-"""From the left, each token given those proposed before it (`models.draft_head`), while they are sure enough."""
+"""From the left, each token given the one proposed before it (a draft head), while they are likely enough."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from daguerre.sampling.random import Counter
 class Chain(Threshold):
     """Commit the leftmost proposal, and those behind it up to the first of a probability below `threshold`.
 
-    What this policy is given was made one position after the other (`denoise.in_turn`). In a model with a draft head
-    each law then knows the token before it, so that tokens committed together fit one another; without one it is the
-    law that every policy sees.
+    Its proposals are drawn one position after the other. In a model with a draft head each distribution is conditioned
+    on the token before it, so that tokens committed together fit one another; without one it is the distribution that
+    every policy sees.
     """
 
     options: ClassVar[tuple[str, ...]] = ("threshold",)
+    in_turn: ClassVar[bool] = True
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """The probability that a token and all before it stand: the leftmost is the highest."""
+        """The probability of a token and all those before it: the leftmost is the highest."""
         return np.cumprod(proposals.confidence)
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """The run of sure ones at the left end of the active span, and never less than one."""
+        """The run of likely ones at the left end of the active span, and at least one."""
         sure = proposals.confidence >= self.threshold
         sure[0] = True
         return commit(proposals, np.logical_and.accumulate(sure), self.rank(proposals, progress, rng))

@@ -1,4 +1,4 @@
-"""The entropy-bounded sampler (arXiv 2505.24857): as many positions as depend on one another too little to matter."""
+"""The entropy-bounded sampler (arXiv 2505.24857): as many positions as are nearly independent."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from daguerre.canvas import Decision
 from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, commit, top
-from daguerre.sampling.policies.entropy import entropies
+from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
 
 
 @dataclass(frozen=True)
-class EntropyBounded:
+class EntropyBounded(Policy):
     """With H_1 <= H_2 <= ... the entropies in nats, commit the largest k for which H_1 + ... + H_k, less the largest of
     them, is at most gamma: the sum bounds what drawing them independently can lose. At least one, whose sum is 0.
     """
 
     gamma: float = 0.1
     options: ClassVar[tuple[str, ...]] = ("gamma",)
+    reads: ClassVar[tuple[str, ...]] = ("entropies",)
 
     def __post_init__(self) -> None:
         if not self.gamma >= 0:
@@ -33,12 +33,13 @@ class EntropyBounded:
         return num_open
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """Less entropy is surer."""
-        return -entropies(proposals)
+        """Minus the entropies."""
+        assert proposals.entropies is not None
+        return -proposals.entropies
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """The least uncertain ones, as many as the bound allows."""
-        entropy = entropies(proposals)
+        """The positions of lowest entropy, as many as the bound allows."""
+        entropy = -self.rank(proposals, progress, rng)
         ranked = np.sort(entropy)
         without_largest = np.cumsum(ranked) - ranked
         return commit(proposals, top(-entropy, int((without_largest <= self.gamma).sum())), -entropy)

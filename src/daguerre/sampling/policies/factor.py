@@ -1,4 +1,4 @@
-"""The factor rule (Fast-dLLM, arXiv 2505.22618): the more positions at once, the surer each has to be."""
+"""The factor rule (Fast-dLLM, arXiv 2505.22618): the more positions at once, the likelier each token must be."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from daguerre.canvas import Decision
 from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, commit, top
+from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
 
 
 @dataclass(frozen=True)
-class Factor:
+class Factor(Policy):
     """With c_1 >= c_2 >= ... the probabilities, commit the largest n for which (k + 1)(1 - c_k) < factor for every k
     from 1 to n; at least one.
     """
@@ -36,7 +36,7 @@ class Factor:
         return proposals.confidence
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """The surest ones, as many as the rule allows."""
+        """The likeliest ones, as many as the rule allows."""
         c = proposals.confidence
         doubt = 1 - np.sort(c)[::-1]
         fits = np.arange(2, len(c) + 2) * doubt < self.factor

@@ -9,17 +9,17 @@ import numpy as np
 
 from daguerre.canvas import Decision
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, commit, top
+from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import ORDER, Counter
 
 
 @dataclass(frozen=True)
-class FirstHitting:
-    """Going from all masks to none, each position is unmasked at a masked share of its own, uniform on (0, 1).
+class FirstHitting(Policy):
+    """From all masks to none, each position is unmasked at a random time, the masked share, uniform on (0, 1).
 
-    None: the position whose share is next, one a forward. It is the law of the process itself: of n open positions
-    the next share is t u^(1/n), and any position is as likely to have it. `steps`: the law of ancestral sampling on as
-    many equal intervals of the share, of which those without a position take no forward.
+    steps   None: the position whose time is next, one a forward, which has the distribution of the process: with n open
+            positions the next time is t u^(1/n), and each position is equally likely to have it. A number: the
+            distribution of ancestral sampling on so many equal intervals; those without a position take no forward
     """
 
     steps: int | None = None
@@ -30,13 +30,13 @@ class FirstHitting:
         return min(self.steps or num_open, num_open)
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """The shares. The numbers leave the step out, so a position keeps its own."""
+        """The times. Their random numbers do not depend on the step, so a position keeps its time."""
         return rng.uniform(ORDER, proposals.positions, 0)
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """What is unmasked next."""
-        share = self.rank(proposals, progress, rng)
+        """The next position, or those of the next interval."""
+        times = self.rank(proposals, progress, rng)
         if self.steps is None:
-            return commit(proposals, top(share, 1), share)
-        interval = np.floor(share * self.steps)
-        return commit(proposals, interval == interval.max(), share)
+            return commit(proposals, top(times, 1), times)
+        interval = np.floor(times * self.steps)
+        return commit(proposals, interval == interval.max(), times)

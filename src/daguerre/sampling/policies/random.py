@@ -1,4 +1,4 @@
-"""The static schedule in random order: in step s, k_s proposals whatever their probability."""
+"""The static schedule in random order: in step s, k_s proposals of any probability."""
 
 from __future__ import annotations
 

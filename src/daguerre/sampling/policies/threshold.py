@@ -10,13 +10,13 @@ import numpy as np
 from daguerre.canvas import Decision
 from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, commit, top
+from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """Commit {c_i >= threshold} and the proposal of highest c. A threshold of 0 commits a span in one forward."""
+class Threshold(Policy):
+    """Commit {c_i >= threshold} and the proposal with the highest c. A threshold of 0 commits a span in one forward."""
 
     threshold: float = 0.9
     options: ClassVar[tuple[str, ...]] = ("threshold",)
@@ -34,6 +34,6 @@ class Threshold:
         return proposals.confidence
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
-        """All that are sure enough, and the surest."""
+        """All that are likely enough, and the likeliest."""
         c = proposals.confidence
         return commit(proposals, (c >= self.threshold) | top(c, 1))

@@ -1,4 +1,4 @@
-"""THE MAIN PATH of `daguerre data python`: find packages, keep good files, drop duplicates, split by package, tokenize.
+"""The main path of `daguerre data python`: find packages, keep good files, drop duplicates, split by package, tokenize.
 
 Finished work is kept in OUT/work, a file a package and a file a chunk of tokens, so that a rerun after a kill goes on
 where it stopped. The folder may be deleted afterwards.
@@ -8,42 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from daguerre.errors import DataError, InputError
-from daguerre.heldout import load_frozen
+from daguerre.evals.heldout import load_frozen
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.encode import encode_documents
 from daguerre.train.corpus.gather import Gathered, gather
 from daguerre.train.corpus.parallel import Pool
-from daguerre.train.corpus.report import write_manifest, write_report
+from daguerre.train.corpus.report import Summary, write_manifest, write_report
 from daguerre.train.corpus.sources import Package, Skipped, find_packages
 from daguerre.train.shards import read_meta, write_tokens
 
 MAX_SHARE = 0.08
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """What a run made. `documents`, `bytes` (UTF-8) and `tokens` (with `<bos>` and `<eos>`) are by split.
-
-    `dropped` is {reason: files}, `skipped` {package that was left out: reason}. `bad_files`, {package: {file: reason}},
-    names the dropped files that are corrupt: unreadable, of no known encoding, not Python.
-    """
-
-    out: Path
-    packages: int
-    documents: dict[str, int]
-    bytes: dict[str, int]
-    tokens: dict[str, int]
-    dropped: dict[str, int]
-    skipped: dict[str, str]
-    bad_files: dict[str, dict[str, str]]
-    seen_files: int
-    seen_bytes: int
-    seconds: float
 
 
 def collect_python(
@@ -71,7 +49,7 @@ def collect_python(
     try:
         return _collect(out, found, vocabulary, near_duplicates, max_share, Pool(workers, progress))
     except OSError as error:
-        raise DataError(f"cannot write {out}: {error}; mend it and run again, finished work is kept") from error
+        raise DataError(f"cannot write {out}: {error}; fix this and run again, finished work is kept") from error
 
 
 def _collect(

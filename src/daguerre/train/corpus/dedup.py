@@ -1,8 +1,8 @@
 """Near duplicates by MinHash: files whose sets of five-word shingles have a Jaccard similarity of THRESHOLD or more.
 
-A signature holds the least value of the shingles' hashes under each of NUM_PERM bijections h -> a * h + b modulo 2**32.
-The index finds signatures that agree in all rows of at least one band (locality-sensitive hashing; Leskovec, Rajaraman
-and Ullman, Mining of Massive Datasets, chapter 3), then compares them whole.
+A signature holds the smallest value of the shingles' hashes under each of NUM_PERM bijections, h -> a * h + b modulo
+2**32. The index finds signatures that agree in all rows of at least one band (locality-sensitive hashing; Leskovec,
+Rajaraman and Ullman, Mining of Massive Datasets, chapter 3), then compares them whole.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def signature(text: str) -> Signature:
     """MinHash of a text: [NUM_PERM]; two signatures agree in about the Jaccard similarity's share of places."""
     factors, offsets = _permutations()
     hashes = _mix(_shingles(text))
-    least = np.full(NUM_PERM, 0xFFFFFFFF, np.uint32)
+    smallest = np.full(NUM_PERM, 0xFFFFFFFF, np.uint32)
     for start in range(0, len(hashes), CHUNK):
         permuted = factors[:, None] * hashes[start : start + CHUNK] + offsets[:, None]
-        np.minimum(least, permuted.min(axis=1), out=least)
-    return least
+        np.minimum(smallest, permuted.min(axis=1), out=smallest)
+    return smallest
 
 
 def similarities(signatures: Signature, signature: Signature) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -74,7 +74,7 @@ class NearIndex:
 
 @lru_cache(maxsize=8)
 def best_bands(threshold: float) -> tuple[int, int]:
-    """(bands, rows in each) that err least: pairs below the threshold that share a band, pairs above that share none.
+    """(bands, rows in each) with the fewest errors: pairs below the threshold with a common band, pairs above without.
 
     A pair of similarity s shares none with probability (1 - s**rows)**bands; s counts as uniform in [0, 1].
     """

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from daguerre.errors import DataError
-from daguerre.heldout import Document as Frozen
+from daguerre.evals.heldout import Document as Frozen
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
 from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.selection import select
-from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, own_folder
+from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, user_folder
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[st
 
 
 def gather_folder(folder: Path, hint: str = "give a folder") -> list[Document]:
-    """Files of the user's own folder that pass the filters, each text once. DataError, with the hint, for none."""
+    """Files of the user's folder that pass the filters, each text once. DataError, with the hint, for none."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: {hint} of Python files")
-    package = own_folder(folder)
+    package = user_folder(folder)
     harvested = harvest(package, signatures=False)
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:

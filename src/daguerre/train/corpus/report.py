@@ -1,18 +1,35 @@
-"""The two accounts of a corpus: manifest.jsonl (each kept file) and report.json (what was dropped, and why)."""
+"""The two reports on a corpus: manifest.jsonl (each kept file) and report.json (what was dropped, and why)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from daguerre.files import atomic_write
 from daguerre.train.corpus.document import Document
 
-if TYPE_CHECKING:
-    from daguerre.train.corpus.collect import Summary
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What a run made. `documents`, `bytes` (UTF-8) and `tokens` (with `<bos>` and `<eos>`) are by split.
+
+    `dropped` is {reason: files}, `skipped` {package that was left out: reason}. `bad_files`, {package: {file: reason}},
+    names the dropped files that are corrupt: unreadable, of no known encoding, not Python.
+    """
+
+    out: Path
+    packages: int
+    documents: dict[str, int]
+    bytes: dict[str, int]
+    tokens: dict[str, int]
+    dropped: dict[str, int]
+    skipped: dict[str, str]
+    bad_files: dict[str, dict[str, str]]
+    seen_files: int
+    seen_bytes: int
+    seconds: float
 
 
 def write_manifest(out: Path, splits: Mapping[str, Sequence[Document]]) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from daguerre.heldout import Document as Frozen
+from daguerre.evals.heldout import Document as Frozen
 from daguerre.train.corpus import dedup
 from daguerre.train.corpus.dedup import NearIndex, Signature, similarities
 from daguerre.train.corpus.document import Document, Harvest
@@ -81,7 +81,7 @@ def select(
 
     `threshold` is the Jaccard similarity from which files are near duplicates; None keeps them.
     `max_share`: see `cap_packages`. `frozen`: held-out files that no training file may equal or be near, wherever it
-    comes from; a held-out package's own copies of them stay in its split.
+    comes from; the copies of them in a held-out package stay in its split.
     """
     selection, deduplicator = Selection(), Deduplicator(threshold, frozen)
     for name in sorted(harvests, key=lambda name: (HELD_OUT_FIRST.index(split_of[name]), name)):
@@ -104,7 +104,7 @@ def select(
 def cap_packages(documents: Iterable[Document], max_share: float) -> list[Document]:
     """Drop files of packages that hold more than `max_share` of all bytes, choosing by hash.
 
-    The share is raised to 2 / packages when there are few of them; the user's own code is never cut.
+    The share is raised to 2 / packages when there are few of them; the user's code is never cut.
     """
     by_package: dict[str, list[Document]] = {}
     for document in documents:

@@ -1,4 +1,4 @@
-"""Where source files come from: the standard library, installed distributions, the user's own folders."""
+"""Where source files come from: the standard library, installed distributions, the user's folders."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pathlib import Path, PurePosixPath
 from daguerre.errors import DataError
 from daguerre.train.corpus import licenses
 
-# Left out of the standard library: its own tests (deliberately broken code, big tables) and installed packages.
+# Left out of the standard library: its tests (deliberately broken code, big tables) and installed packages.
 _NOT_STDLIB = frozenset(
     ("site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib-dynload", "__phello__")
 )
 USER_PROVIDED = "user-provided"
-_NOT_OWN = frozenset(("site-packages", "__pycache__"))
+_NOT_USERS = frozenset(("site-packages", "__pycache__"))
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Skipped:
 def find_packages(sources: Sequence[Path], *, stdlib: bool = True, installed: bool = True) -> list[Package | Skipped]:
     """Every package of the sources, the running interpreter and its standard library, each name once, the first wins.
 
-    The user's own folders are all kept: one whose name is another package's, or on the held-out list, gets a number.
+    The user's folders are all kept: one whose name is another package's, or on the held-out list, gets a number.
     DataError when a source is not a folder.
     """
     given = [package for source in sources for package in from_folder(source)]
-    own = [package for package in given if isinstance(package, Package) and package.license == USER_PROVIDED]
-    found = [package for package in given if package not in own]
+    users = [package for package in given if isinstance(package, Package) and package.license == USER_PROVIDED]
+    found = [package for package in given if package not in users]
     if stdlib:
         found.append(standard_library())
     if installed:
@@ -61,7 +61,7 @@ def find_packages(sources: Sequence[Path], *, stdlib: bool = True, installed: bo
     for package in found:
         unique.setdefault(package.name, package)
     taken = {name for name, package in unique.items() if isinstance(package, Package)} | heldout_splits().keys()
-    return [*unique.values(), *_with_free_names(own, taken)]
+    return [*unique.values(), *_with_free_names(users, taken)]
 
 
 def _with_free_names(packages: Iterable[Package], taken: set[str]) -> Iterator[Package]:
@@ -73,18 +73,18 @@ def _with_free_names(packages: Iterable[Package], taken: set[str]) -> Iterator[P
 
 
 def from_folder(folder: Path) -> list[Package | Skipped]:
-    """A site-packages folder's distributions if it holds any *.dist-info, else the folder as the user's own code."""
+    """A site-packages folder's distributions if it holds any *.dist-info, else the folder as the user's code."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give --source a folder of Python files or a site-packages folder")
     if any(folder.glob("*.dist-info")):
         return distributions([str(folder)])
-    return [own_folder(folder)]
+    return [user_folder(folder)]
 
 
-def own_folder(folder: Path) -> Package:
-    """The user's own code: no license is asked for. The package is named after the folder."""
+def user_folder(folder: Path) -> Package:
+    """The user's code: no license is needed. The package is named after the folder."""
     name = folder.resolve().name or "folder"
-    return Package(name, "", USER_PROVIDED, folder, tuple(_walk(folder, _NOT_OWN)))
+    return Package(name, "", USER_PROVIDED, folder, tuple(_walk(folder, _NOT_USERS)))
 
 
 def standard_library() -> Package:

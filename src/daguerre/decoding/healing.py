@@ -1,0 +1,150 @@
+"""Token healing: the last tokens before a gap are taken back and drawn again, so that a text that was cut inside a word
+or before an indentation continues in the tokens of the whole word.
+
+Only tokens that keep the text may be drawn: those that begin with the bytes taken back, or that are a proper beginning
+of them (then the next token continues with the remainder). The caller's bytes therefore come back whatever is drawn.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from daguerre.canvas import Canvas, Decision
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.rules import Forbidden, Rule
+
+MAX_TAKEN_BACK = 4
+
+
+class Vocabulary:
+    """The bytes of every token, and the tokens in the order of their bytes."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.of = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
+        self._sorted = sorted((text, token) for token, text in enumerate(self.of) if text)
+        self._keys = [text for text, _ in self._sorted]
+        self._ids = dict(self._sorted)
+
+    def bytes_of(self, tokens: np.ndarray) -> bytes:
+        """The text of int64 tokens."""
+        return b"".join(map(self.of.__getitem__, tokens.tolist()))
+
+    @staticmethod
+    @lru_cache(maxsize=8)
+    def make(tokenizer: Tokenizer) -> Vocabulary:
+        """One object for equal vocabularies; they never change."""
+        return Vocabulary(tokenizer)
+
+    def beginning_with(self, text: bytes) -> list[int]:
+        """Tokens whose bytes begin with `text`, itself included."""
+        first = bisect_left(self._keys, text)
+        out = []
+        for key, token in self._sorted[first:]:
+            if not key.startswith(text):
+                break
+            out.append(token)
+        return out
+
+    def proper_beginnings(self, text: bytes) -> list[int]:
+        """Tokens whose bytes are a proper, nonempty beginning of `text`."""
+        return [self._ids[text[:n]] for n in range(1, len(text)) if text[:n] in self._ids]
+
+    def fewest(self, text: bytes) -> list[int]:
+        """For each i, the fewest tokens that cover text[i:], the last of which may run past the end."""
+        need = [0] * (len(text) + 1)
+        for i in range(len(text) - 1, -1, -1):
+            shorter = [need[i + len(self.of[t])] for t in self.proper_beginnings(text[i:])]
+            need[i] = 1 if self.beginning_with(text[i:]) else 1 + min(shorter)
+        return need
+
+
+def num_to_take_back(tokens: Sequence[int], vocabulary: Vocabulary) -> int:
+    """How many tokens at the end of a prefix to draw again: those of its last word, or those that a longer token begins
+    with; at most MAX_TAKEN_BACK, and none where no other token could be drawn.
+    """
+    best = 0
+    for count in range(1, min(MAX_TAKEN_BACK, len(tokens)) + 1):
+        pieces = [vocabulary.of[t] for t in tokens[len(tokens) - count :]]
+        if not pieces[0]:  # a special token
+            break
+        text = b"".join(pieces)
+        longer = len(vocabulary.beginning_with(text)) > int(count == 1)
+        one_word = all(_letter(a[-1]) and _letter(b[0]) for a, b in pairwise(pieces))
+        if longer or (one_word and (count > 1 or _letter(text[-1]))):
+            best = count
+    return best
+
+
+def _letter(byte: int) -> bool:
+    return byte >= 0x80 or chr(byte).isalpha()
+
+
+@dataclass(frozen=True)
+class Healing(Rule):
+    """A rule: the gap at `start` begins with the bytes `text`, in at most `num_tokens` tokens.
+
+    That is one token more than were taken back where the canvas has room: "print" may become "pr", "inter". `limit` new
+    tokens may follow. With `filler` (the gap filler's id), positions beyond the budget are filled as soon as the text
+    is healed.
+    """
+
+    vocabulary: Vocabulary
+    start: int
+    text: bytes
+    num_tokens: int
+    limit: int
+    filler: int | None = None
+    holds_back = True
+
+    def where(self, canvas: Canvas) -> tuple[int, bytes, bool]:
+        """The next position, the bytes that it must begin with (b"" when healed), and whether the last healing token
+        brought new text.
+        """
+        position, rest, brought = self.start, self.text, False
+        while rest and position < len(canvas) and not canvas.open[position]:
+            piece = self.vocabulary.of[canvas.tokens[position]]
+            brought = len(piece) > len(rest)
+            rest = rest[len(piece) :]
+            position += 1
+        return position, rest, brought
+
+    def end(self, canvas: Canvas) -> int:
+        """The position behind the last new token that the budget allows; `canvas` is healed."""
+        position, _, brought = self.where(canvas)
+        return position + self.limit - int(brought)
+
+    def keeping(self, rest: bytes, num_left: int) -> list[int]:
+        """Tokens that begin with the bytes `rest`, or are a beginning of them, if `num_left` more tokens can write what
+        is left.
+        """
+        need = self.vocabulary.fewest(rest)
+        begun = self.vocabulary.proper_beginnings(rest)
+        return self.vocabulary.beginning_with(rest) + [t for t in begun if need[len(self.vocabulary.of[t])] <= num_left]
+
+    def forbids(self, canvas: Canvas) -> Forbidden:
+        """At the next position, all tokens that do not keep the text, or after which too many would be needed."""
+        position, rest, _ = self.where(canvas)
+        if not rest:
+            return Forbidden()
+        return Forbidden(only_at=position, only=tuple(self.keeping(rest, self.start + self.num_tokens - position - 1)))
+
+    def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
+        """Until the text is healed, its next position alone."""
+        position, rest, _ = self.where(canvas)
+        return proposals.positions == position if rest else np.ones(len(proposals), dtype=bool)
+
+    def complete(self, canvas: Canvas, decision: Decision) -> Decision:
+        """Fill the positions beyond the budget when this decision heals the text."""
+        after = canvas.apply(decision)
+        if self.filler is None or not self.where(canvas)[1] or self.where(after)[1]:
+            return decision
+        end = self.end(after)
+        gap_end = next(b for a, b in canvas.gaps if a == self.start)
+        return decision.extended(np.arange(end, gap_end), self.filler, 0)

@@ -1,0 +1,174 @@
+"""Mode "ancestral": from noise to text by the posterior of a process, in a number of steps known at the start.
+
+It serves every process, for models with a time input. For a masked model without one, the policy "first_hitting" draws
+from the same distribution with fewer forwards.
+
+Letters: L positions, A active positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.mode import Mode, Steps
+from daguerre.decoding.sampler import evidence_at
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.noise.process import Reverse, process_of
+from daguerre.sampling.logits import biased, inverse_cdf, tempered
+from daguerre.sampling.random import NOISE, TOKEN, Counter
+from daguerre.sampling.rules import forbidden
+from daguerre.trace import Event
+
+if TYPE_CHECKING:
+    from daguerre.decoding.options import Decode
+    from daguerre.decoding.plan import Plan
+    from daguerre.decoding.run import Run
+
+Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, Tensor]]
+"""A denoiser as the sampler sees it: tokens (L,), t and positions (A,) to probabilities (A, V), none on the mask. The
+driver of the run computes the forwards that it yields."""
+
+
+class Ancestral(Mode):
+    """All at once, from noise to text, in `steps` forwards."""
+
+    name = "ancestral"
+    options = frozenset({"steps", "temperature", "top_p", "top_k", "n"})
+    heals = shapes = changeable = settles = searches_length = False
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Full context, a time input and no shift."""
+        if config.context != "full" or config.shift or not config.time_input:
+            raise UnsupportedError(
+                'mode "ancestral" needs a model with full context, a time input and no shift: use mode "block" or '
+                '"full" with policy "first_hitting", which has the same distribution'
+            )
+
+    def check_draft(self, decode: Decode) -> None:
+        """It takes none."""
+        raise UnsupportedError('mode "ancestral" begins with noise and takes no draft: leave out one of the two')
+
+    def bound(self, plan: Plan) -> int:
+        """The number of steps."""
+        return plan.decode.steps or plan.max_tokens
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Write all gaps by the posterior of the model's process; temperature, cuts and bans change the model's
+        distribution first.
+        """
+        plan, params = run.plan, run.sampler.params
+        rules, canvas = plan.rules(canvas), canvas.at((canvas.gaps[0][0], canvas.gaps[-1][1]))
+        last_evidence = list[np.ndarray | None]()
+
+        def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Generator[Any, Any, Tensor]:
+            answer = yield from run.session.ask_noisy(tokens, t, positions)
+            assert answer.logits is not None
+            last_evidence[:], logits = [answer.evidence], biased(answer.logits, params)
+            forbidden(rules, canvas).apply(positions, logits)
+            return torch.from_numpy(tempered(logits, params))
+
+        steps = plan.decode.steps or len(canvas.active_positions())
+        process, rng = process_of(plan.config), run.sampler.rng
+        return (yield from ancestral(process, probs, canvas, rng, steps, run.late, lambda: last_evidence[0]))
+
+
+def never_late() -> bool:
+    return False
+
+
+def no_evidence() -> None:
+    return None
+
+
+def step_tokens(
+    process: Reverse, tokens_BL: np.ndarray, probs_BLV: Tensor, t: float, s: float, u_BL: np.ndarray
+) -> np.ndarray:
+    """x_s from x_t, int64 (B, L): each position is drawn independently from the posterior by its number in [0, 1)."""
+    posterior = process.posterior(torch.from_numpy(tokens_BL), probs_BLV.double().cpu(), t, s).numpy()
+    if s == 0 and process.mask_id is not None:
+        posterior[..., process.mask_id] = 0.0  # a schedule's last 1e-16
+    return inverse_cdf(posterior.reshape(-1, posterior.shape[-1]), u_BL.reshape(-1)).reshape(tokens_BL.shape)
+
+
+def ancestral(
+    process: Reverse,
+    probs: Probs,
+    canvas: Canvas,
+    rng: Counter,
+    num_steps: int,
+    late: Callable[[], bool] = never_late,
+    evidence: Callable[[], np.ndarray | None] = no_evidence,
+) -> Steps:
+    """Write the open positions of the active span in `num_steps` forwards, t from 1 to 0 in equal steps.
+
+    Yields one event a forward, whose decision commits, replaces and reopens; returns the canvas. A process without a
+    mask first yields an event, also of step 0, that writes its noise, and its last decision lists every position. The
+    denoiser sees fixed positions, and nothing changes them. Once it is `late`, one forward goes to t = 0. `evidence`
+    returns what the head says about the last `probs`, (A, ...).
+    """
+    if num_steps < 1:
+        raise InputError(f"num_steps must be a whole number from 1 up, not {num_steps}")
+    active = canvas.active_positions()
+    if not active.size:
+        return canvas
+    now = process.prior_from(torch.from_numpy(rng.uniform(NOISE, active, 0))).numpy()
+    if process.mask_id is None:
+        _check_alone(canvas, active)
+        noise = _decision(canvas, active, now, None, np.zeros(len(active)))
+        canvas = canvas.apply(noise)
+        yield Event(0, noise, canvas)
+    for step in range(num_steps):
+        t, s = 1 - step / num_steps, 0.0 if late() else 1 - (step + 1) / num_steps
+        clean = yield from probs(visible(canvas, process.mask_id), t, active)
+        now = step_tokens(process, now[None], clean[None], t, s, rng.uniform(TOKEN, active, step)[None])[0]
+        chance = clean.double().cpu().numpy()[np.arange(len(active)), now]
+        decision = _decision(canvas, active, now, process.mask_id, chance, last=s == 0 and process.mask_id is None)
+        canvas = canvas.apply(decision)
+        yield Event(step, decision, canvas, evidence_at(decision, active, evidence()))
+        if s == 0:
+            break
+    return canvas
+
+
+def visible(canvas: Canvas, mask_id: int | None) -> np.ndarray:
+    """The canvas as a denoiser sees it, int64 (L,): the mask where it is open."""
+    return canvas.tokens if mask_id is None else np.where(canvas.open, mask_id, canvas.tokens)
+
+
+def _check_alone(canvas: Canvas, active: np.ndarray) -> None:
+    if canvas.open.sum() > len(active):
+        raise InputError(
+            "without a mask no position can be left open: make the active span hold all gaps of the canvas"
+        )
+
+
+def _decision(
+    canvas: Canvas,
+    active: np.ndarray,
+    after: np.ndarray,
+    mask_id: int | None,
+    chance: np.ndarray,
+    last: bool = False,
+) -> Decision:
+    """The decision that makes the `active` positions (A,) hold `after` (A,), where a mask is an open position.
+
+    The `last` one lists unchanged positions too: only then are their probabilities known.
+    """
+    opened = canvas.open[active]
+    masked = np.zeros(len(active), dtype=bool) if mask_id is None else after == mask_id
+    changed = ~masked & (opened | last | (after != canvas.tokens[active]))
+    return Decision(
+        positions=active[changed],
+        tokens=after[changed],
+        probabilities=chance[changed],
+        confidence=chance[changed],
+        reopen=active[masked & ~opened],
+        replace=active[changed & ~opened],
+    )

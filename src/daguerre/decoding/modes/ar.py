@@ -1,0 +1,96 @@
+"""Mode "ar": one token after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.denoise import commit_forced
+from daguerre.decoding.draft import Alignment
+from daguerre.decoding.mode import SAMPLING, Mode, Steps, needs_next_token
+from daguerre.decoding.modes.block import healing_forwards
+from daguerre.decoding.sampler import evidence_of
+from daguerre.decoding.speculate import speculate
+from daguerre.errors import UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.sampling.policies.base import commit_all
+from daguerre.sampling.rules import complete
+from daguerre.trace import Event
+
+if TYPE_CHECKING:
+    from daguerre.decoding.options import Decode
+    from daguerre.decoding.plan import Plan
+    from daguerre.decoding.run import Run
+
+
+class Autoregressive(Mode):
+    """The two modes of the autoregressive distribution."""
+
+    options = SAMPLING
+    autoregressive = True
+    infills = False
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Causal context with a shift."""
+        super().check_model(config)
+        needs_next_token(self, config)
+
+    def check_draft(self, decode: Decode) -> None:
+        """No pins at fixed positions beside a draft."""
+        if any(not pin.floats for pin in decode.pins):
+            raise UnsupportedError(
+                f'mode "{self.name}" cannot use a draft together with pins: leave out one of the two'
+            )
+
+    def bound(self, plan: Plan) -> int:
+        """A forward for each token, healed ones included."""
+        return healing_forwards(plan) + plan.max_tokens
+
+    def verify(self, run: Run, canvas: Canvas, size: int) -> Steps:
+        """Fill the healed canvas by verifying the caller's draft, or drafts of fewer than `size` tokens."""
+        rules, spans = run.plan.rules(canvas), run.plan.spans(canvas)
+        _, draft = run.plan.drafted(canvas)
+        run.counts.rejected_prediction_tokens = len(draft)
+        if not spans or run.has_ended(canvas):
+            return canvas
+        given = Alignment(draft) if len(draft) else None
+        whole = canvas.at((spans[0][0], spans[-1][1]))
+        return (yield from speculate(run, whole, rules, size, run.has_ended, given))
+
+
+class Ar(Autoregressive):
+    """One token after the other; a draft of the caller's is verified, several tokens a forward."""
+
+    name = "ar"
+
+    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        """One."""
+        return 1
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Heal, then one token after the other."""
+        canvas = yield from run.heal(canvas)
+        if not run.plan.healed(canvas):
+            return canvas
+        if run.plan.drafted(canvas)[1].size:
+            return (yield from self.verify(run, canvas, 1))
+        return (yield from one_by_one(run, canvas))
+
+
+def one_by_one(run: Run, canvas: Canvas) -> Steps:
+    """Fill the healed canvas one token after the other, until the text, the budget or the time ends."""
+    rules, sampler = run.plan.rules(canvas), run.sampler
+    for span in run.plan.spans(canvas):
+        if run.has_ended(canvas):
+            break
+        canvas = canvas.at(span)
+        if sampler.constraint is not None:
+            canvas = yield from commit_forced(run.session, sampler, canvas, rules)
+        if not canvas.open[span[0]]:
+            continue
+        step = run.counts.forwards
+        proposals = yield from sampler.propose(run.session, canvas, rules, step)
+        decision = complete(rules, canvas, commit_all(proposals))
+        canvas = canvas.apply(decision)
+        yield Event(step, decision, canvas, evidence_of(decision, proposals))
+    return canvas

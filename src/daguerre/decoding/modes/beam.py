@@ -1,0 +1,278 @@
+"""Mode "beam": the text of a gap that makes the whole text most likely, as far as a beam search finds it.
+
+A model of causal context with a shift knows the probability of a text. Of two texts x for the gap between a prefix c
+and a suffix s, the better one makes c x s more likely, and
+
+    log p(x | c, s)  =  log p(x | c) + log p(s | c, x) - log p(s | c),
+
+whose last term is the same for all. The search extends hypotheses from the left by the autoregressive distribution,
+without the suffix. A hypothesis may be finished after every token: its score then has the log-probability of the
+suffix's first token, and the best finished ones are rescored by more of the suffix. Denoising sees the suffix and
+commits the text piece by piece; this compares whole texts of the gap, and takes several times as long.
+
+Letters: P hypotheses, A nodes of a tree, S tokens of the suffix, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.mode import Mode, Steps, needs_next_token
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.rows import Tree
+from daguerre.models.session import Asking
+from daguerre.sampling.logits import biased, log_softmax
+from daguerre.trace import Event
+
+if TYPE_CHECKING:
+    from daguerre.decoding.options import Decode
+    from daguerre.decoding.plan import Gap, Plan
+    from daguerre.decoding.request import Request
+    from daguerre.decoding.run import Run
+
+SUFFIX_TOKENS = 32
+"""Tokens of the suffix that hypotheses are rescored by: with more of them no more lines were right (docs/log.md)."""
+ROWS = 512
+"""Rows of a forward that rescores, about: as many hypotheses as fit, at least one."""
+
+
+class Beam(Mode):
+    """The likeliest text of one gap that a search finds."""
+
+    name = "beam"
+    options = frozenset({"num_beams", "no_repeat_context_lines", "cache"})
+    shapes = changeable = searches_length = keeps_drafts = False
+
+    def check_model(self, config: ModelConfig) -> None:
+        """Causal context with a shift."""
+        super().check_model(config)
+        needs_next_token(self, config)
+
+    def check_request(self, config: ModelConfig, request: Request) -> None:
+        """One gap, with a text behind it."""
+        super().check_request(config, request)
+        if not request.infilling:
+            raise InputError(
+                'mode "beam" chooses by the text behind the gap, and there is none: give a suffix, or use mode "ar"'
+            )
+        if len(request.budgets) > 1:
+            raise UnsupportedError(
+                f'mode "beam" fills one gap, and these are {len(request.budgets)}: use mode "block" or "full"'
+            )
+
+    def check_draft(self, decode: Decode) -> None:
+        """It takes none."""
+        raise UnsupportedError('mode "beam" searches from an empty gap and takes no draft: leave out the draft')
+
+    def bound(self, plan: Plan) -> int:
+        """A forward for each token, and at most one for each finished hypothesis."""
+        return plan.gaps[0].healing.num_tokens + plan.max_tokens + 1 + plan.decode.num_beams
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Fill the gap with the best hypothesis, in one event."""
+        canvas = canvas.at(canvas.gaps[0])
+        decision = yield from fill_by_beam(run)
+        if decision is not None:
+            canvas = canvas.apply(decision)
+            yield Event(run.counts.forwards - 1, decision, canvas)
+        return canvas
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """The first tokens of a gap's text, and their log-probabilities in nats.
+
+    `rest` is what healing took back and the hypothesis has not repeated yet; `num_new` counts the tokens that brought
+    new text; `written` is that text.
+    """
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    rest: bytes
+    num_new: int = 0
+    written: bytes = b""
+
+    @property
+    def score(self) -> float:
+        return sum(self.logprobs)
+
+    def extended(self, token: int, piece: bytes, logprob: float) -> Hypothesis:
+        """With one more token, whose bytes are `piece`."""
+        new = piece[len(self.rest) :]
+        return Hypothesis(
+            (*self.tokens, token),
+            (*self.logprobs, logprob),
+            self.rest[len(piece) :],
+            self.num_new + int(bool(new)),
+            self.written + new,
+        )
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A hypothesis that ends the gap, and the log-probability, in nats, of the first tokens of the suffix behind it."""
+
+    hypothesis: Hypothesis
+    suffix_logprob: float
+
+    @property
+    def score(self) -> float:
+        return self.hypothesis.score + self.suffix_logprob
+
+
+@dataclass(frozen=True)
+class ContextLines:
+    """The lines around a gap, stripped of blanks at their ends. Of the line that the gap is in: what stands before it,
+    `head`, and behind it, `tail`.
+    """
+
+    lines: frozenset[bytes]
+    head: bytes
+    tail: bytes
+
+    @classmethod
+    def of(cls, before: bytes, behind: bytes) -> ContextLines:
+        *above, head = before.split(b"\n")
+        tail, *below = behind.split(b"\n")
+        return cls(frozenset(line.strip() for line in (*above, *below)), head, tail)
+
+    def repeated(self, written: bytes) -> bool:
+        """Whether every line that this text makes is blank or one of `lines`."""
+        lines = [line.strip() for line in (self.head + written + self.tail).split(b"\n")]
+        return all(line in self.lines for line in lines if line)
+
+
+def fill_by_beam(run: Run) -> Asking[Decision | None]:
+    """The decision that fills the only gap of a plan; None where time is up before any hypothesis is finished.
+
+    InputError where no token is left to draw.
+    """
+    plan = run.plan
+    canvas, (gap,) = plan.canvas, plan.gaps
+    found = yield from beam_search(run)
+    if not found:
+        return None
+    before, (_, end) = canvas.tokens[: gap.start], canvas.gaps[0]
+    found = yield from rescore(run, before, found, canvas.tokens[end : end + SUFFIX_TOKENS])
+    return _decision(canvas, plan.config.null_id, max(found, key=lambda one: one.score).hypothesis)
+
+
+def beam_search(run: Run) -> Asking[list[Finished]]:
+    """The best finished hypotheses, at most `num_beams`, best first, scored by one token of the suffix."""
+    plan = run.plan
+    canvas, (gap,), decode = plan.canvas, plan.gaps, plan.decode
+    before, first_suffix_token = canvas.tokens[: gap.start], int(canvas.tokens[canvas.gaps[0][1]])
+    extensions = _Extensions(gap, decode.stop, plan.config.ends)
+    context_lines = _context_lines(plan) if decode.no_repeat_context_lines else None
+    beam, found = [Hypothesis((), (), gap.healing.text)], list[Finished]()
+    while beam and not run.late():
+        tree, nodes = Tree.of([hypothesis.tokens for hypothesis in beam])
+        last = np.array([path[-1] if path else -1 for path in nodes])
+        logits = yield from run.session.branches(before, tree, last)
+        plain_logprobs = log_softmax(logits)  # of the suffix, which the caller wrote: no bias is added
+        logprobs = log_softmax(biased(logits, decode.sampling)) if decode.logit_bias else plain_logprobs
+        for hypothesis, row in zip(beam, plain_logprobs, strict=True):
+            complete = hypothesis.num_new >= gap.min_tokens and not hypothesis.rest
+            if complete and not (context_lines and context_lines.repeated(hypothesis.written)):
+                found.append(Finished(hypothesis, float(row[first_suffix_token])))
+        found = sorted(found, key=lambda one: -one.score)[: decode.num_beams]
+        lowest = found[-1].score if len(found) == decode.num_beams else -np.inf
+        extended = extensions.likeliest(beam, logprobs, decode.num_beams)
+        beam = [hypothesis for hypothesis in extended if hypothesis.score > lowest]
+    if not found and not run.late():
+        raise InputError(
+            "no text of the gap is left: loosen logit_bias, no_repeat_context_lines, stop, min_tokens or max_tokens"
+        )
+    return found
+
+
+def _context_lines(plan: Plan) -> ContextLines:
+    canvas, (gap,) = plan.canvas, plan.gaps
+    before, behind = canvas.tokens[: gap.start], canvas.tokens[canvas.gaps[0][1] :]
+    bytes_of = plan.vocabulary.bytes_of
+    return ContextLines.of(bytes_of(before) + gap.healing.text, bytes_of(behind))
+
+
+def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.ndarray) -> Asking[list[Finished]]:
+    """The hypotheses scored by all of `suffix` (S,); as they are where time is up before all are rescored.
+
+    Their scores already have the first token of the suffix.
+    """
+    if len(suffix) == 1:
+        return list(found)
+    out: list[Finished] = []
+    size = max(1, ROWS // max(len(one.hypothesis.tokens) + len(suffix) for one in found))
+    for start in range(0, len(found), size):
+        if run.late():
+            return list(found)
+        some = found[start : start + size]
+        tree, nodes = Tree.of([[*one.hypothesis.tokens, *suffix[:-1].tolist()] for one in some])
+        behind = np.array([path[len(one.hypothesis.tokens) :] for path, one in zip(nodes, some, strict=True)])
+        logprobs = log_softmax((yield from run.session.branches(before, tree, behind.reshape(-1))))
+        of_suffix = logprobs[np.arange(len(logprobs)), np.tile(suffix[1:], len(some))]
+        sums = of_suffix.reshape(len(some), -1).sum(axis=1)
+        out += [
+            Finished(one.hypothesis, one.suffix_logprob + float(nats)) for one, nats in zip(some, sums, strict=True)
+        ]
+    return out
+
+
+class _Extensions:
+    """The tokens that may extend a hypothesis: those that heal the gap first, then any that make no stop string."""
+
+    def __init__(self, gap: Gap, stop: Sequence[str], ends: Sequence[int]) -> None:
+        self._gap, self._stop = gap, [text.encode() for text in stop]
+        self._pieces = gap.healing.vocabulary.of
+        stopping = [token for token, piece in enumerate(self._pieces) if self._stops(piece)] if stop else []
+        self._never = np.array(sorted({*stopping, *ends}), dtype=np.int64)
+
+    def likeliest(self, beam: Sequence[Hypothesis], logprobs: np.ndarray, num: int) -> list[Hypothesis]:
+        """The `num` best hypotheses of one token more, best first; `logprobs` (P, V) are of that token."""
+        scores = np.full(logprobs.shape, -np.inf)
+        for row, hypothesis in enumerate(beam):
+            if hypothesis.rest:
+                left = self._gap.healing.num_tokens - len(hypothesis.tokens) - 1
+                kept = self._gap.healing.keeping(hypothesis.rest, left)
+                scores[row, kept] = hypothesis.score + logprobs[row, kept]
+            elif hypothesis.num_new < self._gap.max_tokens:
+                scores[row] = hypothesis.score + logprobs[row]
+                scores[row, self._never] = -np.inf
+        out: list[Hypothesis] = []
+        for index in _descending(scores.reshape(-1), num + sum(map(len, self._stop))):
+            row, token = divmod(index, logprobs.shape[1])
+            extended = beam[row].extended(token, self._pieces[token], float(logprobs[row, token]))
+            if not self._stops(extended.written):
+                out.append(extended)
+        return out[:num]
+
+    def _stops(self, text: bytes) -> bool:
+        return any(stop in text for stop in self._stop)
+
+
+def _descending(values: np.ndarray, num: int) -> list[int]:
+    """Indices of the `num` largest of values (n,) above minus infinity, largest first, equal ones in their order."""
+    if num < len(values):
+        kept = np.flatnonzero(values >= np.partition(values, -num)[-num])
+    else:
+        kept = np.arange(len(values))
+    kept = kept[np.argsort(-values[kept], kind="stable")][:num]
+    return kept[np.isfinite(values[kept])].tolist()
+
+
+def _decision(canvas: Canvas, null_id: int | None, hypothesis: Hypothesis) -> Decision:
+    """Commit the hypothesis, and gap fillers behind it."""
+    start, end = canvas.gaps[0]
+    num, probabilities = len(hypothesis.tokens), np.exp(hypothesis.logprobs)
+    decision = Decision(start + np.arange(num), np.array(hypothesis.tokens), probabilities, probabilities)
+    rest = np.arange(start + num, end)
+    if not len(rest):
+        return decision
+    assert null_id is not None
+    sure = np.ones(len(rest))
+    return Decision.join([decision, Decision(rest, np.full(len(rest), null_id), sure, sure)])

@@ -1,0 +1,153 @@
+"""Modes "block" and "full": the open positions of a span are denoised together, under a policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daguerre.canvas import Canvas, Span
+from daguerre.decoding.denoise import denoise, read_draft
+from daguerre.decoding.mode import SAMPLING, Mode, Steps
+from daguerre.decoding.revision import readings, revise
+from daguerre.decoding.sampler import evidence_at
+from daguerre.errors import UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import Logits
+from daguerre.sampling.logits import biased
+from daguerre.sampling.policies import POLICIES
+from daguerre.sampling.rules import Rule
+from daguerre.trace import Event
+
+if TYPE_CHECKING:
+    from daguerre.decoding.options import Decode
+    from daguerre.decoding.plan import Plan
+    from daguerre.decoding.run import Run
+
+DEFAULT_BLOCK = 16
+DENOISING = frozenset({"policy", "revise"}).union(*(policy.options for policy in POLICIES.values()))
+"""Options of the modes in which a policy chooses what to commit."""
+
+
+class Block(Mode):
+    """Spans of `block_size` open positions; a gap is one span unless a size is given."""
+
+    name = "block"
+    options = SAMPLING | DENOISING | {"block_size"}
+
+    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        """The option's, the model's, or DEFAULT_BLOCK."""
+        if infilling and decode.block_size is None:
+            return max_tokens
+        return decode.block_size or config.block_size or DEFAULT_BLOCK
+
+    def bound(self, plan: Plan) -> int:
+        """The bounds of all spans by their policy, and forwards that read drafts and finished spans."""
+        size, decode, num_spans = min(plan.span_size, plan.max_tokens), plan.decode, plan.num_spans
+        readings = plan.num_readings(num_spans, plan.max_tokens) + num_spans * int(plan.draft is not None)
+        by_policy = num_spans * decode.commit_policy.bound(size)
+        return healing_forwards(plan) + min(by_policy, plan.max_tokens) + readings
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Heal, then one span after the other."""
+        begun = 0 if canvas.span is None else canvas.span[0]
+        canvas = yield from run.heal(canvas)
+        if not run.plan.healed(canvas):
+            return canvas
+        return (yield from denoise_spans(run, canvas, begun))
+
+
+class Full(Block):
+    """All open positions are one span."""
+
+    name = "full"
+    options = SAMPLING | DENOISING
+
+    def check_model(self, config: ModelConfig) -> None:
+        """No grid of blocks."""
+        super().check_model(config)
+        if config.context == "block":
+            raise UnsupportedError('mode "full" is beyond a model with block context: use mode "block"')
+
+    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        """The whole budget."""
+        return max_tokens
+
+
+def healing_forwards(plan: Plan) -> int:
+    """The most forwards that healing takes."""
+    return sum(gap.healing.num_tokens for gap in plan.gaps)
+
+
+def denoise_spans(run: Run, canvas: Canvas, begun: int) -> Steps:
+    """Fill the healed canvas one span after the other, until the text, the budget or the time ends. Spans that end
+    before position `begun` are finished.
+
+    Where time is short a span is widened, so that the remaining forwards reach the end of the budget.
+    """
+    plan, reached = run.plan, 0
+    rules, (origin, draft) = plan.rules(canvas), plan.drafted(canvas)
+    run.counts.rejected_prediction_tokens = len(draft)
+    for span in plan.spans(canvas):
+        if run.has_ended(canvas):
+            break
+        if span[1] <= max(begun, reached):
+            continue
+        given = draft[max(0, span[0] - origin) : max(0, span[1] - origin)]
+        if given.size:
+            canvas = yield from read_draft(run, canvas.at(span), given, rules)
+        canvas = yield from _fill(run, canvas.at((max(span[0], reached), span[1])), rules)
+        reached = canvas.span[1] if canvas.span else reached
+        canvas = yield from _revise(run, canvas)
+    if draft.size:
+        run.accept_draft(canvas)
+    return canvas
+
+
+def _fill(run: Run, canvas: Canvas, rules: list[Rule]) -> Steps:
+    """Denoise the active span, which is widened once time is too short for the spans behind it."""
+    revised = run.plan.decode.revise > 0
+
+    def should_stop(now: Canvas) -> bool:  # a span that is revised is finished first
+        return run.late() if revised else run.has_ended(now)
+
+    if run.fixed_pace:
+        return (yield from denoise(run, canvas, rules, should_stop))
+
+    def widened(now: Canvas) -> Span:
+        assert now.span is not None
+        return run.plan.widened(now, now.span, run.min_commits(now))
+
+    def too_narrow(now: Canvas) -> bool:
+        return should_stop(now) or widened(now) != now.span
+
+    while canvas.active_positions().size and not should_stop(canvas):
+        canvas = canvas.at(widened(canvas))
+        canvas = yield from denoise(run, canvas, rules, too_narrow)
+    return canvas
+
+
+def _revise(run: Run, canvas: Canvas) -> Steps:
+    """Read the finished span again, up to `revise` times, and replace tokens that the model no longer prefers."""
+    decode, never = run.plan.decode, run.plan.config.ends
+    for _ in range(decode.revise):
+        positions, step, found = run.plan.revisable(canvas), run.counts.forwards, list[np.ndarray]()
+        evidence = list[np.ndarray]()
+        if not positions.size:
+            break
+        for now, wanted in readings(canvas, positions, decode.revise_reading):
+            if run.late():
+                return canvas
+            answer = yield from run.session.ask(now, wanted, Logits())
+            assert answer.logits is not None
+            found.append(biased(answer.logits, run.sampler.params))
+            evidence += [] if answer.evidence is None else [answer.evidence]
+        logits = np.concatenate(found)
+        logits[:, never] = -np.inf
+        decision = revise(canvas, positions, logits, decode.revise_threshold, reading=decode.revise_reading)
+        if not len(decision):
+            break
+        canvas = canvas.apply(decision)
+        said = evidence_at(decision, positions, np.concatenate(evidence) if evidence else None)
+        yield Event(step, decision, canvas, said)
+    return canvas

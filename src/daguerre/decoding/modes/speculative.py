@@ -1,0 +1,30 @@
+"""Mode "speculative": the tokens of mode "ar", several a forward, by verifying the model's drafts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.mode import Steps
+from daguerre.decoding.modes.ar import Autoregressive
+
+if TYPE_CHECKING:
+    from daguerre.decoding.run import Run
+
+DEFAULT_SIZE = 3
+"""The most tokens of a forward: the fastest size for the default model (docs/log.md)."""
+
+
+class Speculative(Autoregressive):
+    """Drafts of fewer than `block_size` tokens, verified as they are drafted."""
+
+    name = "speculative"
+    options = Autoregressive.options | {"block_size"}
+    shapes = changeable = keeps_drafts = False
+
+    def run(self, run: Run, canvas: Canvas) -> Steps:
+        """Heal, then cycles of verifying and drafting."""
+        canvas = yield from run.heal(canvas)
+        if not run.plan.healed(canvas):
+            return canvas
+        return (yield from self.verify(run, canvas, run.plan.decode.block_size or DEFAULT_SIZE))

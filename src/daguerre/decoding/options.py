@@ -1,0 +1,343 @@
+"""`Decode`: the options of one request, frozen and checked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from daguerre.decoding.modes import MODES, Mode, choose_mode, mode_options
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.revision import ODDS, RevisionReading
+from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.denoiser import CACHE_MODES, CacheMode, check_cache
+from daguerre.models.tokenizer import check_unicode
+from daguerre.models.wrappers.guidance import SCHEDULES, Guidance, Scorer
+from daguerre.sampling.logits import SamplingParams
+from daguerre.sampling.policies import POLICIES, Policy
+
+ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
+
+CONSTRAINTS = {
+    "schema": "a JSON Schema, an object or a boolean",
+    "regex": "a string",
+    "choices": "a sequence of strings",
+    "tools": 'a sequence of objects with "name" and "parameters"',
+}
+"""The type of each of these options, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode:
+    """How to decode. InputError for a value out of range, and for options that exclude each other.
+
+    mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span;
+                 speculative: the tokens of "ar", up to `block_size` a forward, by verifying the model's drafts;
+                 beam: infilling only, the text that makes the whole most likely, as far as a search finds it;
+                 ancestral: all at once, from noise to text in `steps` forwards, for models with uniform or hybrid
+                 noise. None: `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode if the
+                 model has one
+    block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
+                 "speculative" (None: 3)
+    num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
+    no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
+    policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
+    threshold    policies "threshold" and "chain" only: commit tokens of at least this probability
+    factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
+    gamma        policy "entropy_bounded" only: nats of entropy that positions committed together may have
+    steps        policies "confidence", "entropy", "margin", "random" and "first_hitting": the most forwards of a span;
+                 mode "ancestral": of the text. None: one for each position
+    revise       how often a finished span is read again. A token is replaced where another one is the most likely, with
+                 a probability of at least `revise_threshold`. Modes "block" and "full"
+    revise_threshold   the probability that `revise` needs to replace a token
+    revise_reading     unmasked: one forward sees all tokens, for a model trained to correct; leave_one_out: a forward
+                 for each token, with that token masked, for any model (`daguerre.decoding.revision`)
+    temperature, top_p, top_k   a temperature of 0 takes the most likely token; top-k is applied before top-p
+    min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
+    stop         a string or several; text ends before the first that appears
+    logit_bias   token id -> number added to its logit; minus infinity bans it
+    n            samples; sample i is keyed by (seed, i)
+    seed         of all random numbers, 0 to 2^64 - 1
+    guidance     scale of classifier-free guidance, toward the text before the first gap and away from `negative`: 1 is
+                 none, 0 ignores that text; two forwards in place of one (`daguerre.models.wrappers.guidance`)
+    guidance_schedule   constant; linear or cosine: the scale grows from 1 with the committed share of the gaps
+    negative     the text to guide away from; None: the text before the first gap is hidden
+    scorer       callable from (canvas, positions, logits) to numbers that are added to the logits, before logit_bias
+    cache        auto: exact where the context allows, else none; none: compute everything in every forward;
+                 approximate_int8: keys and values as 8-bit numbers, in half the memory. Its logits, and so its tokens,
+                 differ from exact ones; "speculative" has the tokens of "ar" with the same cache. Searched lengths stay
+                 exact
+    schema, regex, choices, tools   at most one: every gap's text is, as a whole, JSON of this schema, a match of this
+                 pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
+                 Policies then rank by probabilities given the constraint, and the last word is not healed
+    keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
+    its
+                 edges; the end of it. Together with one of the above, or alone
+    pins         tokens or texts at places of a gap: see `daguerre.Pin`. The last word is not healed
+    lenient      with a schema or tools: ignore unsupported parts of a schema; the result lists them
+    """
+
+    mode: ModeName | None = None
+    block_size: int | None = None
+    num_beams: int = 32
+    no_repeat_context_lines: bool = False
+    policy: str = "threshold"
+    threshold: float = 0.9
+    factor: float = 1.0
+    gamma: float = 0.1
+    steps: int | None = None
+    revise: int = 0
+    revise_threshold: float = 0.9
+    revise_reading: RevisionReading = "unmasked"
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_tokens: int = 0
+    stop: str | Sequence[str] = ()
+    logit_bias: Mapping[int, float] | None = None
+    n: int = 1
+    seed: int = 0
+    guidance: float = 1.0
+    guidance_schedule: str = "constant"
+    negative: str | None = None
+    scorer: Scorer | None = None
+    cache: CacheMode = "auto"
+    schema: Any = None
+    regex: str | None = None
+    choices: Sequence[str] | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    keywords: str | Sequence[str] = ()
+    forbidden: str | Sequence[str] = ()
+    ending: str | None = None
+    pins: Sequence[Pin] = ()
+    lenient: bool = False
+
+    def __new__(cls, *values: Any, **options: Any) -> Decode:
+        """InputError for an unknown option, with the nearest name."""
+        if values:
+            raise InputError("Decode takes its options by name, for example Decode(temperature=0.5)")
+        names = {f.name for f in fields(cls)}
+        for name in options:
+            if name not in names:
+                raise unknown("option", name, names)
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for kind, value, known in (
+            ("mode", self.mode, (None, *MODES)),
+            ("policy", self.policy, POLICIES),
+            ("cache", self.cache, CACHE_MODES),
+            ("revise_reading", self.revise_reading, ODDS),
+            ("guidance_schedule", self.guidance_schedule, SCHEDULES),
+        ):
+            if value not in tuple(known):
+                raise unknown(kind, value, (name for name in known if name is not None))
+        self._check_numbers()
+        self._freeze_strings()
+        self._check_constraint()
+        self._check_conflicts()
+        self._freeze()
+        _ = self.sampling, self.commit_policy, self.logit_guidance  # each checks its values
+
+    def _freeze(self) -> None:
+        """Copies of values that the caller might change later."""
+        if self.logit_bias is not None:
+            numbers = (int, float)
+            if not isinstance(self.logit_bias, Mapping) or not all(
+                isinstance(token, int) and isinstance(bias, numbers) for token, bias in self.logit_bias.items()
+            ):
+                raise InputError("logit_bias must map token ids, whole numbers, to numbers")
+            object.__setattr__(self, "logit_bias", dict(self.logit_bias))
+        if self.constraint is not None:
+            option, value = self.constraint
+            try:
+                object.__setattr__(self, option, copy.deepcopy(value))
+            except (TypeError, RecursionError) as error:
+                raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
+
+    def _freeze_strings(self) -> None:
+        """Make options of one or several strings tuples, and check their types."""
+        for name in ("stop", "keywords", "forbidden"):
+            value = getattr(self, name)
+            several = (value,) if isinstance(value, str) else value
+            if not (isinstance(several, Sequence) and all(isinstance(text, str) and text for text in several)):
+                raise InputError(f"{name} must be a string or several, none of them empty")
+            for text in several:
+                check_unicode(text, name)
+            object.__setattr__(self, name, tuple(several))
+        if self.ending is not None and not (isinstance(self.ending, str) and self.ending):
+            raise InputError(f"ending must be a string that is not empty, not {self.ending!r}")
+        check_unicode(self.ending or "", "ending")
+        if not (isinstance(self.pins, Sequence) and all(isinstance(pin, Pin) for pin in self.pins)):
+            raise InputError('pins must be several of daguerre.Pin, such as [Pin("x", at=3)]')
+        object.__setattr__(self, "pins", tuple(self.pins))
+
+    @property
+    def shaping(self) -> tuple[str, ...]:
+        """Names of the given options that constrain the text as a whole, and so decide where it ends."""
+        given = () if self.constraint is None else (self.constraint[0],)
+        return given + tuple(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name))
+
+    @property
+    def constrained(self) -> bool:
+        """True where a formal language constrains the text: all of `shaping` but pins at fixed positions."""
+        return bool(set(self.shaping) - {"pins"}) or any(pin.floats for pin in self.pins)
+
+    @property
+    def constraint(self) -> tuple[str, Any] | None:
+        """The option that constrains the text, and its value."""
+        given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
+        return given[0] if given else None
+
+    def _check_constraint(self) -> None:
+        """At most one, of the right type, and no option that cannot honor it."""
+        given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
+        if given:
+            self._check_type(given[0])
+        if self.revise and self.constrained:
+            raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
+        if POLICIES[self.policy].in_turn and self.constrained:
+            raise UnsupportedError(
+                f'policy "{self.policy}" cannot honor the option {self.shaping[0]}: leave out one of the two'
+            )
+        if self.shaping and self.mode is not None and not MODES[self.mode].shapes:
+            instead = 'use mode "ar", which has the same tokens' if self.autoregressive else "leave out one of the two"
+            raise UnsupportedError(f'mode "{self.mode}" cannot honor the option {self.shaping[0]}: {instead}')
+
+    def _check_type(self, name: str) -> None:
+        value = getattr(self, name)
+        several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        right = {
+            "schema": isinstance(value, Mapping | bool),
+            "regex": isinstance(value, str),
+            "choices": several and all(isinstance(text, str) for text in value),
+            "tools": several and all(isinstance(tool, Mapping) for tool in value),
+        }
+        if not right[name]:
+            raise InputError(f"{name} must be {CONSTRAINTS[name]}, not {value!r:.40}")
+
+    def _check_numbers(self) -> None:
+        lows = dict.fromkeys(("block_size", "num_beams", "steps", "top_k", "n"), 1)
+        lows |= dict.fromkeys(("min_tokens", "seed", "revise"), 0)
+        for name, low in lows.items():
+            value = getattr(self, name)
+            if value is None and name in ("block_size", "steps", "top_k"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
+        if self.seed >= 2**64:
+            raise InputError(f"seed must be below 2^64, not {self.seed}")
+        for name in ("threshold", "factor", "gamma", "revise_threshold", "temperature", "top_p", "guidance"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                raise InputError(f"{name} must be a number, not {value!r}")
+        if not 0 <= self.revise_threshold <= 1:
+            raise InputError(f"revise_threshold must be a probability, from 0 to 1, not {self.revise_threshold}")
+        for name in ("no_repeat_context_lines", "lenient"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
+        if not isinstance(self.negative, str | None):
+            raise InputError(f"negative must be a text, not {self.negative!r:.40}")
+
+    def _check_conflicts(self) -> None:
+        """Every option that differs from its default must be used by the mode and the policy."""
+        one, of_policies = "leave out one of the two", {name for kind in POLICIES.values() for name in kind.options}
+        unused = dict.fromkeys(of_policies - set(POLICIES[self.policy].options), f"by policy {self.policy!r}: {one}")
+        if self.mode is not None:
+            used = MODES[self.mode].options
+            unused |= dict.fromkeys(mode_options() - used, f"in mode {self.mode!r}: {one}")
+            if "policy" not in used:  # steps may be those of the mode itself
+                unused = {name: where for name, where in unused.items() if name not in used}
+        if not self.revise:
+            unused |= dict.fromkeys(
+                ("revise_threshold", "revise_reading"), "without revise: set revise, or leave it out"
+            )
+        if self.guidance == 1:
+            unused |= dict.fromkeys(
+                ("guidance_schedule", "negative"), "without guidance: set guidance, or leave it out"
+            )
+        if self.schema is None and self.tools is None:
+            unused["lenient"] = "without a schema: give one, or leave it out"
+        if self.shaping and self.stop:
+            unused["stop"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
+        for name in self.given:
+            if name in unused:
+                raise InputError(f"{name} is not used {unused[name]}")
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the options that differ from their defaults."""
+        return [
+            option.name
+            for option in fields(self)
+            if option.default is not MISSING and getattr(self, option.name) != option.default
+        ]
+
+    def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False) -> Decode:
+        """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
+        if self.mode is not None:
+            return self
+        return replace(self, mode=choose_mode(self, config, infilling, denoise))
+
+    @classmethod
+    def of(cls, decode: Decode | None = None, **options: Any) -> Decode:
+        """`decode`, or the defaults, with `options` in place of its fields."""
+        if decode is not None and not isinstance(decode, Decode):
+            raise InputError(f"decode must be a Decode, not {type(decode).__name__}: use Decode(...) or plain options")
+        return cls(**options) if decode is None else replace(decode, **options)
+
+    @property
+    def how(self) -> Mode:
+        """The mode that the name stands for; only once there is a name."""
+        assert self.mode is not None
+        return MODES[self.mode]
+
+    @property
+    def autoregressive(self) -> bool:
+        """True for modes whose tokens are those of the autoregressive distribution."""
+        return self.mode is not None and self.how.autoregressive
+
+    @cached_property
+    def sampling(self) -> SamplingParams:
+        """The parameters that a token is drawn by."""
+        return SamplingParams(self.temperature, self.top_p, self.top_k, self.logit_bias)
+
+    @cached_property
+    def logit_guidance(self) -> Guidance | None:
+        """Guidance and scorer; None where there is neither."""
+        guidance = Guidance(self.guidance, self.guidance_schedule, self.scorer)
+        return None if guidance == Guidance() else guidance
+
+    @cached_property
+    def commit_policy(self) -> Policy:
+        """The policy that the name stands for, with its options."""
+        kind = POLICIES[self.policy]
+        return kind(**{name: getattr(self, name) for name in kind.options})
+
+    def check_model(self, config: ModelConfig) -> None:
+        """UnsupportedError, naming the option, for what this model's context or training cannot honor."""
+        self.how.check_model(config)
+        check_cache(config, self.cache)
+        if config.context == "block" and self.block_size not in (None, config.block_size):
+            raise UnsupportedError(
+                f"block_size={self.block_size} is not the one this model was trained with: use {config.block_size}"
+            )
+        for token, bias in (self.logit_bias or {}).items():
+            if not 0 <= token < config.vocab_size:
+                raise InputError(f"logit_bias: token {token} is not in the vocabulary of {config.vocab_size}")
+            if token in config.unpredictable_ids and bias > 0:
+                raise InputError(f"logit_bias: token {token} is reserved and never drawn; leave it out")
+
+    def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        """The most positions of a span; InputError when there are more `steps` than that."""
+        size = self.how.span_size(self, config, max_tokens, infilling)
+        if self.steps is not None and self.steps > size:
+            raise InputError(
+                f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
+            )
+        return size

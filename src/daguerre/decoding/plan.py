@@ -1,0 +1,207 @@
+"""The plan of a request: its canvas, gaps, rules and spans, all before the first forward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daguerre.canvas import Canvas, Span
+from daguerre.decoding.draft import Draft
+from daguerre.decoding.healing import Healing, Vocabulary
+from daguerre.decoding.options import Decode
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.session import Counts
+from daguerre.sampling.constrained import Constraint
+from daguerre.sampling.rules import EndOfText, GapFillers, Never, Rule
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One gap of a request: the text that `healing` took back at its left edge, and the most and fewest new tokens."""
+
+    healing: Healing
+    max_tokens: int
+    min_tokens: int
+
+    @property
+    def start(self) -> int:
+        """Where the gap begins; the text that was taken back is in it."""
+        return self.healing.start
+
+    def open_run(self, canvas: Canvas) -> Span:
+        """From the first position behind the healed text to the end of the budget; `canvas` is healed."""
+        return self.healing.where(canvas)[0], self.healing.end(canvas)
+
+    def floor(self, canvas: Canvas) -> int:
+        """The first position at which the gap may end, behind its pins; `canvas` is healed."""
+        end = self.healing.end(canvas)
+        pins = canvas.pins[(canvas.pins >= self.start) & (canvas.pins < end)]
+        return max([end - self.max_tokens + self.min_tokens, *(pins + 1).tolist()])
+
+
+@dataclass(frozen=True)
+class Search:
+    """The result of a search: the candidate `lengths` in tokens, their `scores`, and what the search computed.
+
+    A score is the mean log-probability of the most likely tokens, in nats, less what is usual at that length. seconds:
+    that the search took.
+    """
+
+    lengths: tuple[int, ...]
+    scores: tuple[float, ...]
+    counts: Counts
+    seconds: float
+
+    @property
+    def best(self) -> int:
+        """The length with the highest score; the shortest of several."""
+        return self.lengths[int(np.argmax(self.scores))]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one request, with a `Gap` for each gap of the canvas.
+
+    around         the texts around the gaps, where the result is the whole text; None: the result is the gap alone
+    original       the text that is edited; None: nothing is
+    constraint     holds for each gap by itself
+    unconditional  int64, the tokens that guidance puts in place of those before the first gap; None without guidance
+    draft          of the only gap
+    searched       the search of the gap's length, where there was one
+    """
+
+    config: ModelConfig
+    decode: Decode
+    vocabulary: Vocabulary
+    canvas: Canvas
+    gaps: tuple[Gap, ...]
+    num_prompt: int
+    infilling: bool
+    around: tuple[str, ...] | None = None
+    original: str | None = None
+    constraint: Constraint | None = None
+    unconditional: np.ndarray | None = None
+    draft: Draft | None = None
+    searched: Search | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        """The most new tokens of all gaps together."""
+        return sum(gap.max_tokens for gap in self.gaps)
+
+    @property
+    def ending(self) -> int | None:
+        """The token that ends the text: the gap filler in a gap, <eos> in a completion."""
+        return self.config.null_id if self.infilling else self.config.eos_id
+
+    def healed(self, canvas: Canvas) -> bool:
+        """Whether every gap has the text again that was taken back."""
+        return not any(gap.healing.where(canvas)[1] for gap in self.gaps)
+
+    def rules(self, canvas: Canvas) -> list[Rule]:
+        """The rules under which the healed canvas is denoised."""
+        never = self.config.eos_id if self.infilling else self.config.null_id
+        rules: list[Rule] = [] if never is None else [Never((never,))]
+        if not self.infilling:
+            rules.append(EndOfText(self.config.eos_id, self.gaps[0].floor(canvas)))
+        elif self.config.null_id is not None:
+            floors = tuple((run, gap.floor(canvas)) for run, gap in zip(canvas.gaps, self.gaps, strict=True))
+            rules.append(GapFillers(self.config.null_id, floors))
+        return rules
+
+    def spans(self, canvas: Canvas) -> list[Span]:
+        """The spans of the healed canvas, in the order in which they are denoised. Gaps in one span see each other."""
+        runs = [gap.open_run(canvas) for gap in self.gaps]
+        runs = [(start, end) for start, end in runs if start < end]
+        if self.infilling and self.span_size >= self.max_tokens:
+            return [(runs[0][0], runs[-1][1])] if runs else []
+        grid = self.config.block_size if self.config.context == "block" else None
+        size = self.span_size
+        out = []
+        for start, end in runs:
+            while start < end:
+                stop = min(end, start + size if grid is None else (start // grid + 1) * grid)
+                out.append((start, stop))
+                start = stop
+        return out
+
+    def revisable(self, canvas: Canvas) -> np.ndarray:
+        """Committed positions of the active span that may still change, int64: no ends, nothing healed or given."""
+        assert canvas.span is not None
+        inside = np.zeros(len(canvas), dtype=bool)
+        for gap in self.gaps:
+            start, end = gap.open_run(canvas)
+            inside[max(start, canvas.span[0]) : min(end, canvas.span[1])] = True
+        return np.flatnonzero(inside & canvas.drawn & ~np.isin(canvas.tokens, self.config.ends))
+
+    def opened(self, canvas: Canvas) -> np.ndarray:
+        """Open positions within the budget, int64, ascending."""
+        runs = [(gap.start, gap.healing.end(canvas)) for gap in self.gaps]
+        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in runs])
+
+    def num_opened(self, canvas: Canvas) -> int:
+        """How many positions `opened` has."""
+        ends = [(gap.start, gap.healing.end(canvas)) for gap in self.gaps]
+        return sum(int(np.count_nonzero(canvas.open[start:end])) for start, end in ends)
+
+    def drafted(self, canvas: Canvas) -> tuple[int, np.ndarray]:
+        """Where the draft begins on the healed canvas, and its tokens, int64, which are none without a draft."""
+        gap = self.gaps[0]
+        start = gap.healing.where(canvas)[0]
+        if self.draft is None:
+            return start, np.zeros(0, dtype=np.int64)
+        written = self.vocabulary.bytes_of(canvas.tokens[gap.start : start])
+        return start, self.draft.tokens(written[len(gap.healing.text) :])
+
+    def finished(self, canvas: Canvas) -> bool:
+        """Whether nothing within the budget is open."""
+        return self.healed(canvas) and not self.num_opened(canvas)
+
+    def widened(self, canvas: Canvas, span: Span, min_open: int) -> Span:
+        """The span, extended to the right until it has `min_open` open positions. Blocks of a grid stay as they are."""
+        if not min_open or self.config.context == "block":
+            return span
+        opened = self.opened(canvas)
+        opened = opened[opened >= span[0]]
+        if (opened < span[1]).sum() >= min(min_open, len(opened)):
+            return span
+        return span[0], int(opened[min(min_open, len(opened)) - 1]) + 1
+
+    @property
+    def span_size(self) -> int:
+        """The most positions of a span."""
+        return self.decode.span_size(self.config, self.max_tokens, self.infilling)
+
+    @property
+    def num_spans(self) -> int:
+        """The most spans."""
+        size = min(self.span_size, self.max_tokens)
+        return sum(-(-gap.max_tokens // size) for gap in self.gaps) + int(self.config.context == "block")
+
+    @property
+    def bound(self) -> int:
+        """The most forwards that this request can take: those of a search, and of its mode."""
+        return self._num_searching + self._forwards_each * self.decode.how.bound(self)
+
+    def num_readings(self, num_spans: int, num_tokens: int) -> int:
+        """The most forwards that read finished spans again."""
+        return self.decode.revise * (num_tokens if self.decode.revise_reading == "leave_one_out" else num_spans)
+
+    def bound_from(self, canvas: Canvas, forwards: int) -> int:
+        """The bound of a request that has taken so many forwards and then is changed to `canvas`: those, and the bounds
+        of the policy on what is open there.
+        """
+        num_open = [int(canvas.open[start:end].sum()) for start, end in self.spans(canvas)]
+        by_policy = sum(self.decode.commit_policy.bound(num) for num in num_open if num)
+        readings = self.num_readings(len(num_open), sum(end - start for start, end in self.spans(canvas)))
+        return self._num_searching + forwards + self._forwards_each * (by_policy + readings)
+
+    @property
+    def _num_searching(self) -> int:
+        return 0 if self.searched is None else self.searched.counts.forwards
+
+    @property
+    def _forwards_each(self) -> int:
+        """The most forwards of one step: two under guidance."""
+        return 1 if self.unconditional is None else 2

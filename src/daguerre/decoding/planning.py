@@ -1,0 +1,174 @@
+"""From a request to its plan: the canvas, its gaps and its constraint, before any forward."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
+from daguerre.decoding.options import Decode
+from daguerre.decoding.pins import pinned
+from daguerre.decoding.plan import Gap, Plan
+from daguerre.decoding.request import Request, Text, check_request, encoded, is_infilling, read_draft
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.wrappers.guidance import unconditional_prefix
+from daguerre.sampling.constrained import Constraint, make_constraint
+from daguerre.sampling.constraints.wording import Wording
+from daguerre.sampling.random import DRAFT, Counter
+
+
+def make_plan(
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    decode: Decode,
+    prefix: Text,
+    suffix: Text | None,
+    max_tokens: int,
+    heal: bool | None,
+    draft: str | None = None,
+) -> Plan:
+    """`plan_request` for one gap between two texts."""
+    segments, budgets = encoded(prefix, suffix, tokenizer, config), [(decode.min_tokens, max_tokens)]
+    decode = decode.resolved(config, is_infilling(segments, budgets))
+    return plan_request(config, tokenizer, Request(decode, segments, budgets, heal, draft))
+
+
+def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) -> Plan:
+    """Check a request and lay it out. InputError or UnsupportedError, in one line."""
+    decode = request.decode
+    heals = check_request(config, request)
+    decode.span_size(config, sum(most for _, most in request.budgets), request.infilling)
+    canvas, gaps = _lay_out(config, tokenizer, request, heals)
+    if decode.pins:
+        canvas = pinned(canvas, decode.pins, tokenizer)
+    texts = [tokenizer.decode_bytes(segment) for segment in request.segments]
+    return Plan(
+        config,
+        decode,
+        Vocabulary.make(tokenizer),
+        canvas,
+        gaps,
+        sum(map(len, request.segments)),
+        request.infilling,
+        around=request.around,
+        constraint=_constrain(config, tokenizer, decode, canvas, gaps, texts) if decode.constrained else None,
+        unconditional=None if decode.guidance == 1 else _unconditional_prefix(config, tokenizer, decode, canvas),
+        draft=read_draft(request, tokenizer),
+    )
+
+
+def _lay_out(
+    config: ModelConfig, tokenizer: Tokenizer, request: Request, heals: bool
+) -> tuple[Canvas, tuple[Gap, ...]]:
+    """The canvas. A gap is as long as its budget and the tokens that healing took back, and one longer where there is
+    room.
+    """
+    segments, total_budget = request.segments, sum(most for _, most in request.budgets)
+    room = config.max_positions - 1 - sum(map(len, segments)) - total_budget
+    if room < 0:
+        raise InputError(
+            f"<bos>, the text and max_tokens={total_budget} need {config.max_positions - room} positions and the model "
+            f"has {config.max_positions}: shorten the text or ask for fewer tokens"
+        )
+    vocabulary, filler = Vocabulary.make(tokenizer), config.null_id if request.infilling else None
+    kept: list[list[int]] = []
+    sizes: list[int] = []
+    gaps: list[Gap] = []
+    start = 0
+    for (fewest, most), segment in zip(request.budgets, segments, strict=False):
+        taken = num_to_take_back(segment, vocabulary) if heals else 0
+        spare = taken + int(taken > 0 and room > 0)
+        room -= spare - taken
+        kept.append([*([] if kept else [config.bos_id]), *segment[: len(segment) - taken]])
+        sizes.append(spare + most)
+        start += len(kept[-1])
+        text = tokenizer.decode_bytes(segment[len(segment) - taken :])
+        gaps.append(Gap(Healing(vocabulary, start, text, spare, limit=most, filler=filler), most, fewest))
+        start += sizes[-1]
+    return Canvas.lay_out([*kept, segments[-1]], sizes, config.mask_id), tuple(gaps)
+
+
+def _unconditional_prefix(config: ModelConfig, tokenizer: Tokenizer, decode: Decode, canvas: Canvas) -> np.ndarray:
+    """The tokens that guidance compares the text before the first gap with. InputError where both are equal, or there
+    is no room.
+    """
+    first = canvas.gaps[0][0]
+    prefix = unconditional_prefix(config, first, tokenizer.encode(decode.negative or ""))
+    if np.array_equal(prefix, canvas.tokens[:first]):
+        raise InputError(
+            "guidance has nothing to compare: the text before the first gap is empty, once its last word is taken back,"
+            " or is the negative one; give another text, or heal=False"
+        )
+    if len(canvas) - first + len(prefix) > config.max_positions:
+        raise InputError(
+            f"the negative text has {len(prefix) - 1} tokens and leaves no room for the rest: shorten it, or lower "
+            "max_tokens"
+        )
+    return prefix
+
+
+def _constrain(
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    decode: Decode,
+    canvas: Canvas,
+    gaps: Sequence[Gap],
+    texts: Sequence[bytes],
+) -> Constraint:
+    """The request's constraint, checked: every gap has room for a text of it. `texts` are those around the gaps."""
+    option, value = decode.constraint or (None, None)
+    filler = config.eos_id if canvas.continues else config.null_id
+    total = sum(gap.max_tokens for gap in gaps)
+    floors = {run: gap.start + gap.min_tokens for run, gap in zip(canvas.gaps, gaps, strict=True)}
+    wordings = {run: _wording(decode, tokenizer, canvas, number, texts) for number, run in enumerate(canvas.gaps)}
+    constraint = make_constraint(option, value, decode.lenient, wordings, tokenizer, filler, floors, decode.logit_bias)
+    span_size = decode.span_size(config, total, not canvas.continues)
+    constraint.check(canvas, min(span_size, max(end - start for start, end in canvas.gaps)))
+    return constraint
+
+
+def _wording(decode: Decode, tokenizer: Tokenizer, canvas: Canvas, number: int, texts: Sequence[bytes]) -> Wording:
+    """The strings that a gap's text must and must not have."""
+    start, end = canvas.gaps[number]
+    floating = [pin for pin in decode.pins if pin.floats and pin.gap in (None, number)]
+    reach = max((len(word.encode()) for word in decode.forbidden), default=1) - 1
+    before, after = texts[number], texts[number + 1] if number + 1 < len(texts) else b""
+    return Wording(
+        keywords=tuple(decode.keywords),
+        forbidden=tuple(decode.forbidden),
+        ending=decode.ending or "",
+        within=tuple(pin.within(end - start, tokenizer) for pin in floating),
+        before=before[max(0, len(before) - reach) :],
+        after=after[:reach],
+        followed=number + 1 < len(canvas.gaps) and len(after) < reach,
+    )
+
+
+def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) -> Plan:
+    """The plan with each gap's old text in place, of which a share `strength` is open again: positions that the
+    request's seed draws, at least one in all.
+    """
+    if not 0 < strength <= 1:
+        raise InputError(f"strength must be above 0 and at most 1, not {strength}")
+    if not plan.decode.how.keeps_drafts:
+        raise UnsupportedError(
+            f'mode "{plan.decode.mode}" redraws all of a gap: leave out strength, or use mode "block"'
+        )
+    canvas = plan.canvas
+    tokens, opened = canvas.tokens.copy(), canvas.open.copy()
+    for (start, end), draft in zip(canvas.gaps, drafts, strict=True):
+        tokens[start:end] = draft
+    tokens[canvas.pins] = canvas.tokens[canvas.pins]
+    inside = np.flatnonzero(canvas.open)
+    order = np.argsort(Counter(plan.decode.seed, 0).uniform(DRAFT, inside, 0), kind="stable")
+    opened[inside[order[math.ceil(strength * len(inside)) :]]] = False
+    drafted = replace(canvas, tokens=tokens, open=opened)
+    if plan.constraint is not None:
+        plan.constraint.check(drafted, 1)
+    return replace(plan, canvas=drafted)

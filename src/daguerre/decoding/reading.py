@@ -1,0 +1,169 @@
+"""The text of a request's canvas: the text so far, the part of it that cannot change, and the whole draft."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from daguerre.canvas import NO_POSITIONS, Canvas, Ints
+from daguerre.decoding.plan import Plan
+
+OPEN = "░"
+"""An open position in a draft's text."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The text of a gap up to its first open position: positions and texts of its tokens, and whether it ended.
+
+    `complete`: none of it can change any more.
+    """
+
+    positions: tuple[int, ...]
+    texts: tuple[str, ...]
+    stopped: bool
+    complete: bool
+
+    @property
+    def text(self) -> str:
+        return "".join(self.texts)
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The readings of all gaps of a request, left to right."""
+
+    gaps: tuple[Reading, ...]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether every gap has ended before its budget."""
+        return all(gap.stopped for gap in self.gaps)
+
+
+def has_ended(plan: Plan, canvas: Canvas) -> bool:
+    """Whether `read` finds the text stopped; without stop strings, no text is decoded for it."""
+    if plan.decode.stop:
+        return read(plan, canvas, done=False).stopped
+    for index in range(len(plan.gaps)):  # noqa: SIM110 (once a step: a generator costs more)
+        if not _ending(plan, canvas, index)[1]:
+            return False
+    return True
+
+
+def _ending(plan: Plan, canvas: Canvas, index: int) -> tuple[Ints, bool]:
+    """The tokens of a gap before its first open position or ending token, int64, and whether the text ends there: by
+    that token, within the budget, or because a constraint lets nothing follow.
+    """
+    gap, drawn = plan.gaps[index], canvas.filled(canvas.gaps[index])
+    ends = (drawn == plan.ending).nonzero()[0] if plan.ending is not None else NO_POSITIONS
+    if not ends.size:
+        return drawn, plan.constraint is not None and plan.constraint.ended(canvas.gaps[index], drawn)
+    end = int(ends[0])
+    return drawn[:end], gap.start + end < gap.healing.end(canvas)
+
+
+def read(plan: Plan, canvas: Canvas, *, done: bool) -> Readings:
+    """Read the gaps of `canvas`. With `done`, half a character at an end becomes U+FFFD."""
+    return Readings(tuple(_read_gap(plan, canvas, index, done) for index in range(len(plan.gaps))))
+
+
+def _read_gap(plan: Plan, canvas: Canvas, index: int, done: bool) -> Reading:
+    gap, pieces = plan.gaps[index], plan.vocabulary.of
+    drawn, ended = _ending(plan, canvas, index)
+    whole = len(canvas.filled(canvas.gaps[index]))
+    closed = gap.start + whole >= gap.healing.end(canvas) and not gap.healing.where(canvas)[1]
+    skip = len(gap.healing.text)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    positions, texts = [], []
+    for position, token in enumerate(drawn.tolist(), gap.start):
+        piece = pieces[token]
+        new, skip = piece[skip:], max(0, skip - len(piece))
+        if new:
+            positions.append(position)
+            texts.append(decoder.decode(new))
+    if texts:
+        texts[-1] += decoder.decode(b"", final=done or ended or closed)
+    return _cut(Reading(tuple(positions), tuple(texts), ended, ended or closed), plan.decode.stop)
+
+
+def _cut(reading: Reading, stop: Sequence[str]) -> Reading:
+    """The reading before the first stop string in it."""
+    text = reading.text
+    places = [place for place in (text.find(s) for s in stop) if place >= 0]
+    if not places:
+        return reading
+    left, texts = min(places), []
+    for piece in reading.texts:
+        if left <= 0:
+            break
+        texts.append(piece[:left])
+        left -= len(piece)
+    return Reading(reading.positions[: len(texts)], tuple(texts), stopped=True, complete=True)
+
+
+def joined(plan: Plan, texts: Sequence[str], closed: bool = True) -> str:
+    """The gaps' texts, joined with those around them where the plan has these; behind the last gap only if `closed`."""
+    if plan.around is None:
+        return texts[0]
+    pieces = [piece for pair in zip(plan.around, texts, strict=False) for piece in pair]
+    return "".join(pieces) + (plan.around[len(texts)] if closed else "")
+
+
+def num_as_drafted(plan: Plan, canvas: Canvas) -> int:
+    """How many tokens of the caller's draft the text has at the drafted positions."""
+    origin, draft = plan.drafted(canvas)
+    positions = np.array(read(plan, canvas, done=True).gaps[0].positions, dtype=np.int64)
+    positions = positions[(positions >= origin) & (positions < origin + len(draft))]
+    return int((canvas.tokens[positions] == draft[positions - origin]).sum())
+
+
+def committed_text(plan: Plan, canvas: Canvas) -> str:
+    """The text that no later step can change: what is read, without a tail that may become a stop string.
+
+    Where finished spans are revised, or noise is undone, all of the active span may still change.
+    """
+    if (plan.decode.revise or not plan.decode.how.settles) and canvas.span is not None:
+        start, end = canvas.span
+        may_change = canvas.drawn
+        may_change[:start] = may_change[end:] = False
+        canvas = replace(canvas, open=canvas.open | may_change)
+    texts, closed = [], True
+    for reading in read(plan, canvas, done=False).gaps:
+        texts.append(reading.text)
+        if not reading.complete:
+            begun = [n for stop in plan.decode.stop for n in range(1, len(stop)) if texts[-1].endswith(stop[:n])]
+            texts[-1] = texts[-1][: len(texts[-1]) - max(begun, default=0)]
+            closed = False
+            break
+    return joined(plan, texts, closed)
+
+
+def draft_text(plan: Plan, canvas: Canvas) -> str:
+    """The whole draft: what is read, then committed tokens with OPEN between them, to the end of the active span or of
+    the last pin.
+    """
+    readings = read(plan, canvas, done=False).gaps
+    return joined(plan, [_draft_of(plan, canvas, index, reading) for index, reading in enumerate(readings)])
+
+
+def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
+    gap = canvas.gaps[index]
+    start = gap[0] + len(canvas.filled(gap))
+    end = gap[1]
+    if not plan.infilling and canvas.span is not None:
+        committed = np.flatnonzero(~canvas.open[gap[0] : gap[1]])
+        end = max(canvas.span[1], gap[0] + int(committed[-1]) + 1 if committed.size else 0)
+    if reading.stopped or start >= end:
+        return reading.text
+    pieces = plan.vocabulary.of
+    parts = [reading.text.encode()]
+    for position in range(start, end):
+        token = int(canvas.tokens[position])
+        if not canvas.open[position] and token == plan.ending:
+            break
+        parts.append(OPEN.encode() if canvas.open[position] else pieces[token])
+    return b"".join(parts).decode("utf-8", errors="replace")

@@ -1,0 +1,116 @@
+"""A request, and the checks that need no plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index
+
+from daguerre.decoding.draft import Draft
+from daguerre.decoding.options import Decode
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer, check_unicode
+
+Text = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request.
+
+    segments  token ids, with a gap between each and the next; a single gap with nothing behind it is a completion
+    budgets   of each gap: the fewest and the most tokens that it gets
+    heal      draw cut words before the gaps again; None: where that is possible
+    draft     the likely text of the only gap
+    around    the texts of the segments, where the result is the whole text; None: the result is the gap alone
+    """
+
+    decode: Decode
+    segments: Sequence[Sequence[int]]
+    budgets: Sequence[tuple[int, int]]
+    heal: bool | None = None
+    draft: str | None = None
+    around: tuple[str, ...] | None = None
+
+    @property
+    def infilling(self) -> bool:
+        """True unless it is a completion."""
+        return is_infilling(self.segments, self.budgets)
+
+
+def is_infilling(segments: Sequence[Sequence[int]], budgets: Sequence[object]) -> bool:
+    """Whether there is text behind a gap."""
+    return len(budgets) > 1 or bool(segments[-1])
+
+
+def encoded(prefix: Text, suffix: Text | None, tokenizer: Tokenizer, config: ModelConfig) -> list[list[int]]:
+    """The two segments of a request with one gap, from texts or token ids; a suffix of None is empty. InputError, in
+    one line, for anything else.
+    """
+    return [_encoded(text, tokenizer, config) for text in (prefix, "" if suffix is None else suffix)]
+
+
+def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:
+    if isinstance(text, str):
+        return tokenizer.encode(text)
+    if isinstance(text, bytes | bytearray):
+        raise InputError("the text is bytes: decode it first, with text.decode('utf-8')")
+    try:
+        ids = [index(token) for token in text]
+    except TypeError:
+        raise InputError(f"the text must be a string or a sequence of token ids, not {type(text).__name__}") from None
+    for token in ids:
+        if not 0 <= token < config.vocab_size:
+            raise InputError(f"token id {token} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
+    return ids
+
+
+def check_request(config: ModelConfig, request: Request) -> bool:
+    """Check a request before it is laid out; returns whether the last words before its gaps are healed. InputError or
+    UnsupportedError, in one line.
+    """
+    decode = request.decode
+    decode.how.check_request(config, request)
+    for fewest, most in request.budgets:
+        check_budget(fewest, most)
+    decode.check_model(config)
+    heal = _check_infilling(config, request) if request.infilling else request.heal
+    if heal and decode.shaping:
+        raise InputError(f"with the option {decode.shaping[0]} the last word is not healed: leave out heal")
+    return heal is not False and decode.how.heals and not decode.shaping
+
+
+def check_budget(fewest: int, most: int) -> None:
+    """InputError for numbers of tokens that a gap cannot have."""
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise InputError(f"max_tokens must be a whole number from 1 up, not {most!r}")
+    if fewest > most:
+        raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
+
+
+def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
+    """Check that this model can infill; returns `heal`, or False for a model that cannot heal."""
+    if config.context == "block":
+        raise UnsupportedError("a model with block context cannot infill: no block sees what comes after it")
+    if config.null_id is not None:
+        return request.heal
+    if any(fewest != most for fewest, most in request.budgets):
+        raise UnsupportedError(
+            "this model has no <null> to end a gap with: give each gap's length, min_tokens equal to max_tokens, or "
+            "with one gap search_length=True"
+        )
+    if request.heal:
+        raise UnsupportedError("this model has no <null>, so healing could not keep the gap's length: use heal=False")
+    return False
+
+
+def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
+    """The request's draft. InputError or UnsupportedError for a draft that cannot be used."""
+    if not isinstance(request.draft, str | None):
+        raise InputError(f"the draft must be a text, not {request.draft!r:.40}")
+    check_unicode(request.draft or "", "the draft")
+    if request.draft is None:
+        return None
+    request.decode.how.check_draft(request.decode)
+    return Draft(request.draft, tokenizer)

@@ -1,0 +1,139 @@
+"""A running request that its caller changes between steps: it pins tokens, unpins them, and opens text again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.generate import begin, stream_events
+from daguerre.decoding.options import Decode
+from daguerre.decoding.pins import ordinary, pinning, place
+from daguerre.decoding.reading import committed_text, draft_text
+from daguerre.decoding.request import Text
+from daguerre.decoding.result import Result, StreamEvent
+from daguerre.decoding.run import Sample
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.denoiser import Denoiser
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.trace import Event
+
+
+def start(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    prompt: Text,
+    max_tokens: int | None = None,
+    decode: Decode | None = None,
+    *,
+    suffix: Text | None = None,
+    timeout: float | None = None,
+    **options: Any,
+) -> Running:
+    """`stream`, as a request that may be changed between its steps. The last word of the prompt is not healed, so that
+    positions count new tokens alone.
+
+    The default mode is "block". UnsupportedError for stop strings, which may end the text before a pin, and for modes
+    "speculative", "beam" and "ancestral".
+    """
+    how = Decode.of(decode, **options)
+    if how.stop:
+        raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")
+    sample = begin(
+        denoiser, tokenizer, prompt, max_tokens, how, suffix=suffix, heal=False, timeout=timeout, changeable=True
+    )
+    return Running(sample, tokenizer)
+
+
+class Running:
+    """Iterate it for the events of `stream`; between two of them `pin`, `unpin` and `remask` change the canvas.
+
+    Each change is the next event: the trace replays it. Committed text changes by such a change alone: after one, show
+    all of `event.committed` again. A change that is refused leaves the run as it was. Positions count the gap's tokens,
+    from 0.
+    """
+
+    def __init__(self, sample: Sample, tokenizer: Tokenizer) -> None:
+        self._sample, self._tokenizer = sample, tokenizer
+        self._events: Iterator[StreamEvent] = stream_events(sample)
+        self._changes: deque[Event] = deque()
+        self._result: Result | None = None
+
+    def __iter__(self) -> Running:
+        return self
+
+    def __next__(self) -> StreamEvent:
+        if self._changes:
+            change, plan = self._changes.popleft(), self._sample.plan
+            return StreamEvent(draft_text(plan, change.canvas), committed_text(plan, change.canvas), change)
+        event = next(self._events)
+        self._result = event.result
+        return event
+
+    def _change(self, decision: Decision) -> None:
+        self._changes.append(self._sample.change(decision))
+
+    @property
+    def bound(self) -> int:
+        """The most forwards that the request may have taken when it is done. A change sets it to the forwards so far
+        and those that the policy may take for the positions that are open then.
+        """
+        return self._sample.bound
+
+    def result(self) -> Result:
+        """Run the remaining steps and return the result."""
+        for _ in self:
+            pass
+        assert self._result is not None
+        return self._result
+
+    def pin(self, at: int, text: str | Sequence[int]) -> None:
+        """Fix a text, or token ids, at a position (below 0: that of its last token, from the right; see `Pin`), in
+        place of what was drawn there.
+
+        InputError if it does not fit the gap, something is pinned there, the text has ended before it, or the
+        constraint then allows no text.
+        """
+        tokens, canvas = ordinary(text, self._tokenizer), self._canvas
+        if not tokens:
+            raise InputError("a pin needs some text or tokens")
+        positions = place(at, tokens, canvas.gaps[0], text)
+        decision = pinning(canvas, positions, tokens)
+        ends = np.flatnonzero(canvas.drawn & np.isin(canvas.tokens, self._sample.plan.config.ends))
+        if np.any(np.setdiff1d(ends, positions) < positions[-1]):
+            raise InputError(f"the text ended before the pin at {at}: remask its end first")
+        self._change(decision)
+
+    def unpin(self, start: int, end: int | None = None) -> None:
+        """Open the pinned positions of [start, end), by default the one at `start`. InputError where none is pinned."""
+        inside = self._positions(start, end)
+        found = np.intersect1d(inside, self._canvas.pins)
+        self._reopen(found, "pinned", unpin=found)
+
+    def remask(self, start: int, end: int | None = None) -> None:
+        """Open the drawn positions of [start, end), by default the one at `start`. InputError where none was drawn."""
+        inside = self._positions(start, end)
+        found = inside[self._canvas.drawn[inside]]
+        self._reopen(found, "drawn", reopen=found)
+
+    def _reopen(self, found: np.ndarray, what: str, **decision: np.ndarray) -> None:
+        if not found.size:
+            raise InputError(f"nothing is {what} there: name other positions")
+        none = np.zeros(0)
+        self._change(Decision(none, none, none, none, **decision))
+
+    def _positions(self, start: int, end: int | None) -> np.ndarray:
+        first, last = self._canvas.gaps[0]
+        stop = start + 1 if end is None else end
+        if not 0 <= start < stop <= last - first:
+            raise InputError(f"positions {start} to {stop} are not in the gap, which has {last - first}")
+        return np.arange(first + start, first + stop)
+
+    @property
+    def _canvas(self) -> Canvas:
+        if self._result is not None:
+            raise InputError("this request is done: start another one")
+        return self._sample.canvas

@@ -1,0 +1,106 @@
+"""The parts of a text that are rewritten: templates; spans by characters, lines or pattern; and the difference made.
+
+Offsets are in characters. Text outside the spans is never changed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import index
+
+from daguerre.errors import InputError
+
+CharSpan = tuple[int, int]
+
+
+def split_template(template: str, mark: str) -> tuple[str, ...]:
+    """The texts around the gaps of a template, one more than it has marks. InputError when it has none."""
+    if not isinstance(template, str) or not isinstance(mark, str) or not mark:
+        raise InputError("a template and the mark of its gaps must be strings, and the mark not empty")
+    pieces = tuple(template.split(mark))
+    if len(pieces) == 1:
+        raise InputError(f"the template has no gap: write {mark} where one goes, or give another mark")
+    return pieces
+
+
+def split_at(text: str, spans: Sequence[CharSpan]) -> tuple[str, ...]:
+    """The texts around `spans`, which are ascending and apart: one more than there are."""
+    edges = [0, *(edge for span in spans for edge in span), len(text)]
+    return tuple(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+
+
+def find_spans(
+    text: str,
+    spans: Sequence[CharSpan] | None = None,
+    lines: Sequence[CharSpan] | None = None,
+    pattern: str | None = None,
+) -> tuple[CharSpan, ...]:
+    """Character spans [start, end), ascending, from the one of the three arguments that is given.
+
+    lines    pairs (first, last), counted from 1, both included, without the last one's break
+    pattern  a regular expression of Python's `re`; all its matches
+
+    InputError when none or several are given, a span lies outside the text, two overlap, or nothing matches.
+    """
+    if sum(given is not None for given in (spans, lines, pattern)) != 1:
+        raise InputError("say what to edit in one way: give spans, lines or a pattern")
+    if not isinstance(text, str):
+        raise InputError(f"the text to edit must be a string, not {type(text).__name__}")
+    if pattern is not None:
+        found = _matches(text, pattern)
+    elif lines is not None:
+        found = [_of_lines(text, *_pair(pair)) for pair in lines]
+    else:
+        assert spans is not None
+        found = [_pair(pair) for pair in spans]
+    if not found:
+        raise InputError("there is nothing to edit: " + ("the pattern matches nowhere" if pattern else "no span given"))
+    for start, end in found:
+        if not 0 <= start <= end <= len(text):
+            raise InputError(f"the span ({start}, {end}) is not within the text of {len(text)} characters")
+    found = sorted(found)
+    for (_, end), (start, _) in pairwise(found):
+        if start < end:
+            raise InputError(f"two spans overlap at character {start}: join them or move one")
+    return tuple(found)
+
+
+def _pair(pair: Sequence[int]) -> CharSpan:
+    try:
+        first, last = (index(number) for number in pair)
+    except (TypeError, ValueError):
+        raise InputError(f"a span is a pair of whole numbers, not {pair!r}") from None
+    return first, last
+
+
+def _matches(text: str, pattern: str) -> list[CharSpan]:
+    try:
+        return [match.span() for match in re.finditer(pattern, text)]
+    except (re.error, TypeError) as error:
+        raise InputError(f"the pattern {pattern!r} is not a regular expression: {error}") from None
+
+
+def _of_lines(text: str, first: int, last: int) -> CharSpan:
+    pieces = text.split("\n")
+    if not 1 <= first <= last <= len(pieces):
+        raise InputError(f"lines {first} to {last} are not in the text, which has {len(pieces)}")
+    start = sum(len(piece) + 1 for piece in pieces[: first - 1])
+    end = start + sum(len(piece) + 1 for piece in pieces[first - 1 : last]) - 1
+    return start, end - int(last < len(pieces) and text[start:end].endswith("\r"))
+
+
+def unified_diff(before: str, after: str) -> str:
+    """The difference as `diff -u` shows it, without file names; empty when there is none."""
+    lines = difflib.unified_diff(_lines(before), _lines(after), n=2)
+    return "".join(
+        line if line.endswith("\n") else line + "\n\\ No newline at end of text\n" for line in list(lines)[2:]
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their breaks, which are line feeds alone."""
+    pieces = text.split("\n")
+    return [piece + "\n" for piece in pieces[:-1]] + ([pieces[-1]] if pieces[-1] else [])

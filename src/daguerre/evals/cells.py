@@ -1,0 +1,70 @@
+"""Tables in Markdown, and how their cells are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from daguerre.evals.bits import CHAIN
+
+Row = dict[str, Any]
+Column = Callable[[Row], str]
+"""What a column of a table shows of a row."""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, its columns after the first aligned to the right."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def table_of(columns: dict[str, Column], rows: Iterable[Row]) -> str:
+    """A table of `columns`, by their header."""
+    return table(list(columns), [[cell(row) for cell in columns.values()] for row in rows])
+
+
+def text(form: str) -> Column:
+    """A format string, filled with the row's values."""
+    return form.format_map
+
+
+def percent(name: str) -> Column:
+    """A share, with its interval where the row has one."""
+    return lambda row: share(row[name], row.get(f"{name}_interval"))
+
+
+def share(value: float, interval: Sequence[float] | None) -> str:
+    """A share in percent, with its interval."""
+    return f"{100 * value:.1f}" + ("" if interval is None else f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]")
+
+
+def difference(value: float, interval: Sequence[float]) -> str:
+    """A difference of shares in percent, with its interval."""
+    return f"{100 * value:+.1f} [{100 * interval[0]:+.1f}, {100 * interval[1]:+.1f}]"
+
+
+def ratio(value: float, interval: Sequence[float] | None) -> str:
+    """A number, with its interval where there is one."""
+    return f"{value:.2f}" + ("" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]")
+
+
+def optional(value: float | None, digits: int) -> str:
+    """A number with so many digits; nothing for None."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def plus_minus(error: float | None, digits: int = 2) -> str:
+    """A standard error behind its figure; nothing for None."""
+    return "" if error is None else f" ± {error:.{digits}f}"
+
+
+def counted(num: int, name: str) -> str:
+    """1 thread, 2 threads."""
+    return f"{num} {name}" if num == 1 else f"{num} {name}s"
+
+
+def layout_name(layout: str) -> str:
+    """A layout of `bits` in words."""
+    if layout.startswith(CHAIN):
+        return f"{layout_name(layout.removeprefix(CHAIN))}, left to right"
+    return f"spans of {layout}" if layout.isdecimal() else layout

@@ -1,0 +1,100 @@
+"""What is evaluated, how much of it, and with which backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from daguerre.errors import InputError
+from daguerre.evals.bits import BOUND_WINDOWS
+from daguerre.models.denoiser import BackendName, Quantization
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much is measured; None: all there is.
+
+    exact_windows, bound_windows, samples, layouts  see `bits_per_byte`
+    lines       lines that are infilled (at known and at unknown length), completed and corrected
+    grid_lines  of the lines completed, how many every setting is tried on; promising settings run on all
+    spans       token spans of each length
+    texts       prompts continued in every number of steps
+    edits       passages that are edited, in every setting
+    literals    literals of each type, and as many arguments of calls
+    prompts     prompts that drafts and speculation continue
+    questions   questions of each kind that decisions are tested on; calibrations are fitted to a quarter as many
+    """
+
+    layouts: tuple[int | str, ...] | None = None
+    exact_windows: int | None = None
+    bound_windows: int | None = BOUND_WINDOWS
+    samples: int | None = None
+    lines: int = 200
+    grid_lines: int = 100
+    spans: int = 200
+    texts: int = 16
+    edits: int = 100
+    literals: int = 100
+    prompts: int = 256
+    questions: int = 1000
+
+    def __post_init__(self) -> None:
+        lows = {"exact_windows": 2, "bound_windows": 2, "samples": 2, "lines": 0, "prompts": 2}
+        lows |= {"grid_lines": 1, "spans": 0, "texts": 0, "edits": 0, "literals": 0, "questions": 0}
+        for name, low in lows.items():
+            value = getattr(self, name)
+            if value is not None and value < low:
+                raise InputError(f"{name} must be {low} or more, not {value}")
+
+
+DEFAULT = Limits()
+QUICK = Limits(
+    exact_windows=32,
+    bound_windows=8,
+    lines=16,
+    grid_lines=4,
+    spans=8,
+    texts=1,
+    edits=8,
+    literals=4,
+    prompts=16,
+    questions=40,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """Options of an evaluation.
+
+    what            names of `evals.tasks.TASKS`; None: all that the model's context and the documents allow
+    seed            of every random choice
+    workers         processes that examples are spread over, with the same results; "bits", "draft" and "speculation"
+                    run in this one
+    dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
+    """
+
+    what: Sequence[str] | None = None
+    limits: Limits = DEFAULT
+    seed: int = 0
+    workers: int = 1
+    dtype: str = "float32"
+    backend: BackendName | None = None
+    quantize: Quantization | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise InputError(f"workers must be 1 or more, not {self.workers}")
+
+    @classmethod
+    def of(cls, options: EvalOptions | None = None, **given: Any) -> EvalOptions:
+        """`options`, or the defaults, with what is given in place of their fields."""
+        return cls(**given) if options is None else replace(options, **given)
+
+    @classmethod
+    def flat(cls, limits: Limits, given: Mapping[str, Any]) -> EvalOptions:
+        """Options from names of their fields and of those of `Limits`; what is not given is as in `limits`."""
+        names = {field.name for field in fields(Limits)}
+        changed = {name: value for name, value in given.items() if name in names}
+        rest = {name: value for name, value in given.items() if name not in names}
+        return cls(limits=replace(limits, **changed), **rest)

@@ -1,0 +1,29 @@
+"""What `daguerre eval` measures: one entry for each task.
+
+A task refuses what the model or the documents do not allow, before anything is measured, and returns what measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from daguerre.evals.tasks.filling import constrained, correction, deadline, edit, infill, tokens
+from daguerre.evals.tasks.setup import Measure, Setup
+from daguerre.evals.tasks.writing import bits, completion, decide, draft, speculation, steps
+
+TASKS: dict[str, Callable[[Setup], Measure]] = {
+    "bits": bits,
+    "infill": infill,
+    "draft": draft,
+    "completion": completion,
+    "steps": steps,
+    "tokens": tokens,
+    "correction": correction,
+    "edit": edit,
+    "constrained": constrained,
+    "speculation": speculation,
+    "deadline": deadline,
+    "decide": decide,
+}
+
+__all__ = ["TASKS", "Measure", "Setup"]

@@ -1,0 +1,225 @@
+"""From hidden states to answers, in PyTorch: logits, log-probabilities, draws, cycles.
+
+The reference for `native/answers.h`, and what serves every head that is not the vocabulary projection. Draws equal
+those of `sampling.logits`, which is NumPy.
+
+Letters: A rows, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.forward import Answer, Ask, Cycle, DraftStep, Draws, DrawsInTurn, Head, Hidden, LogProbs, Rules
+
+LOGITS_AT_ONCE = 1 << 23
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Drawn:
+    """Tokens of rows, (A,) tensors; see `Answer`."""
+
+    tokens: Tensor
+    probabilities: Tensor
+    entropies: Tensor | None
+    best_tokens: Tensor | None
+    best_probabilities: Tensor | None
+
+
+class Answering:
+    """Answers what is asked about hidden states, by a backbone's vocabulary projection and draft head, or by another
+    `head` in place of the projection.
+    """
+
+    def __init__(self, backbone: Backbone, head: Head | None = None) -> None:
+        self.backbone, self._head = backbone, head
+
+    def answer(self, ask: Ask, hidden: Tensor) -> Answer:
+        """What is asked about hidden states (A, D)."""
+        if isinstance(ask, Hidden):
+            return Answer(hidden=array(hidden.float()))
+        if isinstance(ask, LogProbs):
+            return Answer(log_probs=self._log_probs(ask, hidden))
+        if isinstance(ask, Cycle):
+            return self._cycle(ask, hidden)
+        if isinstance(ask, DrawsInTurn):
+            return self._in_turn(ask.rules, ask.positions, hidden, None, 0, 0.0, ask.threshold)
+        logits, evidence = self._logits(hidden)
+        if isinstance(ask, Draws):
+            return _answer(draw(logits, ask.rules, ask.positions, ask.entropy, ask.num_best), evidence)
+        return Answer(logits=array(logits), evidence=evidence)
+
+    def step(self, ask: DraftStep) -> Answer:
+        """One step of the draft head; see `DraftStep`."""
+        weight = self.backbone.embedding.weight
+        rows = torch.from_numpy(ask.rows).to(weight.device, weight.dtype)
+        state = None if ask.state is None else torch.from_numpy(ask.state).to(weight.device, weight.dtype)
+        state = self._next_state(rows, state, ask.token)
+        logits, evidence = self._logits(state)
+        return Answer(hidden=array(state.float()), logits=array(logits), evidence=evidence)
+
+    def _logits(self, hidden: Tensor) -> tuple[Tensor, np.ndarray | None]:
+        return (self.backbone.logits(hidden), None) if self._head is None else self._head(hidden)
+
+    def _log_probs(self, ask: LogProbs, hidden: Tensor) -> np.ndarray:
+        """With at most LOGITS_AT_ONCE logits in memory."""
+        tokens = torch.from_numpy(ask.tokens).to(hidden.device)
+        out, step = [], max(1, LOGITS_AT_ONCE // self.backbone.config.vocab_size)
+        for rows, wanted in zip(hidden.split(step), tokens.split(step), strict=True):
+            logits = self._logits(rows)[0].double()
+            out.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(-1))
+        return array(torch.cat(out)) if out else np.zeros(0)
+
+    def _next_state(self, row: Tensor, state: Tensor | None, token: int) -> Tensor:
+        head, embedding = self.backbone.draft_head, self.backbone.embedding.weight
+        if head is None or state is None:
+            return row
+        out: Tensor = head(row, embedding[token : token + 1], state)
+        return out
+
+    def _in_turn(
+        self,
+        rules: Rules,
+        positions: np.ndarray,
+        rows: Tensor,
+        state: Tensor | None,
+        token: int,
+        worth: float,
+        threshold: float,
+    ) -> Answer:
+        """Tokens over rows (A, D), each drawn given the one before. The last is that with which the product of all
+        probabilities falls below `worth`, or, from the second on, one below `threshold`.
+        """
+        made: list[Drawn] = []
+        evidence: list[np.ndarray] = []
+        product = 1.0
+        for place in range(len(rows)):
+            state = self._next_state(rows[place : place + 1], state, token)
+            logits, found = self._logits(state)
+            made.append(draw(logits, rules, positions[place : place + 1]))
+            if found is not None:
+                evidence.append(found)
+            token, probability = int(made[-1].tokens), float(made[-1].probabilities)
+            product *= probability
+            if token < 0 or not product >= worth or (place > 0 and probability < threshold):
+                break
+        return Answer(
+            tokens=np.array([int(one.tokens) for one in made], dtype=np.int64),
+            probabilities=np.array([float(one.probabilities) for one in made]),
+            evidence=np.concatenate(evidence) if evidence else None,
+        )
+
+    def _cycle(self, ask: Cycle, hidden: Tensor) -> Answer:
+        """Draws of the rows that read the draft, and a draft behind the first that differs from it."""
+        num = len(ask.draft) + 1
+        logits, evidence = self._logits(hidden[:num])
+        drawn = _answer(draw(logits, ask.rules, ask.positions), evidence)
+        assert drawn.tokens is not None
+        last = num_agreed(drawn.tokens, ask.draft)
+        rows = hidden[num:][ask.groups[last] : ask.groups[last + 1]]
+        likely = Rules(logit_bias=ask.rules.logit_bias, bans=ask.rules.bans)
+        token, position = int(drawn.tokens[last]), int(ask.positions[last])
+        behind = self._in_turn(
+            likely, position + 1 + np.arange(len(rows)), rows, hidden[last : last + 1], token, ask.worth, 0.0
+        )
+        assert behind.tokens is not None and behind.probabilities is not None
+        draft = behind.tokens[np.cumprod(behind.probabilities) >= ask.worth]
+        return Answer(tokens=drawn.tokens, probabilities=drawn.probabilities, draft=draft, evidence=evidence)
+
+
+def num_agreed(tokens: np.ndarray, draft: np.ndarray) -> int:
+    """How many tokens of a draft (D,) what was drawn, (D + 1,), has up to the first that differs."""
+    differs = np.flatnonzero(tokens[: len(draft)] != draft)
+    return int(differs[0]) if differs.size else len(draft)
+
+
+def _answer(drawn: Drawn, evidence: np.ndarray | None) -> Answer:
+    return Answer(
+        tokens=array(drawn.tokens),
+        probabilities=array(drawn.probabilities),
+        entropies=None if drawn.entropies is None else array(drawn.entropies),
+        best_tokens=None if drawn.best_tokens is None else array(drawn.best_tokens),
+        best_probabilities=None if drawn.best_probabilities is None else array(drawn.best_probabilities),
+        evidence=evidence,
+    )
+
+
+def array(x: Tensor) -> np.ndarray:
+    """A NumPy array of a tensor that needs no gradient."""
+    out: np.ndarray = x.cpu().numpy()
+    return out
+
+
+def draw(logits: Tensor, rules: Rules, positions: np.ndarray, entropy: bool = False, num_best: int = 0) -> Drawn:
+    """A token for each row of float32 logits (A, V), by its rules: at temperature 0 in float32, else in float64."""
+    logits = forbid(biased(logits, rules), rules, positions)
+    top, likeliest = logits.max(dim=-1)
+    some_left = torch.isfinite(top)
+    weights = (logits - top[:, None]).exp()
+    total = weights.sum(-1).double()
+    if rules.temperature == 0:
+        tokens = likeliest
+    else:
+        assert rules.rng is not None
+        u = rules.rng.uniform(rules.purpose, positions, rules.step)
+        tokens = _inverse_cdf(_cut(logits, rules), torch.from_numpy(u).to(logits.device))
+    probabilities = weights.gather(1, tokens[:, None])[:, 0].double() / total
+    best = weights.double().div(total[:, None]).sort(dim=-1, descending=True, stable=True) if num_best else None
+    surprise = torch.where(weights > 0, weights * (logits - top[:, None]), 0.0).sum(-1).double()
+    return Drawn(
+        torch.where(some_left, tokens, -1),
+        torch.where(some_left, probabilities, 0.0),
+        torch.where(some_left, total.log() - surprise / total, 0.0) if entropy else None,
+        None if best is None else best.indices[:, :num_best],
+        None if best is None else best.values[:, :num_best],
+    )
+
+
+def biased(logits: Tensor, rules: Rules) -> Tensor:
+    """A copy of logits (A, V) with the bias added."""
+    out = logits.clone() if rules.temperature == 0 else logits.double()
+    for token, bias in rules.logit_bias.items():
+        out[:, token] += bias
+    return out
+
+
+def forbid(logits: Tensor, rules: Rules, positions: np.ndarray) -> Tensor:
+    """Minus infinity, in place, at all that may not be drawn at positions (A,)."""
+    for token, start, end in rules.bans.tolist():
+        held = np.flatnonzero((positions >= start) & (positions < end))
+        if held.size:
+            logits[torch.from_numpy(held).to(logits.device), token] = -math.inf
+    if rules.allowed_at is not None and rules.allowed is not None:
+        for row in np.flatnonzero(positions == rules.allowed_at).tolist():
+            kept = torch.from_numpy(rules.allowed).long().to(logits.device)
+            only = torch.full_like(logits[row], -math.inf)
+            only[kept] = logits[row, kept]
+            logits[row] = only
+    return logits
+
+
+def _cut(logits: Tensor, rules: Rules) -> Tensor:
+    """Probabilities (A, V) at the temperature, after top-k and then top-p; see `sampling.logits.tempered`."""
+    probs = (logits / rules.temperature).softmax(-1)
+    if rules.top_k is None and rules.top_p == 1.0:
+        return probs
+    ranked, order = probs.sort(dim=-1, descending=True, stable=True)
+    if rules.top_k is not None:
+        ranked[:, rules.top_k :] = 0.0
+        ranked /= ranked.sum(-1, keepdim=True)
+    if rules.top_p < 1.0:
+        ranked[ranked.cumsum(-1) - ranked >= rules.top_p] = 0.0
+        ranked /= ranked.sum(-1, keepdim=True)
+    return torch.zeros_like(probs).scatter_(-1, order, ranked)
+
+
+def _inverse_cdf(probs: Tensor, u: Tensor) -> Tensor:
+    """The first token whose cumulative probability exceeds u, int64 (A,), for probs (A, V) and u (A,) in [0, 1)."""
+    total = probs.cumsum(-1)
+    return (total <= (u * total[:, -1])[:, None]).sum(-1).clamp_max(probs.shape[1] - 1)

@@ -1,0 +1,194 @@
+"""The compiled source of the native backend, the folder `native`, and its C interface.
+
+Compiled for the processor at hand by the compiler at hand, once, and kept in the folder of `files.cache_folder`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from daguerre.errors import UnsupportedError
+from daguerre.files import atomic_write, cache_folder
+from daguerre.models.processor import compiler_flags
+
+LOG = logging.getLogger("daguerre")
+SOURCES = Path(__file__).with_name("native")
+FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
+WRONG = {
+    1: "a position that the model does not have",
+    2: "a row is wanted that there is not",
+    3: "no memory is left",
+    4: "a token that the vocabulary does not have",
+    5: "tokens and positions must be int64, the rest of a layout and wanted rows int32",
+}
+"""What `daguerre_forward` answers when it has done nothing."""
+
+Pointer, Int, Long = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+
+def _fields(names: str, kind: Any) -> list[tuple[str, Any]]:
+    return [(name, kind) for name in names.split()]
+
+
+class Linear(ctypes.Structure):
+    """A packed matrix."""
+
+    _fields_ = [*_fields("weight bias scale offset", Pointer), *_fields("words panels", Int)]
+
+
+class Layer(ctypes.Structure):
+    """The matrices of a layer, and the weights of norms that are not in them."""
+
+    _fields_ = [
+        *_fields("qkv out up down", Linear),
+        *_fields("qk_weight attention_weight attention_bias mlp_weight mlp_bias", Pointer),
+    ]
+
+
+class Model(ctypes.Structure):
+    """The facts and weights of a backbone."""
+
+    _fields_ = [
+        *_fields("width heads kv_heads head rotary inner num_layers vocab positions", Int),
+        *_fields("product cache gated activation centered qk_norm post_norm", Int),
+        ("eps", ctypes.c_float),
+        *_fields("embedding learned final_weight final_bias cos sin", Pointer),
+        ("layers", ctypes.POINTER(Layer)),
+        *_fields("logits up_row up_past down", Linear),
+        ("units", Pointer),
+    ]
+
+
+class Cache(ctypes.Structure):
+    """Keys and values of one request."""
+
+    _fields_ = [*_fields("keys values scales", Pointer), *_fields("capacity layers", Int)]
+
+
+class Rules(ctypes.Structure):
+    """How tokens are drawn."""
+
+    _fields_ = [
+        *_fields("temperature top_p", ctypes.c_double),
+        *_fields("bias_tokens bias_values bans allowed", Pointer),
+        *_fields("allowed_at seed sample purpose step", Long),
+        *_fields("top_k num_bias num_bans num_allowed", Int),
+    ]
+
+
+BATCH = struct.Struct("@7i4x")
+"""The sizes of a batch: `Batch` of native/model.h."""
+PART = struct.Struct("@5P5i2d10i")
+"""One request's part of a batch: `Part` of native/model.h."""
+
+_libraries: dict[tuple[str, ...], Any] = {}
+_making = Lock()
+
+
+def library(*more: str) -> Any:
+    """The compiled source for the instruction set that `models.processor` names; compiled at first use, kept on disk.
+
+    more: flags for the compiler in place of those for the instruction set. UnsupportedError if it cannot be compiled.
+    """
+    flags = (*FLAGS, *(more or compiler_flags()))
+    with _making:
+        if flags not in _libraries:
+            try:
+                _libraries[flags] = _declared(_load(flags))
+            except UnsupportedError as error:
+                _libraries[flags] = error
+            except OSError as error:
+                _libraries[flags] = UnsupportedError(f'backend "native" has no place to compile in ({error})')
+        found = _libraries[flags]
+    if isinstance(found, UnsupportedError):
+        raise found
+    return found
+
+
+def _load(flags: Sequence[str]) -> Any:
+    folder = cache_folder()
+    path = None if folder is None else folder / "compiled" / f"native-{_key(flags)}.so"
+    if path is not None:
+        with suppress(OSError):  # not there, damaged, not ours to read
+            return ctypes.CDLL(str(path))
+    LOG.info("compiling the forward for this processor%s", "" if path is None else ", once: it is kept")
+    with tempfile.TemporaryDirectory() as beside:
+        made, found = _compile(flags, Path(beside))
+        if path is not None:
+            with suppress(OSError):  # a full disk, a folder that is not ours
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with atomic_write(path) as file:
+                    file.write(made.read_bytes())
+        return found
+
+
+def _key(flags: Sequence[str]) -> str:
+    """A hash of what compiled code depends on: the source, flags, the compiler's name, and the processor."""
+    processor = [platform.processor()]
+    with suppress(OSError):
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
+        processor = [line for line in first if line.startswith(names) and "MHz" not in line]
+    facts = (*flags, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
+    key = hashlib.sha256(repr(facts).encode())
+    for source in sorted(SOURCES.iterdir()):
+        key.update(source.read_bytes())
+    return key.hexdigest()
+
+
+def _compile(flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
+    """A library, loaded: with PyTorch's run-time of threads, or, of another compiler's kind, its own."""
+    compiler, parts = find_compiler(), folder / "native.o"
+    _run(compiler, *flags, "-c", SOURCES / "forward.cpp", "-o", parts)
+    for number, threads in enumerate(((), ("-fopenmp",))):
+        made = folder / f"native-{number}.so"
+        with suppress(OSError, UnsupportedError):
+            _run(compiler, "-shared", *threads, parts, "-o", made)
+            return made, ctypes.CDLL(str(made))
+    raise UnsupportedError(f'backend "native": what {compiler} made cannot be loaded: leave out backend')
+
+
+def find_compiler() -> str:
+    """The name of a C++ compiler, that in the environment's CXX first; UnsupportedError without one."""
+    named = os.environ.get("CXX")
+    found = next(filter(shutil.which, [named] if named else ["g++", "clang++", "c++"]), None)
+    if found is None:
+        what = f"CXX names {named}, which is not found" if named else "none is found: install g++"
+        raise UnsupportedError(f'backend "native" needs a C++ compiler and {what}, or leave out backend')
+    return found
+
+
+def _run(compiler: str, *arguments: object) -> None:
+    done = subprocess.run([compiler, *map(str, arguments)], check=False, capture_output=True, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        reason = next((line for line in lines if "error" in line), lines[0])
+        raise UnsupportedError(
+            f'backend "native" could not be compiled by {compiler} ({reason}): '
+            "install another compiler and name it in CXX, or leave out backend"
+        )
+
+
+def _declared(made: Any) -> Any:
+    made.daguerre_forward.argtypes = (Pointer, ctypes.c_char_p, Long, *(Pointer,) * 5)
+    made.daguerre_forward.restype = Int
+    made.daguerre_logits.argtypes = (Pointer, Pointer, Int, Pointer, Int)
+    made.daguerre_logits.restype = None
+    made.daguerre_draft.argtypes = (Pointer, Pointer, Long, Pointer, Pointer, Int)
+    made.daguerre_draft.restype = None
+    return made

@@ -1,0 +1,278 @@
+// Attention of the rows of many requests, each over its own keys.
+//
+// Keys and values lie in panels of COLUMNS rows, as matrices do, so that they are multiplied where they are: clean rows in
+// the request's cache, or, without one, in memory of the call; noisy rows, which nobody keeps, apart from them. Where a key
+// lies depends on its number alone, so a row sums over its keys in one order, cached or not, whatever noisy rows there are.
+
+#pragma once
+
+#include <memory>
+
+#include "products.h"
+
+constexpr size_t KEPT = (size_t)64 << 20;  // bytes of a thread, from one call to the next
+constexpr int QUERIES = 2 * BLOCK;         // of a key head, for which keys and values are read once
+
+// Memory of a call, kept by the thread that called.
+struct Room {
+  std::unique_ptr<char[]> bytes;
+  size_t size = 0, used = 0;
+  void begin(size_t num) {
+    if (size < num + 64) bytes.reset(), bytes.reset(new char[size = num + 64]);
+    used = (64 - reinterpret_cast<uintptr_t>(bytes.get()) % 64) % 64;
+  }
+  template <class X> X* take(size_t num) {
+    const size_t start = used;
+    used = start + (num * sizeof(X) + 63) / 64 * 64;
+    return reinterpret_cast<X*>(bytes.get() + start);
+  }
+  void end() {  // a long prompt's is not kept
+    if (size > KEPT) bytes.reset(), size = 0;
+  }
+};
+
+// Numbers of a cache: float32, or bfloat16 as its 16 bits; and the type of their products.
+template <class C> struct Stored { typedef Float32 Product; };
+template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
+
+// Clean keys and values of one request, (layers, K, panels) each. With scales (layers, K, capacity, 2) numbers are codes of
+// 8 bits, in the places that the numbers would have.
+struct Cache {
+  void *keys, *values;
+  float* scales;
+  int32_t capacity;  // rows, a multiple of COLUMNS
+  int32_t layers;    // 1: each layer may forget the one before
+};
+
+// Sizes of panels, in words.
+template <class C> struct Sizes {
+  static constexpr int PER = 4 / sizeof(C), KEYS = COLUMNS / PER;  // words of a panel of values: pairs of keys, or keys
+  int words, wide;                                                // of a key; columns of a value, filled up
+  size_t key_panel, value_panel;
+  explicit Sizes(int head)
+      : words(filled(filled(head, PER) / PER, WORDS)), wide(filled(head, COLUMNS)), key_panel((size_t)words * COLUMNS),
+        value_panel((size_t)KEYS * filled(head, COLUMNS)) {}
+};
+
+// One key head of one layer: where its panels begin.
+template <class C> struct Panels {
+  uint32_t *keys, *values;
+  float* scales;
+  // In a cache of codes a word's place has PER bytes.
+  Panels(const Cache& cache, const Sizes<C>& sizes, int layer, int heads, int head) {
+    const size_t at = ((size_t)(cache.layers > 1 ? layer : 0) * heads + head) * (cache.capacity / COLUMNS);
+    const size_t bytes = cache.scales ? sizes.PER : 4;
+    keys = reinterpret_cast<uint32_t*>(static_cast<char*>(cache.keys) + at * sizes.key_panel * bytes);
+    values = reinterpret_cast<uint32_t*>(static_cast<char*>(cache.values) + at * sizes.value_panel * bytes);
+    scales = cache.scales ? cache.scales + at * COLUMNS * 2 : nullptr;
+  }
+};
+
+// Where in a panel of so many words a number lies, in numbers: `number` of the row for `column`.
+template <class C> inline size_t place_of(int words, int number, int column) {
+  constexpr int per = 4 / sizeof(C);
+  return (((size_t)(column / QUARTER) * words + number / per) * QUARTER + column % QUARTER) * per + number % per;
+}
+
+// The scale of a row of 8-bit codes, the largest of which is 127; as precise as numbers of the cache are.
+template <class C> inline float scale_of(const float* x, int num) {
+  float largest = 0;
+  for (int j = 0; j < num; j++) largest = std::max(largest, std::fabs(x[j]));
+  return narrowed(largest / 127, static_cast<C*>(nullptr));
+}
+inline float code_of(float x, float scale) {
+  return std::max(-127.0f, std::min(127.0f, std::nearbyint(x / std::max(scale, std::numeric_limits<float>::min()))));
+}
+
+// One row's key, or its value, into a panel: row `column` of a panel of keys, number `column` of the rows of one of values.
+template <class C> void put_key(const float* x, C* panel, int words, int column, int head) {
+  constexpr int per = 4 / sizeof(C);
+  alignas(64) C numbers[LANES];
+  for (int j = 0; j < head; j += LANES) {
+    narrow(widen(x + j, head - j), numbers, LANES);
+    C* to = panel + place_of<C>(words, j, column);
+    for (int i = 0; i < LANES; i += per) std::memcpy(to + (size_t)i * QUARTER, numbers + i, 4);
+  }
+}
+template <class C> void put_value(const float* x, C* panel, int column, int head) {
+  constexpr int keys = COLUMNS * (int)sizeof(C) / 4;
+  alignas(64) C numbers[LANES];
+  for (int j = 0; j < head; j += LANES) {
+    narrow(widen(x + j, head - j), numbers, LANES);
+    C* to = panel + (size_t)(j / COLUMNS) * COLUMNS * COLUMNS;
+    for (int i = 0; i < std::min(LANES, head - j); i++) to[place_of<C>(keys, column, (j + i) % COLUMNS)] = numbers[i];
+  }
+}
+
+// A row of a request into its cache, as numbers or codes.
+template <class C> void keep(const float* key, const float* value, const Panels<C>& to, const Sizes<C>& sizes, int row, int head) {
+  const int panel = row / COLUMNS, column = row % COLUMNS;
+  const size_t keys = panel * sizes.key_panel * sizes.PER, values = panel * sizes.value_panel * sizes.PER;
+  if (!to.scales) {
+    put_key(key, reinterpret_cast<C*>(to.keys) + keys, sizes.words, column, head);
+    put_value(value, reinterpret_cast<C*>(to.values) + values, column, head);
+    return;
+  }
+  float* scales = to.scales + 2 * row;
+  scales[0] = scale_of<C>(key, head), scales[1] = scale_of<C>(value, head);
+  int8_t *key_codes = reinterpret_cast<int8_t*>(to.keys) + keys, *value_codes = reinterpret_cast<int8_t*>(to.values) + values;
+  for (int j = 0; j < head; j++) {
+    key_codes[place_of<C>(sizes.words, j, column)] = code_of(key[j], scales[0]);
+    value_codes[(size_t)(j / COLUMNS) * COLUMNS * COLUMNS + place_of<C>(sizes.KEYS, column, j % COLUMNS)] = code_of(value[j], scales[1]);
+  }
+}
+
+// A panel of codes as numbers.
+template <class C> void decode(const Panels<C>& from, const Sizes<C>& sizes, int panel, uint32_t* keys, uint32_t* values) {
+  const float* scales = from.scales + (size_t)panel * COLUMNS * 2;
+  const size_t num_keys = sizes.key_panel * sizes.PER, num_values = sizes.value_panel * sizes.PER;
+  const int8_t* codes = reinterpret_cast<const int8_t*>(from.keys) + panel * num_keys;
+  C* to = reinterpret_cast<C*>(keys);
+  for (size_t i = 0; i < num_keys; i++) {
+    const size_t column = i / ((size_t)sizes.words * QUARTER * sizes.PER) * QUARTER + i / sizes.PER % QUARTER;
+    narrow(all(codes[i] * scales[2 * column]), to + i, 1);
+  }
+  codes = reinterpret_cast<const int8_t*>(from.values) + panel * num_values;
+  to = reinterpret_cast<C*>(values);
+  for (size_t i = 0; i < num_values; i++) {
+    const size_t key = i / (QUARTER * sizes.PER) % sizes.KEYS * sizes.PER + i % sizes.PER;
+    narrow(all(codes[i] * scales[2 * key + 1]), to + i, 1);
+  }
+}
+
+// What a query has gathered from the keys before: the largest score, and relative to it the sum of weights, by lane.
+struct Gathered {
+  float largest = NEVER, factor = 1;  // factor: what all before is multiplied with
+  F total{};
+};
+
+// Which keys of a panel a row sees: the run [first, last) of its columns, and those of which `mask` is true.
+struct Seen {
+  int first, last, num;  // num: columns that hold a key
+  const uint8_t* mask;   // of column 0 on, where it begins at `from`
+  int from;
+};
+
+// Weights in place of a query's scores on the keys of a panel.
+inline void soften(F* s, Gathered& of, const Seen& seen) {
+  if (seen.first > 0 || seen.last < COLUMNS) {
+    if (seen.mask) {
+      float* score = reinterpret_cast<float*>(s);
+      for (int i = 0; i < COLUMNS; i++) {
+        const bool in_run = i >= seen.first && i < seen.last;
+        if (!in_run && !(i >= seen.from && i < seen.num && seen.mask[i])) score[i] = NEVER;
+      }
+    } else {
+      for (int j = 0; j < VECTORS; j++) {
+        const I column = LANE + j * LANES;
+        s[j] = (column >= seen.first) & (column < seen.last) ? s[j] : all(NEVER);
+      }
+    }
+  }
+  F most = s[0];
+  for (int j = 1; j < VECTORS; j++) most = larger(most, s[j]);
+  const float largest = std::max(of.largest, greatest(most));
+  if (largest == NEVER) {
+    for (int j = 0; j < VECTORS; j++) s[j] = F{};
+    of.factor = 1;
+    return;
+  }
+  of.factor = of.largest == largest ? 1 : exponential(all(of.largest - largest))[0];
+  of.largest = largest;
+  F total{};
+  for (int j = 0; j < VECTORS; j++) {
+    s[j] = exponential(s[j] - largest);
+    total += s[j];
+  }
+  of.total = of.total * of.factor + total;
+}
+
+// One request's part of a forward, as attention sees it.
+struct Keys {
+  Cache cache;            // its clean rows, those of this forward too
+  Cache noisy;            // its noisy rows, of this forward and one layer
+  int32_t num_clean;      // keys in the cache, this forward's included
+  int32_t num_noisy;
+  const int32_t *begin, *end;  // of each row: the run of keys that it sees; no begin: from 0 on
+  const uint8_t* mask;         // (rows, mask_width): which of the last keys it sees besides; or none
+  int32_t mask_width;
+  int32_t first(int row) const { return begin ? begin[row] : 0; }
+};
+
+// Some queries of one key head of a request: y (rows, stride_y) from q (rows, stride). Keys are taken a panel at a time,
+// weights being relative to the largest score so far (online softmax: Milakov and Gimelshein, arXiv 1805.02867).
+template <class C>
+void attend(const Worker& worker, const Keys& keys, int layer, int num_kv, int kv, int groups, int head, const int32_t* wanted,
+            int first, int num, const float* q, int stride, float* y, int stride_y) {
+  typedef typename Stored<C>::Product T;
+  const Sizes<C> sizes(head);
+  const int room = sizes.words * T::PER, total = keys.num_clean + keys.num_noisy, base = total - keys.mask_width;
+  static thread_local Room memory;
+  const size_t made = keys.cache.scales ? sizes.key_panel + sizes.value_panel : 0;
+  memory.begin(4 * ((size_t)QUERIES * (sizes.words * T::PARTS + sizes.wide) + room + BLOCK * sizes.KEYS * T::PARTS + made) +
+               QUERIES * sizeof(Gathered) + 512);
+  uint32_t *queries = memory.take<uint32_t>((size_t)QUERIES * sizes.words * T::PARTS);
+  uint32_t *weights = memory.take<uint32_t>(BLOCK * sizes.KEYS * T::PARTS), *decoded = memory.take<uint32_t>(made);
+  float *out = memory.take<float>((size_t)QUERIES * sizes.wide), *one = memory.take<float>(room);
+  Gathered* gathered = memory.take<Gathered>(num);
+  std::memset(one, 0, room * 4);
+  std::memset(out, 0, (size_t)num * sizes.wide * 4);
+  int rows[QUERIES], lowest = total, highest = 0;
+  for (int i = 0; i < num; i++) {
+    const int row = rows[i] = wanted[(first + i) / groups];
+    gathered[i] = {};
+    std::memcpy(one, q + (size_t)row * stride + (kv * groups + (first + i) % groups) * head, head * 4);
+    T::row(one, room, queries + (size_t)i * sizes.words * T::PARTS);
+    lowest = std::min(lowest, keys.mask ? std::min(keys.first(row), base) : keys.first(row));
+    highest = std::max(highest, keys.mask ? total : std::min(total, keys.end[row]));
+  }
+  alignas(64) F sums[BLOCK][VECTORS];
+  auto panel = [&](const uint32_t* own_keys, const uint32_t* own_values, int start, int held) {  // keys from `start` on
+    for (int from = 0; from < num; from += BLOCK) {
+      const int some = std::min(BLOCK, num - from);
+      multiply_block<T>(worker, queries + (size_t)from * sizes.words * T::PARTS, own_keys, sizes.words, some, sums);
+      for (int i = 0; i < some; i++) {
+        const int row = rows[from + i];
+        Seen seen;
+        seen.num = held;
+        seen.first = std::max(0, std::min(held, keys.first(row) - start));
+        seen.last = std::max(seen.first, std::min(held, keys.end[row] - start));
+        seen.mask = keys.mask ? keys.mask + (ptrdiff_t)row * keys.mask_width + (start - base) : nullptr;
+        seen.from = std::max(0, base - start);
+        soften(sums[i], gathered[from + i], seen);
+        T::row(reinterpret_cast<float*>(sums[i]), COLUMNS, weights + (size_t)i * sizes.KEYS * T::PARTS);
+      }
+      for (int column = 0; column < sizes.wide; column += COLUMNS) {
+        multiply_block<T>(worker, weights, own_values + (size_t)sizes.KEYS * column, sizes.KEYS, some, sums);
+        for (int i = 0; i < some; i++)
+          for (int j = 0; j < VECTORS; j++) {
+            float* to = out + (size_t)(from + i) * sizes.wide + column + j * LANES;
+            store(to, fused(load<F>(to), all(gathered[from + i].factor), sums[i][j]));
+          }
+      }
+    }
+  };
+  const Panels<C> clean(keys.cache, sizes, layer, num_kv, kv);
+  for (int start = lowest / COLUMNS * COLUMNS; start < std::min(highest, keys.num_clean); start += COLUMNS) {
+    const int number = start / COLUMNS, held = std::min(COLUMNS, keys.num_clean - start);
+    if (clean.scales) {
+      decode(clean, sizes, number, decoded, decoded + sizes.key_panel);
+      panel(decoded, decoded + sizes.key_panel, start, held);
+    } else {
+      panel(clean.keys + number * sizes.key_panel, clean.values + number * sizes.value_panel, start, held);
+    }
+  }
+  if (highest > keys.num_clean) {
+    const Panels<C> noisy(keys.noisy, sizes, 0, num_kv, kv);
+    for (int start = 0; start < highest - keys.num_clean; start += COLUMNS) {
+      const int number = start / COLUMNS;
+      panel(noisy.keys + number * sizes.key_panel, noisy.values + number * sizes.value_panel, keys.num_clean + start,
+            std::min(COLUMNS, keys.num_noisy - start));
+    }
+  }
+  for (int i = 0; i < num; i++) {
+    float* to = y + (size_t)((first + i) / groups) * stride_y + (kv * groups + (first + i) % groups) * head;
+    const float weight = sum(gathered[i].total), factor = weight > 0 ? 1 / weight : 0;  // 0: a row that sees nothing
+    for (int j = 0; j < head; j += LANES) narrow(load<F>(out + (size_t)i * sizes.wide + j) * factor, to + j, head - j);
+  }
+}

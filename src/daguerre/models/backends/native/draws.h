@@ -1,0 +1,183 @@
+// A token for a row of logits: bias, bans, temperature, cuts and the draw by inverse distribution function, as
+// `sampling/logits.py` has them, which is the reference. At temperature 0 in float32, else in float64.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "vectors.h"
+
+// How tokens are drawn for one request, and what this forward forbids.
+struct Rules {
+  double temperature, top_p;
+  const int32_t* bias_tokens;  // (num_bias,)
+  const double* bias_values;
+  const int64_t* bans;     // (num_bans, 3): a token, and the positions [start, end) at which it is not drawn
+  const int32_t* allowed;  // (num_allowed,): what may be drawn at `allowed_at`, and nothing else; none: anything
+  int64_t allowed_at, seed, sample, purpose, step;
+  int32_t top_k, num_bias, num_bans, num_allowed;  // top_k 0: no cut
+};
+
+struct Drawn {
+  int64_t token;  // -1: no token is left
+  double probability, entropy;
+};
+
+inline uint64_t mixed(uint64_t x) {  // SplitMix64's output function
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+// Uniform on [0, 1), keyed as `sampling/random.py` has it.
+inline double uniform(const Rules& r, int64_t position) {
+  uint64_t state = 0;
+  for (int64_t key : {r.seed, r.sample, r.purpose, r.step, position}) state = mixed(state ^ mixed((uint64_t)key));
+  return (double)(state >> 11) * 0x1p-53;
+}
+
+// Minus infinity at all that may not be drawn; for a token of either type of numbers.
+template <class X> void forbid(const Rules& r, int64_t position, X* logits, int vocab) {
+  const X never = -std::numeric_limits<X>::infinity();
+  for (int i = 0; i < r.num_bans; i++) {
+    const int64_t* ban = r.bans + 3 * i;
+    if (ban[1] <= position && position < ban[2]) logits[ban[0]] = never;
+  }
+  if (r.num_allowed && position == r.allowed_at) {
+    static thread_local std::vector<X> kept;
+    kept.assign(logits, logits + vocab);
+    std::fill(logits, logits + vocab, never);
+    for (int i = 0; i < r.num_allowed; i++) logits[r.allowed[i]] = kept[r.allowed[i]];
+  }
+}
+
+// The likeliest tokens and their probabilities, the first of equals first; `num` of them, few.
+template <class X, class P> void best_of(const X* logits, int vocab, int num, P probability, int64_t* tokens, double* probabilities) {
+  for (int place = 0; place < num; place++) {
+    int64_t found = -1;
+    for (int64_t i = 0; i < vocab; i++) {
+      if (found >= 0 && !(logits[i] > logits[found])) continue;
+      if (std::find(tokens, tokens + place, i) == tokens + place) found = i;
+    }
+    tokens[place] = found;
+    probabilities[place] = found < 0 ? 0 : probability(logits[found]);
+  }
+}
+
+// What is asked of a row beside a token: its entropy, and the best few tokens.
+struct Wanted {
+  bool entropy;
+  int num_best;
+  int64_t* best_tokens;
+  double* best_probabilities;
+};
+
+// The likeliest token; `logits` (vocab filled up to LANES, minus infinity there) is changed.
+inline Drawn greedy(const Rules& r, float* logits, int vocab, int64_t position, const Wanted& wanted) {
+  for (int i = 0; i < r.num_bias; i++) logits[r.bias_tokens[i]] += (float)r.bias_values[i];
+  forbid(r, position, logits, vocab);
+  F most = all(NEVER), total{}, weighed{};
+  for (int i = 0; i < vocab; i += LANES) most = larger(most, load<F>(logits + i));
+  const float top = greatest(most);
+  if (!(top > NEVER && top < -NEVER)) return {-1, 0, 0};
+  for (int i = 0; i < vocab; i += LANES) {
+    const F below = load<F>(logits + i) - top, e = exponential(below);
+    total += e;
+    if (wanted.entropy) weighed += e > 0 ? e * below : F{};
+  }
+  const double mass = sum(total);
+  best_of(logits, vocab, wanted.num_best, [&](float x) { return (double)exponential(all(x - top))[0] / mass; }, wanted.best_tokens,
+          wanted.best_probabilities);
+  return {std::find(logits, logits + vocab, top) - logits, 1 / mass, wanted.entropy ? std::log(mass) - (double)sum(weighed) / mass : 0};
+}
+
+// e^((logits - top) / temperature), float64, and their sum.
+inline double weights_of(const double* logits, int vocab, double top, double temperature, double* out) {
+  double total = 0;
+  for (int i = 0; i < vocab; i += PAIRS) store(out + i, exponential((load<D>(logits + i) - top) / temperature));
+  for (int i = 0; i < vocab; i++) total += out[i];
+  return total;
+}
+
+// Zeros for what top-k and top-p cut: equal weights at an edge are kept or cut by token id, the lowest first.
+inline void cut(const Rules& r, double* weights, int vocab) {
+  static thread_local std::vector<int32_t> order;
+  static thread_local std::vector<double> kept;
+  order.resize(vocab);
+  for (int i = 0; i < vocab; i++) order[i] = i;
+  auto likelier = [&](int32_t a, int32_t b) { return weights[a] > weights[b] || (weights[a] == weights[b] && a < b); };
+  int num = vocab;
+  if (r.top_k && r.top_k < vocab) {
+    std::nth_element(order.begin(), order.begin() + r.top_k, order.end(), likelier);
+    num = r.top_k;
+  }
+  if (r.top_p < 1) {
+    double mass = 0, before = 0;
+    for (int i = 0; i < num; i++) mass += weights[order[i]];
+    auto unlikelier = [&](int32_t a, int32_t b) { return likelier(b, a); };
+    std::make_heap(order.begin(), order.begin() + num, unlikelier);
+    int taken = 0;
+    while (taken < num && before < r.top_p * mass) {  // the likeliest of what is left goes to the end of the heap
+      std::pop_heap(order.begin(), order.begin() + (num - taken), unlikelier);
+      before += weights[order[num - ++taken]];
+    }
+    kept.assign(vocab, 0);
+    for (int i = num - taken; i < num; i++) kept[order[i]] = weights[order[i]];
+  } else {
+    kept.assign(vocab, 0);
+    for (int i = 0; i < num; i++) kept[order[i]] = weights[order[i]];
+  }
+  std::copy(kept.begin(), kept.end(), weights);
+}
+
+// A token drawn by the number of its position; `logits` as for `greedy`, and not changed.
+inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t position, const Wanted& wanted) {
+  static thread_local std::vector<double> room;
+  const int size = filled(vocab, LANES);
+  room.resize(3 * (size_t)size + LANES);
+  double *logits = room.data(), *weights = logits + size, *warm = weights + size;
+  for (int i = 0; i < size; i++) logits[i] = given[i];
+  for (int i = 0; i < r.num_bias; i++) logits[r.bias_tokens[i]] += r.bias_values[i];
+  forbid(r, position, logits, vocab);
+  const double top = *std::max_element(logits, logits + vocab);
+  if (!std::isfinite(top)) return {-1, 0, 0};
+  const double mass = weights_of(logits, size, top, 1, weights);
+  double entropy = 0;
+  if (wanted.entropy) {
+    for (int i = 0; i < vocab; i++)
+      if (weights[i] > 0) entropy += weights[i] * (logits[i] - top);
+    entropy = std::log(mass) - entropy / mass;
+  }
+  best_of(logits, vocab, wanted.num_best, [&](double x) { return std::exp(x - top) / mass; }, wanted.best_tokens, wanted.best_probabilities);
+  if (r.temperature == 1) std::copy(weights, weights + size, warm);
+  else weights_of(logits, size, top, r.temperature, warm);
+  if (r.top_k || r.top_p < 1) cut(r, warm, vocab);
+  double total = 0;
+  for (int i = 0; i < vocab; i++) total += warm[i];
+  const double reach = uniform(r, position) * total;
+  int64_t token = -1;
+  total = 0;
+  for (int i = 0; i < vocab && token < 0; i++)
+    if ((total += warm[i]) > reach) token = i;
+  if (token < 0)  // the last sum's rounding
+    for (int i = vocab - 1; i >= 0 && token < 0; i--)
+      if (warm[i] > 0) token = i;
+  return {token, weights[token] / mass, entropy};
+}
+
+inline Drawn draw(const Rules& r, float* logits, int vocab, int64_t position, const Wanted& wanted = {}) {
+  return r.temperature == 0 ? greedy(r, logits, vocab, position, wanted) : sampled(r, logits, vocab, position, wanted);
+}
+
+// The log-probability of a token, in nats.
+inline double log_probability(const float* logits, int vocab, int64_t token) {
+  const int size = filled(vocab, LANES);
+  static thread_local std::vector<double> room;
+  room.resize(2 * (size_t)size);
+  for (int i = 0; i < size; i++) room[i] = logits[i];
+  const double top = *std::max_element(room.data(), room.data() + vocab);
+  const double mass = weights_of(room.data(), size, top, 1, room.data() + size);
+  return logits[token] - top - std::log(mass);
+}

@@ -1,0 +1,195 @@
+// From tokens to hidden states. Products run over the rows of all requests together, attention over each request's own
+// keys. Norms, rotations, softmax and everything between products are in float32.
+
+#pragma once
+
+#include <vector>
+
+#include "model.h"
+
+// Query and key heads: normed, weighed, turned; keys and values are kept.
+template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys, const int32_t* part_of,
+                              int index, float* qkv, int stride) {
+  const int num = m.heads + m.kv_heads, half = m.rotary / 2;
+  const Sizes<C> sizes(m.head);
+#pragma omp for schedule(static)
+  for (int i = 0; i < b.rows * num; i++) {
+    const int row = i / num, head = i % num, kv = head - m.heads;
+    float* x = qkv + (size_t)row * stride + head * m.head;
+    const float factor = m.qk_norm ? 1 / std::sqrt(square_sum(x, m.head) / m.head + m.eps) : 1;
+    const float* weight = layer.qk_weight + head * m.head;
+    for (int j = 0; j < m.head; j++) x[j] *= factor * weight[j];
+    if (m.cos) {
+      const float *cos = m.cos + b.position[row] * m.rotary, *sin = m.sin + b.position[row] * m.rotary;
+      for (int j = 0; j < half; j++) {
+        const float low = x[j], high = x[j + half];
+        x[j] = low * cos[j] + high * sin[j];
+        x[j + half] = high * cos[j + half] + low * sin[j + half];
+      }
+    }
+    if (kv < 0) continue;
+    const Part& part = b.parts[part_of[row]];
+    const Keys& own = keys[part_of[row]];
+    const int at = row - part.first;
+    float* value = x + m.kv_heads * m.head;
+    if (at < part.clean) {
+      keep<C>(x, value, Panels<C>(own.cache, sizes, index, m.kv_heads, kv), sizes, part.past + at, m.head);
+      continue;
+    }
+    if (own.cache.scales)  // as rough as they would be in the cache
+      for (float* y : {x, value}) {
+        const float scale = scale_of<C>(y, m.head);
+        for (int j = 0; j < m.head; j++) y[j] = code_of(y[j], scale) * scale;
+      }
+    keep<C>(x, value, Panels<C>(own.noisy, sizes, 0, m.kv_heads, kv), sizes, at - part.clean, m.head);
+  }
+}
+
+template <class T, class C> struct Stack {
+  const Model& m;
+  const Batch& b;
+  const int width = filled(m.width, COLUMNS), all_heads = filled(m.heads * m.head, COLUMNS), inner = filled(m.inner, COLUMNS);
+  const int vocab = filled(m.vocab, COLUMNS);
+
+  // Hidden states (A, stride of D) of the wanted rows.
+  void hidden(float* out) const {
+    const int rows = b.rows, some = b.num_wanted, most = std::max(rows, some), qkv_width = m.layers[0].qkv.panels * COLUMNS;
+    const int longest = std::max({width, all_heads, inner});
+    const Sizes<C> sizes(m.head);
+    size_t kept = 0;  // words of clean rows without a cache, and of noisy rows
+    for (int p = 0; p < b.num_parts; p++) {
+      const Part& part = b.parts[p];
+      const int panels = (part.cache ? 0 : (part.clean + COLUMNS - 1) / COLUMNS) + (part.rows - part.clean + COLUMNS - 1) / COLUMNS;
+      kept += (size_t)panels * m.kv_heads * (sizes.key_panel + sizes.value_panel) + 64;
+    }
+    static thread_local Room room;
+    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)filled(most, BLOCK) * longest * T::PARTS +
+                    rows + kept) + 64 * 12);
+    float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
+    float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
+    float* qkv = room.take<float>((size_t)rows * qkv_width);
+    const Inputs inputs = {room.take<uint32_t>((size_t)filled(most, BLOCK) * longest * T::PARTS), room.take<float>(most)};
+    int32_t* part_of = room.take<int32_t>(rows);
+    uint32_t* memory = room.take<uint32_t>(kept);
+    std::memset(y, 0, (size_t)most * all_heads * 4);
+    std::memset(h, 0, (size_t)most * inner * 4);
+    std::memset(memory, 0, kept * 4);
+
+    struct Item { int part, kv, first, num; };  // some queries of a key head
+    std::vector<Keys> keys(b.num_parts);
+    std::vector<Item> every, last;
+    const int groups = m.heads / m.kv_heads;
+    int longest_part = 0;
+    for (int p = 0; p < b.num_parts; p++) {
+      const Part& part = b.parts[p];
+      Keys& own = keys[p];
+      auto panels = [&](int num) {
+        const size_t all_panels = (size_t)(num + COLUMNS - 1) / COLUMNS * m.kv_heads;
+        uint32_t *from = memory, *values = memory + all_panels * sizes.key_panel;
+        memory = values + all_panels * sizes.value_panel;
+        return Cache{from, values, nullptr, filled(num, COLUMNS), 1};
+      };
+      own.cache = part.cache ? *part.cache : panels(part.clean);
+      own.noisy = panels(part.rows - part.clean);
+      own.num_clean = part.past + part.clean, own.num_noisy = part.rows - part.clean;
+      own.begin = part.begin, own.end = b.end + part.first;
+      own.mask = part.mask, own.mask_width = part.mask ? part.mask_width : 0;
+      for (int i = 0; i < part.rows; i++) part_of[part.first + i] = p;
+      for (int kv = 0; kv < m.kv_heads; kv++) {
+        for (int i = 0; i < part.rows * groups; i += QUERIES) every.push_back({p, kv, i, std::min(QUERIES, part.rows * groups - i)});
+        for (int i = 0; i < part.num_wanted * groups; i += QUERIES)
+          last.push_back({p, kv, i, std::min(QUERIES, part.num_wanted * groups - i)});
+      }
+      longest_part = std::max(longest_part, part.rows);
+    }
+    std::vector<int32_t> all_rows(longest_part);
+    for (int i = 0; i < longest_part; i++) all_rows[i] = i;
+
+    const Norm norm = {m.centered != 0, m.eps};
+    const int seen = m.post_norm ? 0 : m.width;  // what norms before products see
+#pragma omp parallel num_threads(b.threads)
+    {
+      const Worker worker;
+      embed(part_of, x);
+      for (int index = 0; index < m.num_layers; index++) {
+        const Layer& layer = m.layers[index];
+        const bool end = index == m.num_layers - 1;
+        const int num = end ? some : rows;
+        prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm);
+        product<T>(worker, layer.qkv, inputs, rows, [&](int row, int panel, const F* v) {
+          std::memcpy(qkv + (size_t)row * qkv_width + panel * COLUMNS, v, COLUMNS * 4);
+        });
+        place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width);
+        const std::vector<Item>& items = end ? last : every;
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < items.size(); i++) {
+          const Item& item = items[i];
+          const Part& part = b.parts[item.part];
+          const int32_t* wanted = end ? b.wanted + part.first_wanted : all_rows.data();
+          float* to = y + (size_t)(end ? part.first_wanted : part.first) * all_heads;
+          attend<C>(worker, keys[item.part], index, m.kv_heads, item.kv, groups, m.head, wanted, item.first, item.num,
+                    qkv + (size_t)part.first * qkv_width, qkv_width, to, all_heads);
+        }
+        if (end) {
+#pragma omp single
+          gather(x, units);
+        }
+        auto add = [&](int row, int panel, const F* v) {
+          float* to = (m.post_norm ? units : x) + (size_t)row * width + panel * COLUMNS;
+          for (int j = 0; j < VECTORS; j++) store(to + j * LANES, m.post_norm ? v[j] : load<F>(to + j * LANES) + v[j]);
+        };
+        prepare<T>(y, num, all_heads, layer.out.words, inputs);
+        product<T>(worker, layer.out, inputs, num, add);
+        if (m.post_norm) add_normalized(units, num, layer.attention_weight, layer.attention_bias, x);
+        prepare<T>(x, num, width, layer.up.words, inputs, units, seen, norm);
+        product<T>(worker, layer.up, inputs, num, [&](int row, int panel, const F* v) {
+          if (m.gated) return gate(v, m.activation, h + (size_t)row * inner + panel * (COLUMNS / 2));
+          float* to = h + (size_t)row * inner + panel * COLUMNS;
+          for (int j = 0; j < VECTORS; j++) store(to + j * LANES, activated(v[j], m.activation));
+        });
+        prepare<T>(h, num, inner, layer.down.words, inputs);
+        product<T>(worker, layer.down, inputs, num, add);
+        if (m.post_norm) add_normalized(units, num, layer.mlp_weight, layer.mlp_bias, x);
+      }
+#pragma omp for schedule(static)
+      for (int row = 0; row < some; row++) {
+        float* to = out + (size_t)row * width;
+        normalize(x + (size_t)row * width, m.width, width, m.centered, m.eps, to);
+        for (int i = 0; i < m.width; i++) to[i] = to[i] * m.final_weight[i] + (m.final_bias ? m.final_bias[i] : 0);
+      }
+    }
+    room.end();
+  }
+
+  // The rows' embeddings, zeros behind them up to the stride.
+  void embed(const int32_t* part_of, float* x) const {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
+      float* to = x + (size_t)row * width;
+      const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
+      const float *added = b.parts[part_of[row]].added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
+      for (int i = 0; i < width; i += LANES) store(to + i, i < m.width ? widen(from + i, m.width - i) : F{});
+      for (const float* more : {added, learned})
+        if (more)
+          for (int i = 0; i < m.width; i++) to[i] += more[i];
+    }
+  }
+
+  // The wanted rows of x in place of all.
+  void gather(float* x, float* room) const {
+    for (int p = 0; p < b.num_parts; p++)
+      for (int i = b.parts[p].first_wanted; i < b.parts[p].first_wanted + b.parts[p].num_wanted; i++)
+        std::memcpy(room + (size_t)i * width, x + (size_t)(b.parts[p].first + b.wanted[i]) * width, width * 4);
+    std::memcpy(x, room, (size_t)b.num_wanted * width * 4);
+  }
+
+  // x and what a branch gives, normed behind.
+  void add_normalized(float* branch, int rows, const float* weight, const float* bias, float* x) const {
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++) {
+      float *from = branch + (size_t)row * width, *to = x + (size_t)row * width;
+      normalize(from, m.width, width, m.centered, m.eps, from);
+      for (int i = 0; i < m.width; i++) to[i] += from[i] * weight[i] + (bias ? bias[i] : 0);
+    }
+  }
+};

@@ -1,0 +1,389 @@
+// Products of rows with packed matrices, in three types of numbers.
+//
+// A matrix (out, in) is packed in panels of COLUMNS outputs, each in quarters: of every 32 bits of a row of inputs (four
+// 8-bit numbers, two of bfloat16, one of float32) the 16 columns of a quarter lie side by side, a word. An input is broadcast,
+// a panel's vectors are multiplied with it and added. Every sum is made in the order of its inputs, whatever rows, columns
+// and threads there are beside it: a row's bits do not depend on them.
+//
+// Where the processor multiplies a word at once, inputs lie as words, too. Elsewhere a word is unpacked into PARTS vectors
+// of numbers that it does multiply, and inputs lie as those do.
+
+#pragma once
+
+#include <algorithm>
+
+#include "vectors.h"
+
+#if defined(WIDE) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
+#define TILES
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
+constexpr int BLOCK = 32;   // rows of a product at a time, as many as two tiles have
+constexpr int GROUP = 16;   // columns of gates, then as many of values, take turns in a gated product
+constexpr int WORDS = 16;   // words of a row come in multiples of it
+constexpr int AHEAD = 32;   // words that are fetched before they are multiplied: the processor alone fetches too late
+#if defined(WIDE)
+constexpr int AT_ONCE = 8;  // rows whose sums stay in registers
+#elif defined(__ARM_NEON) || defined(MIDDLE)
+constexpr int AT_ONCE = 6;
+#else
+constexpr int AT_ONCE = 3;
+#endif
+
+// Vectors of columns whose sums stay in registers beside so many rows.
+constexpr int columns_beside(int rows) {
+#if defined(WIDE)
+  return rows > 6 ? 2 : 4;
+#elif defined(__ARM_NEON)
+  return rows == 1 ? 8 : 4;
+#elif defined(MIDDLE)
+  return rows == 1 ? 8 : rows == 2 ? 4 : 2;
+#else
+  return rows == 1 ? 8 : 2;
+#endif
+}
+
+struct Float32 {
+  typedef F Sum;
+  typedef F Part;
+  static constexpr int PER = 1, PARTS = 1;
+  static float row(const float* x, int num, uint32_t* to) {
+    std::memcpy(to, x, num * sizeof *x);
+    return 1;
+  }
+  static Part part(I word, int) { return bits<F>(word); }
+  static Part spread(uint32_t a) { return all(bits<float>(a)); }
+  static Sum dot(Sum s, Part a, Part w) { return fused(a, w, s); }
+};
+
+struct Bfloat16 {
+  typedef F Sum;
+  static constexpr int PER = 2;
+#if defined(WIDE) && defined(__AVX512BF16__)
+  typedef I Part;
+  static constexpr int PARTS = 1;
+  static float row(const float* x, int num, uint32_t* to) {
+    for (int i = 0; i < num; i += LANES) narrow(load<F>(x + i), reinterpret_cast<uint16_t*>(to) + i);
+    return 1;
+  }
+  static Part part(I word, int) { return word; }
+  static Part spread(uint32_t a) { return (I)_mm512_set1_epi32(a); }
+  static Sum dot(Sum s, Part a, Part w) { return (F)_mm512_dpbf16_ps((__m512)s, bits<__m512bh>(a), bits<__m512bh>(w)); }
+#else
+  typedef F Part;  // the matrix's numbers as float32; inputs keep the precision that they have
+  static constexpr int PARTS = 2;
+  static float row(const float* x, int num, uint32_t* to) {
+    std::memcpy(to, x, num * sizeof *x);
+    return 1;
+  }
+  static Part part(I word, int number) { return bits<F>(number ? word & (I{} + (int32_t)0xffff0000) : word << 16); }
+  static Part spread(uint32_t a) { return all(bits<float>(a)); }
+  static Sum dot(Sum s, Part a, Part w) { return fused(a, w, s); }
+#endif
+};
+
+// Inputs as codes from 1 to 255, 128 standing for nothing; matrices as codes from -127 to 127. Sums are exact.
+struct Int8 {
+  typedef I Sum;
+  typedef I Part;
+  static constexpr int PER = 4;
+#if (defined(WIDE) && defined(__AVX512VNNI__)) || (defined(MIDDLE) && defined(__AVXVNNI__)) || defined(__ARM_FEATURE_MATMUL_INT8)
+  static constexpr int PARTS = 1;
+  static Part part(I word, int) { return word; }
+  static Sum dot(Sum s, Part a, Part w) {
+#if defined(WIDE)
+    return (I)_mm512_dpbusd_epi32((__m512i)s, (__m512i)a, (__m512i)w);
+#elif defined(MIDDLE)
+    return (I)_mm256_dpbusd_avx_epi32((__m256i)s, (__m256i)a, (__m256i)w);
+#else
+    return (I)vusdotq_s32((int32x4_t)s, bits<uint8x16_t>(a), bits<int8x16_t>(w));
+#endif
+  }
+#else
+  // Pairs of 16-bit numbers: the first and third of the four, then the second and fourth.
+  static constexpr int PARTS = 2;
+  static Part part(I word, int number) {
+    typedef int16_t Pair __attribute__((vector_size(4 * LANES)));
+    const Pair pair = bits<Pair>(word);
+    return bits<I>(number ? pair >> 8 : (pair << 8) >> 8);
+  }
+  static Sum dot(Sum s, Part a, Part w) {
+#if defined(WIDE)
+    return s + (I)_mm512_madd_epi16((__m512i)a, (__m512i)w);
+#elif defined(MIDDLE)
+    return s + (I)_mm256_madd_epi16((__m256i)a, (__m256i)w);
+#elif defined(__x86_64__)
+    return s + (I)_mm_madd_epi16((__m128i)a, (__m128i)w);
+#elif defined(__ARM_NEON)
+    const int16x8_t x = bits<int16x8_t>(a), y = bits<int16x8_t>(w);
+    return s + (I)vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y));
+#else
+    return s + ((a << 16) >> 16) * ((w << 16) >> 16) + (a >> 16) * (w >> 16);
+#endif
+  }
+#endif
+  static Part spread(uint32_t a) { return I{} + (int32_t)a; }
+  static float row(const float* x, int num, uint32_t* to) {
+    F most{};
+    for (int i = 0; i < num; i += LANES) {
+      const F v = load<F>(x + i), size = v < 0 ? -v : v;
+      most = larger(most, size);
+    }
+    const float largest = greatest(most), inverse = largest > 0 ? 127 / largest : 0;
+    uint8_t* codes = reinterpret_cast<uint8_t*>(to);
+    for (int i = 0; i < num; i += LANES)
+      store(codes + i, __builtin_convertvector(__builtin_convertvector(load<F>(x + i) * inverse + 128.5f, I), Byte));
+    if (PARTS == 2)
+      for (int word = num / PER - 1; word >= 0; word--) {  // from the end: what is written lies at or behind what is read
+        const uint32_t four = to[word];
+        to[2 * word] = four & 0x00ff00ff;
+        to[2 * word + 1] = four >> 8 & 0x00ff00ff;
+      }
+    return largest / 127;
+  }
+};
+
+// A packed matrix.
+struct Linear {
+  const uint32_t* weight;  // (panels, 4, words, 16)
+  const float* bias;       // (panels * 64,), or none
+  const float* scale;      // (panels * 64,), of Int8
+  const int32_t* offset;   // (panels * 64,): 128 times the sum of a column's codes, of Int8
+  int32_t words, panels;
+};
+
+// Inputs of products: rows of `words` times PARTS, and the scale of each row.
+struct Inputs {
+  uint32_t* rows;
+  float* scale;
+};
+
+template <class T, int NUM, int NUM_VECTORS>
+inline void multiply_rows(const uint32_t* a, const uint32_t* w, int words, int first, typename T::Sum (*out)[VECTORS]) {
+  typename T::Sum sums[NUM][NUM_VECTORS] = {};
+  const uint32_t* from[NUM_VECTORS];
+  for (int j = 0; j < NUM_VECTORS; j++) {
+    const int column = (first + j) * LANES;
+    from[j] = w + (size_t)(column / QUARTER) * words * QUARTER + column % QUARTER;
+  }
+  const int stride = words * T::PARTS;
+  for (int word = 0; word < words; word++) {
+    I packed[NUM_VECTORS];
+#pragma GCC unroll 8
+    for (int j = 0; j < NUM_VECTORS; j++) packed[j] = load<I>(from[j] + word * QUARTER);
+#pragma GCC unroll 8
+    for (int j = 0; j < NUM_VECTORS; j += QUARTER / LANES) __builtin_prefetch(from[j] + (word + AHEAD) * QUARTER);
+#pragma GCC unroll 2
+    for (int p = 0; p < T::PARTS; p++) {
+      typename T::Part part[NUM_VECTORS];
+#pragma GCC unroll 8
+      for (int j = 0; j < NUM_VECTORS; j++) part[j] = T::part(packed[j], p);
+#pragma GCC unroll 8
+      for (int row = 0; row < NUM; row++) {
+        const typename T::Part input = T::spread(a[row * stride + word * T::PARTS + p]);
+#pragma GCC unroll 8
+        for (int j = 0; j < NUM_VECTORS; j++) sums[row][j] = T::dot(sums[row][j], input, part[j]);
+      }
+    }
+  }
+  for (int row = 0; row < NUM; row++)
+    for (int j = 0; j < NUM_VECTORS; j++) out[row][first + j] = sums[row][j];
+}
+
+template <class T, int NUM>
+void multiply_few(const uint32_t* a, const uint32_t* w, int words, int first, int last, typename T::Sum (*out)[VECTORS]) {
+  constexpr int step = columns_beside(NUM);
+  for (int j = first; j < last; j += step) multiply_rows<T, NUM, step>(a, w, words, j, out);
+}
+
+// Columns [first, last) of a panel, in vectors, for `rows` rows, shared out evenly among as few passes as there can be.
+template <class T>
+void multiply_all(const uint32_t* a, const uint32_t* w, int words, int rows, int first, int last, typename T::Sum (*out)[VECTORS]) {
+  for (int passes = (rows + AT_ONCE - 1) / AT_ONCE, row = 0; passes > 0; passes--) {
+    const int num = (rows - row + passes - 1) / passes;
+    const uint32_t* from = a + (size_t)row * words * T::PARTS;
+    switch (num) {
+      case 1: multiply_few<T, 1>(from, w, words, first, last, out + row); break;
+      case 2: multiply_few<T, 2>(from, w, words, first, last, out + row); break;
+      case 3: multiply_few<T, 3>(from, w, words, first, last, out + row); break;
+#if defined(WIDE) || defined(MIDDLE) || defined(__ARM_NEON)
+      case 4: multiply_few<T, 4>(from, w, words, first, last, out + row); break;
+      case 5: multiply_few<T, 5>(from, w, words, first, last, out + row); break;
+      case 6: multiply_few<T, 6>(from, w, words, first, last, out + row); break;
+#endif
+#if defined(WIDE)
+      case 7: multiply_few<T, 7>(from, w, words, first, last, out + row); break;
+      case 8: multiply_few<T, 8>(from, w, words, first, last, out + row); break;
+#endif
+    }
+    row += num;
+  }
+}
+
+#ifdef TILES
+inline bool may_use_tiles() {
+  static const bool may = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
+  return may;
+}
+
+// Up to 16 rows or up to 32: the tiles 0 to 3 are sums, 4 and 5 inputs, 6 and 7 weights.
+#define MULTIPLY(sums, inputs, weights)                                          \
+  if constexpr (T::PER == 4) _tile_dpbusd(sums, inputs, weights);                \
+  else _tile_dpbf16ps(sums, inputs, weights)
+
+template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
+  asm volatile("" : : "r"(a), "r"(w) : "memory");  // some compilers do not know that loads of tiles read memory
+  char* to = static_cast<char*>(out);
+  const uint32_t* below = a + (size_t)16 * words;
+  const size_t quarter = (size_t)words * QUARTER;
+  const int row = words * 4, column = QUARTER * 4, sum = COLUMNS * 4;  // bytes from one to the next
+  if (rows <= 16) {
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int word = 0; word < words; word += WORDS) {
+      const uint32_t* from = w + (size_t)word * QUARTER;
+      _tile_loadd(4, a + word, row);
+      _tile_loadd(6, from, column);
+      _tile_loadd(7, from + quarter, column);
+      MULTIPLY(0, 4, 6);
+      MULTIPLY(1, 4, 7);
+      _tile_loadd(6, from + 2 * quarter, column);
+      _tile_loadd(7, from + 3 * quarter, column);
+      MULTIPLY(2, 4, 6);
+      MULTIPLY(3, 4, 7);
+    }
+    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 128, sum); _tile_stored(3, to + 192, sum);
+    return;
+  }
+  for (int half = 0; half < 2; half++) {  // each weight is read once for all 32 rows
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    for (int word = 0; word < words; word += WORDS) {
+      const uint32_t* from = w + 2 * half * quarter + (size_t)word * QUARTER;
+      _tile_loadd(4, a + word, row);
+      _tile_loadd(5, below + word, row);
+      _tile_loadd(6, from, column);
+      _tile_loadd(7, from + quarter, column);
+      MULTIPLY(0, 4, 6);
+      MULTIPLY(1, 4, 7);
+      MULTIPLY(2, 5, 6);
+      MULTIPLY(3, 5, 7);
+    }
+    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 16 * sum, sum); _tile_stored(3, to + 16 * sum + 64, sum);
+    to += 128;
+  }
+}
+#undef MULTIPLY
+#endif
+
+// A thread's part in products: its tiles are set up, and given back.
+struct Worker {
+  bool tiles = false;
+  Worker() {
+#ifdef TILES
+    if (!may_use_tiles()) return;
+    struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
+    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
+    asm volatile("" : : "r"(&config) : "memory");  // some compilers do not know that all of it is read (GCC bug 114098)
+    _tile_loadconfig(&config);
+    tiles = true;
+#endif
+  }
+  ~Worker() {
+#ifdef TILES
+    if (tiles) _tile_release();
+#endif
+  }
+};
+
+// Sums (rows, COLUMNS) of at most BLOCK rows of inputs and one panel. The inputs have room for BLOCK rows, and their words
+// come in multiples of WORDS.
+template <class T>
+void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS]) {
+#ifdef TILES
+  if constexpr (T::PER > 1)
+    if (worker.tiles) return multiply_tiles<T>(a, w, words, rows, sums);
+#endif
+  constexpr int step = columns_beside(AT_ONCE);  // these columns stay in the cache for all rows
+  if (rows <= AT_ONCE) return multiply_all<T>(a, w, words, rows, 0, VECTORS, sums);
+  constexpr int some = std::max(step, columns_beside(3));
+  for (int first = 0; first < VECTORS; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
+}
+
+// One product, the threads' work shared: finish(row, panel, VECTORS vectors) is called for every row and panel. The inputs
+// have room for a multiple of BLOCK rows.
+template <class T, class Finish>
+void product(const Worker& worker, const Linear& m, const Inputs& inputs, int rows, Finish finish) {
+#pragma omp for schedule(static)
+  for (int panel = 0; panel < m.panels; panel++) {
+    const uint32_t* w = m.weight + (size_t)panel * m.words * COLUMNS;
+    for (int start = 0; start < rows; start += BLOCK) {
+      const int num = std::min(BLOCK, rows - start);
+      alignas(64) typename T::Sum sums[BLOCK][VECTORS];
+      multiply_block<T>(worker, inputs.rows + (size_t)start * m.words * T::PARTS, w, m.words, num, sums);
+      for (int row = 0; row < num; row++) {
+        F out[VECTORS];
+        for (int j = 0; j < VECTORS; j++) {
+          const int column = panel * COLUMNS + j * LANES;
+          if constexpr (T::PER == 4) {
+            const I exact = sums[row][j] - load<I>(m.offset + column);
+            out[j] = __builtin_convertvector(exact, F) * (load<F>(m.scale + column) * inputs.scale[start + row]);
+          } else {
+            out[j] = sums[row][j];
+          }
+          if (m.bias) out[j] += load<F>(m.bias + column);
+        }
+        finish(start + row, panel, out);
+      }
+    }
+  }
+}
+
+inline float square_sum(const float* x, int num) {
+  F squares{};
+  for (int i = 0; i < num; i += LANES) {
+    const F v = widen(x + i, num - i);
+    squares = fused(v, v, squares);
+  }
+  return sum(squares);
+}
+
+// A row of `num` numbers, zeros behind them up to `stride`, over their root mean square; or, where they are centered, less
+// their mean and over their standard deviation.
+inline void normalize(const float* from, int num, int stride, bool centered, float eps, float* to) {
+  if (centered) {
+    F total{};
+    for (int i = 0; i < num; i += LANES) total += widen(from + i, num - i);
+    const F shift = all(sum(total) / num);
+    for (int i = 0; i < stride; i += LANES) {
+      const F v = load<F>(from + i) - shift;
+      if (i + LANES > num) store(to + i, F{});
+      if (i < num) narrow(v, to + i, num - i);
+    }
+    from = to;
+  }
+  const float factor = 1 / std::sqrt(square_sum(from, num) / num + eps);
+  for (int i = 0; i < stride; i += LANES) store(to + i, load<F>(from + i) * factor);
+}
+
+struct Norm {
+  bool centered;
+  float eps;
+};
+
+// Inputs of a product from x (rows, stride): as many numbers as its words have room for. With a norm, which sees `num`
+// numbers of each row, the row is normalized first; `room` (rows, stride) holds it then.
+template <class T>
+void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room = nullptr, int num = 0, Norm norm = {}) {
+#pragma omp for schedule(static)
+  for (int row = 0; row < rows; row++) {
+    const float* from = x + (size_t)row * stride;
+    if (num) {
+      float* unit = room + (size_t)row * stride;
+      normalize(from, num, stride, norm.centered, norm.eps, unit);
+      from = unit;
+    }
+    to.scale[row] = T::row(from, words * T::PER, to.rows + (size_t)row * words * T::PARTS);
+  }
+}

@@ -1,0 +1,128 @@
+"""The native backend: a batch of forwards as one call of C++, compiled for the processor at hand.
+
+Compiled once, in seconds, for every model, and kept on disk; never required. Every sum of a row is made in one order
+whatever is computed beside it, so a row has the same bits alone and in any batch, on any number of threads.
+
+With `int8` matrices, and what they are multiplied with, are 8-bit numbers: an approximation, which `load` offers as
+quantize="int8". Sums of those are exact.
+
+Letters: R rows, A wanted rows, D width, H head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from daguerre.errors import UnsupportedError
+from daguerre.models.backends import library as interface
+from daguerre.models.backends.answering import Answering
+from daguerre.models.backends.native_cache import NativeCache
+from daguerre.models.backends.native_call import Call
+from daguerre.models.backends.packing import COLUMNS, Packing, filled, pack
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
+
+
+class NativeBackend:
+    """A `Backend` on a CPU: the answers of `TorchBackend` to rounding, or nearly with `int8`.
+
+    Holds a packed copy of the matrices. Nothing in it changes afterwards: safe to use from several threads, each with
+    its own caches. UnsupportedError for what it cannot run, and without a C++ compiler when one is needed.
+    """
+
+    def __init__(self, backbone: Backbone, int8: bool = False, head: Head | None = None) -> None:
+        reason = cannot_run(backbone)
+        if reason:
+            raise UnsupportedError(f'backend "native" cannot run a model {reason}: leave out backend')
+        self._library = interface.library()
+        self.config, self.backbone = backbone.config, backbone
+        self.dtype = backbone.embedding.weight.dtype
+        self._answering = None if head is None else Answering(backbone, head)
+        self._packing = Packing(torch.int8 if int8 else self.dtype)
+        self._model = pack(backbone, self._packing)
+        self._this = ctypes.byref(self._model)
+        self._width, self._vocab = filled(self.config.width, COLUMNS), filled(self.config.vocab_size, COLUMNS)
+
+    def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
+        """An empty cache for one request; see `Backend`."""
+        return NativeCache(self.config, capacity, self.dtype, int8)
+
+    def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
+        """An answer to each request of the batch; see `Backend`."""
+        forwards = [one for one in batch if isinstance(one, Forward)]
+        answers = self._run(forwards) if forwards else []
+        if len(forwards) == len(batch) and self._answering is None:
+            return answers
+        left = iter(answers)
+        with torch.inference_mode():
+            return [self._finish(one, next(left)) if isinstance(one, Forward) else self._step(one) for one in batch]
+
+    def _finish(self, forward: Forward, answer: Answer) -> Answer:
+        """The answer, or what another head makes of the hidden states that are in its place."""
+        if self._answering is None:
+            return answer
+        assert answer.hidden is not None
+        hidden = torch.from_numpy(answer.hidden)
+        return self._answering.answer(forward.ask, hidden if isinstance(forward.ask, Hidden) else hidden.to(self.dtype))
+
+    def _step(self, ask: DraftStep) -> Answer:
+        if self._answering is not None:
+            return self._answering.step(ask)
+        rows, num = self._fill(ask.rows), len(ask.rows)
+        logits, threads = np.empty((num, self._vocab), dtype=np.float32), torch.get_num_threads()
+        if ask.state is None or self.backbone.draft_head is None:
+            self._library.daguerre_logits(self._this, rows.ctypes.data, num, logits.ctypes.data, threads)
+            hidden = ask.rows
+        else:
+            state = self._fill(ask.state)
+            given = rows.ctypes.data, ask.token, state.ctypes.data
+            self._library.daguerre_draft(self._this, *given, logits.ctypes.data, threads)
+            hidden = rows[:, : self.config.width]
+        return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size])
+
+    def _fill(self, rows: np.ndarray) -> np.ndarray:
+        """Rows of D numbers, filled up to their stride."""
+        return np.pad(rows.astype(np.float32), ((0, 0), (0, self._width - rows.shape[1])))
+
+    def _run(self, batch: Sequence[Forward]) -> list[Answer]:
+        """One call."""
+        call = Call(self.config, self.level, batch, self._answering is not None)
+        wrong = self._library.daguerre_forward(self._this, call.given, *call.made)
+        if wrong:
+            raise (MemoryError if wrong == 3 else IndexError)(interface.WRONG[wrong])
+        for forward in batch:
+            if forward.cache is not None:
+                forward.cache.length += forward.layout.num_clean  # type: ignore[misc]
+        return call.answers()
+
+    @torch.inference_mode()
+    def level(self, level: float) -> np.ndarray:
+        """What a noise level adds to every row, float32 (D,)."""
+        assert self.backbone.time_input is not None
+        out: np.ndarray = self.backbone.time_input(torch.tensor([level]))[0].float().numpy()
+        return out
+
+
+def cannot_run(backbone: Backbone) -> str | None:
+    """Why this backbone cannot run native, or None when it can, given a compiler."""
+    weight = backbone.embedding.weight
+    if weight.device.type != "cpu":
+        return f"on {weight.device.type}"
+    if weight.dtype not in (torch.float32, torch.bfloat16):
+        return f"in {str(weight.dtype).removeprefix('torch.')}"
+    return None
+
+
+def can_run(backbone: Backbone) -> bool:
+    """Whether this backbone can run native here; what is needed for that is compiled."""
+    if cannot_run(backbone):
+        return False
+    try:
+        interface.library()
+    except UnsupportedError:
+        return False
+    return True

@@ -1,0 +1,109 @@
+"""Keys and values of one request, packed as `native/attention.h` multiplies them."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.errors import InputError
+from daguerre.models.backends import library as interface
+from daguerre.models.backends.packing import COLUMNS, QUARTER, WORDS, filled
+from daguerre.models.core.cache import ROUND, turned
+from daguerre.models.core.config import ModelConfig
+
+
+class NativeCache:
+    """Keys and values of one request, packed as they are multiplied."""
+
+    def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
+        self.config, self.capacity, self.dtype, self.int8 = config, capacity, dtype, int8
+        self.length = 0
+        self._per = 4 // dtype.itemsize  # numbers in a word
+        self._words = filled(filled(config.head_width, self._per) // self._per, WORDS)
+        self._wide = filled(config.head_width, COLUMNS)
+        self._heads = config.num_layers * config.num_kv_heads
+        self._keys = self._values = self._scales = torch.zeros(0)
+        self._struct = interface.Cache()
+        self._room = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of keys and values, and of their scales."""
+        return self._keys.nbytes + self._values.nbytes + self._scales.nbytes
+
+    def truncate(self, length: int) -> None:
+        """Forget every row behind the first `length`."""
+        self.length = min(self.length, length)
+
+    def address(self, num_new: int) -> int:
+        """Where the cache is, with room for so many more rows. InputError beyond its capacity."""
+        need = self.length + num_new
+        if need > self.capacity:
+            raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
+        if need > self._room or not self._room:
+            self._grow(filled(max(need, self._room * 3 // 2), ROUND))
+        return ctypes.addressof(self._struct)
+
+    def _grow(self, room: int) -> None:
+        panels, kind = room // COLUMNS, torch.int8 if self.int8 else self.dtype
+        sizes = (self._words * self._per * COLUMNS, COLUMNS * self._wide)
+        self._keys, self._values = (
+            _longer(old, torch.zeros(self._heads, panels, size, dtype=kind))
+            for old, size in zip((self._keys, self._values), sizes, strict=True)
+        )
+        if self.int8:
+            self._scales = _longer(self._scales, torch.zeros(self._heads, panels, COLUMNS * 2))
+        self._room = room
+        self._struct = interface.Cache(
+            self._keys.data_ptr(),
+            self._values.data_ptr(),
+            self._scales.data_ptr() if self.int8 else None,
+            room,
+            self.config.num_layers,
+        )
+
+    def read(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer, (1, K, length, H) each, as other caches have them."""
+        heads = slice(layer * self.config.num_kv_heads, (layer + 1) * self.config.num_kv_heads)
+        keys, values = self._plain_keys()[heads], self._plain_values()[heads]
+        if self.int8:
+            scales = self._scales[heads].view(self.config.num_kv_heads, -1, 2).to(self.dtype)
+            keys, values = keys * scales[..., :1], values * scales[..., 1:]
+        return keys[None, :, : self.length], values[None, :, : self.length]
+
+    def _plain_keys(self) -> Tensor:
+        """(layers * K, room, H)."""
+        packed = self._keys.unflatten(-1, (4, self._words, QUARTER, self._per))
+        return packed.transpose(-3, -2).flatten(-2).flatten(1, 3)[..., : self.config.head_width]
+
+    def _plain_values(self) -> Tensor:
+        shape = (self._wide // COLUMNS, 4, COLUMNS // self._per, QUARTER, self._per)
+        packed = self._values.unflatten(-1, shape)  # (layers * K, panels, parts of H, 4, words, 16, numbers)
+        return packed.permute(0, 1, 4, 6, 2, 3, 5).flatten(4).flatten(1, 3)[..., : self.config.head_width]
+
+    def moved(self, by: np.ndarray) -> NativeCache:
+        """A copy whose rows stand `by` (length,) positions further to the right; see `KeyCache`."""
+        assert not self.int8
+        out = NativeCache(self.config, self.capacity, self.dtype)
+        out.address(self.length)
+        if not self.length:
+            return out
+        plain = self._plain_keys().new_zeros(self._heads, out._room, self._words * self._per)
+        keys = turned(self.config, self._plain_keys()[:, : self.length], torch.from_numpy(by))
+        plain[:, : self.length, : self.config.head_width] = keys
+        packed = plain.view(self._heads, -1, 4, QUARTER, self._words, self._per).transpose(-3, -2)
+        out._keys.copy_(packed.flatten(2))
+        panels = out._room // COLUMNS
+        out._values.copy_(self._values[:, :panels])
+        out.length = self.length
+        return out
+
+
+def _longer(old: Tensor, new: Tensor) -> Tensor:
+    """The new one, with what the old one holds."""
+    if old.numel():
+        new[:, : old.shape[1]] = old
+    return new

@@ -1,0 +1,189 @@
+"""One call of the native library: what it is given, and where its answers are."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from daguerre.models.backends import library as interface
+from daguerre.models.backends.answering import num_agreed
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import Answer, Ask, Cycle, Draws, DrawsInTurn, Forward, Hidden, Logits, LogProbs, Rules
+
+HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, IN_TURN, CYCLE = range(6)
+KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
+KINDS |= {DrawsInTurn: IN_TURN, Cycle: CYCLE}
+
+
+class Call:
+    """What one call is given, and where its answers are.
+
+    All that requests give is joined to one string of bytes, and what is drawn is one array: every object more is a
+    noticeable part of a small model's forward.
+
+    level        what a noise level adds to every row, float32 (D,)
+    only_hidden  all that is answered are hidden states
+    given        `interface.BATCH`, an `interface.PART` for each request, and the numbers that those count
+    made         addresses that are written to
+    """
+
+    def __init__(
+        self, config: ModelConfig, level: Callable[[float], np.ndarray], batch: Sequence[Forward], only_hidden: bool
+    ) -> None:
+        self._batch, self._only_hidden = batch, only_hidden
+        self._held: list[Any] = []
+        self._longs, self._ints, self._logits_of = _Numbers(), _Numbers(), list[int]()
+        parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
+        row = place = num_logits = num_best = 0
+        kinds = set[int]()
+        for one in batch:
+            layout, ask, num, num_wanted = one.layout, one.ask, len(one.tokens), len(one.wanted)
+            kind = HIDDEN if only_hidden else KINDS[type(ask)]
+            cache = past = mask = mask_width = begin = added = best = 0
+            if one.cache is not None:
+                cache, past = one.cache.address(layout.num_clean), one.cache.length  # type: ignore[attr-defined]
+            if layout.mask is not None:
+                mask, mask_width = self._address(layout.mask, bool), layout.mask.shape[1]
+            if layout.begin is not None:
+                begin = self._address(layout.begin, np.int32)
+            if one.level is not None:
+                added = self._address(level(one.level), np.float32)
+            asked = NOTHING if kind <= LOGITS else self._asked(ask)
+            kinds.add(kind)
+            if kind == DRAWS:
+                best = ask.num_best  # type: ignore[union-attr]
+                num_best = max(num_best, best)
+            self._logits_of.append(num_logits)
+            where = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
+            parts.append(interface.PART.pack(cache, mask, begin, added, *asked, *where))
+            tokens.append(one.tokens.tobytes())
+            positions.append(layout.position.tobytes())
+            ends.append(layout.end.tobytes())
+            wanted.append(one.wanted.tobytes())
+            num_logits += num_wanted if kind == LOGITS else 0
+            row, place = row + num, place + num_wanted
+        sizes = len(batch), row, place, num_best, torch.get_num_threads(), self._longs.num, self._ints.num
+        longs, ints = self._longs.parts, self._ints.parts
+        self.given = b"".join(
+            [interface.BATCH.pack(*sizes), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]
+        )
+        self._hidden = np.empty((place, config.width), dtype=np.float32) if HIDDEN in kinds else None
+        self._logits = np.empty((num_logits, config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
+        self._best = np.zeros((2, place, num_best)) if num_best else None
+        self._drawn, self._num_drawn = np.empty((3, place)), (ctypes.c_int32 * len(batch))()
+        out = (None if x is None else _where(x) for x in (self._hidden, self._logits, self._drawn, self._best))
+        self.made = len(self.given), *out, self._num_drawn
+
+    def _asked(self, ask: Ask) -> tuple[int, int, int, int, int, int, float, float]:
+        """Rules; where tokens given, positions and groups are; tokens of a draft; entropies; worth, threshold."""
+        if isinstance(ask, LogProbs):
+            return 0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0, 0.0, 0.0
+        assert isinstance(ask, Draws | DrawsInTurn | Cycle)
+        rules, positions = _rules(ask.rules), self._longs.add(ask.positions)
+        self._held.append(rules)
+        if isinstance(ask, Draws):
+            return rules.address, 0, positions, 0, 0, ask.entropy, 0.0, 0.0
+        if isinstance(ask, DrawsInTurn):
+            return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0, 0.0, ask.threshold
+        given, groups = self._longs.add(ask.draft), self._ints.add(ask.groups)
+        return rules.address, given, positions, groups, len(ask.draft), 0, ask.worth, 0.0
+
+    def _address(self, x: np.ndarray, kind: type) -> int:
+        x = np.ascontiguousarray(x, dtype=kind)
+        self._held.append(x)
+        return _where(x)
+
+    def answers(self) -> list[Answer]:
+        """Of each forward."""
+        out, first = [], 0
+        tokens, probabilities, entropies = self._drawn[0].view(np.int64), self._drawn[1], self._drawn[2]
+        for index, one in enumerate(self._batch):
+            ask, end = one.ask, first + len(one.wanted)
+            if self._only_hidden or isinstance(ask, Hidden | Logits):
+                out.append(self._numbers(ask, first, end, index))
+            elif isinstance(ask, LogProbs):
+                out.append(Answer(log_probs=probabilities[first:end]))
+            elif isinstance(ask, Draws):
+                answer = Answer(tokens=tokens[first:end], probabilities=probabilities[first:end])
+                if ask.entropy:
+                    answer.entropies = entropies[first:end]
+                if ask.num_best:
+                    assert self._best is not None
+                    answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
+                    answer.best_probabilities = self._best[1, first:end, : ask.num_best]
+                out.append(answer)
+            elif isinstance(ask, Cycle):
+                out.append(_cycle(ask, tokens[first:end], probabilities[first:end], self._num_drawn[index]))
+            else:
+                made = slice(first, first + self._num_drawn[index])
+                out.append(Answer(tokens=tokens[made], probabilities=probabilities[made]))
+            first = end
+        return out
+
+    def _numbers(self, ask: Ask, first: int, end: int, index: int) -> Answer:
+        if self._only_hidden or isinstance(ask, Hidden):
+            assert self._hidden is not None
+            return Answer(hidden=self._hidden[first:end])
+        assert self._logits is not None
+        start = self._logits_of[index]
+        return Answer(logits=self._logits[start : start + end - first])
+
+
+def _cycle(ask: Cycle, tokens: np.ndarray, probabilities: np.ndarray, made: int) -> Answer:
+    """What was drawn, and of the `made` tokens drafted behind it those that are worth verifying."""
+    num = len(ask.draft) + 1
+    start = num + int(ask.groups[num_agreed(tokens[:num], ask.draft)])
+    behind = slice(start, start + made)
+    draft = tokens[behind][np.cumprod(probabilities[behind]) >= ask.worth]
+    return Answer(tokens=tokens[:num], probabilities=probabilities[:num], draft=draft)
+
+
+NO_TOKEN = np.zeros(1, dtype=np.int64)
+NOTHING = 0, 0, 0, 0, 0, 0, 0.0, 0.0
+
+
+def _where(x: np.ndarray) -> int:
+    """The address of an array's numbers."""
+    address: int = x.__array_interface__["data"][0]
+    return address
+
+
+class _Numbers:
+    """Numbers of one type, joined."""
+
+    def __init__(self) -> None:
+        self.parts, self.num = list[bytes](), 0
+
+    def add(self, part: np.ndarray) -> int:
+        """Where those of one more array begin."""
+        start = self.num
+        self.parts.append(part.tobytes())
+        self.num += len(part)
+        return start
+
+
+class _Rules:
+    """`Rules` as C has them, and what they point to."""
+
+    def __init__(self, rules: Rules) -> None:
+        bias = rules.logit_bias
+        tokens, values = np.array([*bias], dtype=np.int32), np.array([*bias.values()], dtype=np.float64)
+        bans = np.ascontiguousarray(rules.bans, dtype=np.int64)
+        kept = np.zeros(0, dtype=np.int32) if rules.allowed is None else np.ascontiguousarray(rules.allowed, np.int32)
+        self._held = (tokens, values, bans, kept)
+        self._struct = interface.Rules(
+            *(rules.temperature, rules.top_p),
+            *(x.ctypes.data for x in self._held),
+            -1 if rules.allowed_at is None else rules.allowed_at,
+            *((0, 0) if rules.rng is None else (rules.rng.seed, rules.rng.sample)),
+            *(rules.purpose, rules.step, rules.top_k or 0, len(tokens), len(bans), len(kept)),
+        )
+        self.address = ctypes.addressof(self._struct)
+
+
+_rules = lru_cache(maxsize=1024)(_Rules)  # of one request's forwards many have the same

@@ -1,0 +1,161 @@
+"""Weights packed as `native/products.h` reads them.
+
+A matrix (out, in) becomes panels of COLUMNS outputs, each in quarters of QUARTER outputs whose 32-bit words of the same
+inputs lie side by side. The weight of a norm before a matrix is multiplied into it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.models.backends import library as interface
+from daguerre.models.core.backbone import Backbone, Layer, Norm
+from daguerre.models.core.cache import INT8
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.core.rotary import rotary_tables
+
+COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
+"""Outputs of a panel, and of a quarter of it; gates that take turns with values; words of a row come in multiples."""
+PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+
+
+def filled(num: int, to: int) -> int:
+    """The least multiple of `to` that is at least `num`."""
+    return -(-num // to) * to
+
+
+def pack(backbone: Backbone, packing: Packing) -> interface.Model:
+    """The facts and packed weights of a backbone."""
+    config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
+    layers = [_layer(config, cast(Layer, layer), packing) for layer in backbone.layers]
+    final, learned = backbone.final_norm, backbone.position_embedding
+    cos = sin = None
+    if config.rotary_width:
+        cosine, sine = (x[:, 0] for x in rotary_tables(config, torch.arange(config.max_positions), torch.float32))
+        cos, sin = hold(torch.cat([cosine, cosine], 1)), hold(torch.cat([-sine, sine], 1))
+    never = torch.zeros(config.vocab_size)
+    never[list(config.unpredictable_ids)] = float("-inf")
+    bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
+    nothing = interface.Linear()
+    head = (nothing, nothing, nothing, None)
+    if backbone.draft_head is not None:
+        head = _draft_head(config, backbone.draft_head, weight, packing)
+    return interface.Model(
+        *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
+        *(config.mlp_width, config.num_layers, config.vocab_size, config.max_positions),
+        *(PRODUCTS[packing.dtype], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
+        *(ACTIVATIONS[config.activation], int(config.norm == "layer"), int(config.qk_norm)),
+        *(int(config.norm_placement == "post"), config.norm_eps),
+        hold(weight),
+        None if learned is None else hold(learned.weight.detach().float()),
+        hold(final.weight.detach().float()),
+        None if final.bias is None else hold(final.bias.detach().float()),
+        *(cos, sin),
+        (interface.Layer * config.num_layers)(*layers),
+        packing.linear(backbone.projection.detach(), bias),
+        *head,
+    )
+
+
+def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Layer:
+    attention, mlp, hold = layer.attention, layer.mlp, packing.hold
+    q_weight = torch.full((config.head_width,), config.head_width**-0.5)
+    k_weight = torch.ones(config.head_width)
+    if attention.q_norm is not None and attention.k_norm is not None:
+        q_weight = q_weight * attention.q_norm.weight.detach().float()
+        k_weight = attention.k_norm.weight.detach().float()
+    both = torch.cat([q_weight.expand(config.num_heads, -1), k_weight.expand(config.num_kv_heads, -1)])
+    up = mlp.gate_up if config.gated_mlp else mlp.up
+    norms: list[Norm | None] = [None, None]
+    if config.norm_placement == "pre":
+        norms = [layer.attention_norm, layer.mlp_norm]
+    behind = [layer.attention_norm, layer.mlp_norm] if config.norm_placement == "post" else [None, None]
+    up_weight, up_bias = folded(up, norms[1])
+    if config.gated_mlp:
+        up_weight, up_bias = in_turn(up_weight), None if up_bias is None else in_turn(up_bias[:, None])[:, 0]
+    return interface.Layer(
+        packing.linear(*folded(attention.qkv, norms[0])),
+        packing.linear(*folded(attention.out, None)),
+        packing.linear(up_weight, up_bias),
+        packing.linear(*folded(mlp.down, None)),
+        hold(both),
+        *(
+            None if norm is None or x is None else hold(x.detach().float())
+            for norm in behind
+            for x in ((None, None) if norm is None else (norm.weight, norm.bias))
+        ),
+    )
+
+
+def _draft_head(config: ModelConfig, head: DraftHead, embedding: Tensor, packing: Packing) -> tuple[Any, ...]:
+    """The matrices of the head's steps, and embeddings over their root mean square, filled up to the stride of D."""
+    width, up = config.width, in_turn(head.up.weight.detach())
+    stride = filled(width, COLUMNS)
+    past = torch.cat([F.pad(x, (0, stride - width)) for x in (up[:, width : 2 * width], up[:, 2 * width :])], dim=1)
+    units = F.pad(F.rms_norm(embedding.float(), embedding.shape[-1:]), (0, stride - width))
+    down = packing.linear(head.down.weight.detach())
+    return packing.linear(up[:, :width]), packing.linear(past), down, packing.hold(units)
+
+
+def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
+    """A matrix (out, in) and its bias, with the weight and bias of the norm before it multiplied in."""
+    weight = linear.weight.detach()
+    bias = None if linear.bias is None else linear.bias.detach().float()
+    if norm is None:
+        return weight, bias
+    if norm.bias is not None:
+        shift = weight.float() @ norm.bias.detach().float()
+        bias = shift if bias is None else bias + shift
+    return weight.float() * norm.weight.detach().float(), bias
+
+
+def in_turn(gate_up: Tensor) -> Tensor:
+    """Rows of gates and of values, GROUP of each in turn: (2 * filled up, D)."""
+    gate, up = (F.pad(x, (0, 0, 0, -len(x) % GROUP)).unflatten(0, (-1, GROUP)) for x in gate_up.chunk(2))
+    return torch.stack([gate, up], dim=1).flatten(0, 2)
+
+
+class Packing:
+    """Packs matrices as `native/products.h` reads them, and holds what it points to."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+        self._held: list[Tensor] = []
+
+    def hold(self, x: Tensor) -> int:
+        """The address of a tensor that stays."""
+        self._held.append(x.contiguous())
+        return self._held[-1].data_ptr()
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> interface.Linear:
+        """Of a matrix (out, in): panels of COLUMNS, each (4, words, QUARTER, numbers in 32 bits)."""
+        scale = offset = None
+        if self.dtype == torch.int8:
+            matrix, scale, offset = rounded(weight)
+        else:
+            matrix = weight.to(self.dtype)
+        num_out, num_in = matrix.shape
+        numbers = 4 // matrix.element_size()
+        words, panels = filled(-(-num_in // numbers), WORDS), -(-num_out // COLUMNS)
+        matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
+        matrix = matrix.view(panels, 4, QUARTER, words, numbers).transpose(2, 3)
+        more = [
+            None if x is None else self.hold(F.pad(x, (0, panels * COLUMNS - len(x)))) for x in (bias, scale, offset)
+        ]
+        return interface.Linear(self.hold(matrix), *more, words, panels)
+
+
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Int8 codes (out, in) of a matrix, float32 scales (out,), and int32 (out,), 128 times the sums of codes: what a
+    product gains where 128 is added to each code of the inputs.
+    """
+    weight = weight.float()
+    scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / INT8
+    codes = (weight / scale[:, None]).round()
+    return codes.to(torch.int8), scale, (128 * codes.sum(1)).to(torch.int32)

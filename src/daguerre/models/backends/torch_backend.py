@@ -1,0 +1,114 @@
+"""The reference backend: a backbone's plain modules, on any device.
+
+A batch is packed: products run over the rows of all requests together, attention over the keys of each request. There
+is no padding.
+
+Letters: R rows of all requests, N heads, H head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.models.backends.answering import Answering
+from daguerre.models.core.attention import sdpa
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.cache import Cache, turned
+from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache, Layout
+
+
+class TorchCache(Cache):
+    """A `Cache` of one request, which may be copied to other positions."""
+
+    def moved(self, by: np.ndarray) -> TorchCache:
+        """A copy whose rows stand `by` (length,) positions further to the right; see `KeyCache`."""
+        assert self.scales is None
+        out = TorchCache(self.config, self.capacity, dtype=self.keys.dtype, device=self.keys.device)
+        out.reserve(self.length, self.length)
+        rows = slice(self.length)
+        turn = torch.from_numpy(by).to(self.keys.device)
+        out.keys[:, :, :, rows] = turned(self.config, self.keys[:, :, :, rows], turn)
+        out.values[:, :, :, rows] = self.values[:, :, :, rows]
+        out.length = self.length
+        return out
+
+
+class TorchBackend:
+    """Runs a backbone as it is; weights that change are seen by the next forward."""
+
+    def __init__(self, backbone: Backbone, head: Head | None = None) -> None:
+        self.config, self.backbone = backbone.config, backbone
+        self._answering = Answering(backbone, head)
+
+    @torch.inference_mode()
+    def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
+        """An answer to each request of the batch; see `Backend`."""
+        forwards = [one for one in batch if isinstance(one, Forward)]
+        hidden = iter(self.hidden(forwards))
+        return [
+            self._answering.answer(one.ask, next(hidden)) if isinstance(one, Forward) else self._answering.step(one)
+            for one in batch
+        ]
+
+    def hidden(self, batch: Sequence[Forward]) -> list[Tensor]:
+        """Hidden states (A, D) of the wanted rows of each forward."""
+        if not batch:
+            return []
+        device = self.backbone.embedding.weight.device
+        edges = np.cumsum([0, *(len(one.tokens) for one in batch)]).tolist()
+        tokens = torch.from_numpy(np.concatenate([one.tokens for one in batch])).to(device)
+        position = torch.from_numpy(np.concatenate([one.layout.position for one in batch])).to(device)
+        time = None
+        if self.config.time_input:
+            levels = np.repeat([one.level or 0.0 for one in batch], np.diff(edges))
+            time = torch.from_numpy(levels).float().to(device)
+        out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time)
+        for one in batch:
+            if one.cache is not None:
+                cast(Cache, one.cache).commit(one.layout.num_clean)
+        wanted = np.concatenate([one.wanted + first for one, first in zip(batch, edges, strict=False)])
+        sizes = [len(one.wanted) for one in batch]
+        return list(out[torch.from_numpy(wanted).long().to(device)].split(sizes))
+
+    def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
+        """An empty cache for one request; see `Backend`."""
+        weight = self.backbone.embedding.weight
+        made = TorchCache(self.config, capacity, dtype=weight.dtype, device=weight.device, int8=int8)
+        return cast(KeyCache, made)
+
+
+class _Packed:
+    """Attention over a batch of forwards whose rows lie behind one another, each over its own keys."""
+
+    def __init__(self, batch: Sequence[Forward], edges: Sequence[int], device: torch.device) -> None:
+        self._batch, self._edges = batch, edges
+        lengths = [0 if one.cache is None else one.cache.length for one in batch]
+        dense: dict[tuple[int, int], Tensor | None] = {}
+        for one, length in zip(batch, lengths, strict=True):
+            if (id(one.layout), length) not in dense:
+                dense[id(one.layout), length] = _mask(one.layout, length, device)
+        self._masks = [dense[id(one.layout), length] for one, length in zip(batch, lengths, strict=True)]
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = torch.empty_like(q)
+        for index, one in enumerate(self._batch):
+            rows = slice(self._edges[index], self._edges[index + 1])
+            own = [x[rows].transpose(0, 1)[None] for x in (q, k, v)]
+            keys, values = own[1:]
+            if one.cache is not None:
+                keys, values = cast(Cache, one.cache).extend(layer, keys, values, one.layout.num_clean)
+            out[rows] = sdpa(own[0], keys, values, self._masks[index])[0].transpose(0, 1)
+        return out
+
+
+def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | None:
+    """The layout as SDPA takes it, (1, 1, R, C); None for a causal triangle."""
+    plain = not num_cached and layout.mask is None and layout.begin is None
+    if plain and np.array_equal(layout.end, np.arange(1, len(layout.end) + 1)):
+        return None
+    return torch.from_numpy(layout.dense(num_cached))[None, None].to(device)

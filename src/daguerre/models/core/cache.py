@@ -1,0 +1,120 @@
+"""Keys and values of clean rows: exact, because a clean row never depends on anything that may still change; or, on
+request, as 8-bit numbers, an approximation.
+
+Letters: B examples, K key-value heads, C rows there is room for, H head width.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from daguerre.errors import InputError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.rotary import rotary_tables, rotate
+
+INT8 = 127
+"""The largest code."""
+ROUND = 64
+"""There is room for multiples of it."""
+
+
+def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Int8 codes (..., H) of numbers, and scales (..., 1) of `dtype`: a 127th of the largest of each row of H.
+
+    The scale is rounded to `dtype` first, so codes times scales are as near to the numbers as they can be.
+    """
+    x = x.float()
+    scales = (x.abs().amax(-1, keepdim=True) / INT8).to(dtype)
+    return (x / scales.clamp_min(torch.finfo(dtype).tiny)).round_().clamp_(-INT8, INT8).to(torch.int8), scales
+
+
+class Cache:
+    """Keys and values, (layers, B, K, C, H), written in place.
+
+    A forward reads the first `length` rows and, through `extend`, stores its own rows behind them. `commit` makes the
+    clean ones visible to the next forward; what is stored and never committed is scratch.
+
+    int8: an approximation. Every key and value, those of the forward at hand too, is rounded to a multiple of a 127th
+    of the largest of its row and head (`to_int8`) before anything attends to it, so an answer does not depend on what
+    was cached, as in an exact cache. Takes little more than half of the memory of bfloat16.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        capacity: int,
+        *,
+        batch: int = 1,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        int8: bool = False,
+    ) -> None:
+        shape = (config.num_layers, batch, config.num_kv_heads, ROUND, config.head_width)
+        kind = torch.int8 if int8 else dtype
+        self.keys, self.values = (torch.zeros(shape, dtype=kind, device=device) for _ in range(2))
+        self.scales = torch.zeros((*shape[:-1], 2), dtype=dtype, device=device) if int8 else None
+        self.config, self.capacity, self.length = config, capacity, 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of keys and values, and of their scales."""
+        return sum(x.nbytes for x in (self.keys, self.values, self.scales) if x is not None)
+
+    def read(self, layer: int, num_rows: int | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values of one layer's first rows, (B, K, rows, H) each; by default of the `length` rows."""
+        rows = slice(self.length if num_rows is None else num_rows)
+        keys, values = self.keys[layer, :, :, rows], self.values[layer, :, :, rows]
+        if self.scales is None:
+            return keys, values
+        scales = self.scales[layer, :, :, rows]
+        return keys * scales[..., :1], values * scales[..., 1:]
+
+    def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Store rows of one layer, (B, K, rows, H), behind the last committed row."""
+        rows = slice(self.length, self.length + keys.shape[2])
+        if self.scales is not None:
+            keys, key_scales = to_int8(keys, self.scales.dtype)
+            values, value_scales = to_int8(values, self.scales.dtype)
+            self.scales[layer, :, :, rows] = torch.cat([key_scales, value_scales], dim=-1)
+        self.keys[layer, :, :, rows], self.values[layer, :, :, rows] = keys, values
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor, num_clean: int) -> tuple[Tensor, Tensor]:
+        """Store one layer's new rows, (B, K, rows, H), of which the first are clean; returns what is attended to: the
+        `length` rows and all of the new ones.
+        """
+        num = keys.shape[2]
+        self.reserve(self.length + num, self.length + num_clean)
+        self.write(layer, keys, values)
+        return self.read(layer, self.length + num)
+
+    def reserve(self, num_rows: int, num_clean: int) -> None:
+        """Have memory for so many rows, of which the first are clean. InputError beyond the capacity for those."""
+        if num_clean > self.capacity:
+            raise InputError(f"the cache holds {self.capacity} rows and {num_clean} are needed: ask for fewer tokens")
+        if num_rows > self.keys.shape[3]:
+            more = -(-max(num_rows, self.keys.shape[3] * 3 // 2) // ROUND) * ROUND
+            self.keys, self.values = self._longer(self.keys, more), self._longer(self.values, more)
+            self.scales = None if self.scales is None else self._longer(self.scales, more)
+
+    def _longer(self, stored: Tensor, num_rows: int) -> Tensor:
+        longer = stored.new_zeros(*stored.shape[:3], num_rows, stored.shape[4])
+        longer[:, :, :, : self.length] = stored[:, :, :, : self.length]
+        return longer
+
+    def commit(self, num_rows: int) -> None:
+        """Make the first rows stored by the last forward part of the cache."""
+        self.length += num_rows
+
+    def truncate(self, length: int) -> None:
+        """Forget every row behind the first `length`."""
+        self.length = min(self.length, length)
+
+
+def turned(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
+    """Keys (..., rows, H) of rows that stand `by` (rows,) positions further to the right."""
+    if not (config.rotary_width and len(by)):
+        return keys
+    cos, sin = rotary_tables(config, by, torch.float32)
+    scale = torch.hypot(cos[0, 0, 0], sin[0, 0, 0])  # keys are scaled already
+    return rotate(keys.float()[..., None, :], cos / scale, sin / scale)[..., 0, :].to(keys.dtype)

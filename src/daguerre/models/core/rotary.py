@@ -1,0 +1,71 @@
+"""Rotary positions (RoFormer, arXiv 2104.09864): what a query sees of a key depends on how far apart they are.
+
+Letters: R rows, N heads, H head width, W rotated width.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from daguerre.models.core.config import ModelConfig, RopeScaling
+
+
+def frequencies(config: ModelConfig, device: torch.device | str = "cpu") -> tuple[Tensor, float]:
+    """Radians that each pair of a head turns by from one position to the next, float32 (W/2,), theta^(-2i/W) (RoFormer,
+    eq. 15) or as `rope_scaling` has it; and what all rotations are scaled by.
+    """
+    width = config.rotary_width
+    exponent = torch.arange(0, width, 2, device=device, dtype=torch.float32) / width
+    turns = config.rope_theta**-exponent
+    scaling = config.rope_scaling
+    if scaling is None:
+        return turns, 1.0
+    if scaling.kind == "linear":
+        return turns / scaling.factor, 1.0
+    if scaling.kind == "llama3":
+        return _llama3(turns, scaling), 1.0
+    return _yarn(turns, scaling, width, config.rope_theta)
+
+
+def _llama3(turns: Tensor, scaling: RopeScaling) -> Tensor:
+    """Wavelengths beyond original/low are divided by the factor, those below original/high are kept, and those between
+    are interpolated over 1/wavelength.
+    """
+    length = 2 * math.pi / turns
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    share = ((scaling.original_positions / length - low) / (high - low)).clamp(0, 1)
+    return (1 - share) * turns / scaling.factor + share * turns
+
+
+def _yarn(turns: Tensor, scaling: RopeScaling, width: int, theta: float) -> tuple[Tensor, float]:
+    """Pairs that turn more than beta_fast times within the original positions are kept, those that turn less than
+    beta_slow times divided, a ramp over the pair's number between (YaRN, section 3.2).
+    """
+
+    def pair(rotations: float) -> float:
+        return width * math.log(scaling.original_positions / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+
+    first = max(math.floor(pair(scaling.beta_fast)), 0)
+    last = min(math.ceil(pair(scaling.beta_slow)), width - 1)
+    number = torch.arange(len(turns), device=turns.device, dtype=torch.float32)
+    kept = 1 - ((number - first) / max(last - first, 1e-3)).clamp(0, 1)
+    factor = scaling.attention_factor
+    scale = factor if factor is not None else 0.1 * math.log(scaling.factor) + 1 if scaling.factor > 1 else 1.0
+    return turns / scaling.factor * (1 - kept) + turns * kept, scale
+
+
+def rotary_tables(config: ModelConfig, position: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (..., R, 1, W/2) of the angles at positions (..., R), made in float32."""
+    turns, scale = frequencies(config, position.device)
+    angle = position[..., None, None].float() * turns
+    return (angle.cos() * scale).to(dtype), (angle.sin() * scale).to(dtype)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate the two halves of the first W numbers of each head, x (..., R, N, H), by its row's angles."""
+    width = 2 * cos.shape[-1]
+    a, b = x[..., :width].chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, x[..., width:]], dim=-1)

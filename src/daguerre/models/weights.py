@@ -1,0 +1,142 @@
+"""The weights of a model folder: one safetensors file, or several and an index, read and written one at a time.
+
+The index has the form that model hubs use, {"metadata": {...}, "weight_map": {tensor: file}}; its metadata also has the
+hash of each file. A file's name has a part of its hash, so a new set never overwrites the one that is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as format_safetensors
+from torch import Tensor
+
+from daguerre.errors import CheckpointError
+from daguerre.files import synced_write
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD_BYTES = 4 << 30
+"""Weights of more bytes are stored in several files."""
+
+
+def write_weights(
+    folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int
+) -> tuple[str, bytes]:
+    """Name and content of WEIGHTS, or of an INDEX whose files are written here; the caller writes what is returned."""
+    shards = _shards(tensors, dtype, shard_bytes)
+    if len(shards) == 1:
+        return WEIGHTS, _format(tensors, shards[0], dtype)
+    weight_map, hashes, total = dict[str, str](), dict[str, str](), 0
+    for number, names in enumerate(shards, 1):
+        content = _format(tensors, names, dtype)
+        digest = hashlib.sha256(content).hexdigest()
+        file_name = f"model-{number:05}-of-{len(shards):05}-{digest[:8]}.safetensors"
+        with synced_write(folder / file_name) as file:
+            file.write(content)
+        hashes[file_name] = digest
+        weight_map |= dict.fromkeys(names, file_name)
+        total += sum(tensors[name].numel() * dtype.itemsize for name in names)
+    index = {"metadata": {"total_size": total, "sha256": hashes}, "weight_map": weight_map}
+    return INDEX, (json.dumps(index, indent=2) + "\n").encode()
+
+
+def remove_other_weights(folder: Path, kept: str) -> None:
+    """Remove weights that an earlier save left beside the file `kept`, which is WEIGHTS or INDEX, and its shards."""
+    needed = {kept} if kept == WEIGHTS else {kept, *_read_index(folder / kept)[0].values()}
+    for path in [folder / WEIGHTS, folder / INDEX, *folder.glob("model-?????-of-?????-????????.safetensors")]:
+        if path.name not in needed:
+            with suppress(OSError):
+                path.unlink()
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file. OSError where it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def shapes_of(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of every tensor, the type as safetensors names it. CheckpointError for a file that is damaged."""
+    out: dict[str, tuple[tuple[int, ...], str]] = {}
+    for file in _files(path, check=True):
+        with _open(file) as content:
+            for name in content.keys():  # noqa: SIM118 - not a mapping
+                if name in out:
+                    raise CheckpointError(f"{file} has {name!r} again, which another file has: copy the folder again")
+                view = content.get_slice(name)
+                out[name] = tuple(view.get_shape()), view.get_dtype()
+    return out
+
+
+def read_weights(path: Path, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
+    """Every tensor in `dtype` on `device`, files read one at a time. `path` is WEIGHTS or INDEX of a folder."""
+    out: dict[str, Tensor] = {}
+    for file in _files(path):
+        with _open(file) as content:
+            for name in content.keys():  # noqa: SIM118
+                out[name] = content.get_tensor(name).to(device=device, dtype=dtype, copy=True)
+    return out
+
+
+def _files(path: Path, check: bool = False) -> Iterator[Path]:
+    """The files that hold the tensors; with `check`, those of an index are compared with their hashes first."""
+    if path.name != INDEX:
+        yield path
+        return
+    weight_map, hashes = _read_index(path)
+    for name in sorted({*weight_map.values()}):
+        file = path.with_name(name)
+        try:
+            altered = check and name in hashes and sha256_of(file) != hashes[name]
+        except OSError as error:
+            raise CheckpointError(f"cannot read {file} ({error.strerror}), which {path.name} lists: copy it") from None
+        if altered:
+            raise CheckpointError(f"{file} is truncated or altered: its hash is not in {path.name}; copy it again")
+        yield file
+
+
+def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Which file has each tensor, and the hash of each file."""
+    try:
+        index: dict[str, Any] = json.loads(path.read_bytes())
+        weight_map = {str(name): str(file) for name, file in index["weight_map"].items()}
+        hashes = {str(name): str(digest) for name, digest in index.get("metadata", {}).get("sha256", {}).items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is no index of weights ({error}): copy it again") from None
+    for name in weight_map.values():
+        if Path(name).name != name:
+            raise CheckpointError(f"{path} lists {name!r}, which is not a file beside it: copy the folder again")
+    return weight_map, hashes
+
+
+def _open(file: Path) -> Any:
+    try:
+        return safe_open(file, framework="pt")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}): copy it again") from None
+
+
+def _shards(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> list[list[str]]:
+    """The tensors' names in groups of at most so many bytes, or of one tensor."""
+    shards, size = [list[str]()], 0
+    for name, tensor in tensors.items():
+        num = tensor.numel() * dtype.itemsize
+        if shards[-1] and size + num > shard_bytes:
+            shards.append([])
+            size = 0
+        shards[-1].append(name)
+        size += num
+    return shards
+
+
+def _format(tensors: Mapping[str, Tensor], names: list[str], dtype: torch.dtype) -> bytes:
+    stored = {name: tensors[name].detach().to(device="cpu", dtype=dtype).contiguous() for name in names}
+    content: bytes = format_safetensors(stored, metadata={"format": "pt"})
+    return content

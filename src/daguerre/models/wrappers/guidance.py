@@ -1,0 +1,253 @@
+"""Guidance: a denoiser around another, whose logits are moved toward the prompt, or to what a callable scores.
+
+Classifier-free guidance (Ho and Salimans, arXiv 2207.12598; for masked text Nie et al., arXiv 2410.18514) asks a second
+time with the prompt hidden, or a negative text in its place, and goes from that answer past the first:
+
+    unconditional + scale * (conditional - unconditional)
+
+A row's constant changes no distribution, so it is the same of logits and of log-probabilities. LLaDA writes scale - 1
+for scale: its `cfg_scale` s is our s + 1. At scale 1 the answer is the first one, to the bit, and the second is not
+asked for. Both questions are in one batch.
+
+Letters: A asked positions, D tokens of a draft, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+
+from daguerre.canvas import Canvas, Decision
+from daguerre.errors import InputError
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.denoiser import CacheMode, Denoiser
+from daguerre.models.forward import Answer, Ask, Backend, Logits, Rules
+from daguerre.models.rows import Tree
+from daguerre.models.session import Asking, Counts, NextLogits, Session, Verification, together
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda share: 1.0,
+    "linear": lambda share: share,
+    "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
+}
+"""How far from 1 to its value the scale is, by the share of the gaps that is committed. Little is known of a text of
+which nothing stands yet, so two of them begin at nothing."""
+
+Scorer = Callable[[Canvas, np.ndarray, np.ndarray], np.ndarray]
+"""From the canvas, the asked positions int64 (A,) and their logits float32 (A, V) to what is added to these: (A, V) or
+a shape that broadcasts to it, finite wherever the logits are. It must be a function of what it is given."""
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What is done to logits: a `scale` and how it grows, and what a `scorer` adds."""
+
+    scale: float = 1.0
+    schedule: str = "constant"
+    scorer: Scorer | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and self.scale >= 0):
+            raise InputError(f"guidance must be a number from 0 up, and 1 is none; not {self.scale}")
+        if self.scorer is not None and not callable(self.scorer):
+            raise InputError(f"scorer must be callable, not {self.scorer!r:.40}")
+
+    def at(self, canvas: Canvas) -> float:
+        """The scale for a canvas."""
+        share = 1 - float(canvas.open.sum() / canvas.in_gap.sum())
+        return 1 + (self.scale - 1) * SCHEDULES[self.schedule](share)
+
+
+def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequence[int]) -> np.ndarray:
+    """What stands for a prefix of `num_prefix` tokens, <bos> included, in the second question: <bos> and `negative`.
+
+    Masks between the two keep gaps where they are in full context, as LLaDA hides its prompt, and at their place in
+    the grid in block context. A clean row is never a mask in causal context, where the prompt is left out.
+    """
+    spare = num_prefix - 1 - len(negative)
+    if config.context == "block":
+        assert config.block_size is not None
+        num_masks = spare % config.block_size
+    else:
+        num_masks = max(0, spare) if config.context == "full" else 0
+    return np.array([config.bos_id, *[config.mask_id] * num_masks, *negative], dtype=np.int64)
+
+
+class Guided:
+    """A `Denoiser` around `denoiser`. prefix: int64 tokens that take the place of those before the first gap in the
+    second question; None: there is none, and `guidance` has a scorer alone.
+    """
+
+    def __init__(self, denoiser: Denoiser, guidance: Guidance, prefix: np.ndarray | None) -> None:
+        self.config = denoiser.config
+        self._denoiser, self._guidance, self._prefix = denoiser, guidance, prefix
+
+    @property
+    def backend(self) -> Backend:
+        """That of the denoiser inside."""
+        return self._denoiser.backend
+
+    def session(self, canvas: Canvas, cache: CacheMode = "auto") -> GuidedSession:
+        """Sessions of both questions."""
+        own = self._denoiser.session(canvas, cache)
+        if self._prefix is None:
+            return GuidedSession(own, self._guidance, None, None)
+        other = self._denoiser.session(behind_prefix(canvas, self._prefix), cache)
+        return GuidedSession(own, self._guidance, other, self._prefix)
+
+
+def behind_prefix(canvas: Canvas, prefix: np.ndarray) -> Canvas:
+    """The canvas with `prefix` in place of what is before its first gap; all else moves with it."""
+    first = canvas.gaps[0][0]
+    moved = len(prefix) - first
+    return Canvas(
+        np.concatenate([prefix, canvas.tokens[first:]]),
+        np.concatenate([np.zeros(len(prefix), dtype=bool), canvas.open[first:]]),
+        tuple((start + moved, end + moved) for start, end in canvas.gaps),
+        None if canvas.span is None else (canvas.span[0] + moved, canvas.span[1] + moved),
+    )
+
+
+class GuidedSession:
+    """A `Session` of one request. `counts` are of both questions together."""
+
+    draws: bool = False
+
+    def __init__(self, own: Session, guidance: Guidance, other: Session | None, prefix: np.ndarray | None) -> None:
+        self._own, self._guidance, self._other, self._prefix = own, guidance, other, prefix
+        self.counts: Counts = own.counts
+        if other is not None:
+            other.counts = own.counts
+
+    def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
+        """Float32 logits (A, V) of the asked positions; see `Session`."""
+        assert isinstance(ask, Logits)
+        own = self._own.ask(canvas, positions, ask)
+        if not self._asks_twice(canvas):
+            answer, other = (yield from own), None
+        else:
+            assert self._other is not None and self._prefix is not None
+            moved = positions + len(self._prefix) - canvas.gaps[0][0]
+            answer, against = yield from together(own, self._other.ask(self._behind(canvas), moved, ask))
+            other = against.logits
+        assert answer.logits is not None
+        return replace(answer, logits=self._guided(canvas, positions, answer.logits, other))
+
+    def in_turn(self, canvas: Canvas) -> Asking[NextLogits]:
+        """Both answers, one position after the other; see `Session`."""
+        first, own, other = int(canvas.active_positions()[0]), self._own.in_turn(canvas), None
+        if self._asks_twice(canvas):
+            assert self._other is not None
+            found, other = yield from together(own, self._other.in_turn(self._behind(canvas)))
+        else:
+            found = yield from own
+        return _GuidedInTurn(self, canvas, first, found, other)
+
+    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
+        """Both answers about a draft, each guided as where it is asked for alone; see `Session`."""
+        assert canvas.span is not None
+        start = canvas.span[0]
+        drafted = [_with_draft(canvas, draft[:num]) for num in range(len(draft) + 1)]
+        own, other = self._own.verify(canvas, draft, ahead), None
+        if any(map(self._asks_twice, drafted)):
+            assert self._other is not None
+            found, other = yield from together(own, self._other.verify(self._behind(canvas), draft, ahead))
+        else:
+            found = yield from own
+
+        def behind(row: int) -> NextLogits:
+            against = None if other is None else other.behind(row)
+            return _GuidedInTurn(self, drafted[row], start + row + 1, found.behind(row), against)
+
+        rows = [slice(row, row + 1) for row in range(len(drafted))]
+        logits = [
+            self._guided(
+                at, np.array([start + row.start]), found.logits[row], None if other is None else other.logits[row]
+            )
+            for at, row in zip(drafted, rows, strict=True)
+        ]
+        return Verification(np.concatenate(logits), behind, found.evidence)
+
+    def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
+        """Never asked for: what it draws from is made here. See `Session`."""
+        raise AssertionError("a guided session does not draw")
+
+    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> Asking[np.ndarray]:
+        """As they are: mode "beam" is not guided (`Decode`). See `Session`."""
+        return self._own.branches(given, tree, asked)
+
+    def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
+        """As they are: mode "ancestral" is not guided (`Decode`). See `Session`."""
+        return self._own.ask_noisy(tokens, level, positions)
+
+    def _asks_twice(self, canvas: Canvas) -> bool:
+        return self._other is not None and self._guidance.at(canvas) != 1
+
+    def _behind(self, canvas: Canvas) -> Canvas:
+        assert self._prefix is not None
+        return behind_prefix(canvas, self._prefix)
+
+    def _guided(self, canvas: Canvas, positions: np.ndarray, own: np.ndarray, other: np.ndarray | None) -> np.ndarray:
+        """Logits (A, V) after guidance; what is minus infinity stays so."""
+        scale, out = self._guidance.at(canvas), own
+        if other is not None and scale != 1:
+            known = np.isfinite(own)
+            difference = np.subtract(own, other, out=np.zeros_like(own), where=known)
+            out = own + np.float32(scale - 1) * difference
+        if self._guidance.scorer is not None:
+            out = out + _scored(self._guidance.scorer, canvas, positions, out)
+        return out
+
+
+class _GuidedInTurn:
+    """Distributions of consecutive positions, from `first` on, after guidance."""
+
+    def __init__(
+        self, session: GuidedSession, canvas: Canvas, first: int, own: NextLogits, other: NextLogits | None
+    ) -> None:
+        self._session, self._canvas, self._places = session, canvas, count(first)
+        self._own, self._other = own, other
+
+    @property
+    def evidence(self) -> np.ndarray | None:
+        """What the head says about the request's own distribution."""
+        return self._own.evidence
+
+    def after(self, token: int) -> Asking[np.ndarray | None]:
+        """The guided logits of the next position; see `NextLogits`."""
+        if self._other is None:
+            logits, against = (yield from self._own.after(token)), None
+        else:
+            logits, against = yield from together(self._own.after(token), self._other.after(token))
+        if logits is None:
+            return None
+        position = np.array([next(self._places)])
+        other = None if against is None else against[None]
+        return self._session._guided(self._canvas, position, logits[None], other)[0]
+
+
+def _with_draft(canvas: Canvas, draft: np.ndarray) -> Canvas:
+    """The draft's tokens committed at the start of the active span, which then is the position behind them."""
+    assert canvas.span is not None
+    place = canvas.span[0] + len(draft)
+    sure = np.ones(len(draft))
+    return canvas.apply(Decision(np.arange(canvas.span[0], place), draft, sure, sure)).at((place, place + 1))
+
+
+def _scored(scorer: Scorer, canvas: Canvas, asked: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """What a scorer adds, float32 (A, V); nothing to minus infinity. InputError when a number is not finite."""
+    added = scorer(canvas, asked, logits.copy())
+    try:
+        out = np.broadcast_to(np.asarray(added, dtype=np.float32), logits.shape)
+    except (TypeError, ValueError):
+        raise InputError(f"the scorer's answer must have the shape of its logits, here {logits.shape}") from None
+    out = np.where(np.isfinite(logits), out, np.float32(0))
+    if not np.isfinite(out).all():
+        raise InputError(
+            "the scorer's answer must be finite: to ban a token, use logit_bias or a large negative number"
+        )
+    return out

@@ -1,0 +1,369 @@
+"""Decisions: which of a few labels belongs at a place in a text, for many questions in one forward.
+
+A question is a template that follows a state: `before`, a label, `after`. Each label makes one text, which is encoded
+as a whole, so that its tokens are those the model knows. A label's score is a log-probability:
+
+    causal  log p(label, after | state, before), by the autoregressive distribution of mode "ar". A row sees nothing
+            behind it, so `after` counts by how likely it is behind the label: Bayes' rule for p(label | before, after).
+    block   the same product, left to right; each token is predicted with the rest of its block masked.
+    full    log p(label | state, before, after), left to right, the label's later positions masked; `after` is seen.
+
+Tokens that all texts of a question begin with are left out: they change no probability over its labels. The score of a
+label of several tokens is exact, by the chain rule, and not a product of independent positions.
+
+One forward holds all of it. In causal context the texts are a tree: what two texts begin with is computed once, and a
+row sees only the rows of its text. In the other contexts a row may depend on what is masked behind it, so every scored
+token has a copy of its text, and equal copies are computed once: labels of one token share one.
+
+In full context labels of different lengths stand on canvases of different lengths, and nothing prices the length: a
+long label of easy tokens wins too often. Compare labels of one length there, or fit a bias.
+
+Letters: B copies, R rows, A wanted rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.drive import compute
+from daguerre.decoding.result import Usage
+from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.forward import Forward, Layout, Logits, LogProbs
+from daguerre.models.rows import Tree, plan_rows, plan_tree
+from daguerre.models.session import Asking, Counts
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.logits import log_softmax
+from daguerre.scoring.calibration import Calibration
+
+Value = bool | int | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(ABC):
+    """A label between two texts, behind a state. Subclasses define the labels.
+
+    before, after  the texts around the label, character by character: a space belongs to one of them or to every label
+    calibration    the name of one that the model has, or a `Calibration`; None: the model's probabilities as they are
+    """
+
+    before: str = ""
+    after: str = ""
+    calibration: Calibration | str | None = None
+
+    @property
+    @abstractmethod
+    def texts(self) -> dict[str, str]:
+        """The text that each label writes."""
+
+    def value(self, label: str) -> Value:
+        """The value of a label."""
+        return label
+
+    def expected(self, probabilities: Mapping[str, float]) -> float | None:
+        """The mean of the values; None where they are not numbers."""
+        return None
+
+    def __post_init__(self) -> None:
+        for text in (self.before, self.after, *self.texts, *self.texts.values()):
+            if not isinstance(text, str):
+                raise InputError(f"the texts of a question are strings, not {type(text).__name__}")
+        filled = list(self.texts.values())
+        if len(filled) < 2:
+            raise InputError(f"a question needs two labels or more, not {len(filled)}: there is nothing to decide")
+        for text in filled:
+            if not text:
+                raise InputError("a label has no text, so no token: give every label at least one character")
+            if filled.count(text) > 1:
+                raise InputError(f"two labels have the text {text!r}: make them differ")
+            longer = next((other for other in filled if other != text and other.startswith(text)), None)
+            if longer is not None and not self.after:
+                raise InputError(
+                    f"{longer!r} begins with {text!r}, and no text ends the label: give the text behind it as `after`"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class YesNo(Question):
+    """Labels "yes" and "no", whose texts are `yes` and `no`. The expected value is p(yes)."""
+
+    yes: str = " True"
+    no: str = " False"
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {"yes": self.yes, "no": self.no}
+
+    def value(self, label: str) -> Value:
+        return label == "yes"
+
+    def expected(self, probabilities: Mapping[str, float]) -> float | None:
+        return probabilities["yes"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice(Question):
+    """One of `labels`, each of them its own text."""
+
+    labels: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.labels, str):
+            raise InputError(f"labels are a list of texts, not one text: [{self.labels!r}, ...]")
+        object.__setattr__(self, "labels", tuple(self.labels))
+        for label in self.labels:
+            if self.labels.count(label) > 1:
+                raise InputError(f"the label {label!r} is given twice: leave one out")
+        super().__post_init__()
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {label: label for label in self.labels}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score(Question):
+    """A whole number from `low` to `high`, written in digits."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        for number in (self.low, self.high):
+            if not isinstance(number, int) or isinstance(number, bool):
+                raise InputError(f"a score goes from one whole number to another, not to {number!r}")
+        if self.low >= self.high:
+            raise InputError(f"a score from {self.low} to {self.high} has nothing to decide: give low below high")
+        super().__post_init__()
+
+    @property
+    def texts(self) -> dict[str, str]:
+        return {str(number): str(number) for number in range(self.low, self.high + 1)}
+
+    def value(self, label: str) -> Value:
+        return int(label)
+
+    def expected(self, probabilities: Mapping[str, float]) -> float | None:
+        return sum(int(label) * probability for label, probability in probabilities.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The model's answer to one question.
+
+    answer         the value of the most probable label: True or False, a label, a number
+    probabilities  by label, calibrated; they sum to one
+    expected       mean of the values: p(yes), the mean score; None for a choice
+    entropy        of the probabilities, in nats
+    scores         log-probabilities of the labels before calibration, in nats, up to a constant that all share
+    calibration    the one that was applied
+    usage          of the call, all its questions together: one forward
+    """
+
+    answer: Value
+    probabilities: dict[str, float]
+    expected: float | None
+    entropy: float
+    scores: dict[str, float]
+    calibration: Calibration
+    usage: Usage = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A text of one label: its tokens, `<bos>` first, of which [start, stop) are scored."""
+
+    ids: tuple[int, ...]
+    start: int
+    stop: int
+
+
+def decide(
+    denoiser: BackboneDenoiser,
+    tokenizer: Tokenizer,
+    state: str,
+    questions: Sequence[Question],
+    calibrations: Mapping[str, Calibration] | None = None,
+) -> list[Answer]:
+    """Answer every question about `state`, in one forward; no question changes the answer of another.
+
+    calibrations: by the names that questions may give. InputError, in one line, for a text that does not fit;
+    UnsupportedError for a model of another process than the absorbing one.
+    """
+    began = time.perf_counter()
+    if not isinstance(state, str):
+        raise InputError(f"the state must be a string, not {type(state).__name__}")
+    if isinstance(questions, Question) or not all(isinstance(question, Question) for question in questions):
+        raise InputError("questions are a list of YesNo, Choice and Score: put a single one in brackets")
+    if denoiser.config.process != "absorbing":
+        raise UnsupportedError(f"a model of the {denoiser.config.process} process cannot score labels")
+    chosen = [_calibration(question, calibrations or {}) for question in questions]
+    texts = [label_texts(denoiser.config, tokenizer, state, question) for question in questions]
+    if not texts:
+        return []
+    counts = Counts()
+    every_text = [text for of_question in texts for text in of_question]
+    scores = compute(score_texts(denoiser.config, every_text, counts), denoiser.backend).tolist()
+    seconds = time.perf_counter() - began
+    usage = Usage(len(tokenizer.encode(state)), 0, **asdict(counts), seconds=seconds)
+    answers, first = [], 0
+    for question, of_question, calibration in zip(questions, texts, chosen, strict=True):
+        answers.append(_answer(question, calibration, scores[first : first + len(of_question)], usage))
+        first += len(of_question)
+    return answers
+
+
+def _calibration(question: Question, known: Mapping[str, Calibration]) -> Calibration:
+    given = question.calibration
+    if isinstance(given, str):
+        if given not in known:
+            raise InputError(f"{unknown('calibration', given, known)}; `daguerre calibrate` fits those of a model")
+        given = known[given]
+    calibration = given or Calibration()
+    calibration.check(list(question.texts))
+    return calibration
+
+
+def _answer(question: Question, calibration: Calibration, scores: Sequence[float], usage: Usage) -> Answer:
+    labels = list(question.texts)
+    logs = calibration.log_probabilities(scores, labels)
+    probabilities = dict(zip(labels, np.exp(logs).tolist(), strict=True))
+    return Answer(
+        answer=question.value(labels[int(logs.argmax())]),
+        probabilities=probabilities,
+        expected=question.expected(probabilities),
+        entropy=float(-(np.exp(logs) * np.where(np.isfinite(logs), logs, 0.0)).sum()),
+        scores=dict(zip(labels, scores, strict=True)),
+        calibration=calibration,
+        usage=usage,
+    )
+
+
+def label_texts(config: ModelConfig, tokenizer: Tokenizer, state: str, question: Question) -> list[Scored]:
+    """The texts of a question's labels. InputError when one has more tokens than the model positions."""
+    whole = [state + question.before + text + question.after for text in question.texts.values()]
+    ids = [(config.bos_id, *tokenizer.encode(text)) for text in whole]
+    longest = max(map(len, ids))
+    if longest > config.max_positions:
+        raise InputError(
+            f"state, template and label have {longest} tokens and the model {config.max_positions} positions: "
+            f"shorten the state by {longest - config.max_positions} tokens or more"
+        )
+    shortest = min(map(len, ids))
+    start = min(_num_common(ids), shortest - 1)
+    if config.context != "full":
+        return [Scored(text, start, len(text)) for text in ids]
+    behind = min(_num_common([text[::-1] for text in ids]), shortest - start - 1)
+    return [Scored(text, start, len(text) - behind) for text in ids]
+
+
+def _num_common(texts: Sequence[tuple[int, ...]]) -> int:
+    """How many tokens all begin with."""
+    differs = (index for index, column in enumerate(zip(*texts, strict=False)) if len(set(column)) > 1)
+    return next(differs, min(map(len, texts)))
+
+
+def score_slowly(denoiser: BackboneDenoiser, text: Scored) -> float:
+    """The score of one text alone, one token a forward, with the rows of decoding: the reference of `decide`."""
+    config = denoiser.config
+    end = text.stop
+    canvas = Canvas.lay_out([text.ids[: text.start], text.ids[end:]], [end - text.start], config.mask_id)
+    session = denoiser.session(canvas, "none")
+    total = 0.0
+    for position in range(text.start, end):
+        now = canvas.at(_span(config, text, position))
+        answer = compute(session.ask(now, np.array([position]), Logits()), denoiser.backend)
+        assert answer.logits is not None
+        total += float(log_softmax(answer.logits)[0, text.ids[position]])
+        tokens, opened = canvas.tokens.copy(), canvas.open.copy()
+        tokens[position], opened[position] = text.ids[position], False
+        canvas = Canvas(tokens, opened, canvas.gaps)
+    return total
+
+
+def _span(config: ModelConfig, text: Scored, position: int) -> tuple[int, int]:
+    """The span in which a position is predicted: itself, the rest of its block, or the whole label."""
+    if config.context == "causal":
+        return position, position + 1
+    if config.context == "full":
+        return text.start, text.stop
+    assert config.block_size is not None
+    first = position // config.block_size * config.block_size
+    return max(first, text.start), min(first + config.block_size, text.stop)
+
+
+def score_texts(config: ModelConfig, texts: Sequence[Scored], counts: Counts) -> Asking[np.ndarray]:
+    """Scores of texts, float64: sums of the log-probabilities of their tokens. One batch, which counts as one forward;
+    rows that predict a token are query tokens, the others prefill tokens.
+    """
+    batch, owners = _as_tree(config, texts) if config.context == "causal" else _as_copies(config, texts)
+    answers = yield list(batch)
+    num_rows = sum(len(forward.tokens) for forward in batch)
+    num_wanted = sum(len(np.unique(forward.wanted)) for forward in batch)
+    counts.add(Counts(forwards=1, query_tokens=num_wanted, prefill_tokens=num_rows - num_wanted))
+    logprobs = [answer.log_probs for answer in answers if answer.log_probs is not None]
+    return np.bincount(np.concatenate(owners), np.concatenate(logprobs), minlength=len(texts))
+
+
+Batch = tuple[list[Forward], list[np.ndarray]]
+"""Forwards, and for each of their scored tokens the number of its text."""
+
+
+def _as_tree(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
+    """The texts as one tree of tokens, the last of each text left out; a row sees the path to it.
+
+    In a shifted model the row of a token predicts what follows it; else a masked row behind it does.
+    """
+    tree, paths = Tree.of([text.ids[:-1] for text in texts])
+    scored = [
+        (path[position - 1], text.ids[position], number)
+        for number, (text, path) in enumerate(zip(texts, paths, strict=True))
+        for position in range(text.start, len(text.ids))
+    ]
+    node, target, owner = (np.array(column, dtype=np.int64) for column in zip(*scored, strict=True))
+    tokens, places, seen, wanted = tree.tokens, plan_tree(0, tree).noisy, tree.ancestors, node
+    if not config.shift:
+        read, index = np.unique(node, return_inverse=True)
+        num, wanted = len(tokens), len(tokens) + index.ravel()
+        alone = np.concatenate([np.zeros((num, len(read)), dtype=bool), np.eye(len(read), dtype=bool)])
+        seen = np.concatenate([np.concatenate([seen, seen[read]]), alone], axis=1)
+        tokens = np.concatenate([tokens, np.full(len(read), config.mask_id)])
+        places = np.concatenate([places, places[read] + 1])
+    layout = Layout(places, np.zeros(len(tokens), dtype=np.int32), 0, None, np.ascontiguousarray(seen))
+    return [Forward(tokens, layout, None, wanted.astype(np.int32), LogProbs(target))], [owner]
+
+
+def _as_copies(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
+    """For each scored token a copy of its text up to the end of the token's span, masked from the token on.
+
+    Equal copies are one forward.
+    """
+    copies: dict[tuple[tuple[int, ...], int, float], list[tuple[int, int, int]]] = {}
+    for number, text in enumerate(texts):
+        for position in range(text.start, text.stop):
+            _, end = _span(config, text, position)
+            first, tail = 0, text.ids[end:]
+            if config.context == "block":
+                assert config.block_size is not None
+                first, tail = position // config.block_size * config.block_size, ()
+            level = (text.stop - position) / (text.stop - text.start) if config.time_input else 0.0
+            key = (*text.ids[:position], *[config.mask_id] * (end - position), *tail), first, level
+            copies.setdefault(key, []).append((position, text.ids[position], number))
+    batch, owners = [], []
+    for (ids, first, level), scored in copies.items():
+        positions, target, owner = (np.array(column, dtype=np.int64) for column in zip(*scored, strict=True))
+        row, start = np.array(ids, dtype=np.int64), int(positions.min())
+        canvas = Canvas(row, np.zeros(len(row), dtype=bool), ((start, len(row)),), (max(first, 1), len(row)))
+        plan = plan_rows(config, canvas)
+        tokens = np.concatenate([plan.tokens(canvas), row[plan.noisy]])
+        layout, wanted, noise = plan.layout(config, 0), plan.rows_of(positions, 0), level if config.time_input else None
+        batch.append(Forward(tokens, layout, None, wanted, LogProbs(target), noise))
+        owners.append(owner)
+    return batch, owners

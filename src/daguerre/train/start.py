@@ -1,0 +1,110 @@
+"""The model that a run begins with, and whether its recipe can train it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.loading import load_model
+from daguerre.models.tokenizer import DEFAULTS, Tokenizer
+from daguerre.train.drafting import check_drafts, with_draft_head
+from daguerre.train.objectives import CONTEXT_OF
+from daguerre.train.recipe import ModelShape, Recipe
+
+
+def named_tokenizer(name: str) -> Tokenizer:
+    """A tokenizer of the package ("2k", "8k") or the path of a tokenizer.json."""
+    return Tokenizer.default(name) if name in DEFAULTS else Tokenizer.load(name)
+
+
+def first_model(
+    recipe: Recipe, start_from: str | None, saved: dict[str, Any] | None, saved_tokenizer: Tokenizer | None
+) -> tuple[Backbone, Tokenizer]:
+    """A fresh model of the recipe's shape, or that of the folder `start_from`; checked, float32, on the CPU.
+
+    `saved` is the config of a resumed run's model, whose weights are still to be loaded, and `saved_tokenizer` that of
+    its data.
+    """
+    if start_from is not None:
+        model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
+        model = _converted(recipe, model, tokenizer).requires_grad_(True).train()
+    elif recipe.model is None and saved is not None and saved_tokenizer is not None:
+        model, tokenizer = Backbone(ModelConfig.from_dict(saved)), saved_tokenizer
+    else:
+        tokenizer = named_tokenizer(recipe.tokenizer)
+        config = recipe.model_config(tokenizer)
+        if saved is not None:  # a run from a model may have what no recipe gives it
+            before = ModelConfig.from_dict(saved)
+            config = replace(config, draft_head=before.draft_head, null_id=before.null_id)
+        model = fresh_model(config, recipe.seed)
+    _check_trainable(model.config, recipe)
+    if recipe.draft_head:
+        model = with_draft_head(model, recipe.draft_head, recipe.seed)
+    return model, tokenizer
+
+
+def fresh_model(config: ModelConfig, seed: int) -> Backbone:
+    """A model to train from scratch. Residual branches add nothing at first.
+
+    Where norms stand behind them they are random instead: a norm would blow up the first step away from zero.
+    """
+    return Backbone(config).initialize(seed, zero_outputs=config.norm_placement == "pre", scale=0.25)
+
+
+def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
+    """InputError or UnsupportedError for what the objectives cannot train."""
+    longest = max(stage.length for stage in recipe.stages)
+    if longest > config.max_positions:
+        raise InputError(f"a stage has windows of {longest} tokens, the model's context is {config.max_positions}")
+    for name, objective in recipe.make_mixture(config).objectives.items():
+        if objective.context != config.context:
+            fitting = ", ".join(layout for layout, context in CONTEXT_OF.items() if context == config.context)
+            raise UnsupportedError(
+                f"mixture.{name} has the layout {objective.layout!r}, which is for {objective.context} context, and "
+                f"the model has {config.context} context: its layouts are {fitting}"
+            )
+    if recipe.draft_head:
+        check_drafts(recipe.make_mixture(config).objectives)
+    if recipe.anneal and not (config.context == "full" and config.shift):
+        raise UnsupportedError('anneal opens the attention of a causal model: it needs context = "full" and a shift')
+    if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):
+        raise UnsupportedError("the model has no gap filler, which infilling needs: take infill out of the mixture")
+
+
+def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer) -> Backbone:
+    """The model to start from, as the recipe's [model] has it: a causal one turns full where that says so.
+
+    Shift and weights are kept (DiffuGPT, Gong et al. 2024). InputError when [model] differs in anything else.
+    """
+    if recipe.model is None:
+        if recipe.anneal:
+            raise InputError('recipe: anneal converts a causal model: it needs a [model] with context = "full"')
+        return model
+    converts = (model.config.context, recipe.model.context, model.config.shift) == ("causal", "full", True)
+    _check_same_shape(recipe, replace(model.config, context="full") if converts else model.config, tokenizer)
+    if not converts:
+        return model
+    full = Backbone(recipe.model_config(tokenizer))
+    full.load_state_dict(model.state_dict())
+    return full
+
+
+def _check_same_shape(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer) -> None:
+    """InputError when a recipe's [model] is not the model that the run starts from."""
+    described = recipe.model_config(tokenizer)
+    for name in (field.name for field in fields(ModelShape)):
+        if getattr(described, name) != getattr(config, name):
+            raise InputError(
+                f"the recipe has model.{name} = {getattr(described, name)}, the model to start from "
+                f"{getattr(config, name)}: take a recipe without [model], such as adapt, or leave out --from"
+            )
+    if named_tokenizer(recipe.tokenizer) != tokenizer:
+        raise InputError(
+            f"the recipe has tokenizer = {recipe.tokenizer!r}, the model to start from another: take a recipe without "
+            "[model], such as adapt, or leave out --from"
+        )

@@ -1,0 +1,174 @@
+"""A picture of a canvas over time: what stood at each position after each step, as a PNG.
+
+Across are the positions of the gaps with a little of what is given around them, labeled with the tokens in the end;
+down are the steps. A cell is gray where the text was given, blue where it was kept from a draft, white where it is
+open, and from its commit on colored by how sure that was. A step's own commits have their token written in them; what
+it replaced or opened again is framed.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.result import Result
+from daguerre.errors import InputError, MissingExtra
+from daguerre.files import atomic_write
+from daguerre.models.tokenizer import Tokenizer
+
+AROUND = 6
+"""Given positions shown on either side of a gap."""
+MOST_POSITIONS, MOST_STEPS = 96, 64
+LIGHT = 0.55
+"""Confidence from which a cell is light enough for dark letters."""
+CELL_WIDTH, CELL_HEIGHT, DPI = 0.34, 0.27, 110
+GIVEN, KEPT, OPEN, INK, CHANGED = "#d5d8dc", "#bcd8f0", "#ffffff", "#1b1f24", "#d55e00"
+
+
+def draw(result: Result, tokenizer: Tokenizer, path: str | os.PathLike[str]) -> None:
+    """Draw the trace of `result` to the PNG file `path`, written beside and renamed.
+
+    InputError for a path that is no .png file in a folder, and for more positions or steps than can be read;
+    MissingExtra without matplotlib.
+    """
+    check_picture(path)
+    buffer = io.BytesIO()
+    figure_of(result, tokenizer).savefig(buffer, format="png")
+    with atomic_write(Path(path)) as file:
+        file.write(buffer.getvalue())
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """InputError or MissingExtra where no picture can be written: to be asked before any work."""
+    target = Path(path)
+    if target.suffix != ".png" or target.is_dir() or not target.absolute().parent.is_dir():
+        raise InputError(f"a picture cannot be written to {os.fspath(path)!r}: give a .png file in a folder there is")
+    _matplotlib()
+
+
+def figure_of(result: Result, tokenizer: Tokenizer) -> Any:
+    """The picture as a matplotlib figure; its only axes have a cell for each step and position shown."""
+    figure_class, canvas_class, patch = _matplotlib()
+    states = [result.trace.canvas, *result.trace.replay()]
+    shown = _shown(states[0])
+    if len(shown) > MOST_POSITIONS or len(states) - 1 > MOST_STEPS:
+        raise InputError(
+            f"a picture has at most {MOST_POSITIONS} positions and {MOST_STEPS} steps, and these are {len(shown)} and "
+            f"{len(states) - 1}: ask for fewer tokens"
+        )
+    width, height = len(shown) * CELL_WIDTH + 2.4, len(states) * CELL_HEIGHT + 2.0
+    figure = figure_class(figsize=(max(6.0, width), height), dpi=DPI, layout="constrained")
+    canvas_class(figure)
+    axes = figure.subplots()
+    axes.imshow(_colors(result, states, shown), aspect="auto", interpolation="nearest")
+    _marks(axes, result, shown, tokenizer, patch)
+    _edges(axes, states, shown, tokenizer)
+    figure.colorbar(_scale(), ax=axes, pad=0.01, fraction=0.03).set_label("confidence at commit")
+    _title(axes, result, states[-1])
+    return figure
+
+
+def _matplotlib() -> tuple[Any, Any, Any]:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Rectangle
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    return Figure, FigureCanvasAgg, Rectangle
+
+
+def _scale() -> Any:
+    """Confidence, 0 to 1, as a color: of viridis, without its darkest."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    return ScalarMappable(Normalize(0, 1), ListedColormap(colormaps["viridis"](np.linspace(0.25, 1, 256))))
+
+
+def _shown(canvas: Canvas) -> np.ndarray:
+    """Positions of the gaps and AROUND given ones on either side, int64, ascending; without <bos>."""
+    near = np.zeros(len(canvas), dtype=bool)
+    for start, end in canvas.gaps:
+        near[max(1, start - AROUND) : end + AROUND] = True
+    return np.flatnonzero(near)
+
+
+def _colors(result: Result, states: list[Canvas], shown: np.ndarray) -> np.ndarray:
+    """Colors (steps + 1, positions, 4)."""
+    from matplotlib.colors import to_rgba
+
+    scale, sure = _scale(), np.full(len(states[0]), np.nan)
+    out = np.empty((len(states), len(shown), 4))
+    steps = (None, *result.trace.steps)
+    for row, (step, state) in enumerate(zip(steps, states, strict=True)):
+        if step is not None:
+            sure[step.decision.positions] = step.decision.confidence
+            sure[step.decision.reopen] = np.nan
+        out[row] = scale.to_rgba(np.nan_to_num(sure[shown]), norm=True)
+        out[row, np.isnan(sure[shown])] = to_rgba(GIVEN)
+        out[row, np.isnan(sure[shown]) & state.in_gap[shown]] = to_rgba(KEPT)
+        out[row, state.open[shown]] = to_rgba(OPEN)
+    return out
+
+
+def _marks(axes: Any, result: Result, shown: np.ndarray, tokenizer: Tokenizer, patch: Any) -> None:
+    """The tokens of each step in their cells, and a frame around what it replaced or opened again."""
+    column = {position: index for index, position in enumerate(shown.tolist())}
+    for row, step in enumerate(result.trace.steps, 1):
+        decision = step.decision
+        for position, token, sure in zip(
+            decision.positions.tolist(), decision.tokens.tolist(), decision.confidence.tolist(), strict=True
+        ):
+            text, color = _cut(_label(tokenizer, token), 5), "white" if sure < LIGHT else INK
+            place = (column[position], row)
+            axes.text(*place, text, ha="center", va="center", fontsize=6.5, color=color, parse_math=False)
+        for position in [*decision.replace.tolist(), *decision.reopen.tolist()]:
+            corner = (column[position] - 0.5, row - 0.5)
+            axes.add_patch(patch(corner, 1, 1, fill=False, edgecolor=CHANGED, linewidth=2.2, zorder=3))
+
+
+def _edges(axes: Any, states: list[Canvas], shown: np.ndarray, tokenizer: Tokenizer) -> None:
+    """Tokens in the end along the top, steps down the side, and a dashed line where positions are left out."""
+    final = states[-1]
+    labels = ["" if final.open[p] else _label(tokenizer, int(final.tokens[p])) for p in shown.tolist()]
+    axes.set_xticks(range(len(shown)), labels, rotation=90, family="monospace", fontsize=9, parse_math=False)
+    axes.xaxis.tick_top()
+    axes.set_yticks(range(len(states)), ["start", *range(1, len(states))], fontsize=9)
+    axes.set_ylabel("step")
+    axes.set_xticks(np.arange(-0.5, len(shown)), minor=True)
+    axes.set_yticks(np.arange(-0.5, len(states)), minor=True)
+    axes.grid(which="minor", color="#c3c8ce", linewidth=0.6)
+    axes.tick_params(which="both", length=0)
+    axes.spines[:].set_visible(False)
+    for index in np.flatnonzero(np.diff(shown) > 1).tolist():
+        axes.axvline(index + 0.5, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
+
+
+def _title(axes: Any, result: Result, final: Canvas) -> None:
+    changed = any(len(step.decision.replace) or len(step.decision.reopen) for step in result.trace.steps)
+    kept = bool((result.trace.canvas.in_gap & ~result.trace.canvas.open).any())
+    text = f"{result.usage.completion_tokens} tokens in {result.usage.forwards} forwards. Gray: given"
+    ended = bool((result.trace.canvas.in_gap & (final.tokens == Tokenizer.null_id)).any())
+    text += ", blue: kept" * kept + ", white: open" + ", framed: changed again" * changed + ", ×: nothing" * ended
+    axes.set_xlabel(text, fontsize=10, loc="left")
+
+
+def _label(tokenizer: Tokenizer, token: int) -> str:
+    """A token's text as it can be read in a row: white space as signs; the null as a cross, special tokens in words."""
+    if token in tokenizer.special_ids:
+        names = {tokenizer.null_id: "×", tokenizer.eos_id: "<eos>", tokenizer.mask_id: "<mask>"}
+        return names.get(token, f"<{token}>")
+    text = tokenizer.decode([token])
+    signs = {" ": "·", "\n": "↵", "\t": "→", "\r": "␍"}
+    return _cut("".join(signs.get(c, c if c.isprintable() else "�") for c in text), 14)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
