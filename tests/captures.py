@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from daguerre.models.captured import Call
 from torch import Tensor
 
-from daguerre.models.captured import Call
 from daguerre.models.denoiser import BackboneDenoiser
 
 

@@ -1,24 +1,28 @@
-"""Tiny random models, and a denoiser that says what a test tells it to."""
+"""Tiny random models, and denoisers whose logits are written by a test."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from daguerre.canvas import Canvas, Decision
+from backends import ISAS, flags_of
+from daguerre.canvas import Canvas
+from daguerre.errors import UnsupportedError
 from daguerre.files import CACHE
 from daguerre.model import Model
-from daguerre.models.backbone import Backbone
-from daguerre.models.config import ModelConfig
-from daguerre.models.denoiser import Counts, Verification
-from daguerre.models.rows import Tree, first_run
+from daguerre.models.backends import library
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.processor import LEVELS, VARIABLE
+from daguerre.models.threads import num_cpus
 from daguerre.models.tokenizer import Tokenizer
+from scripted import Scripted
 
 MakeModel = Callable[..., Model]
 CONTEXTS: dict[str, dict[str, Any]] = {
@@ -27,6 +31,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "full": {"context": "full"},
     "full_unshifted": {"context": "full", "shift": False},
     "block": {"context": "block", "shift": False, "block_size": 8},
+    "block_shifted": {"context": "block", "block_size": 8},
 }
 
 
@@ -36,11 +41,52 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Nobody's cache is read or written, by this process or those it starts."""
+def own_cache(tmp_path_factory: pytest.TempPathFactory, kept: Path | None) -> Iterator[None]:
+    """Nobody's cache is read or written, by this process or those it starts.
+
+    What is compiled stays for the next run.
+    """
+    folder = tmp_path_factory.mktemp("cache")
+    if kept is not None:
+        (folder / "compiled").symlink_to(kept)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CACHE, str(tmp_path_factory.mktemp("cache")))
+        patch.setenv(CACHE, str(folder))
         yield
+
+
+@pytest.fixture(scope="session")
+def kept(pytestconfig: pytest.Config) -> Path | None:
+    """A folder that stays from run to run, in pytest's cache; None where that is switched off."""
+    cache = getattr(pytestconfig, "cache", None)
+    return None if cache is None else Path(cache.mkdir("daguerre"))
+
+
+@pytest.fixture(scope="session")
+def compiled() -> Iterator[Callable[[str], None]]:
+    """compiled(isa) waits until the native library for that instruction set is there; all are begun side by side."""
+    with ThreadPoolExecutor(num_cpus()) as pool:
+        made = {isa: pool.submit(library._load, (*library.FLAGS, *flags_of(isa))) for isa in ISAS}
+
+        def wait(isa: str) -> None:
+            try:
+                made[isa].result()
+            except UnsupportedError as error:
+                if "unrecognized" not in str(error):
+                    raise
+                pytest.skip(f"the compiler knows no {isa}")
+
+        yield wait
+
+
+@pytest.fixture
+def isa(request: pytest.FixtureRequest, compiled: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The instruction set of `ISAS` for which the native library is made in this test; a parameter."""
+    compiled(request.param)
+    if request.param in LEVELS:
+        monkeypatch.setenv(VARIABLE, request.param)
+    else:
+        monkeypatch.setattr(library, "compiler_flags", lambda: flags_of(request.param))
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -92,74 +138,23 @@ def causal(models: dict[str, Model]) -> Model:
     return models["causal"]
 
 
-@dataclass
-class Scripted:
-    """A denoiser whose logits are a test's: `says(canvas, position)` maps token to logit; all others are -20."""
-
-    config: ModelConfig
-    says: Callable[[Canvas, int], dict[int, float]]
-    counts: Counts = field(default_factory=Counts)
-    asked: list[list[int]] = field(default_factory=list)
-
-    def session(self, canvas: Canvas, cache: str = "auto") -> Scripted:
-        self.counts = Counts()
-        return self
-
-    def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
-        self.counts.forwards += 1
-        self.asked.append(asked.tolist())
-        out = np.full((len(asked), self.config.vocab_size), -20.0, dtype=np.float32)
-        for row, position in zip(out, asked.tolist(), strict=True):
-            for token, logit in self.says(canvas, position).items():
-                row[token] = logit
-        return out
-
-    def in_turn(self, canvas: Canvas) -> Any:
-        laws = iter(self.logits(canvas, first_run(canvas.asked())))
-        return lambda token: next(laws, None)
-
-    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Verification:
-        """The law speaks with the draft's beginning committed, and what is behind with one position more left open."""
-        assert canvas.span is not None
-        start, end = canvas.span
-        canvases = [canvas]
-        for position, token in enumerate(draft.tolist(), start):
-            one = Decision([position], [token], [1.0], [1.0])
-            canvases.append(canvases[-1].apply(one))
-        laws = [self.logits(now, np.array([place]))[0] for place, now in enumerate(canvases, start)]
-        self.counts.forwards -= len(laws) - 1
-
-        def behind(row: int) -> Any:
-            first = start + row + 1
-            out = self.logits(canvases[row], np.arange(first, max(first, min(first + ahead, end - 1))))
-            self.counts.forwards -= 1
-            laws = iter(out)
-            return lambda token: next(laws, None)
-
-        return Verification(np.stack(laws), behind)
-
-    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> np.ndarray:
-        """Each as the law of the next position of a text that ends there."""
-        laws = []
-        for node in asked.tolist():
-            way = [] if node < 0 else tree.tokens[tree.ancestors[node]].tolist()
-            canvas = Canvas.lay_out([[*given.tolist(), *way]], [1], self.config.mask_id)
-            laws.append(self.logits(canvas.at(canvas.gaps[0]), np.array([canvas.gaps[0][0]]))[0])
-        self.counts.forwards -= len(laws) - 1
-        return np.stack(laws)
+@pytest.fixture(scope="session")
+def drafting(make_model: MakeModel) -> Model:
+    """A model with a draft head whose steps change what is likely."""
+    return make_model(draft_head=24)
 
 
 @pytest.fixture
 def scripted(tokenizer: Tokenizer) -> Callable[..., Scripted]:
     """Make a scripted denoiser: scripted(says, **facts of the config)."""
-    return lambda says, **facts: Scripted(tiny_config(tokenizer, **facts), says)
+    return lambda says, *, draws=True, **facts: Scripted(tiny_config(tokenizer, **facts), says, draws)
 
 
 @pytest.fixture
 def slow(scripted: Any, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """A denoiser that writes "a" for ever, and takes a second for each position that it is asked about."""
     now = 0.0
-    monkeypatch.setattr("daguerre.sampling.deadline.time.perf_counter", lambda: now)
+    monkeypatch.setattr("daguerre.decoding.deadline.time.perf_counter", lambda: now)
     (word,) = tokenizer.encode("a")
 
     def says(canvas: Canvas, position: int) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""A joint law of two positions, small enough to sum over all texts and all their corruptions.
+"""A joint distribution of two positions, small enough to sum over all texts and all their corruptions.
 
 Symbols 0 to 4 make up the text; 0 stands for the end of text, which noise never draws; 5 is the mask. Letters: L = 2
 positions, V = 6 tokens, X texts, Z corrupted texts.
@@ -37,7 +37,7 @@ def transitions(process: Process, t: float) -> Tensor:
 
 
 def exact_denoiser(process: Process, tokens_BL: Tensor, t: float) -> Tensor:
-    """p(x_0(i) given x_t without its position i) under the joint law, (B, L, V); even where x_t cannot occur."""
+    """p(x_0(i) given x_t without its position i) of the joint distribution, (B, L, V); even where x_t cannot occur."""
     q = transitions(process, t)
     seen_BLV = q[:, tokens_BL].permute(1, 2, 0)
     first, second = seen_BLV[:, 1] @ JOINT.T, seen_BLV[:, 0] @ JOINT

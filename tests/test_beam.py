@@ -11,109 +11,130 @@ import pytest
 import torch
 
 import daguerre
-from daguerre import beam
-from daguerre import generate as main_path
+from backends import NATIVE
 from daguerre.canvas import Canvas
+from daguerre.decoding import generate as main_path
+from daguerre.decoding.deadline import Deadline
+from daguerre.decoding.drive import compute
+from daguerre.decoding.modes import beam
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.result import Result
+from daguerre.decoding.run import Run
+from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.models.denoiser import BackboneDenoiser, CacheMode, Execution
-from daguerre.models.layout import Layout
+from daguerre.models.core.batched import BatchLayout, run_batch
+from daguerre.models.denoiser import BackboneDenoiser, BackendName, CacheMode
 from daguerre.models.rows import Tree
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.planning import make_plan
-from daguerre.result import Result
-from daguerre.sampling.decode import Decode
-from executions import EXACT
+from daguerre.sampling.random import Counter
+from driving import logits_of
 
 PREFIX, SUFFIX = "def f(a, b):\n    return a", " * b\n\n\nprint(f(1, 2))\n"
 PATHS = [[], [40, 50, 60], [40], [40, 51], [70, 71, 72, 73, 74], [40, 50, 61]]
 
 
-def laws_of(model: Model, tokens: list[int]) -> np.ndarray:
+def next_logprobs(model: Model, tokens: list[int]) -> np.ndarray:
     """Float64 log-probabilities (T, V) behind each token of a text, by one forward of the backbone itself."""
     with torch.inference_mode():
-        hidden = model.backbone(torch.tensor([tokens]), Layout.causal(len(tokens)))
+        hidden = run_batch(model.backbone, torch.tensor([tokens]), BatchLayout.causal(len(tokens)))
         return model.backbone.logits(hidden)[0].double().log_softmax(-1).numpy()
 
 
-def biased_law(law: np.ndarray, bias: dict[int, float]) -> np.ndarray:
-    out = law.copy()
+def with_bias(logprobs: np.ndarray, bias: dict[int, float]) -> np.ndarray:
+    out = logprobs.copy()
     for token, added in bias.items():
         out[token] += added
     return out - np.logaddexp.reduce(out)
 
 
+def run_of(model: Model, plan: Plan) -> Run:
+    """What the mode runs with, for whoever calls its parts by hand."""
+    session = model.denoiser.session(plan.canvas)
+    return Run(plan, session, TokenSampler(plan.decode.sampling, Counter(0)), Deadline(None))
+
+
 # ---- trees ---------------------------------------------------------------------------------------------------------
 
 
-def ends_of(ways: list[list[int]]) -> np.ndarray:
-    return np.array([way[-1] if way else -1 for way in ways])
+def ends_of(nodes: list[list[int]]) -> np.ndarray:
+    return np.array([path[-1] if path else -1 for path in nodes])
 
 
 def test_a_tree_has_a_beginning_that_paths_share_once() -> None:
-    tree, ways = Tree.of([[5, 6], [], [5, 7, 5], [5], [7]])
+    tree, nodes = Tree.of([[5, 6], [], [5, 7, 5], [5], [7]])
     assert tree.tokens.tolist() == [5, 6, 7, 5, 7]
     assert tree.parents.tolist() == [-1, 0, 0, 2, -1]
-    assert ways == [[0, 1], [], [0, 2, 3], [0], [4]]
+    assert nodes == [[0, 1], [], [0, 2, 3], [0], [4]]
     assert tree.depth.tolist() == [0, 1, 1, 2, 0]
     seen = [np.flatnonzero(row).tolist() for row in tree.ancestors]
     assert seen == [[0], [0, 1], [0, 2], [0, 2, 3], [4]]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("cache", ["auto", "none"])
-@pytest.mark.parametrize("execution", EXACT)
-def test_a_law_in_a_tree_is_that_of_its_way_alone(
-    make_model: Any, execution: Execution, cache: CacheMode, dtype: torch.dtype
+@pytest.mark.parametrize(
+    ("backend", "cache", "dtype"),
+    [
+        pytest.param("native", "auto", torch.float32, marks=NATIVE.marks),
+        pytest.param("native", "none", torch.bfloat16, marks=NATIVE.marks),
+        ("torch", "none", torch.float32),
+        ("torch", "auto", torch.bfloat16),
+    ],
+)
+def test_a_node_of_a_tree_has_the_distribution_of_its_path_alone(
+    make_model: Any, backend: BackendName, cache: CacheMode, dtype: torch.dtype
 ) -> None:
     model = make_model()
     backbone = model.backbone.to(dtype)
     given = np.array([model.tokenizer.bos_id, *model.tokenizer.encode(PREFIX)])
     canvas = Canvas.lay_out([given.tolist()], [8], model.config.mask_id)
-    session = BackboneDenoiser(backbone, execution).session(canvas, cache)
-    shared, ways = Tree.of(PATHS)
+    denoiser = BackboneDenoiser(backbone, backend)
+    session = denoiser.session(canvas, cache)
+    shared, nodes = Tree.of(PATHS)
     apart = Tree(np.array([40, 50, 40, 50, 60]), np.array([-1, 0, -1, 2, 3]))
     tolerance = 2e-4 if dtype == torch.float32 else 0.3
-    for one, asked, paths in (
-        (shared, ends_of(ways), PATHS),
+    for tree, wanted, paths in (
+        (shared, ends_of(nodes), PATHS),
         (apart, np.array([4, 1, -1, 2]), [[40, 50, 60], [40, 50], [], [40]]),
     ):
-        got = session.branches(given, one, asked)
+        got = compute(session.branches(given, tree, wanted), denoiser.backend)
         for row, path in zip(got, paths, strict=True):
-            want = laws_of(model, [*given.tolist(), *path])[-1]
-            law = torch.from_numpy(row).double().log_softmax(-1).numpy()
+            want = next_logprobs(model, [*given.tolist(), *path])[-1]
+            logprobs = torch.from_numpy(row).double().log_softmax(-1).numpy()
             seen = np.isfinite(want)
-            assert np.array_equal(np.isfinite(law), seen)
-            assert np.abs(np.exp(law[seen]) - np.exp(want[seen])).max() < tolerance
+            assert np.array_equal(np.isfinite(logprobs), seen)
+            assert np.abs(np.exp(logprobs[seen]) - np.exp(want[seen])).max() < tolerance
 
 
 def test_a_tree_leaves_the_cache_as_it_was(causal: Model) -> None:
-    """What a session says after a tree, or about another text, is what a fresh one says."""
+    """What a session answers after a tree, or about another text, is what a fresh one answers."""
     given = np.array([causal.tokenizer.bos_id, *causal.tokenizer.encode(PREFIX)])
     canvas = Canvas.lay_out([given.tolist()], [8], causal.config.mask_id)
-    tree, ways = Tree.of(PATHS)
-    ends = ends_of(ways)
-    used = causal.denoiser.session(canvas)
-    first = used.branches(given, tree, ends)
+    tree, nodes = Tree.of(PATHS)
+    denoiser = causal.denoiser
+    used = denoiser.session(canvas)
+
+    def behind(session: Any, text: np.ndarray) -> np.ndarray:
+        return compute(session.branches(text, tree, ends_of(nodes)), denoiser.backend)
+
+    first = behind(used, given)
     other = np.array([*given[:-2], 90, 91])
-    assert np.allclose(
-        used.branches(other, tree, ends), causal.denoiser.session(canvas).branches(other, tree, ends), atol=1e-4
-    )
-    assert np.allclose(used.branches(given, tree, ends), first, atol=1e-4)
+    assert np.allclose(behind(used, other), behind(denoiser.session(canvas), other), atol=1e-4)
+    assert np.allclose(behind(used, given), first, atol=1e-4)
     span = (len(given), len(given) + 4)
-    want = causal.denoiser.session(canvas).logits(canvas.at(span), np.arange(*span))
-    assert np.allclose(used.logits(canvas.at(span), np.arange(*span)), want, atol=1e-4)
+    want = logits_of(denoiser, canvas.at(span), np.arange(*span))
+    assert np.allclose(logits_of(denoiser, canvas.at(span), np.arange(*span), used), want, atol=1e-4)
 
 
 # ---- the search ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [" * b", SUFFIX])
-@pytest.mark.parametrize(("least", "most"), [(0, 3), (1, 2), (3, 3)])
-def test_a_beam_as_wide_as_all_fillings_finds_the_best_of_them(
+@pytest.mark.parametrize(("suffix", "least", "most"), [(" * b", 0, 3), (SUFFIX, 1, 2), (SUFFIX, 3, 3)])
+def test_a_beam_as_wide_as_all_texts_finds_the_best_of_them(
     make_model: Any, suffix: str, least: int, most: int
 ) -> None:
-    """Against an enumeration of every filling of three tokens, each scored by a forward of its own."""
+    """Against an enumeration of every text of up to three tokens, each scored by a forward of its own."""
     for seed in range(4):
         model = make_model(seed)
         t = model.tokenizer
@@ -123,68 +144,69 @@ def test_a_beam_as_wide_as_all_fillings_finds_the_best_of_them(
         scores: dict[tuple[int, ...], float] = {}
         for num in range(least, most + 1):
             for path in itertools.product(words, repeat=num):
-                laws = laws_of(model, [*before, *path, *after])[len(before) - 1 :]
-                own = sum(biased_law(laws[i], bias)[token] for i, token in enumerate(path))
-                scores[path] = own + sum(laws[num + i][token] for i, token in enumerate(after))
+                logprobs = next_logprobs(model, [*before, *path, *after])[len(before) - 1 :]
+                of_path = sum(with_bias(logprobs[i], bias)[token] for i, token in enumerate(path))
+                scores[path] = of_path + sum(logprobs[num + i][token] for i, token in enumerate(after))
         best = max(scores, key=lambda path: scores[path])
         decode = Decode(mode="beam", num_beams=64, min_tokens=least, logit_bias=bias)
         result = model.infill(PREFIX, suffix, most, decode, heal=False)
         assert tuple(token.id for token in result.tokens) == best
         assert result.usage.forwards <= most + 1 + 64
         plan = make_plan(model.config, t, decode, PREFIX, suffix, most, False)
-        session = model.denoiser.session(plan.canvas)
-        found = beam.likeliest(session, plan, lambda: False)
-        told = beam.judged(session, np.array(before), found, np.array(after), lambda: False)
-        assert {one.path.tokens: pytest.approx(one.value, abs=1e-2) for one in told} == scores
+        run, backend = run_of(model, plan), model.denoiser.backend
+        found = compute(beam.beam_search(run), backend)
+        rescored = compute(beam.rescore(run, np.array(before), found, np.array(after)), backend)
+        assert {one.hypothesis.tokens: pytest.approx(one.score, abs=1e-2) for one in rescored} == scores
 
 
-def test_only_as_much_of_the_suffix_judges_as_counts(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hypotheses_are_rescored_by_the_beginning_of_the_suffix_alone(
+    causal: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def text(suffix: str) -> str:
         return causal.infill(PREFIX, suffix, 4, mode="beam", num_beams=8, min_tokens=4).text
 
-    monkeypatch.setattr(beam, "JUDGED", 1)
+    monkeypatch.setattr(beam, "SUFFIX_TOKENS", 1)
     first, *_ = causal.tokenizer.encode(SUFFIX)
     by_one = text(SUFFIX)
     assert by_one == text(causal.tokenizer.decode([first]))
-    monkeypatch.setattr(beam, "JUDGED", len(causal.tokenizer.encode(SUFFIX)))
+    monkeypatch.setattr(beam, "SUFFIX_TOKENS", len(causal.tokenizer.encode(SUFFIX)))
     assert text(SUFFIX) != by_one
     assert text(SUFFIX) == text(SUFFIX + "import os\n" * 5)
 
 
-@pytest.mark.parametrize(
-    ("before", "written", "behind", "repeated"),
-    [
-        ("a = 1\n", "    a = 1", "\nb = 2\n", True),  # but for its indentation, a line that stands around
-        ("a = 1\n", "b = 2", "\nb = 2\n", True),
-        ("a = 1\n", "a = 12", "\nb = 2\n", False),
-        ("a = 1\na =", " 1", "\nb = 2\n", True),  # the rest of a line
-        ("a = 1\n", "a", " = 1\nb = 2\n", True),
-        ("a = 1\na =", " 1", " + 1\n", False),
-        ("a = 1\n", "a = 1\nb = 2", "\nb = 2\n", True),
-        ("a = 1\n", "a = 1\nc = 3", "\nb = 2\n", False),  # one line is new
-        ("a = 1\n", " \n", "\n\n", True),  # nothing but blanks
-        ("a", " = ∑", "1", False),
-    ],
+REPEATED = (
+    ("a = 1\n", "    a = 1", "\nb = 2\n", True),  # but for its indentation, a line that stands around
+    ("a = 1\n", "b = 2", "\nb = 2\n", True),
+    ("a = 1\n", "a = 12", "\nb = 2\n", False),
+    ("a = 1\na =", " 1", "\nb = 2\n", True),  # the rest of a line
+    ("a = 1\n", "a", " = 1\nb = 2\n", True),
+    ("a = 1\na =", " 1", " + 1\n", False),
+    ("a = 1\n", "a = 1\nb = 2", "\nb = 2\n", True),
+    ("a = 1\n", "a = 1\nc = 3", "\nb = 2\n", False),  # one line is new
+    ("a = 1\n", " \n", "\n\n", True),  # nothing but blanks
+    ("a", " = ∑", "1", False),
 )
-def test_a_filling_of_lines_that_stand_around_is_not_novel(
-    before: str, written: str, behind: str, repeated: bool
-) -> None:
-    assert beam.Around.of(before.encode(), behind.encode()).repeated(written.encode()) == repeated
 
 
-def test_novel_leaves_out_what_stands_around_and_nothing_else(make_model: Any) -> None:
-    """A beam as wide as all fillings of one or two words, of which one makes a line that is there already."""
+def test_a_text_repeats_its_context_if_every_line_that_it_makes_is_there_already() -> None:
+    for before, written, behind, repeated in REPEATED:
+        lines = beam.ContextLines.of(before.encode(), behind.encode())
+        assert lines.repeated(written.encode()) == repeated, (before, written, behind)
+
+
+def test_only_texts_that_repeat_their_context_are_left_out(make_model: Any) -> None:
+    """A beam as wide as all texts of one or two words, of which one makes a line that is there already."""
     model = make_model(0)
     t = model.tokenizer
     words = [t.encode(word)[0] for word in (" + b", " and", "[0]")]
     bias = {token: -math.inf for token in range(t.vocab_size) if token not in words}
     shown = f"    return a{t.decode(words[1:2])} * b\n"
     found = {}
-    for novel in (False, True):
-        decode = Decode(mode="beam", num_beams=64, min_tokens=1, logit_bias=bias, novel=novel)
+    for without in (False, True):
+        decode = Decode(mode="beam", num_beams=64, min_tokens=1, logit_bias=bias, no_repeat_context_lines=without)
         plan = make_plan(model.config, t, decode, shown + PREFIX, SUFFIX, 2, False)
-        fillings = beam.likeliest(model.denoiser.session(plan.canvas), plan, lambda: False)
-        found[novel] = {one.path.tokens: one.value for one in fillings}
+        texts = compute(beam.beam_search(run_of(model, plan)), model.denoiser.backend)
+        found[without] = {one.hypothesis.tokens: one.score for one in texts}
     assert len(found[False]) == 12
     assert found[True] == {path: value for path, value in found[False].items() if path != (words[1],)}
     assert len(found[True]) == 11
@@ -193,11 +215,12 @@ def test_novel_leaves_out_what_stands_around_and_nothing_else(make_model: Any) -
 def test_a_healed_word_counts_as_part_of_its_line(scripted: Any, tokenizer: Tokenizer) -> None:
     prefix, suffix = "import os\nimpo", " os\n"
     denoiser = scripted(writes(tokenizer, "rt", prefix, suffix))
-    usual, novel = (
-        main_path.infill(denoiser, tokenizer, prefix, suffix, 12, mode="beam", num_beams=4, novel=novel)
-        for novel in (False, True)
+    options: dict[str, Any] = {"mode": "beam", "num_beams": 4}
+    usual, new = (
+        main_path.infill(denoiser, tokenizer, prefix, suffix, 12, **options, no_repeat_context_lines=without)
+        for without in (False, True)
     )
-    assert usual.text == "rt" != novel.text
+    assert usual.text == "rt" != new.text
 
 
 def test_a_narrow_beam_is_greedy(causal: Model) -> None:
@@ -298,17 +321,18 @@ def test_a_timeout_takes_what_was_found_so_far(slow: Any, tokenizer: Tokenizer) 
     assert (late.finish_reason, late.text) == ("timeout", "")
 
 
-def test_fillings_are_judged_all_or_none(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beam, "ROWS", 1)  # one filling a forward
+def test_hypotheses_are_rescored_all_or_none(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beam, "ROWS", 1)  # one of them a forward
     decode = Decode(mode="beam", num_beams=3)
     plan = make_plan(causal.config, causal.tokenizer, decode, PREFIX, SUFFIX, 3, False)
-    session, before = causal.denoiser.session(plan.canvas), plan.canvas.tokens[: plan.slots[0].start]
-    found, suffix = beam.likeliest(session, plan, lambda: False), np.array(causal.tokenizer.encode(SUFFIX))
+    run, before = run_of(causal, plan), plan.canvas.tokens[: plan.gaps[0].start]
+    backend, suffix = causal.denoiser.backend, np.array(causal.tokenizer.encode(SUFFIX))
+    found = compute(beam.beam_search(run), backend)
     assert len(found) == 3
     for forwards in range(4):
-        clock = iter([False] * forwards + [True] * 3)
-        told = beam.judged(session, before, found, suffix, lambda clock=clock: next(clock))
-        assert (told == found) == (forwards < 3)
+        late = iter([False] * forwards + [True] * 3)
+        monkeypatch.setattr(run, "late", lambda late=late: next(late))
+        assert (compute(beam.rescore(run, before, found, suffix), backend) == found) == (forwards < 3)
 
 
 def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model]) -> None:
@@ -324,11 +348,11 @@ def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model])
         causal.infill("x", "y", 8, mode="beam", search_length=True)
     with pytest.raises(UnsupportedError, match="leave out strength"):
         causal.edit("x = 1\n", [(0, 5)], strength=0.5, mode="beam")
-    with pytest.raises(UnsupportedError, match='has no mode "beam"'):
+    with pytest.raises(UnsupportedError, match='mode "beam" cannot be changed'):
         causal.start("x", 8, suffix="y", mode="beam")
     for name in ("full", "causal_unshifted", "full_unshifted", "block"):
         with pytest.raises(UnsupportedError, match='mode "beam" needs causal context and a shift'):
             models[name].infill("x", "y", 8, mode="beam")
     bias = dict.fromkeys(range(16, 2048), -math.inf)
-    with pytest.raises(InputError, match="no filling is left"):
+    with pytest.raises(InputError, match="no text of the gap is left: loosen logit_bias"):
         causal.infill("x", "y", 8, mode="beam", heal=False, min_tokens=8, logit_bias=bias)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daguerre.calibration import FILE, Calibration, fit, load_calibrations, log_softmax, save_calibrations
 from daguerre.errors import CheckpointError, DataError, InputError
+from daguerre.sampling.logits import log_softmax
+from daguerre.scoring.calibration import FILE, Calibration, fit, load_calibrations, save_calibrations
 
 
 def answered(num: int, logits_NL: np.ndarray, seed: int = 0) -> np.ndarray:

@@ -22,8 +22,8 @@ def test_laying_out_segments_and_gaps() -> None:
     assert canvas.segments == ((0, 3), (5, 6), (9, 11))
     assert not canvas.continues
     assert Canvas.lay_out([[1]], [4], 3).continues
-    assert canvas.asked().tolist() == []
-    assert canvas.at((4, 8)).asked().tolist() == [4, 6, 7]
+    assert canvas.active_positions().tolist() == []
+    assert canvas.at((4, 8)).active_positions().tolist() == [4, 6, 7]
 
 
 def test_a_decision_makes_a_new_canvas_and_leaves_the_old() -> None:

@@ -6,35 +6,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from backends import BACKENDS
+from daguerre.decoding.drive import compute
+from daguerre.decoding.options import Decode
+from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.models.denoiser import BackboneDenoiser, Execution
+from daguerre.models.denoiser import BackboneDenoiser, BackendName
+from daguerre.models.forward import Hidden
 from daguerre.models.rows import first_run
-from daguerre.result import Result
-from daguerre.sampling.decode import Decode
-from executions import EXACT
 
 PROMPT, SUFFIX = "def f(a):\n    x = ", "\n    return x\n"
 
 
-@pytest.fixture(scope="module")
-def drafting(make_model: Any) -> Model:
-    return make_model(draft_head=24)
-
-
 def slowly(model: Model, result: Result, threshold: float) -> None:
-    """Every step of a result again, without a cache: the first open position by its own law, those behind it by the
-    draft head's, up to the first that is not sure enough."""
-    backbone = model.denoiser.backbone
+    """Every step of a result again, without a cache: the first open position by its own distribution, those behind it
+    by the draft head's, up to the first that is not sure enough."""
+    backbone = model.backbone
+    denoiser = BackboneDenoiser(backbone, "torch")
     before = result.trace.canvas
     several = 0
     for step, after in zip(result.trace.steps, result.trace.replay(), strict=True):
         canvas = before.at(step.span)
-        asked = first_run(canvas.asked())
-        hidden = BackboneDenoiser(backbone, "reference").session(canvas, "none")._hidden(canvas, asked)
-        state, want = hidden[:1], []
-        for row in range(len(asked)):
+        run = first_run(canvas.active_positions())
+        answer = compute(denoiser.session(canvas, "none").ask(canvas, run, Hidden()), denoiser.backend)
+        assert answer.hidden is not None
+        hidden, want = torch.from_numpy(answer.hidden), []
+        state = hidden[:1]
+        for row in range(len(run)):
             if row and backbone.draft_head is not None:
                 state = backbone.draft_head(hidden[row : row + 1], backbone.embedding.weight[want[-1]][None], state)
             elif row:
@@ -52,20 +53,14 @@ def slowly(model: Model, result: Result, threshold: float) -> None:
     assert several
 
 
-@pytest.mark.parametrize("execution", EXACT)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["causal", "drafting"])
-@pytest.mark.parametrize("suffix", [None, SUFFIX])
-def test_each_step_is_that_of_a_slow_reference(
-    name: str, execution: Execution, suffix: str | None, request: pytest.FixtureRequest
-) -> None:
+def test_each_step_is_that_of_a_slow_reference(name: str, backend: BackendName, request: pytest.FixtureRequest) -> None:
     given = request.getfixturevalue(name)
-    model = Model(given.denoiser.backbone, given.tokenizer, execution=execution)
+    model = Model(given.backbone, given.tokenizer, backend)
     options: dict[str, Any] = {"policy": "chain", "threshold": 0.3, "heal": False, "min_tokens": 12}
-    if suffix is None:
-        result = model.generate(PROMPT, 12, block_size=6, **options)
-    else:
-        result = model.infill(PROMPT, suffix, 12, **options)
-    slowly(model, result, 0.3)
+    slowly(model, model.generate(PROMPT, 12, block_size=6, **options), 0.3)
+    slowly(model, model.infill(PROMPT, SUFFIX, 12, **options), 0.3)
 
 
 def test_a_threshold_of_one_commits_one_token_a_forward_and_what_is_certain(drafting: Model) -> None:
@@ -82,9 +77,9 @@ def test_a_model_without_a_draft_head_commits_from_the_left(models: dict[str, Mo
 
 
 def test_what_it_cannot_keep_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match='policy "chain" cannot keep the option regex'):
+    with pytest.raises(UnsupportedError, match='policy "chain" cannot honor the option regex'):
         Decode(policy="chain", regex="a+")
-    with pytest.raises(InputError, match="policy has no part in mode 'ar'"):
+    with pytest.raises(InputError, match="policy is not used in mode 'ar'"):
         Decode(policy="chain", mode="ar")
 
 

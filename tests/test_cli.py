@@ -19,9 +19,9 @@ from typer.main import get_command
 
 from daguerre.cli import SPINS, app, main
 from daguerre.commands.options import REQUEST
+from daguerre.decoding.options import Decode
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder, weights_hash
-from daguerre.sampling.decode import Decode
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
@@ -467,11 +467,11 @@ def test_adapting_to_a_folder_of_source_writes_a_model_that_generates(
     assert code == 0, err
 
 
-def test_bench_refuses_options_that_have_no_part(call: Callable[..., Called]) -> None:
-    assert_one_line(call("bench", "--requests", "4"), "--requests", "without --endpoint")
-    assert_one_line(call("bench", "--endpoint", "http://x/v1", "--rounds", "3"), "--rounds", "together with --endpoint")
-    assert_one_line(call("bench", "--endpoint", "x"), "http://HOST")
-    assert_one_line(call("bench", "--key", "k"), "--key", "without --endpoint")
+def test_bench_refuses_what_it_cannot_measure(call: Callable[..., Called]) -> None:
+    assert_one_line(call("bench", "--requests", "4"), "--requests", "--help")
+    assert_one_line(call("bench", "--rounds", "3", "endpoint", "http://x/v1"), "--rounds is not for `endpoint`")
+    assert_one_line(call("bench", "endpoint", "x"), "http://HOST")
+    assert_one_line(call("bench", "endpoint", "http://x/v1", "--max-tokens", "0"), "max_tokens must be 1 or more")
     assert_one_line(call("bench", "--rounds", "0"), "rounds must be 1 or more")
     assert_one_line(call("bench", "--what", "speed"), "unknown part 'speed'")
     assert_one_line(call("bench", "--out", "x.txt"), "must end in .json")

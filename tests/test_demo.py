@@ -10,7 +10,7 @@ from rich.console import Console
 
 import daguerre
 from daguerre import demo
-from daguerre.evals.frozen import load_frozen
+from daguerre.evals.heldout import load_frozen
 
 
 @pytest.fixture(autouse=True)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import daguerre
-from daguerre import generate as main_path
 from daguerre.canvas import Canvas
+from daguerre.decoding import generate as main_path
+from daguerre.decoding.draft import Alignment, Draft, occurrences
+from daguerre.decoding.options import Decode
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.result import Result
 from daguerre.errors import InputError
-from daguerre.heldout import load_frozen
+from daguerre.evals.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.planning import make_plan
-from daguerre.result import Result
-from daguerre.sampling.decode import Decode
-from daguerre.sampling.draft import Alignment, Draft, occurrences
 
 LAWS: list[dict[str, Any]] = [
     {},
@@ -101,7 +101,7 @@ def test_healing_takes_its_part_of_the_draft(causal: Model, tokenizer: Tokenizer
     assert Draft("é", tokenizer).tokens("é".encode()[:1]).size == 0
     plan = make_plan(causal.config, tokenizer, Decode(), "im", None, 8, None, "port os")
     (word,) = tokenizer.encode("import")
-    slot = plan.slots[0]
+    slot = plan.gaps[0]
     canvas = Canvas(plan.canvas.tokens.copy(), plan.canvas.open.copy(), plan.canvas.gaps)
     tokens, opened = canvas.tokens.copy(), canvas.open.copy()
     tokens[slot.start], opened[slot.start] = word, False
@@ -109,7 +109,7 @@ def test_healing_takes_its_part_of_the_draft(causal: Model, tokenizer: Tokenizer
     assert (start, rest.tolist()) == (slot.start + 1, tokenizer.encode(" os"))
 
 
-@pytest.mark.parametrize("options", [{}, {"block_size": 4}, {"mode": "full"}, {"policy": "confidence"}])
+@pytest.mark.parametrize("options", [{"mode": "block"}, {"block_size": 4}, {"mode": "full"}, {"policy": "confidence"}])
 def test_what_the_model_believes_of_a_draft_stays(scripted: Any, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
     """It believes in the tokens at even places, whatever it sees, and in another at odd ones."""
     draft = "def f(a, b):\n    return a"
@@ -200,7 +200,7 @@ def test_a_draft_that_is_no_text_is_refused(causal: Model, make_model: Any) -> N
     with pytest.raises(InputError, match="the draft must be a text"):
         causal.generate("x", 4, draft=[1, 2])
     timed = make_model(context="full", shift=False, time_input=True)
-    with pytest.raises(InputError, match="begins with noise"):
+    with pytest.raises(InputError, match="begins with noise and takes no draft"):
         timed.generate("x", 4, mode="ancestral", draft="y")
     with pytest.raises(InputError, match="unknown option 'draft'"):
         causal.fill("{}", 4, draft="x")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daguerre.editing import find_spans, split_at, split_template, unified_diff
+from daguerre.decoding.text_spans import find_spans, split_at, split_template, unified_diff
 from daguerre.errors import InputError
 
 

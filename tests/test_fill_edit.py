@@ -16,17 +16,18 @@ few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChec
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full"])
-@pytest.mark.parametrize("options", [{}, {"mode": "full"}, {"block_size": 3, "temperature": 1.0}, {"heal": False}])
-def test_every_gap_of_a_template_is_filled(models: dict[str, Model], name: str, options: dict[str, object]) -> None:
-    result = models[name].fill("def {}(a, b):\n    return {}\n", max_tokens=[4, 6], threshold=0.4, **options)
-    assert len(result.texts) == 2
-    assert result.text == f"def {result.texts[0]}(a, b):\n    return {result.texts[1]}\n"
-    assert [result.text[a:b] for a, b in result.spans] == list(result.texts)
-    assert "".join(token.text for token in result.tokens) == "".join(result.texts)
-    assert len(result.tokens) <= 10
-    *_, canvas = result.trace.replay()
-    assert not canvas.open.any()
-    assert result.diff == ""
+def test_every_gap_of_a_template_is_filled(models: dict[str, Model], name: str) -> None:
+    options: dict[str, object]
+    for options in ({}, {"mode": "full"}, {"block_size": 3, "temperature": 1.0}, {"heal": False}):
+        result = models[name].fill("def {}(a, b):\n    return {}\n", max_tokens=[4, 6], threshold=0.4, **options)
+        assert len(result.texts) == 2
+        assert result.text == f"def {result.texts[0]}(a, b):\n    return {result.texts[1]}\n"
+        assert [result.text[a:b] for a, b in result.spans] == list(result.texts)
+        assert "".join(token.text for token in result.tokens) == "".join(result.texts)
+        assert len(result.tokens) <= 10
+        *_, canvas = result.trace.replay()
+        assert not canvas.open.any(), options
+        assert result.diff == ""
 
 
 def test_gaps_see_each_other(causal: Model) -> None:
@@ -65,21 +66,17 @@ def test_each_gap_is_healed_by_itself(causal: Model) -> None:
     assert "\nretu" in drawn
 
 
-@pytest.mark.parametrize(
-    ("template", "options", "message"),
-    [
+def test_a_template_that_cannot_be_filled(causal: Model) -> None:
+    options: dict[str, object]
+    for template, options, message in (
         ("x = 1", {}, "no gap"),
         ("{} {}", {"max_tokens": [1]}, "one for each of the 2 gaps"),
         ("{} {}", {"max_tokens": [1, 0]}, "max_tokens must be"),
         ("{} {}", {"max_tokens": 2, "min_tokens": [1, 3]}, "min_tokens=3 is more"),
         ("{} x", {"max_tokens": 300}, "positions"),
-    ],
-)
-def test_a_template_that_cannot_be_filled(
-    causal: Model, template: str, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        causal.fill(template, **options)
+    ):
+        with pytest.raises(InputError, match=message):
+            causal.fill(template, **options)
 
 
 def test_block_context_cannot_fill(models: dict[str, Model]) -> None:
@@ -129,18 +126,31 @@ def test_a_weak_edit_keeps_part_of_the_tokens_in_their_places(causal: Model, str
     assert strength > 0.9 or len({tuple(canvas.open) for canvas in others}) > 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+@pytest.mark.parametrize("name", ["causal", "drafting"])
+def test_a_weak_edit_at_the_end_of_a_text_sees_the_tokens_that_stay(name: str, request: pytest.FixtureRequest) -> None:
+    """Nothing stands behind the span, so it is a completion, but not one from the left alone."""
+    model, text = request.getfixturevalue(name), "x = 1\nvalue = foo(bar)"
+    result = model.edit(text, [(6, len(text))], strength=0.5, seed=1)
+    begin, *_, end = [result.trace.canvas, *result.trace.replay()]
+    ((a, b),) = begin.gaps
+    kept = ~begin.open[a:b]
+    assert 0 < kept.sum() < b - a
+    assert np.array_equal(end.tokens[a:b][kept], begin.tokens[a:b][kept])
+    by_name = [model.edit(text, [(6, len(text))], strength=0.5, seed=1, mode=mode).text for mode in ("block", "ar")]
+    assert result.text == by_name[0]
+
+
+def test_a_weak_edit_that_cannot_be(causal: Model) -> None:
+    for options, message in (
         ({"strength": 0.0}, "strength must be"),
         ({"strength": 1.5}, "strength"),
         ({"strength": 0.5, "max_tokens": 4}, "keeps its length"),
         ({"strength": 0.5, "heal": True}, "keeps its length"),
-    ],
-)
-def test_a_weak_edit_that_cannot_be(causal: Model, options: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        causal.edit("abc def", [(0, 3)], **options)
+    ):
+        with pytest.raises(InputError, match=message):
+            causal.edit("abc def", [(0, 3)], **options)
+    with pytest.raises(UnsupportedError, match='mode "speculative" redraws all of a gap: leave out strength'):
+        causal.edit("abc def", [(4, 7)], strength=0.5, mode="speculative")
 
 
 def test_an_empty_span_is_an_insertion(causal: Model, tokenizer: Tokenizer) -> None:

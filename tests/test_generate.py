@@ -1,4 +1,4 @@
-"""The main path, on a denoiser that says what a test tells it to, and on tiny random models."""
+"""The main path, on denoisers whose logits are written here, and on tiny random models."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre import generate as main_path
 from daguerre.canvas import Canvas
+from daguerre.decoding import generate as main_path
+from daguerre.decoding.reading import OPEN
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.result import OPEN
+from driving import logits_of
 
 Says = Callable[[Canvas, int], dict[int, float]]
 EOS, NULL = Tokenizer.eos_id, Tokenizer.null_id
@@ -57,7 +58,7 @@ def test_a_span_is_left_as_soon_as_its_text_has_ended(scripted: Any, tokenizer: 
     def says(canvas: Canvas, position: int) -> dict[int, float]:
         return {EOS: 20.0} if position == 2 else {word: 20.0} if position == 1 else {word: 0.0, other: 0.0}
 
-    result = main_path.generate(scripted(says), tokenizer, "", 16)
+    result = main_path.generate(scripted(says), tokenizer, "", 16, mode="block")
     assert (result.text, result.usage.forwards) == ("a", 1)
 
 
@@ -70,7 +71,7 @@ def test_what_is_behind_an_end_of_text_is_left_while_what_is_before_it_is_open(
         return {EOS: 20.0} if position == 5 else {word: 1.0, other: 0.0}
 
     denoiser = scripted(says)
-    result = main_path.generate(denoiser, tokenizer, "", 16)
+    result = main_path.generate(denoiser, tokenizer, "", 16, mode="block")
     assert (result.text, result.usage.forwards) == ("aaaa", 5)
     assert [len(asked) for asked in denoiser.asked] == [16, 4, 3, 2, 1]
 
@@ -92,8 +93,9 @@ def test_a_span_is_left_once_a_stop_string_stands_in_its_settled_text(
 def test_min_tokens_holds_the_end_back(scripted: Any, tokenizer: Tokenizer) -> None:
     word = tokenizer.encode("a")[0]
     denoiser = scripted(lambda canvas, position: {EOS: 9.0, word: 5.0})
-    assert main_path.generate(denoiser, tokenizer, "", 8).text == ""
-    assert main_path.generate(denoiser, tokenizer, "", 8, min_tokens=3).text == "aaa"
+    for mode in ("ar", "block", "full", "speculative"):
+        assert main_path.generate(denoiser, tokenizer, "", 8, mode=mode).text == ""
+        assert main_path.generate(denoiser, tokenizer, "", 8, mode=mode, min_tokens=3).text == "aaa"
 
 
 def test_a_healed_word_counts_as_one_of_the_least_tokens(scripted: Any, tokenizer: Tokenizer) -> None:
@@ -240,11 +242,12 @@ def test_healing_keeps_to_the_budget(causal: Model) -> None:
     never_ends = {EOS: float("-inf")}
     for prompt in ("impo", "x = ", "configura", "a\n"):
         for seed in range(4):
-            result = causal.generate(prompt, 7, temperature=1.0, seed=seed, logit_bias=never_ends)
-            assert result.usage.completion_tokens == 7
+            for mode in ("ar", "block", "speculative"):
+                result = causal.generate(prompt, 7, temperature=1.0, seed=seed, logit_bias=never_ends, mode=mode)
+                assert result.usage.completion_tokens == 7
 
 
-def test_a_stream_tells_every_step_and_ends_with_the_result(causal: Model) -> None:
+def test_a_stream_has_every_step_and_ends_with_the_result(causal: Model) -> None:
     events = list(causal.stream("x = ", 20, threshold=0.5, logit_bias={EOS: float("-inf")}))
     *steps, last = events
     assert last.result is not None
@@ -274,7 +277,7 @@ def test_with_nothing_behind_the_gap_an_infilling_is_a_completion(models: dict[s
     assert model.infill("x = ", "", 4, temperature=1.0).usage.completion_tokens <= 4
 
 
-def test_unless_told_a_gap_is_as_long_as_training_made_them(causal: Model) -> None:
+def test_by_default_a_gap_is_as_long_as_training_made_them(causal: Model) -> None:
     bias = {NULL: float("-inf"), EOS: float("-inf")}
     assert causal.infill("x = ", "\n", logit_bias=bias).usage.completion_tokens == main_path.INFILL_TOKENS == 24
     assert causal.generate("x = ", logit_bias=bias).usage.completion_tokens == main_path.MAX_TOKENS == 64
@@ -362,7 +365,7 @@ def test_confidence_and_logprob_are_of_the_whole_vocabulary_at_temperature_one(c
     result = causal.generate("x = 1\n", 6, mode="ar", temperature=0.7, top_k=3, heal=False)
     ids = [causal.tokenizer.bos_id, *causal.tokenizer.encode("x = 1\n"), *(t.id for t in result.tokens)]
     canvas = Canvas.lay_out([ids[:-1]], [1], 3).at((len(ids) - 1, len(ids)))
-    logits = causal.denoiser.session(canvas).logits(canvas, canvas.asked())[0].astype(np.float64)
+    logits = logits_of(causal.denoiser, canvas, canvas.active_positions())[0].astype(np.float64)
     logits[NULL] = -np.inf
     want = logits[ids[-1]] - np.log(np.exp(logits).sum())
     assert result.tokens[-1].logprob == pytest.approx(want, abs=1e-4)

@@ -159,7 +159,7 @@ def test_imports_point_one_way_without_cycles() -> None:
         ({"errors.py": "from daguerre.canvas import Canvas"}, "errors:1 imports daguerre.canvas"),
         ({"model.py": "import daguerre.engine.engine"}, "model:1 imports daguerre.engine.engine"),
         ({"generate.py": "def f():\n    from daguerre.train import optim"}, "generate:2 imports daguerre.train.optim"),
-        ({"models/rope.py": "from ..generate import denoise"}, "models.rope:1 imports daguerre.generate"),
+        ({"models/rope.py": "from ..generate import denoise"}, "models.rope:1 imports daguerre.decoding.generate"),
         ({"trace.py": "if TYPE_CHECKING:\n    from daguerre import model"}, "trace:2 imports daguerre.model"),
         ({"sampling/policy.py": "from daguerre import Model"}, "sampling.policy:1 imports daguerre,"),
         ({"cli.py": "try:\n    from daguerre import server\nexcept ImportError: ..."}, "cli:2 imports daguerre.server"),

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre import generate as main_path
 from daguerre.canvas import Canvas
+from daguerre.decoding import generate as main_path
+from daguerre.decoding.lengths import MAX_LENGTHS, calibrated, candidates, look_alone, look_together, search_length
+from daguerre.decoding.options import Decode
+from daguerre.decoding.request import Request
 from daguerre.errors import InputError, UnsupportedError
-from daguerre.lengths import MOST_LENGTHS, calibrated, candidates, search_length
 from daguerre.model import Model
-from daguerre.models.together import logits_alone, logits_together
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.request import Request
-from daguerre.sampling.decode import Decode
 
 BEFORE, AFTER = "def area(width):\n    return ", "\n\nprint(area(2))\n"
 NULL = Tokenizer.null_id
@@ -34,23 +33,23 @@ def without_null(make_model: Any) -> dict[str, Model]:
     return {name: make_model(null_id=None, **each) for name, each in facts.items()}
 
 
-def knows(right: list[int], start: int) -> Callable[[Canvas, int], dict[int, float]]:
+def knows(right: list[int], start: int, num_behind: int) -> Callable[[Canvas, int], dict[int, float]]:
     """Sure of the right tokens in a gap that fits them, else of nothing, and of long gaps still less."""
 
     def says(canvas: Canvas, position: int) -> dict[int, float]:
-        (first, end) = canvas.gaps[0]
-        if end - first == len(right):
+        length = len(canvas) - num_behind - start
+        if length == len(right):
             return {right[position - start]: 9.0, 99: 8.0}
-        return {100: 4.0, 101: 3.0} | {200 + i: 4.0 for i in range(2 * (end - first))}
+        return {100: 4.0, 101: 3.0} | {200 + i: 4.0 for i in range(2 * length)}
 
     return says
 
 
-@pytest.mark.parametrize("null", [NULL, None])
-@pytest.mark.parametrize("text", ["x", "width * width", "[width, 2, 'abcdefgh']"])
+@pytest.mark.parametrize(("text", "null"), [("x", NULL), ("width * width", None), ("[width, 2, 'abcdefgh']", NULL)])
 def test_the_length_that_the_denoiser_knows_is_found(scripted: Any, tokenizer: Tokenizer, null: Any, text: str) -> None:
     want = tokenizer.encode(text)
-    denoiser = scripted(knows(want, 1 + len(tokenizer.encode(BEFORE))), null_id=null)
+    start, num_behind = 1 + len(tokenizer.encode(BEFORE)), len(tokenizer.encode(AFTER))
+    denoiser = scripted(knows(want, start, num_behind), null_id=null)
     result = main_path.infill(denoiser, tokenizer, BEFORE, AFTER, 20, search_length=True, heal=False)
     assert result.text == text
     assert result.searched is not None
@@ -65,8 +64,8 @@ def test_a_batch_finds_what_a_search_one_by_one_finds(without_null: dict[str, Mo
     for before, after in ((BEFORE, AFTER), ("", ")"), ("import os\nx = [", "]\n")):
         segments = [tokenizer.encode(before), tokenizer.encode(after)]
         fast, slow = (
-            search_length(model.denoiser, tokenizer, Request(Decode(), segments, [(2, 14)]), look).searched
-            for look in (logits_together, logits_alone)
+            search_length(model.denoiser, tokenizer, Request(Decode(mode="block"), segments, [(2, 14)]), look).searched
+            for look in (look_together, look_alone)
         )
         assert fast is not None
         assert slow is not None
@@ -86,7 +85,7 @@ def test_a_model_without_null_searches_unless_the_length_is_exact(without_null: 
     assert [t.id for t in exact.tokens] == [t.id for t in result.tokens]
     assert len(exact.tokens) == result.searched.best
     assert result.usage.forwards == exact.usage.forwards + result.searched.counts.forwards
-    assert result.usage.prefill_rows == exact.usage.prefill_rows + result.searched.counts.prefill_rows
+    assert result.usage.prefill_tokens == exact.usage.prefill_tokens + result.searched.counts.prefill_tokens
     assert model.infill(BEFORE, AFTER, 12, min_tokens=3).searched.scores == result.searched.scores  # type: ignore[union-attr]
     assert model.fill(BEFORE + "{}" + AFTER, 12, min_tokens=3).texts == (result.text,)
     edited = model.edit(BEFORE + "x" + AFTER, [(len(BEFORE), len(BEFORE) + 1)], 12, min_tokens=3)
@@ -105,7 +104,7 @@ def test_a_model_with_null_searches_where_it_is_asked(causal: Model) -> None:
         *_, canvas = choice.trace.replay()
         assert NULL not in canvas.tokens[canvas.in_gap]
     first, second, _ = result.choices
-    assert first.usage.prefill_rows > second.usage.prefill_rows, "the search is counted once"
+    assert first.usage.prefill_tokens > second.usage.prefill_tokens, "the search is counted once"
     exact = causal.infill(BEFORE, AFTER, result.searched.best, min_tokens=result.searched.best, **options)
     assert [choice.text for choice in exact.choices] == [choice.text for choice in result.choices]
 
@@ -125,9 +124,9 @@ def test_what_cannot_be_searched_is_refused(models: dict[str, Model], without_nu
         models["block"].infill("a", "b", 8, search_length=True)
     with pytest.raises(UnsupportedError, match='mode "ar" cannot infill'):
         causal.infill("a", "b", 8, search_length=True, mode="ar")
-    with pytest.raises(UnsupportedError, match="begins with noise"):
+    with pytest.raises(UnsupportedError, match='mode "ancestral" cannot search a length first'):
         models["full"].infill("a", "b", 8, search_length=True, mode="ancestral")
-    with pytest.raises(InputError, match="nothing is behind"):
+    with pytest.raises(InputError, match="needs a text behind the gap"):
         causal.infill("a", "", 8, search_length=True)
     with pytest.raises(UnsupportedError, match="these are 2"):
         causal.fill("a{}b{}c", 8, search_length=True)
@@ -156,8 +155,8 @@ def test_candidates_are_all_lengths_or_as_many_as_a_search_takes() -> None:
     assert candidates(4, 4) == (4,)
     many = candidates(2, 500)
     assert (many[0], many[-1]) == (2, 500)
-    assert MOST_LENGTHS // 2 < len(many) <= MOST_LENGTHS
-    assert candidates(1, MOST_LENGTHS) == tuple(range(1, MOST_LENGTHS + 1))
+    assert MAX_LENGTHS // 2 < len(many) <= MAX_LENGTHS
+    assert candidates(1, MAX_LENGTHS) == tuple(range(1, MAX_LENGTHS + 1))
 
 
 def test_what_is_usual_at_a_length_is_taken_off() -> None:

@@ -12,11 +12,11 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.result import Result
 from daguerre.errors import InputError, MissingExtra
 from daguerre.model import Model
-from daguerre.picture import AROUND, CHANGED, GIVEN, KEPT, OPEN, draw, figure_of
-from daguerre.result import Result
 from daguerre.trace import Event, Trace
+from daguerre.view.picture import AROUND, CHANGED, GIVEN, KEPT, OPEN, draw, figure_of
 
 
 def cells(figure: Any) -> np.ndarray:

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.options import Decode
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.revision import ODDS, RevisionReading, revise
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.planning import make_plan
-from daguerre.sampling.decode import Decode
-from daguerre.sampling.revision import ODDS, Reading, revise
+from driving import logits_of
 
 REQUESTS: list[tuple[str, str | None, dict[str, Any]]] = [
     ("def f(a):\n    x = ", None, {"block_size": 4}),
@@ -32,19 +33,19 @@ def call(model: Model, prefix: str, suffix: str | None, **options: Any) -> Any:
 
 
 @each_request
-@pytest.mark.parametrize("reading", ["shown", "masked"])
+@pytest.mark.parametrize("reading", ["unmasked", "leave_one_out"])
 @pytest.mark.parametrize("name", ["causal", "full_unshifted"])
 def test_a_finished_span_is_revised_as_a_slow_reference_does(
     models: dict[str, Model],
     name: str,
-    reading: Reading,
+    reading: RevisionReading,
     prefix: str,
     suffix: str | None,
     options: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Every replacement is that of `revise` on logits computed anew, and where the run stopped nothing is left."""
-    monkeypatch.setitem(ODDS, "masked", 1.0)  # a model of random weights doubts nothing a thousand times
+    monkeypatch.setitem(ODDS, "leave_one_out", 1.0)  # a model of random weights doubts nothing a thousand times
     model, options = models[name], {**options, **EAGER, "revise_reading": reading}
     result = call(model, prefix, suffix, **options)
     decode = Decode(**options)
@@ -67,13 +68,13 @@ def test_a_finished_span_is_revised_as_a_slow_reference_does(
     assert result.usage.forwards <= plan.bound
 
 
-def read_slowly(model: Model, canvas: Canvas, positions: np.ndarray, reading: Reading) -> np.ndarray:
-    """Logits (A, V), float64, without a cache: all tokens in sight, or each of the asked ones masked in turn."""
+def read_slowly(model: Model, canvas: Canvas, positions: np.ndarray, reading: RevisionReading) -> np.ndarray:
+    """Logits (A, V), float64, without a cache: with all tokens unmasked, or each of them masked in turn."""
 
-    def logits(now: Canvas, asked: np.ndarray) -> np.ndarray:
-        return model.denoiser.session(now, "none").logits(now, asked).astype(np.float64)
+    def logits(now: Canvas, wanted: np.ndarray) -> np.ndarray:
+        return logits_of(model.denoiser, now, wanted, cache="none").astype(np.float64)
 
-    if reading == "shown":
+    if reading == "unmasked":
         return logits(canvas, positions)
     rows = []
     for position in positions:
@@ -86,7 +87,7 @@ def read_slowly(model: Model, canvas: Canvas, positions: np.ndarray, reading: Re
 def test_a_masked_reading_takes_a_forward_a_token(causal: Model) -> None:
     options: dict[str, Any] = {"heal": False, "block_size": 4, "threshold": 0.0}
     plain = causal.generate("x = ", 12, **options)
-    read = causal.generate("x = ", 12, **options, revise=1, revise_reading="masked")
+    read = causal.generate("x = ", 12, **options, revise=1, revise_reading="leave_one_out")
     assert read.usage.forwards == plain.usage.forwards + 12
 
 
@@ -94,7 +95,7 @@ def test_a_masked_reading_replaces_only_what_is_far_less_likely() -> None:
     canvas = Canvas(np.array([3, 1, 1, 3]), np.zeros(4, dtype=bool), ((1, 3),), (1, 3))
     logits = np.log([[0.0009, 0.0899, 0.9, 0.0092], [0.00979, 0.0001, 0.99, 0.00011]])
     assert revise(canvas, np.array([1, 2]), logits, 0.3).positions.tolist() == [1, 2]
-    assert revise(canvas, np.array([1, 2]), logits, 0.3, reading="masked").positions.tolist() == [2]
+    assert revise(canvas, np.array([1, 2]), logits, 0.3, reading="leave_one_out").positions.tolist() == [2]
 
 
 @each_request
@@ -130,8 +131,9 @@ def test_healed_bytes_are_not_revised(causal: Model) -> None:
     assert drawn == "impo" + result.text + " os\nretu"
 
 
-def test_nothing_is_revised_unless_asked(causal: Model) -> None:
-    result = causal.generate("x = ", 12, threshold=0.0)
+def test_nothing_is_revised_by_default(causal: Model) -> None:
+    result = causal.generate("x = ", 12, threshold=0.0, heal=False)
+    assert result.usage.forwards == 1
     assert not any(step.decision.replace.size for step in result.trace.steps)
 
 
@@ -139,10 +141,10 @@ def test_nothing_is_revised_unless_asked(causal: Model) -> None:
     ("options", "message"),
     [
         ({"revise": -1}, "revise must be"),
-        ({"revise": 1, "mode": "ar"}, "revise has no part in mode 'ar'"),
-        ({"revise": 1, "mode": "speculative"}, "revise has no part in mode 'speculative'"),
+        ({"revise": 1, "mode": "ar"}, "revise is not used in mode 'ar'"),
+        ({"revise": 1, "mode": "speculative"}, "revise is not used in mode 'speculative'"),
         ({"revise_threshold": 0.5}, "without revise"),
-        ({"revise_reading": "masked"}, "without revise"),
+        ({"revise_reading": "leave_one_out"}, "without revise"),
         ({"revise": 1, "revise_reading": "read"}, "revise_reading"),
         ({"revise": 1, "revise_threshold": 1.5}, "a probability"),
     ],

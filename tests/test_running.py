@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.running import Running
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.running import Running
-from daguerre.sampling.pins import Pin
 from daguerre.sampling.policies import POLICIES
 from daguerre.trace import Trace
 
 few = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-NAMES = ["causal", "causal_unshifted", "full", "block"]
+NAMES = ["causal", "causal_unshifted", "full", "block", "block_shifted"]
 BUDGET = 12
 
 
@@ -27,7 +27,7 @@ BUDGET = 12
 def requests(draw: st.DrawFn, name: str) -> dict[str, Any]:
     options: dict[str, Any] = {"seed": draw(st.integers(0, 99)), "temperature": draw(st.sampled_from([0.0, 1.2]))}
     options["policy"] = draw(st.sampled_from(sorted(POLICIES.keys() - {"chain"})))
-    if name != "block":
+    if not name.startswith("block"):
         options["block_size"] = draw(st.integers(1, BUDGET))
         options |= {"suffix": "\n"} if draw(st.booleans()) else {}
     kind = draw(st.sampled_from(["plain", "revise", "regex", "forbidden"]))
@@ -172,25 +172,32 @@ def test_remasked_text_is_drawn_again_and_unpinned_text_is_free(causal: Model) -
     assert len(running.result().tokens) == 6
 
 
-def test_what_a_running_request_cannot_have_is_named(models: dict[str, Model]) -> None:
-    with pytest.raises(UnsupportedError, match="has no stop"):
+def test_what_a_running_request_cannot_have_is_named(models: dict[str, Model], make_model: Any) -> None:
+    uniform = make_model(process="uniform", null_id=None, context="full", shift=False, time_input=True)
+    with pytest.raises(UnsupportedError, match="takes no stop strings"):
         models["causal"].start("x", 4, stop="y")
-    with pytest.raises(UnsupportedError, match='has no mode "speculative"'):
-        models["causal"].start("x", 4, mode="speculative")
-    with pytest.raises(UnsupportedError, match='has no mode "ancestral"'):
-        models["full"].start("x", 4, mode="ancestral")
+    for model, options, mode in (
+        (models["causal"], {"mode": "speculative"}, "speculative"),
+        (models["causal"], {"suffix": "y", "mode": "beam"}, "beam"),
+        (models["causal"], {"suffix": "y", "num_beams": 4}, "beam"),
+        (uniform, {"mode": "ancestral"}, "ancestral"),
+        (uniform, {}, "ancestral"),
+    ):
+        with pytest.raises(UnsupportedError, match=f'mode "{mode}" cannot be changed while it runs'):
+            model.start("x", 4, **options)
     with pytest.raises(InputError, match="gives one sample"):
         models["causal"].start("x", 4, n=2)
     with pytest.raises(UnsupportedError, match="block context cannot infill"):
         models["block"].start("x", 4, suffix="y")
 
 
-@pytest.mark.parametrize("options", [{"mode": "full"}, {"mode": "ar"}, {"revise": 1}])
-def test_a_change_of_a_guided_request_counts_both_its_questions(causal: Model, options: dict[str, Any]) -> None:
-    running = causal.start("x = 1\ny = ", BUDGET, min_tokens=BUDGET, guidance=2.0, **options)
-    steps(running, 1)
-    running.pin(BUDGET - 1, "b")
-    assert running.result().usage.forwards <= running.bound
+def test_a_change_of_a_guided_request_counts_both_its_questions(causal: Model) -> None:
+    options: dict[str, Any]
+    for options in ({"mode": "full"}, {"mode": "ar"}, {"revise": 1}, {}):
+        running = causal.start("x = 1\ny = ", BUDGET, min_tokens=BUDGET, guidance=2.0, **options)
+        steps(running, 1)
+        running.pin(BUDGET - 1, "b")
+        assert running.result().usage.forwards <= running.bound
 
 
 def test_a_change_keeps_a_search_in_the_bound(make_model: Any) -> None:

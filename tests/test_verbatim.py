@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from daguerre.canvas import Canvas
-from daguerre.editing import Span, split_at
+from daguerre.decoding.result import Result
+from daguerre.decoding.text_spans import CharSpan, split_at
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
-from daguerre.result import Result
 
 CONTEXTS = ("causal", "causal_unshifted", "full", "full_unshifted")
 PARTS = (
@@ -27,7 +27,7 @@ names = pytest.mark.parametrize("name", CONTEXTS)
 
 
 @st.composite
-def texts_with_spans(draw: st.DrawFn, least: int = 0) -> tuple[str, list[Span]]:
+def texts_with_spans(draw: st.DrawFn, least: int = 0) -> tuple[str, list[CharSpan]]:
     """A text and up to three spans, ascending and apart; empty, adjacent and at the edges too where `least` is 0."""
     text = draw(texts.filter(lambda t: len(t) >= 3 * least))
     edges = st.integers(0, len(text)) | st.sampled_from([0, len(text)])
@@ -71,7 +71,7 @@ def assert_verbatim(model: Model, pieces: tuple[str, ...], result: Result) -> No
 @few
 @given(texts_with_spans(), st.integers(0, 9))
 def test_an_edit_keeps_what_is_outside(
-    models: dict[str, Model], name: str, case: tuple[str, list[Span]], seed: int
+    models: dict[str, Model], name: str, case: tuple[str, list[CharSpan]], seed: int
 ) -> None:
     text, spans = case
     result = models[name].edit(text, spans, max_tokens=2, **options_of(seed))
@@ -83,7 +83,7 @@ def test_an_edit_keeps_what_is_outside(
 @few
 @given(texts_with_spans(least=1), st.integers(0, 9), st.sampled_from([0.1, 0.5, 0.99]))
 def test_an_edit_of_part_of_the_tokens_keeps_what_is_outside_and_the_others(
-    models: dict[str, Model], name: str, case: tuple[str, list[Span]], seed: int, strength: float
+    models: dict[str, Model], name: str, case: tuple[str, list[CharSpan]], seed: int, strength: float
 ) -> None:
     text, spans = case
     if not spans:
@@ -111,7 +111,9 @@ def test_a_template_keeps_what_is_between_its_gaps(
 @names
 @few
 @given(texts_with_spans())
-def test_gaps_may_end_with_nothing_in_them(models: dict[str, Model], name: str, case: tuple[str, list[Span]]) -> None:
+def test_gaps_may_end_with_nothing_in_them(
+    models: dict[str, Model], name: str, case: tuple[str, list[CharSpan]]
+) -> None:
     """A gap of length 0 leaves what is around it as it was, joined."""
     model, (text, spans) = models[name], case
     ends = dict.fromkeys(model.config.ends, 1e4)
@@ -124,7 +126,7 @@ def test_gaps_may_end_with_nothing_in_them(models: dict[str, Model], name: str, 
 @few
 @given(texts_with_spans(), st.data())
 def test_spans_that_overlap_or_lie_outside_are_errors(
-    causal: Model, case: tuple[str, list[Span]], data: st.DataObject
+    causal: Model, case: tuple[str, list[CharSpan]], data: st.DataObject
 ) -> None:
     text, spans = case
     wide = [(a, b) for a, b in spans if b - a > 1]
@@ -141,7 +143,7 @@ def test_spans_that_overlap_or_lie_outside_are_errors(
 @few
 @given(texts_with_spans())
 def test_block_context_refuses_what_has_a_text_behind_it(
-    models: dict[str, Model], case: tuple[str, list[Span]]
+    models: dict[str, Model], case: tuple[str, list[CharSpan]]
 ) -> None:
     """Only what is at the very end can be written anew there: that is a completion."""
     text, spans = case

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,30 +20,29 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full"])
-@pytest.mark.parametrize(("prefix", "suffix"), TEXTS)
-def test_infilling_leaves_prefix_and_suffix_verbatim(
-    models: dict[str, Model], name: str, prefix: str, suffix: str
-) -> None:
+def test_infilling_leaves_prefix_and_suffix_verbatim(models: dict[str, Model], name: str) -> None:
     model = models[name]
-    result = model.infill(prefix, suffix, max_tokens=6, threshold=0.5, temperature=1.0)
-    *_, canvas = result.trace.replay()
-    drawn = model.tokenizer.decode_bytes(canvas.tokens[1:].tolist())  # a null stands for no bytes
-    assert drawn.startswith(prefix.encode())
-    assert drawn.endswith(suffix.encode())
-    middle = drawn[len(prefix.encode()) : len(drawn) - len(suffix.encode())]
-    assert middle.decode("utf-8", errors="replace") == result.text
+    for prefix, suffix in TEXTS:
+        result = model.infill(prefix, suffix, max_tokens=6, threshold=0.5, temperature=1.0)
+        *_, canvas = result.trace.replay()
+        drawn = model.tokenizer.decode_bytes(canvas.tokens[1:].tolist())  # a gap filler has no bytes
+        assert drawn.startswith(prefix.encode())
+        assert drawn.endswith(suffix.encode())
+        middle = drawn[len(prefix.encode()) : len(drawn) - len(suffix.encode())]
+        assert middle.decode("utf-8", errors="replace") == result.text
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block"])
-@pytest.mark.parametrize("prefix", [prefix for prefix, _ in TEXTS])
-def test_a_completion_follows_the_prompt_byte_for_byte(models: dict[str, Model], name: str, prefix: str) -> None:
+@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"])
+def test_a_completion_follows_the_prompt_byte_for_byte(models: dict[str, Model], name: str) -> None:
     model = models[name]
-    result = model.generate(prefix, max_tokens=6, threshold=0.5)
-    *_, canvas = result.trace.replay()
-    end = canvas.gaps[0][0] + len(canvas.filled(canvas.gaps[0]))
-    drawn = model.tokenizer.decode_bytes(canvas.tokens[1:end].tolist())
-    assert drawn.startswith(prefix.encode())
-    assert drawn[len(prefix.encode()) :].decode("utf-8", errors="replace") == result.text
+    for number, (prefix, _) in enumerate(TEXTS):
+        options: dict[str, Any] = {"threshold": 0.5} if number % 2 else {}
+        result = model.generate(prefix, max_tokens=6, **options)
+        *_, canvas = result.trace.replay()
+        end = canvas.gaps[0][0] + len(canvas.filled(canvas.gaps[0]))
+        drawn = model.tokenizer.decode_bytes(canvas.tokens[1:end].tolist())
+        assert drawn.startswith(prefix.encode())
+        assert drawn[len(prefix.encode()) :].decode("utf-8", errors="replace") == result.text
 
 
 def test_no_step_changes_a_given_position(causal: Model) -> None:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache, partial
+from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from backends import needs_compiler
+from conftest import CONTEXTS
+from daguerre.canvas import Canvas
+from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.options import Decode
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.planning import plan_request
+from daguerre.decoding.request import Request, is_infilling
+from daguerre.decoding.result import Result
+from daguerre.decoding.run import Sample
 from daguerre.model import Model
-from daguerre.models.backbone import Backbone, product
-from daguerre.models.layout import SETTLED, Layout, Rows
-from daguerre.models.lean import LeanBackbone, Linear
-from daguerre.models.native import NativeBackbone
-from daguerre.result import Result
-from executions import ALIKE, libraries_sum_alike
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.policies import POLICIES
+from daguerre.trace import Event
 
 PROMPT = "def area(w, h):\n    return "
-LARGE = {"width": 256, "mlp_width": 704}
-"""Wide enough for torch to share a product between threads."""
+TIMED: dict[str, Any] = {"context": "full", "shift": False, "time_input": True}
+FACTS = CONTEXTS | {
+    "drafting": {"draft_head": 24},
+    "shifted block": {"context": "block", "shift": True, "block_size": 8},
+    "timed": TIMED,
+    "uniform": TIMED | {"process": "uniform", "null_id": None},
+}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
 
 
 def ids(result: Result) -> list[int]:
@@ -40,7 +57,7 @@ def test_threads_running_side_by_side_change_nothing(models: dict[str, Model]) -
 
     def one(job: tuple[str, int]) -> list[int]:
         name, seed = job
-        return ids(models[name].generate(PROMPT, 12, temperature=1.0, seed=seed, threshold=0.5))
+        return ids(models[name].generate(PROMPT, 12, temperature=1.0, seed=seed))
 
     alone = [one(job) for job in jobs]
     with ThreadPoolExecutor(4) as pool:
@@ -49,124 +66,200 @@ def test_threads_running_side_by_side_change_nothing(models: dict[str, Model]) -
 
 @contextmanager
 def threads(num: int) -> Iterator[None]:
-    """`num` threads for a product, if it is large enough."""
     torch.set_num_threads(num)
-    assert torch.get_num_threads() == num
-    yield
-    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
 
 
-def test_the_number_of_threads_of_a_product_changes_no_token(make_model: Any) -> None:
-    model = make_model(**LARGE)
-    results = []
-    for num in (1, 2):
-        with threads(num):
-            results.append(ids(model.generate(PROMPT * 10, 24, temperature=1.0, threshold=0.5)))
-    assert results[0] == results[1]
+# ---- many requests ------------------------------------------------------------------------------------------------
 
 
-def layout(num_rows: int, num_open: int, batch: int) -> Layout:
-    """Settled rows, then one open span."""
-    position = torch.arange(num_rows).expand(batch, -1)
-    span = torch.where(torch.arange(num_rows) < num_rows - num_open, SETTLED, 0).expand(batch, -1)
-    return Layout(Rows.make(position, span), num_rows - num_open, plain=True)
+@dataclass(frozen=True)
+class Asked:
+    """One request: texts with a gap between each and the next, and options."""
+
+    texts: Sequence[str] = (PROMPT, "")
+    max_tokens: int = 14
+    options: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)
 
 
-Executor = Backbone | LeanBackbone | NativeBackbone
-Executors = dict[tuple[str, torch.dtype], Callable[[], Executor]]
+GAP, GAPS = (PROMPT, "\n\nprint(area(2, 3))\n"), ("def f(", "):\n    return ", " + 1\n")
+LONG = ("".join(f"x{n} = {n} * y\n" for n in range(14)) + PROMPT, "")
+SAMPLED = {"temperature": 1.0}
+
+
+def lean(canvas: Canvas, asked: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """A scorer that wants other tokens at every position."""
+    return 3 * np.sin(np.add.outer(asked * 7.0, np.arange(logits.shape[1]) * 13.0))
+
+
+def asked(texts: Sequence[str] = (PROMPT, ""), max_tokens: int = 14, draft: str | None = None, **options: Any) -> Asked:
+    return Asked(texts, max_tokens, options, {} if draft is None else {"draft": draft})
+
+
+def denoising(**options: Any) -> list[Asked]:
+    """Every policy over a completion."""
+    each = [asked(mode="block", policy=policy, **options) for policy in POLICIES]
+    return [one for one in each if one.options["policy"] not in ("chain", "first_hitting")]
+
+
+CAUSAL = [
+    *denoising(block_size=5),
+    asked(LONG, mode="block", policy="chain", threshold=0.3, **SAMPLED),
+    asked(GAP, mode="block", policy="first_hitting", **SAMPLED),
+    asked(mode="ar"),
+    asked(LONG, mode="ar", cache="none", max_tokens=9, **SAMPLED),
+    asked(("", ""), mode="ar", logit_bias={70: 4.0, 80: -np.inf}, top_k=9, **SAMPLED),
+    asked(mode="ar", draft=" w * h\n    return w", **SAMPLED),
+    asked(mode="ar", regex="[a-z ]+;", max_tokens=20),
+    asked(LONG, mode="speculative", max_tokens=30),
+    asked(mode="speculative", block_size=5, max_tokens=25, **SAMPLED),
+    asked(mode="speculative", temperature=0.7, top_p=0.9, cache="approximate_int8"),
+    asked(mode="speculative", draft="w * h\n", min_tokens=8),
+    asked(mode="ar", choices=["one", "two or three"], **SAMPLED),
+    asked(mode="speculative", guidance=2.0, **SAMPLED),
+    asked(mode="block", guidance=2.0, negative="import re\n", guidance_schedule="linear"),
+    asked(GAP, mode="block", scorer=lean, **SAMPLED),
+    asked(mode="full", threshold=0.3),
+    asked(mode="full", policy="confidence", steps=3, top_p=0.8, **SAMPLED),
+    asked(GAP, mode="block", threshold=0.5),
+    asked(GAP, mode="full", policy="entropy", cache="approximate_int8"),
+    asked(GAPS, mode="block", policy="margin", steps=5, max_tokens=6, **SAMPLED),
+    asked(GAPS, mode="block", regex="[a-z]+", max_tokens=6, threshold=0.6),
+    asked(GAP, mode="beam", num_beams=3, max_tokens=6),
+    asked(GAP, mode="beam", num_beams=2, no_repeat_context_lines=True, max_tokens=5),
+    asked(mode="block", schema=SCHEMA, max_tokens=20, **SAMPLED),
+    asked(LONG, mode="block", keywords="ab", forbidden=["\n"], policy="entropy_bounded", gamma=0.5, max_tokens=20),
+    asked(mode="block", pins=[Pin("ab", at=3)], policy="random", **SAMPLED),
+    asked(mode="block", revise=1, revise_threshold=0.3, block_size=6),
+    asked(mode="block", revise=1, revise_reading="leave_one_out", revise_threshold=0.3, max_tokens=7),
+    asked(mode="block", draft=" w * h * d", threshold=0.2),
+    asked(mode="block", stop=["\n"], policy="factor", factor=2.0, cache="none"),
+]
+UNSHIFTED = [*denoising(**SAMPLED), asked(GAP, mode="block"), asked(GAPS, mode="full", **SAMPLED), asked(LONG)]
+FULL = [asked(mode="full", policy="confidence", steps=4), asked(GAP, mode="block", **SAMPLED), asked(GAPS), asked(LONG)]
+BLOCK = [asked(LONG), asked(**SAMPLED), asked(revise=1, revise_threshold=0.3), asked(regex="[a-z ]+;", max_tokens=20)]
+NOISE = [asked(mode="ancestral", steps=4, texts=text, **SAMPLED) for text in ((PROMPT, ""), GAP, LONG, GAPS)]
+REQUESTS = {
+    "drafting": [*CAUSAL, *CAUSAL][:64],
+    "causal_unshifted": UNSHIFTED,
+    "full": FULL,
+    "block": BLOCK,
+    "shifted block": BLOCK,
+    "timed": [*FULL[:1], *NOISE],
+    "uniform": NOISE,
+}
+Begin = Callable[[], list[Sample]]
+
+
+def begin(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[Asked]) -> list[Sample]:
+    """A sample of each, before its first step; their seeds differ."""
+    out = []
+    for seed, one in enumerate(requests):
+        segments = [tokenizer.encode(text) for text in one.texts]
+        budgets = [(one.options.get("min_tokens", 0), one.max_tokens)] * (len(segments) - 1)
+        if denoiser.config.null_id is None and is_infilling(segments, budgets):
+            budgets = [(one.max_tokens, one.max_tokens)] * len(budgets)
+        decode = Decode(**one.options, seed=seed).resolved(denoiser.config, is_infilling(segments, budgets))
+        plan = plan_request(denoiser.config, tokenizer, Request(decode, segments, budgets, **one.more))
+        out.append(Sample(denoiser, plan, 0, None))
+    return out
+
+
+def finished(sample: Sample) -> Sample:
+    for _ in drive(sample):
+        pass
+    return sample
+
+
+def finished_together(samples: list[Sample], seed: int) -> list[Sample]:
+    """All of them, each arriving at a random step, in a random order."""
+    rng = random.Random(seed)
+    arrivals = sorted((rng.randrange(30), rng.random(), index) for index in range(len(samples)))
+    together, step, most = Together(samples[0].backend), 0, 0
+    while arrivals or len(together):
+        while arrivals and arrivals[0][0] <= step:
+            together.add(samples[arrivals.pop(0)[2]])
+        if len(together):
+            together.step()
+        most, step = max(most, len(together)), step + 1
+    assert most >= len(samples) // 3, "they are computed side by side"
+    return samples
+
+
+def same(one: Any, other: Any) -> bool:
+    return np.array_equal(one, other, equal_nan=True) if isinstance(one, np.ndarray) else bool(one == other)
+
+
+def same_events(one: Event, other: Event) -> bool:
+    """Whether step, decision and canvas are the same to the bit."""
+    parts = [(one.step, other.step), (one.evidence, other.evidence)]
+    for a, b in ((one.decision, other.decision), (one.canvas, other.canvas)):
+        parts += [(getattr(a, f.name), getattr(b, f.name)) for f in fields(a)]
+    return all(same(a, b) for a, b in parts)
+
+
+def check_same(got: Sample, want: Sample) -> None:
+    assert len(got.events) == len(want.events)
+    assert all(map(same_events, got.events, want.events))
+    a, b = got.result(), want.result()
+    assert [vars(t) for t in a.tokens] == [vars(t) for t in b.tokens]
+    assert (a.text, a.finish_reason) == (b.text, b.finish_reason)
+    assert got._run.counts == want._run.counts
 
 
 @pytest.fixture(scope="module")
-def executors(make_model: Any) -> Executors:
-    plain = {dtype: make_model(**LARGE).backbone.to(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    makers = {"native": NativeBackbone, "lean": LeanBackbone, "reference": lambda backbone: backbone}
-    return {
-        (name, dtype): cache(partial(make, backbone))  # type: ignore[arg-type]
-        for name, make in makers.items()
-        for dtype, backbone in plain.items()
-    }
+def backbones(make_model: Any) -> dict[str, Backbone]:
+    return {name: make_model(**FACTS[name]).backbone for name in REQUESTS}
 
 
-def logits(backbone: Executor, tokens: torch.Tensor, num_open: int) -> torch.Tensor:
-    """Finite logits (B, R, V') of a forward without a cache."""
-    with torch.inference_mode():
-        out = backbone.logits(backbone(tokens, layout(tokens.shape[1], num_open, len(tokens))))
-    return out[..., backbone.config.num_reserved :]
-
-
-def draw(batch: int, num_rows: int) -> torch.Tensor:
-    return torch.randint(16, 2048, (batch, num_rows), generator=torch.Generator().manual_seed(num_rows))
-
-
-def check_equal(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> None:
-    """Bit for bit in bfloat16; in float32 within 1e-5, with the same most likely tokens."""
-    assert one.std() > 1
-    if dtype == torch.bfloat16:
-        assert torch.equal(one, other)
-    else:
-        assert (one - other).abs().max() <= 1e-5
-        assert torch.equal(one.argmax(-1), other.argmax(-1))
-
-
-@pytest.mark.parametrize("execution", ALIKE)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("num_threads", [1, 2])
-@pytest.mark.parametrize("num_open", [0, 16])
-@pytest.mark.parametrize("num_rows", [17, 64, 200])
-def test_a_row_of_a_batch_has_the_logits_it_has_alone(
-    executors: Executors, execution: str, dtype: torch.dtype, num_rows: int, num_open: int, num_threads: int
-) -> None:
-    tokens, executor = draw(4, num_rows), executors[execution, dtype]()
-    with threads(num_threads):
-        together = logits(executor, tokens, num_open)
-        alone = torch.cat([logits(executor, row[None], num_open) for row in tokens])
-    check_equal(together, alone, dtype)
-
-
-@libraries_sum_alike
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("num_threads", [1, 2])
-def test_a_product_has_the_same_bits_for_any_number_of_rows(dtype: torch.dtype, num_threads: int) -> None:
-    random = torch.Generator().manual_seed(0)
-    weight = (torch.randn(1408, 256, generator=random) / 16).to(dtype)
-    rows = torch.randn(1024, 256, generator=random).to(dtype)
-    packed = Linear(weight)
-    with threads(num_threads):
-        whole, whole_packed = product(rows, weight), packed(rows)
-        for num in (*range(1, 34), 65, 131, 300):
-            assert torch.equal(product(rows[None, :num], weight)[0], whole[:num])
-            assert torch.equal(product(rows[-num:], weight), whole[-num:])
-            assert torch.equal(packed(rows[:num]), whole_packed[:num])
-            assert torch.equal(packed(rows[-num:]), whole_packed[-num:])
-
-
-@libraries_sum_alike
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("num_inputs", [256, 704, 1024, 1032, 1408, 4096])
-def test_a_product_has_the_same_bits_for_any_number_of_inputs(dtype: torch.dtype, num_inputs: int) -> None:
-    """Of more than 1,024 the library sums one row in another order than two; in bfloat16 few show it."""
-    random = torch.Generator().manual_seed(0)
-    weight = (torch.randn(256, num_inputs, generator=random) / num_inputs**0.5).to(dtype)
-    rows, add = (torch.randn(64, size, generator=random).to(dtype) for size in (num_inputs, 256))
-    packed = Linear(weight)
-    whole = product(rows, weight), packed(rows), packed(rows, add=add)
-    for num_threads, nums in ((1, (1, 2, 3, 7, 17, 33)), (2, (1, 31))):
+@needs_compiler
+@pytest.mark.parametrize("name", REQUESTS)
+def test_requests_computed_together_are_as_each_alone(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
+    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches, arriving at random: events,
+    tokens and probabilities have the same bits, 64 at once on one thread and on two.
+    """
+    denoiser = BackboneDenoiser(backbones[name], "native")
+    alone = [finished(sample) for sample in begin(denoiser, tokenizer, REQUESTS[name])]
+    assert len({tuple(ids(sample.result())) for sample in alone}) > len(alone) // 2
+    for num_threads in (1, 2) if name == "drafting" else (1,):
         with threads(num_threads):
-            for num in nums:
-                pieces = list(zip(rows.split(num), add.split(num), strict=True))
-                assert torch.equal(torch.cat([product(x, weight) for x, _ in pieces]), whole[0])
-                assert torch.equal(torch.cat([packed(x) for x, _ in pieces]), whole[1])
-                assert torch.equal(torch.cat([packed(x, add=y) for x, y in pieces]), whole[2])
+            together = finished_together(begin(denoiser, tokenizer, REQUESTS[name]), num_threads)
+        for got, want in zip(together, alone, strict=True):
+            check_same(got, want)
 
 
-@pytest.mark.parametrize("execution", ALIKE)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("num_rows", [17, 64, 200])
-def test_one_thread_and_two_give_the_same_logits(
-    executors: Executors, execution: str, dtype: torch.dtype, num_rows: int
-) -> None:
-    tokens, executor = draw(1, num_rows), executors[execution, dtype]()
-    one = logits(executor, tokens, 16)
-    with threads(2):
-        two = logits(executor, tokens, 16)
-    check_equal(one, two, dtype)
+class Shaken:
+    """The vocabulary projection, its logits changed by more than another order of sums changes them."""
+
+    def __init__(self, backbone: Backbone, seed: int) -> None:
+        self._backbone, self._random = backbone, torch.Generator().manual_seed(seed)
+
+    def __call__(self, hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
+        logits = self._backbone.logits(hidden)
+        return logits * (1 + 1e-5 * torch.randn(logits.shape, generator=self._random)), None
+
+
+@pytest.mark.parametrize("name", ["drafting", "causal_unshifted", "block"])
+def test_the_torch_backend_gives_the_same_tokens(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
+    """Not the same bits: those of PyTorch's products are a library's, and may differ with the number of rows. So only
+    requests count whose tokens stay when logits change by a hundred-thousandth.
+    """
+    backbone, requests = backbones[name], REQUESTS[name][: len(CAUSAL)]
+    denoiser = BackboneDenoiser(backbone, "torch")
+    alone = [finished(sample).result() for sample in begin(denoiser, tokenizer, requests)]
+    steady = np.ones(len(alone), dtype=bool)
+    for seed in range(2):
+        shaken = BackboneDenoiser(backbone, "torch", head=Shaken(backbone, seed))
+        others = [finished(sample).result() for sample in begin(shaken, tokenizer, requests)]
+        steady &= [ids(one) == ids(other) for one, other in zip(alone, others, strict=True)]
+    assert steady.mean() > 0.8
+    together = [sample.result() for sample in finished_together(begin(denoiser, tokenizer, requests), 0)]
+    for got, want in zip(np.array(together)[steady], np.array(alone)[steady], strict=True):
+        assert ids(got) == ids(want)
+        for name in ("logprob", "confidence"):
+            a, b = ([getattr(token, name) for token in result.tokens] for result in (got, want))
+            assert np.allclose(np.array(a, dtype=float), np.array(b, dtype=float), atol=1e-4, equal_nan=True)

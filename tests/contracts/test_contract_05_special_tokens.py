@@ -8,7 +8,7 @@ import pytest
 from daguerre.model import Model
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block"])
+@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"])
 def test_special_tokens_in_a_prompt_are_neither_open_nor_the_end(models: dict[str, Model], name: str) -> None:
     model = models[name]
     t = model.tokenizer

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import daguerre
+from daguerre.decoding.options import Decode
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.planning import make_plan
-from daguerre.result import Result
 from daguerre.sampling.constrained import Constraint
 from daguerre.sampling.constraints import compile_regex
-from daguerre.sampling.decode import Decode
-from daguerre.sampling.logits import Law
+from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES
 
 CALL = r"[a-z_]{1,8}\([0-9]{1,3}(, [0-9]{1,3})*\)"
@@ -50,7 +50,7 @@ def check(options: dict[str, Any], text: str) -> None:
         assert text in options["choices"]
 
 
-MODES = {"causal": ["ar", "block", "full"], "block": ["block"]}
+MODES = {"causal": ["ar", "block", "full"], "block": ["block"], "block_shifted": ["block"]}
 """What models honor; those not named, "block" and "full"."""
 
 
@@ -78,11 +78,11 @@ def any_request(rng: np.random.Generator, modes: list[str], grid: bool = False) 
     return options
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block"])
+@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"])
 def test_a_completion_is_valid_whatever_is_asked(models: dict[str, Model], name: str) -> None:
     rng, model = np.random.default_rng(9), models[name]
     for _ in range(12):
-        options = any_request(rng, MODES.get(name, ["block", "full"]), grid=name == "block")
+        options = any_request(rng, MODES.get(name, ["block", "full"]), grid=name.startswith("block"))
         budget = FEWEST + int(rng.integers(4, 14))
         result = model.generate("x = ", budget, **options)
         check(options, result.text)
@@ -255,7 +255,7 @@ def test_the_law_is_the_models_given_the_language(causal: Model, tokenizer: Toke
     total, positions = sum(weights.values()), np.arange(*plan.canvas.gaps[0])
     rng, num, seen = np.random.default_rng(0), 2000, dict.fromkeys(weights, 0)
     for _ in range(num):
-        got = constraint.propose(plan.canvas, positions, logits, Law(temperature=1.0), rng.random(2))
+        got = constraint.propose(plan.canvas, positions, logits, SamplingParams(temperature=1.0), rng.random(2))
         seen[tuple(got.tokens.tolist())] += 1
         for i, token in enumerate(got.tokens.tolist()):
             marginal = sum(w for pair, w in weights.items() if pair[i] == token) / total
@@ -263,14 +263,14 @@ def test_the_law_is_the_models_given_the_language(causal: Model, tokenizer: Toke
     for pair, weight in weights.items():
         p = weight / total
         assert abs(seen[pair] / num - p) < 4 * np.sqrt(p * (1 - p) / num)
-    best = constraint.propose(plan.canvas, positions, logits, Law(), np.zeros(2))
+    best = constraint.propose(plan.canvas, positions, logits, SamplingParams(), np.zeros(2))
     assert tuple(best.tokens.tolist()) == max(weights, key=lambda pair: weights[pair])
 
 
 def test_a_span_too_long_for_so_large_a_constraint_is_refused_with_the_longest(
     causal: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daguerre.sampling.constrained.MAX_WAYS", 6_000)
+    monkeypatch.setattr("daguerre.sampling.constrained.MAX_TRANSITIONS", 6_000)
 
     with pytest.raises(InputError, match=r"too large for a span of 40 positions.*block_size of [0-9]+ or fewer"):
         causal.generate("x = ", 40, mode="full", schema=PERSON)

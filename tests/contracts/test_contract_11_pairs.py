@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from daguerre import generate as main_path
 from daguerre.canvas import Canvas
+from daguerre.decoding import generate as main_path
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.reading import committed_text
+from daguerre.decoding.result import Result
+from daguerre.decoding.run import Sample
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.result import Result, committed_text
-from daguerre.sample import Sample
-from daguerre.sampling.pins import Pin
 
 BUDGET = 10
 PROMPT = "x = 1\nimpo"
@@ -46,7 +47,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "timeout": {"timeout": 30.0},
     "a short timeout": {"timeout": 6.0},
     "revise": {"revise": 1, "revise_threshold": 0.2},
-    "a masked reading": {"revise": 1, "revise_threshold": 0.2, "revise_reading": "masked"},
+    "a masked reading": {"revise": 1, "revise_threshold": 0.2, "revise_reading": "leave_one_out"},
     "stop": {"stop": ["a", "\n"]},
     "n": {"n": 2},
     "heal": {"heal": True},
@@ -59,7 +60,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "mode ar": {"mode": "ar"},
     "mode speculative": {"mode": "speculative"},
     "mode beam": {"mode": "beam", "num_beams": 4},
-    "novel": {"mode": "beam", "num_beams": 4, "novel": True},
+    "no_repeat_context_lines": {"mode": "beam", "num_beams": 4, "no_repeat_context_lines": True},
     "mode ancestral": {"mode": "ancestral"},
 }
 
@@ -128,7 +129,7 @@ class Recorder:
         monkeypatch.setattr(main_path, "Sample", self._make)
         ticks = count()
         clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
-        monkeypatch.setattr("daguerre.sampling.deadline.time", clock)
+        monkeypatch.setattr("daguerre.decoding.deadline.time", clock)
 
     def _make(self, *given: Any) -> Sample:
         self.samples.append(Sample(*given))
@@ -176,7 +177,7 @@ def check(result: Result, sample: Sample, options: dict[str, Any]) -> None:
     for text in result.texts:
         check_text(text, options)
     whole = "stop" not in options and not cut
-    for slot, gap in zip(plan.slots, plan.canvas.gaps, strict=True):
+    for slot, gap in zip(plan.gaps, plan.canvas.gaps, strict=True):
         ends = np.flatnonzero(np.isin(last.filled(gap), [plan.ending]))
         num = int(ends[0]) if ends.size else len(last.filled(gap))
         assert not whole or num >= slot.min_tokens
@@ -184,7 +185,7 @@ def check(result: Result, sample: Sample, options: dict[str, Any]) -> None:
     assert min(usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) >= 0
     assert usage.accepted_prediction_tokens <= usage.completion_tokens or "stop" in options
     if "timeout" not in options:
-        assert usage.hurried == 0
+        assert usage.deadline_forced == 0
 
 
 def check_text(text: str, options: dict[str, Any]) -> None:

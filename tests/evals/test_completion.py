@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 
+from daguerre.decoding.options import Decode
 from daguerre.evals import completion
 from daguerre.evals.completion import AR, Attempt, attempts, grid, label, line_end, next_line_completion
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.infilling import first_line
 from daguerre.evals.lines import MissingLine, make_examples
 from daguerre.model import Model
-from daguerre.sampling.decode import Decode
 
 SOURCE = "".join(f"def area_{i}(width, height):\n    return compute({i}, width * height)\n\n\n" for i in range(8))
-SETTINGS = (Decode(block_size=8, threshold=0.5), Decode(block_size=4, policy="confidence", steps=2))
+SETTINGS = (
+    Decode(mode="block", block_size=8, threshold=0.5),
+    Decode(mode="block", block_size=4, policy="confidence", steps=2),
+    Decode(mode="speculative"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +38,10 @@ def unclocked(found: list[Attempt]) -> list[Attempt]:
     return [dataclasses.replace(attempt, seconds=0.0) for attempt in found]
 
 
-@pytest.mark.parametrize(
-    ("text", "end"),
-    [("", None), ("\n  \n", None), ("a = 1", None), ("a\nb\n", 2), ("\n\n  a = 1\nb", 10), ("    a\n", 6)],
-)
-def test_a_line_ends_with_the_break_behind_what_is_not_blank(text: str, end: int | None) -> None:
-    assert line_end(text) == end
+def test_a_line_ends_with_the_first_break_after_something_that_is_not_blank() -> None:
+    ends = {"": None, "\n  \n": None, "a = 1": None, "a\nb\n": 2, "\n\n  a = 1\nb": 10, "    a\n": 6}
+
+    assert {text: line_end(text) for text in ends} == ends
 
 
 def test_the_line_is_that_of_an_ordinary_request(causal: Model, examples: list[MissingLine]) -> None:
@@ -72,7 +74,7 @@ def test_forwards_and_tokens_by_hand(scripted: Callable[..., Any], causal: Model
     model = SimpleNamespace(config=oracle.config, tokenizer=tokenizer, denoiser=oracle)
     shown = dataclasses.replace(example, prefix=example.before)
 
-    _, (ar, block) = attempts(model, [AR, Decode(block_size=4)], shown)  # type: ignore[arg-type]
+    _, (ar, block) = attempts(model, [AR, Decode(mode="block", block_size=4)], shown)  # type: ignore[arg-type]
 
     start = len(tokenizer.encode(example.before))
     drawn = [tokenizer.decode([token]) for token in known[start : start + ar.tokens]]
@@ -97,7 +99,7 @@ def test_the_best_setting_is_the_fastest_that_is_right_as_often(
     monkeypatch: pytest.MonkeyPatch, causal: Model, examples: list[MissingLine]
 ) -> None:
     many = examples * 100
-    wrong, fast, slow = (Decode(block_size=size) for size in (32, 16, 8))
+    wrong, fast, slow = (Decode(mode="block", block_size=size) for size in (32, 16, 8))
     tokens = {AR: 1, wrong: 8, fast: 4, slow: 2}
 
     def fake(model: Model, decodes: list[Decode], example: MissingLine) -> tuple[float, list[Attempt]]:
@@ -132,9 +134,9 @@ def test_the_best_setting_is_the_fastest_that_is_right_as_often(
 def test_a_setting_that_is_wrong_on_all_lines_is_not_the_best(
     monkeypatch: pytest.MonkeyPatch, causal: Model, examples: list[MissingLine]
 ) -> None:
-    """Not told apart from `ar` on the lines of the grid, it is by the others; the next one is tried."""
+    """On the lines of the grid it does not differ from `ar`; on the others it does, and the next setting is tried."""
     many = [dataclasses.replace(example, number=number) for number, example in enumerate(examples * 50)]
-    wrong, right = Decode(block_size=32), Decode(block_size=8)
+    wrong, right = Decode(mode="block", block_size=32), Decode(mode="block", block_size=8)
 
     def fake(model: Model, decodes: list[Decode], example: MissingLine) -> tuple[float, list[Attempt]]:
         return 0.5, [

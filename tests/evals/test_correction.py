@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from daguerre.errors import DataError
-from daguerre.evals.correction import RATES, WAYS, Way, correct_line, line_correction
-from daguerre.evals.frozen import Document
+from daguerre.evals.correction import RATES, REVISIONS, Revision, correct_line, line_correction
+from daguerre.evals.heldout import Document
 from daguerre.evals.lines import MissingLine, make_examples
 from daguerre.model import Model
 
@@ -30,13 +30,16 @@ def examples() -> list[MissingLine]:
 
 @pytest.fixture
 def judge(scripted: Callable[..., Any], causal: Model) -> Callable[[MissingLine, Says], Any]:
-    """A model that knows the line: judge(example, says), where says(truth by position, canvas, position)."""
+    """A model that knows the line: judge(example, says), where says(truth by position, canvas, position).
+
+    It has no shift, so that each token of the line has a row, and is seen.
+    """
 
     def make(example: MissingLine, says: Says) -> Any:
         encode = causal.tokenizer.encode
         before, line = [causal.tokenizer.bos_id, *encode(example.prefix)], encode(example.line)
         truth = [*before, *line, *encode(example.suffix)]
-        oracle = scripted(lambda canvas, position: says(truth, canvas, position), max_positions=256)
+        oracle = scripted(lambda canvas, position: says(truth, canvas, position), max_positions=256, shift=False)
         return SimpleNamespace(config=oracle.config, tokenizer=causal.tokenizer, denoiser=oracle)
 
     return make
@@ -49,19 +52,19 @@ def test_a_model_that_knows_the_line_fixes_all_and_breaks_nothing(examples: list
     trials = correct_line(model, 0, example)
 
     assert {kind for kind, *_ in trials} == {"none", "random"}, "it has no wrong guesses"
-    for (kind, rate, way), trial in trials.items():
+    for (kind, rate, revision), trial in trials.items():
         wanted = 0 if kind == "none" else max(1, round(rate * (trial.num_wrong + trial.num_right)))
         assert (trial.num_wrong, trial.fixed, trial.broken, trial.refilled) == (wanted, wanted, 0, wanted)
         assert trial.exact
-        rounds = 1 + (wanted if way.order == "one" else min(wanted, 1))
-        assert trial.forwards == rounds * (len(truth(model, example)) if way.reading == "masked" else 1)
+        rounds = 1 + (wanted if revision.order == "one" else min(wanted, 1))
+        assert trial.forwards == rounds * (len(truth(model, example)) if revision.reading == "leave_one_out" else 1)
 
 
 def truth(model: Any, example: MissingLine) -> list[int]:
     return model.tokenizer.encode(example.line)
 
 
-def test_a_masked_reading_finds_what_a_shown_one_cannot(examples: list[MissingLine], judge: Any) -> None:
+def test_a_leave_one_out_reading_finds_what_an_unmasked_one_cannot(examples: list[MissingLine], judge: Any) -> None:
     """A model that believes what it sees, and knows what it does not see."""
     example = examples[0]
     model = judge(example, lambda truth, canvas, at: {truth[at] if canvas.open[at] else canvas.tokens[at]: SURE})
@@ -69,11 +72,11 @@ def test_a_masked_reading_finds_what_a_shown_one_cannot(examples: list[MissingLi
     trials = correct_line(model, 0, example)
 
     assert {kind for kind, *_ in trials} == {"none", "random"}
-    for (kind, _, way), trial in trials.items():
-        found = (trial.num_wrong, 2 * len(truth(model, example))) if way.reading == "masked" else (0, 1)
+    for (kind, _, revision), trial in trials.items():
+        found = (trial.num_wrong, 2 * len(truth(model, example))) if revision.reading == "leave_one_out" else (0, 1)
         assert kind == "none" or (trial.fixed, trial.forwards) == found
         assert trial.broken == 0
-        assert trial.exact == (kind == "none" or way.reading == "masked")
+        assert trial.exact == (kind == "none" or revision.reading == "leave_one_out")
 
 
 def test_a_model_that_believes_what_it_sees_changes_nothing(examples: list[MissingLine], judge: Any) -> None:
@@ -82,7 +85,7 @@ def test_a_model_that_believes_what_it_sees_changes_nothing(examples: list[Missi
         example, lambda truth, canvas, position: {500 if canvas.open[position] else canvas.tokens[position]: SURE}
     )
 
-    trials = {key: trial for key, trial in correct_line(model, 0, example).items() if key[2].reading == "shown"}
+    trials = {key: trial for key, trial in correct_line(model, 0, example).items() if key[2].reading == "unmasked"}
 
     assert {kind for kind, *_ in trials} == {"none", "random", "guess"}
     assert {(trial.fixed, trial.broken, trial.forwards) for trial in trials.values()} == {(0, 0, 1)}
@@ -106,11 +109,11 @@ def test_what_is_broken_is_counted_and_only_above_the_threshold(examples: list[M
 
     trials = correct_line(judge(example, says), 0, example)
 
-    for (kind, _, way), trial in trials.items():
-        breaks = way.reading == "shown" and way.threshold < 0.75
+    for (kind, _, revision), trial in trials.items():
+        breaks = revision.reading == "unmasked" and revision.threshold < 0.75
         assert trial.fixed == 0
         assert (trial.broken > 0) == breaks
-        if kind == "none" and breaks and way.order == "all":
+        if kind == "none" and breaks and revision.order == "all":
             assert trial.broken == trial.num_right // 2 or trial.broken == -(-trial.num_right // 2)
 
 
@@ -120,16 +123,17 @@ def test_wrong_tokens_are_ordinary_and_wrong(
     seen: list[np.ndarray] = []
     example = examples[1]
     truth = np.array(causal.tokenizer.encode(example.line))
+    start = 1 + len(causal.tokenizer.encode(example.prefix))
 
     def says(known: list[int], canvas: Any, position: int) -> dict[int, float]:
         if not canvas.open.any():
-            seen.append(canvas.tokens[slice(*canvas.gaps[0])])
+            seen.append(canvas.tokens[start : start + len(truth)])
         return {700: SURE}
 
     correct_line(judge(example, says), 3, example)
     corrupted = {tuple(np.flatnonzero(tokens != truth)): tokens for tokens in seen}
     first = next(tokens for places, tokens in corrupted.items() if len(places) == 1)
-    assert (first[first != truth] >= causal.config.num_reserved).all()
+    assert np.isin(first[first != truth], causal.config.ordinary_ids).all()
 
 
 def test_guesses_are_the_models_own(examples: list[MissingLine], judge: Any) -> None:
@@ -137,7 +141,7 @@ def test_guesses_are_the_models_own(examples: list[MissingLine], judge: Any) -> 
 
     def says(truth: list[int], canvas: Any, position: int) -> dict[int, float]:
         if not canvas.open.any():
-            wrong = set(canvas.tokens[canvas.in_gap]) - set(truth)
+            wrong = set(canvas.tokens) - set(truth)
             shown.update(int(token) for token in wrong)
             return {int(canvas.tokens[position]): SURE}
         return {2000 + position % 2: SURE}
@@ -159,8 +163,8 @@ def test_rows_pool_the_tokens_of_lines(
     assert result.left_out == 0
     trials = [correct_line(causal, 0, example) for example in examples[:2]]
     for row in result.rows:
-        own = [trial.get((row.kind, row.rate, Way(row.reading, row.order, row.threshold))) for trial in trials]
-        some = [trial for trial in own if trial is not None]
+        found = [trial.get((row.kind, row.rate, Revision(row.reading, row.order, row.threshold))) for trial in trials]
+        some = [trial for trial in found if trial is not None]
         assert row.num == len(some)
         assert row.broken == pytest.approx(sum(t.broken for t in some) / sum(t.num_right for t in some))
         assert (row.fixed is None) == (row.kind == "none")
@@ -172,7 +176,7 @@ def test_rows_pool_the_tokens_of_lines(
             rivals = [r for r in result.rows if (r.kind, r.rate) == (row.kind, row.rate) and r.broken <= 0.02]
             assert f"{row.kind} {row.rate:g}" == name
             assert row.fixed == max(rival.fixed or 0.0 for rival in rivals)
-    assert {Way(row.reading, row.order, row.threshold) for row in result.rows} == set(WAYS)
+    assert {Revision(row.reading, row.order, row.threshold) for row in result.rows} == set(REVISIONS)
 
 
 def test_lines_that_do_not_fit_are_left_out(make_model: Callable[..., Model], examples: list[MissingLine]) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 
+import numpy as np
 import pytest
 
+from daguerre.decoding.options import Decode
 from daguerre.errors import DataError
-from daguerre.evals.deadline import quality_by_deadline
-from daguerre.evals.frozen import Document
+from daguerre.evals.deadline import METHODS, Ticking, quality_by_deadline
 from daguerre.evals.harness import evaluate
+from daguerre.evals.heldout import Document
+from daguerre.evals.options import Limits
 from daguerre.evals.report import markdown
 from daguerre.evals.spans import make_spans
-from daguerre.evals.tasks import Limits
 from daguerre.model import Model
-from daguerre.sampling.decode import Decode
+from daguerre.models.forward import DraftStep, Forward, Layout, Logits
 
 DEADLINES = (1, 2, 4, 8, 20)
-SLOW = Decode(threshold=1.0)
+SLOW = Decode(mode="block", threshold=1.0)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +28,7 @@ def documents() -> list[Document]:
     return [Document("p", "1", "MIT", f"{len(t)}", hashlib.sha256(t.encode()).hexdigest(), t) for t in texts]
 
 
-def test_the_hurried_fill_what_the_cut_leave_open(causal: Model, documents: list[Document]) -> None:
+def test_a_timeout_fills_what_cutting_off_leaves_open(causal: Model, documents: list[Document]) -> None:
     spans = make_spans(documents, causal.tokenizer, 16, 3, shown=(64, 32))
     tasks = {"infill": (SLOW, True), "completion": (SLOW, False)}
     result = quality_by_deadline(causal, spans, tasks, forwards=DEADLINES)
@@ -34,18 +36,31 @@ def test_the_hurried_fill_what_the_cut_leave_open(causal: Model, documents: list
     assert result.unhurried == {"infill": 16, "completion": 16}
     for task in tasks:
         filled = {
-            way: [row.filled for row in result.rows if (row.task, row.way) == (task, way)] for way in ("hurried", "cut")
+            method: [row.filled for row in result.rows if (row.task, row.way) == (task, method)] for method in METHODS
         }
         assert filled["cut"] == [n / 16 for n in (1, 2, 4, 8, 16)]
         assert filled["hurried"] == [1 / 16, 1, 1, 1, 1]  # nothing is known before the first forward
         right = {
-            way: [row.token_accuracy for row in result.rows if (row.task, row.way) == (task, way)]
-            for way in ("hurried", "cut")
+            method: [row.token_accuracy for row in result.rows if (row.task, row.way) == (task, method)]
+            for method in METHODS
         }
         assert right["hurried"][-1] == right["cut"][-1]
-        assert all(r <= f for way in right for r, f in zip(right[way], filled[way], strict=True))
+        assert all(r <= f for name in right for r, f in zip(right[name], filled[name], strict=True))
     again = quality_by_deadline(causal, spans, tasks, forwards=DEADLINES)
     assert again.rows == result.rows
+
+
+def test_a_batch_of_draft_steps_is_no_forward(causal: Model) -> None:
+    backend, width = Ticking(causal.denoiser.backend), causal.config.width
+    step, tokens = DraftStep(np.zeros((1, width), dtype=np.float32)), np.array([causal.config.bos_id])
+    forward = Forward(tokens, Layout(np.zeros(1), np.ones(1, dtype=np.int32), 1), None, np.zeros(1, np.int32), Logits())
+
+    ticks = []
+    for batch in ([step], [forward, step], [forward, forward]):
+        backend.forward(batch)
+        ticks.append(backend.ticks)
+
+    assert ticks == [0, 1, 2]
 
 
 def test_a_block_model_completes_and_a_table_says_so(models: dict[str, Model], documents: list[Document]) -> None:
@@ -53,8 +68,8 @@ def test_a_block_model_completes_and_a_table_says_so(models: dict[str, Model], d
     assert set(report["deadline"]["unhurried"]) == {"completion"}
     text = markdown(report)
     assert "## Deadline\n" in text
-    assert "| completion, hurried |" in text
-    assert "infill, cut" not in text
+    assert "| completion, with a timeout |" in text
+    assert "infill, cut off" not in text
 
 
 def test_no_span_is_refused(causal: Model, documents: list[Document]) -> None:

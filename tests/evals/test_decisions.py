@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daguerre.calibration import FILE, Calibration
-from daguerre.decide import Choice, Score
 from daguerre.errors import DataError, InputError
 from daguerre.evals import decisions
-from daguerre.evals.decisions import calibrate_folder, make_all, measure_kind, part_documents
-from daguerre.evals.frozen import Document
-from daguerre.evals.questions import Asked
+from daguerre.evals.decisions import calibrate_folder, make_all, measure_kind, split_documents
+from daguerre.evals.heldout import Document
+from daguerre.evals.questions import Example
 from daguerre.model import Model, load
 from daguerre.models.loading import save_model
+from daguerre.scoring.calibration import FILE, Calibration
+from daguerre.scoring.decisions import Choice, Score
 
 
 def document(text: str) -> Document:
@@ -27,28 +27,32 @@ def document(text: str) -> Document:
 DOCUMENTS = [document(f"def f_{i}(a, b):\n    if a == {i}:\n        return b\n    x = {i}\n" * 4) for i in range(6)]
 
 
-def questions(truths: list[int], name: str) -> list[Asked]:
+def questions(truths: list[int], name: str) -> list[Example]:
     labels = Choice(labels=["a", "b"])
-    return [Asked(document(f"{name}{i // 2}"), 0, "", labels, truth) for i, truth in enumerate(truths)]
+    return [Example(document(f"{name}{i // 2}"), 0, "", labels, truth) for i, truth in enumerate(truths)]
 
 
 def scored(monkeypatch: pytest.MonkeyPatch, scores: dict[str, list[list[float]]]) -> None:
     """Answers to questions as given, by the first letter of their documents' text."""
 
-    def answer_all(model: object, asked: list[Asked], *rest: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return np.array(scores[asked[0].document.text[0]]), np.array([a.truth for a in asked]), np.ones((len(asked), 2))
+    def answer_all(model: object, examples: list[Example], *rest: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return (
+            np.array(scores[examples[0].document.text[0]]),
+            np.array([e.truth for e in examples]),
+            np.ones((len(examples), 2)),
+        )
 
     monkeypatch.setattr(decisions, "answer_all", answer_all)
 
 
-def test_documents_are_parted_by_their_hash() -> None:
-    to_fit, to_test = part_documents(DOCUMENTS)
+def test_documents_are_split_by_their_hash() -> None:
+    to_fit, to_test = split_documents(DOCUMENTS)
 
     assert (len(to_fit), len(to_test)) == (2, 4)
     assert {d.sha256 for d in to_fit} | {d.sha256 for d in to_test} == {d.sha256 for d in DOCUMENTS}
-    assert part_documents(DOCUMENTS[::-1]) == (to_fit, to_test)
+    assert split_documents(DOCUMENTS[::-1]) == (to_fit, to_test)
     with pytest.raises(DataError, match="two files or more"):
-        part_documents(DOCUMENTS[:1])
+        split_documents(DOCUMENTS[:1])
 
 
 def test_figures_are_those_of_the_test_part_beside_the_majority_of_the_other(
@@ -85,17 +89,17 @@ def test_labels_that_change_have_no_bias(causal: Model, monkeypatch: pytest.Monk
 
 
 def test_a_measurement_is_repeatable_in_any_number_of_processes(causal: Model) -> None:
-    to_fit, to_test = (make_all(part, 4, 256, 0)["digit"] for part in part_documents(DOCUMENTS))
-    told: list[tuple[str, int, int]] = []
-    outcome = measure_kind(causal, to_fit, to_test, "digit", tell=lambda *step: told.append(step))
+    to_fit, to_test = (make_all(part, 4, 256, 0)["digit"] for part in split_documents(DOCUMENTS))
+    steps: list[tuple[str, int, int]] = []
+    outcome = measure_kind(causal, to_fit, to_test, "digit", progress=lambda *step: steps.append(step))
     again = measure_kind(causal, to_fit, to_test, "digit")
 
     assert isinstance(to_fit[0].question, Score)
     assert outcome.figures == again.figures
     assert outcome.calibration == again.calibration
     assert outcome.rows == again.rows > 10
-    assert told[0] == ("digit, to fit", 0, 4)
-    assert told[-1] == ("digit", 4, 4)
+    assert steps[0] == ("digit, to fit", 0, 4)
+    assert steps[-1] == ("digit", 4, 4)
 
 
 def test_a_folder_is_calibrated_and_its_model_knows(causal: Model, tmp_path: Path) -> None:

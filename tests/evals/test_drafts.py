@@ -8,7 +8,7 @@ import pytest
 from daguerre.errors import DataError
 from daguerre.evals import drafts
 from daguerre.evals.drafts import DRAFT_TOKENS, PROMPT_TOKENS, Prompt, make_prompts, measure_drafts
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.monitor import draft_match
@@ -57,14 +57,14 @@ def test_the_figures_are_those_of_all_prompts_together(causal: Model, monkeypatc
     prompts = make_prompts([document(200), document(100, "b")], causal.tokenizer, 5)
     match, accepted = draft_match(causal.backbone, torch.tensor([p.tokens for p in prompts]), DRAFT_TOKENS)
     monkeypatch.setattr(drafts, "AT_ONCE", 2)
-    told: list[tuple[str, int, int]] = []
+    steps: list[tuple[str, int, int]] = []
 
-    figures = measure_drafts(causal.backbone, prompts, lambda *step: told.append(step))
+    figures = measure_drafts(causal.backbone, prompts, lambda *step: steps.append(step))
 
     assert figures.match_by_position == pytest.approx(match.tolist())
     assert figures.accepted_a_cycle == pytest.approx(accepted)
     assert (figures.prompts, figures.documents) == (5, 2)
-    assert told == [("", 0, 5), ("", 2, 5), ("", 4, 5), ("", 5, 5)]
+    assert steps == [("", 0, 5), ("", 2, 5), ("", 4, 5), ("", 5, 5)]
 
 
 def test_errors_take_the_prompts_of_one_document_together(causal: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from daguerre.errors import DataError
 from daguerre.evals.editing import NUM_SPANS, STRENGTHS, edit_locality, edit_passage, make_passages, num_changed
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.lines import parse
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
@@ -23,7 +23,7 @@ def document(text: str) -> Document:
 
 @pytest.mark.parametrize("text", [SOURCE, SOURCE.replace("\n", "\r\n")])
 def test_passages_are_whole_statements_with_spans_apart(text: str, tokenizer: Tokenizer) -> None:
-    passages = make_passages([document(text)], tokenizer, 10, most=128)
+    passages = make_passages([document(text)], tokenizer, 10, max_tokens=128)
     assert len(passages) > 1
     assert len({passage.text for passage in passages}) == len(passages)
     for passage in passages:
@@ -37,7 +37,7 @@ def test_passages_are_whole_statements_with_spans_apart(text: str, tokenizer: To
         assert edges[0] >= 0
         assert edges[-1] <= len(passage.text)
         assert all(start < end for start, end in passage.spans)
-    assert passages == make_passages([document(text)], tokenizer, 10, most=128)
+    assert passages == make_passages([document(text)], tokenizer, 10, max_tokens=128)
     with pytest.raises(DataError, match="no document has statements"):
         make_passages([document("x = 1\n")], tokenizer, 10)
 
@@ -51,8 +51,8 @@ def test_bytes_that_change_outside_are_counted() -> None:
 
 
 @pytest.mark.parametrize("name", ["causal", "full"])
-def test_edits_of_every_way_are_local(models: dict[str, Model], name: str, tokenizer: Tokenizer) -> None:
-    passages = make_passages([document(SOURCE), document(SOURCE.replace("\n", "\r\n"))], tokenizer, 2, most=100)
+def test_edits_in_every_setting_are_local(models: dict[str, Model], name: str, tokenizer: Tokenizer) -> None:
+    passages = make_passages([document(SOURCE), document(SOURCE.replace("\n", "\r\n"))], tokenizer, 2, max_tokens=100)
     outcomes = edit_locality(models[name], passages)
     assert [(o.strength, o.spans) for o in outcomes] == [(s, n) for n in NUM_SPANS for s in STRENGTHS]
     assert [o.changed for o in outcomes] == [0] * len(outcomes)
@@ -60,7 +60,7 @@ def test_edits_of_every_way_are_local(models: dict[str, Model], name: str, token
 
 
 def test_what_is_found_again_is_equal(causal: Model, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    (passage,) = make_passages([document(SOURCE)], tokenizer, 1, most=100)
+    (passage,) = make_passages([document(SOURCE)], tokenizer, 1, max_tokens=100)
     edit = causal.edit
 
     def as_it_was(text: str, spans: object, **options: object) -> object:

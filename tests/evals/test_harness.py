@@ -12,16 +12,20 @@ from typing import Any
 
 import pytest
 
+from daguerre.commands.measuring import EVALUATION
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.documents import read_documents
-from daguerre.evals.frozen import Document
 from daguerre.evals.harness import evaluate
+from daguerre.evals.heldout import Document
 from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH
+from daguerre.evals.lines import LINE_ROOM, window
+from daguerre.evals.options import QUICK, EvalOptions, Limits
 from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
-from daguerre.evals.tasks import LINE_ROOM, QUICK, TASKS, Limits, window
+from daguerre.evals.tasks import TASKS
 from daguerre.model import Model
+from daguerre.models.backends.native_backend import can_run
 from daguerre.models.loading import save_model
 
 SHORT = Document("p", "1", "", "a", "", "x = 1\n")
@@ -47,9 +51,9 @@ def documents() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def measured(causal: Model, documents: list[Document]) -> tuple[dict[str, Any], set[str]]:
-    """A report, and what was told to be under way."""
-    told: set[str] = set()
-    return evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: told.add(what)), told
+    """A report, and the parts whose progress was shown."""
+    shown: set[str] = set()
+    return evaluate(causal, documents, limits=LIMITS, progress=lambda what, done, total: shown.add(what)), shown
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {quality["layout"] for quality in report["steps"]["texts"]} == {"canvas", "block", "ar", "truth"}
     assert [outcome["method"] for outcome in report["steps"]["spans"]] == [f"{n} steps" for n in (1, 2, 4, 8, 16)]
     assert {row["kind"] for row in report["correction"]["rows"]} >= {"none", "random"}
-    assert {row["reading"] for row in report["correction"]["rows"]} == {"shown", "masked"}
+    assert {row["reading"] for row in report["correction"]["rows"]} == {"unmasked", "leave_one_out"}
     assert [outcome["temperature"] for outcome in report["speculation"]["outcomes"]] == [0.0, 1.0]
     assert all(outcome["identical"] == outcome["prompts"] == 2 for outcome in report["speculation"]["outcomes"])
     assert set(report["deadline"]["unhurried"]) == {"infill", "completion"}
@@ -87,7 +91,10 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert {"digit"} <= {outcome["kind"] for outcome in report["decide"]["outcomes"]}
     assert report["model"]["parameters"] == causal.backbone.num_parameters
     assert report["model"]["tokenizer_sha256"] == causal.tokenizer.sha256
-    assert report["model"]["execution"] is None
+    assert (report["model"]["backend"], report["model"]["quantize"]) == (
+        "native" if can_run(causal.backbone) else "torch",
+        None,
+    )
     assert report["data"]["documents"] == 3
     assert report["settings"]["seed"] == 0
     assert report["machine"]["torch"]
@@ -114,19 +121,21 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(json.dumps(report))
     text = (tmp_path / "report.md").read_text()
     assert text == markdown(report)
-    assert "| wrong tokens, read, replaced | 0.3 | 0.5 | 0.6 | 0.7 | 0.8 | 0.9 | 0.95 | 0.99 |" in text
-    assert re.search(r"\| random, 5%, shown, one \|  (\| \d+ / [\d.]+ ){7}\|\n", text)
-    assert re.search(r"\| random, 5%, masked, all (\| \d+ / [\d.]+ ){2}(\|  ){3}\| \d+ / [\d.]+ (\|  ){2}\|\n", text)
+    assert "| wrong tokens, reading, order | 0.3 | 0.5 | 0.6 | 0.7 | 0.8 | 0.9 | 0.95 | 0.99 |" in text
+    assert re.search(r"\| random, 5%, unmasked, one \|  (\| \d+ / [\d.]+ ){7}\|\n", text)
+    assert re.search(
+        r"\| random, 5%, leave one out, all (\| \d+ / [\d.]+ ){2}(\|  ){3}\| \d+ / [\d.]+ (\|  ){2}\|\n", text
+    )
     assert f"| spans of 4 | bound, 2 draws | {report['bits'][1]['value']:.4f} |" in text
     assert f"| spans of 4, left to right | exact | {report['bits'][3]['value']:.4f} |" in text
     assert "## Line infilling" in text
     assert "first line exact, %" in text
     assert "| 1 | 2 of 2 |" in text
-    assert "seconds a line" in text
+    assert "seconds per line" in text
     for heading in (
         "Next-line completion",
         "Steps",
-        "Token spans, true length",
+        "Token spans of known length",
         "Correction",
         "Edits",
         "Constrained and unconstrained",
@@ -168,7 +177,7 @@ def test_a_model_is_asked_what_its_context_allows(
 
     assert tasks == set(report) & set(TASKS)
     assert set(report["skipped"]) == set(TASKS) - tasks
-    assert "Not measured: draft, because drafts are for models with causal context" in markdown(report)
+    assert "Not measured: draft, because 'draft' is for models with causal context" in markdown(report)
 
 
 def test_what_cannot_be_done_is_refused(
@@ -180,9 +189,11 @@ def test_what_cannot_be_done_is_refused(
         evaluate(models["causal"], documents, what=["infil"])
     with pytest.raises(DataError, match="no document has"):
         evaluate(models["causal"], [SHORT], what=["bits", "draft"], progress=no_work)
+    with pytest.raises(DataError, match="two files or more"):
+        evaluate(models["causal"], documents[:1], what=["decide"], progress=no_work)
     with pytest.raises(DataError, match="no text to score"):
         evaluate(models["causal"], [Document("p", "1", "", "a", "", "")], what=["bits"], progress=no_work)
-    with pytest.raises(UnsupportedError, match="mode 'ar'"):
+    with pytest.raises(UnsupportedError, match="'completion' is for models with causal context"):
         evaluate(models["full"], documents, what=["completion"])
     for task in ("tokens", "correction"):
         with pytest.raises(UnsupportedError, match=f"leave '{task}' out"):
@@ -221,9 +232,9 @@ def test_what_the_data_cannot_feed_is_skipped_and_said(causal: Model, documents:
 
 
 def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> None:
-    told = measured[1]
+    shown = measured[1]
 
-    assert told >= {
+    assert shown >= {
         "bits: ar",
         "bits: 4",
         "bits: full",
@@ -232,9 +243,8 @@ def test_progress_names_the_task(measured: tuple[dict[str, Any], set[str]]) -> N
         "infill: unknown length",
         "draft",
     }
-    assert told >= {"completion: grid", "completion: ar", "steps: texts", "steps: spans", "tokens: spans of 8"}
-    assert "correction" in told
-    assert "speculation: temperature 1" in told
+    assert shown >= {"completion: grid", "completion: ar", "steps: texts", "steps: spans", "tokens: spans of 8"}
+    assert shown >= {"correction", "speculation: temperature 1"}
 
 
 def test_several_processes_measure_the_same(report: dict[str, Any], causal: Model, documents: list[Document]) -> None:
@@ -243,6 +253,9 @@ def test_several_processes_measure_the_same(report: dict[str, Any], causal: Mode
     assert again["correction"] == report["correction"]
     assert (report["settings"]["workers"], again["settings"]["workers"]) == (1, 2)
     assert "one process" in markdown(report)
+    assert f"{report['machine']['instruction_set']}), float32, {report['model']['backend']} backend," in markdown(
+        report
+    )
     assert "2 processes of one thread" in markdown(again)
 
 
@@ -252,10 +265,10 @@ def test_a_folder_is_read_as_documents(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("y = 2\n")
     (tmp_path / "notes.txt").write_text("not Python")
 
-    for folder in (".git", "__pycache__", "node_modules", "own-venv", "inner/.cache"):
+    for folder in (".git", "__pycache__", "node_modules", "a-venv", "inner/.cache"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "c.py").write_text("z = 3\n")
-    (tmp_path / "own-venv" / "pyvenv.cfg").write_text("")
+    (tmp_path / "a-venv" / "pyvenv.cfg").write_text("")
 
     (first, second), skipped = read_documents(tmp_path)
 
@@ -272,23 +285,25 @@ def test_a_folder_without_python_is_an_error(tmp_path: Path) -> None:
             read_documents(path)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"x = '\xe9'\n", b"# coding: nonesuch\n", b"# coding: hex\n00\n", b"# coding: unicode_escape\n\\ud800\n"],
-)
-def test_what_cannot_be_read_is_skipped_and_named(causal: Model, content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_bytes(content)
-    with pytest.raises(DataError, match=r"cannot read a\.py"):
-        read_documents(tmp_path)
-    (tmp_path / "b.py").write_text("x = 1\n")
+UNREADABLE = (b"x = '\xe9'\n", b"# coding: nonesuch\n", b"# coding: hex\n00\n", b"# coding: unicode_escape\n\\ud800\n")
+
+
+def test_what_cannot_be_read_is_skipped_and_named(causal: Model, tmp_path: Path) -> None:
+    names = {f"bad{number}.py" for number in range(len(UNREADABLE))}
+    for name, content in zip(sorted(names), UNREADABLE, strict=True):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=rf"cannot read {re.escape(name)}"):
+            read_documents(tmp_path / name)
+    (tmp_path / "good.py").write_text("x = 1\n")
 
     documents, skipped = read_documents(tmp_path)
 
-    assert [each.file for each in documents] == ["b.py"]
-    assert set(skipped) == {"a.py"}
+    assert [each.file for each in documents] == ["good.py"]
+    assert set(skipped) == names
     report = evaluate(causal, documents, what=["bits"], limits=LIMITS, skipped_files=skipped)
     assert report["data"]["skipped"] == skipped
-    assert f"Not read: a.py, because {skipped['a.py']}." in markdown(report)
+    for name in names:
+        assert f"Not read: {name}, because {skipped[name]}." in markdown(report)
 
 
 def test_every_task_works_on_a_folder_and_its_report_says_what_was_not_used(causal: Model, tmp_path: Path) -> None:
@@ -299,17 +314,17 @@ def test_every_task_works_on_a_folder_and_its_report_says_what_was_not_used(caus
 
     documents, skipped = read_documents(tmp_path)
     report = evaluate(causal, documents, limits=LIMITS, skipped_files=skipped)
-    alone = evaluate(causal, read_documents(tmp_path / "a.py")[0], limits=LIMITS)
+    alone = evaluate(causal, read_documents(tmp_path / "a.py")[0], what=["bits"], limits=LIMITS)
 
-    assert set(report["skipped"]) == set(alone["skipped"]) == {"decide"}  # nothing in it is a question
+    assert set(report["skipped"]) == {"decide"}  # nothing in it is a question
     assert (report["data"]["documents"], report["data"]["carriage_returns"]) == (2, 1)
     assert {example["file"] for example in report["infill"]["examples"]} == {"a.py"}
     assert report["draft"]["documents"] == 2
     assert report["bits"][0]["num_bytes"] == len(body) + (tmp_path / "b.py").stat().st_size
     assert "Not read: c.py, because" in markdown(report)
-    assert "1 document has carriage returns, and no line is taken out of it." in markdown(report)
+    assert "Documents with carriage returns, of which no line is taken out: 1." in markdown(report)
     assert "carriage returns" not in markdown(alone)
-    drawn = {path.name for path in draw_pictures(alone, tmp_path / "x.json")}
+    drawn = {path.name for path in draw_pictures(report, tmp_path / "x.json")}
     assert drawn == {f"x-{task}.png" for task in PICTURES if task != "decide"}
 
 
@@ -341,8 +356,25 @@ def test_quick_limits_are_smaller() -> None:
     assert (QUICK.lines, QUICK.prompts, QUICK.bound_windows, QUICK.spans, QUICK.texts) == (16, 16, 8, 8, 1)
 
 
-@pytest.mark.parametrize(("room", "shown"), [(256, (128, 64)), (1024, (672, 256)), (2048, (1696, 256))])
-def test_a_missing_line_is_shown_in_a_window_of_the_whole_context(room: int, shown: tuple[int, int]) -> None:
-    assert window(room) == shown
-    assert sum(window(room)) + min(LINE_ROOM, room // 4) == room
-    assert window(8 * 2048) == window(2048)
+def test_a_missing_line_is_shown_in_a_window_of_the_whole_context() -> None:
+    shown = {256: (128, 64), 1024: (672, 256), 2048: (1696, 256), 8 * 2048: (1696, 256)}
+
+    assert {room: window(room) for room in shown} == shown
+    for room in (256, 1024, 2048):
+        assert sum(window(room)) + min(LINE_ROOM, room // 4) == room
+
+
+def test_options_are_made_from_those_given(causal: Model, documents: list[Document]) -> None:
+    options = EvalOptions.flat(QUICK, {"lines": 3, "workers": 2, "what": ["bits"]})
+
+    assert (options.limits.lines, options.limits.spans, options.workers, options.seed) == (3, QUICK.spans, 2, 0)
+    assert EvalOptions.of(options, workers=1) == dataclasses.replace(options, workers=1)
+    report = evaluate(causal, documents, EvalOptions(what=["draft"], limits=LIMITS), seed=3)
+    assert set(report) & set(TASKS) == {"draft"}
+    assert report["settings"]["seed"] == 3
+
+
+def test_the_command_has_an_option_for_every_limit_that_it_can_set() -> None:
+    fields = {field.name for kind in (EvalOptions, Limits) for field in dataclasses.fields(kind)}
+
+    assert set(EVALUATION) == fields - {"limits", "seed", "layouts", "exact_windows"}

@@ -1,4 +1,4 @@
-"""Line infilling: who is right, who is told what, and what is counted."""
+"""Line infilling: what is right, what predictors get, and what is counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
 from daguerre.evals.lines import MissingLine, make_examples
 from daguerre.model import Model
@@ -69,19 +69,19 @@ def test_more_than_the_line_is_not_exact_but_its_first_line_is(examples: list[Mi
     assert (outcome.exact, outcome.exact_line) == (0.0, 1.0)
 
 
-def test_the_length_is_told_only_when_it_is_known(examples: list[MissingLine]) -> None:
-    told: list[int | None] = []
+def test_predictors_get_the_length_only_when_it_is_known(examples: list[MissingLine]) -> None:
+    lengths: list[int | None] = []
 
     def predict(prefix: str, suffix: str, length: int | None) -> str:
-        told.append(length)
+        lengths.append(length)
         return ""
 
     line_infilling(examples, {"any": predict}, len)
 
-    assert told == [len(example.line) for example in examples] + [None] * len(examples)
+    assert lengths == [len(example.line) for example in examples] + [None] * len(examples)
 
 
-def test_progress_is_told(examples: list[MissingLine]) -> None:
+def test_progress_counts_the_examples_of_each_length(examples: list[MissingLine]) -> None:
     steps: list[tuple[str, int, int]] = []
 
     line_infilling(examples[:2], {"copy": copy_nearest}, len, progress=lambda *step: steps.append(step))
@@ -89,15 +89,13 @@ def test_progress_is_told(examples: list[MissingLine]) -> None:
     assert steps == [(f"{length} length", done, 2) for length in ("known", "unknown") for done in range(3)]
 
 
-@pytest.mark.parametrize(
-    ("prefix", "suffix", "line"),
-    [("a = 1\n    b = 2\n\n", "\nc", "    b = 2"), ("", "\n\n  c = 3\nd", "  c = 3"), ("\n", "\n", "")],
-)
-def test_copying_takes_the_nearest_line_above_that_is_not_blank(prefix: str, suffix: str, line: str) -> None:
-    assert copy_nearest(prefix, suffix, None) == line
+def test_copying_takes_the_nearest_line_above_that_is_not_blank() -> None:
+    assert copy_nearest("a = 1\n    b = 2\n\n", "\nc", None) == "    b = 2"
+    assert copy_nearest("", "\n\n  c = 3\nd", None) == "  c = 3"
+    assert copy_nearest("\n", "\n", None) == ""
 
 
-def test_a_model_fills_the_gap_and_is_told_its_length(causal: Model) -> None:
+def test_a_model_fills_the_gap_and_gets_its_length(causal: Model) -> None:
     predict = infill_predictor(causal)
 
     assert predict("def f(", "): pass\n", 3) == causal.infill("def f(", "): pass\n", 3, min_tokens=3).text

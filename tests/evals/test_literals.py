@@ -8,7 +8,7 @@ import re
 import pytest
 
 from daguerre.errors import DataError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.literals import METHODS, PATTERNS, constrained_filling, is_valid, make_literals
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
@@ -49,9 +49,8 @@ def test_literals_are_taken_out_where_they_stand(tokenizer: Tokenizer) -> None:
         make_literals([document("x = y\n")], tokenizer, 20)
 
 
-@pytest.mark.parametrize(
-    ("kind", "right", "wrong"),
-    [
+def test_what_counts_as_valid() -> None:
+    for kind, right, wrong in (
         ("string", "'a'", "1"),
         ("string", '"\\n"', "'a') + ('b'.x"),
         ("number", "-1.5e3", "True"),
@@ -59,11 +58,9 @@ def test_literals_are_taken_out_where_they_stand(tokenizer: Tokenizer) -> None:
         ("list", "[1, 'a']", "[x]"),
         ("arguments", "a, b=c(1)[2]", "a)(b"),
         ("arguments", "", "a, )\nx = ("),
-    ],
-)
-def test_what_counts_as_valid(kind: str, right: str, wrong: str) -> None:
-    assert is_valid(kind, right)
-    assert not is_valid(kind, wrong)
+    ):
+        assert is_valid(kind, right), right
+        assert not is_valid(kind, wrong), wrong
 
 
 def test_the_constraint_keeps_the_type_and_methods_are_compared_in_pairs(causal: Model, tokenizer: Tokenizer) -> None:

@@ -1,4 +1,4 @@
-"""The adapter to lm-evaluation-harness: its three questions, and a task of two examples through its command."""
+"""The adapter to lm-evaluation-harness: its three kinds of requests, and a task of two examples through its command."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from daguerre.decoding.options import Decode
 from daguerre.errors import InputError, MissingExtra, UnsupportedError
 from daguerre.evals.lm_eval import Answers, Options, adapter, main, windows
-from daguerre.likelihood import nll, score_tokens
 from daguerre.model import Model, load
-from daguerre.sampling.decode import Decode
+from daguerre.scoring.likelihood import nll, score_tokens
 
 CONTEXT = "import os\n\ndef size(path):\n    return"
 LINE = " os.stat(path).st_size\n"
@@ -27,7 +28,7 @@ def answers(model: Model, decode: Decode | None = None, **options: object) -> An
 
 
 def test_a_likelihood_of_a_causal_model_is_exact(causal: Model) -> None:
-    whole, before = (nll(causal.backbone, causal.tokenizer, text) for text in (CONTEXT + LINE, CONTEXT))
+    whole, before = (nll(causal.denoiser.backend, causal.tokenizer, text) for text in (CONTEXT + LINE, CONTEXT))
     value, _ = answers(causal).continuation(CONTEXT, LINE)
 
     assert value == pytest.approx(-(whole.value - before.value), abs=1e-3)
@@ -45,17 +46,17 @@ def test_a_token_over_the_border_is_scored_whole(causal: Model) -> None:
     value, _ = answers(causal).continuation("def retur", "n")
 
     tokens = [causal.tokenizer.bos_id, *whole]
-    assert value == pytest.approx(-score_tokens(causal.backbone, tokens, given=common + 1).value, abs=1e-3)
+    assert value == pytest.approx(-score_tokens(causal.denoiser.backend, tokens, given=common + 1).value, abs=1e-3)
 
 
 def test_greedy_is_what_the_autoregressive_mode_writes(causal: Model) -> None:
     for prompt in (CONTEXT, "x = 1\n", "class A:\n"):
         ids = causal.tokenizer.encode(prompt)
         written = causal.generate(ids, 3, mode="ar", heal=False, min_tokens=3)
-        own = [*ids, *(token.id for token in written.tokens)]
-        other = [*own[:-1], own[-1] % 2000 + 16]
+        greedy = [*ids, *(token.id for token in written.tokens)]
+        other = [*greedy[:-1], greedy[-1] % 2000 + 16]
 
-        assert answers(causal)._scored(own, len(ids))[1]
+        assert answers(causal)._scored(greedy, len(ids))[1]
         assert not answers(causal)._scored(other, len(ids))[1]
 
 
@@ -68,7 +69,7 @@ def test_other_models_answer_with_a_bound_of_the_continuation_alone(name: str, m
 
     value, greedy = subject.continuation(CONTEXT, LINE)
 
-    score = score_tokens(model.backbone, ids, given=given, kind="elbo", samples=6, seed=3)
+    score = score_tokens(model.denoiser.backend, ids, given=given, kind="elbo", samples=6, seed=3)
     assert value == pytest.approx(-score.value)
     assert not greedy
     assert "6 draws" in subject.likelihood
@@ -80,16 +81,16 @@ def test_a_bound_says_whether_default_decoding_writes_the_answer(models: dict[st
     ids = model.tokenizer.encode(CONTEXT)
     written = model.generate(ids, 4, heal=False, min_tokens=4)
 
-    own = [*ids, *(token.id for token in written.tokens)]
+    greedy = [*ids, *(token.id for token in written.tokens)]
 
-    assert answers(model, samples=2)._scored(own, len(ids))[1]
+    assert answers(model, samples=2)._scored(greedy, len(ids))[1]
 
 
 def test_kind_and_layout_can_be_chosen(causal: Model) -> None:
     given = len(causal.tokenizer.encode(CONTEXT)) + 1
     ids = [causal.tokenizer.bos_id, *causal.tokenizer.encode(CONTEXT + LINE)]
     for options in ({"kind": "chain", "layout": 4}, {"kind": "elbo", "layout": "full"}):
-        score = score_tokens(causal.backbone, ids, given=given, samples=32, **options)  # type: ignore[arg-type]
+        score = score_tokens(causal.denoiser.backend, ids, given=given, samples=32, **options)  # type: ignore[arg-type]
         assert answers(causal, **options).continuation(CONTEXT, LINE)[0] == pytest.approx(-score.value)
 
 
@@ -103,7 +104,8 @@ def test_a_long_text_is_scored_in_windows_that_cover_it_once(causal: Model) -> N
     assert all(len(part) == 255 for part, _ in parts)
     assert parts[-1][1] > 0
     total = sum(
-        score_tokens(causal.backbone, [causal.tokenizer.bos_id, *part], given=given + 1).value for part, given in parts
+        score_tokens(causal.denoiser.backend, [causal.tokenizer.bos_id, *part], given=given + 1).value
+        for part, given in parts
     )
     assert answers(causal).whole(text) == pytest.approx(-total)
     assert answers(causal).whole("x = 1\n") == pytest.approx(-causal.nll("x = 1\n").value)
@@ -120,7 +122,7 @@ def test_what_does_not_fit_loses_its_beginning_and_that_is_logged(
         value, _ = subject.continuation(text, "x")
 
     ids = [causal.tokenizer.bos_id, *causal.tokenizer.encode(text + "x")[-255:]]
-    assert value == pytest.approx(-score_tokens(causal.backbone, ids, given=255).value, abs=1e-4)
+    assert value == pytest.approx(-score_tokens(causal.denoiser.backend, ids, given=255).value, abs=1e-4)
     assert "loses its first" in caplog.text
     assert subject.generate(text, {"max_gen_toks": 4}) != ""
     with pytest.raises(InputError, match="does not fit"):
@@ -148,6 +150,15 @@ def test_what_cannot_be_honored_is_an_error(models: dict[str, Model]) -> None:
         answers(models["full"], kind="ar")
     with pytest.raises(UnsupportedError, match='mode "ar" needs'):
         answers(models["full"], Decode(mode="ar"))
+    with pytest.raises(InputError, match="did you mean 'mode'"):
+        Answers.of({"model": models["full"], "modee": "ar"})
+
+
+def test_model_arguments_are_options_and_fields_of_decode(causal: Model) -> None:
+    made = Answers.of({"model": causal, "device": "cuda:0", "seed": 5, "mode": "block", "block_size": 4})
+
+    assert made.decode == Decode(mode="block", block_size=4, seed=5)
+    assert made.options.device == ("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
 def test_the_adapter_refuses_batches_and_unknown_arguments(causal: Model) -> None:

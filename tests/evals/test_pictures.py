@@ -142,7 +142,7 @@ def test_bits_are_drawn_where_windows_reach() -> None:
 def test_drafts_are_drawn_with_their_errors() -> None:
     panel = drawn("draft")
 
-    assert "2.45 ± 0.05 tokens accepted a cycle" in panel.get_title(loc="left")
+    assert "2.45 ± 0.05 tokens accepted per cycle" in panel.get_title(loc="left")
     assert [list(line.get_ydata()) for line in panel.get_lines() if len(line.get_ydata()) == 3][-1] == [0.9, 0.45, 0.1]
     (errors,) = panel.collections
     assert [segment[1][1] - segment[0][1] for segment in errors.get_segments()] == pytest.approx([0.02, 0, 0.06])
@@ -186,7 +186,7 @@ def test_decisions_are_drawn_before_and_after_calibration() -> None:
 
     keyword, digit = figure.axes
     assert keyword.get_title(loc="left") == "keyword: 15 of 35 labels"
-    assert labels(digit) == ["uncalibrated: 0.200", "temperature: 0.100", "always-majority"]
+    assert labels(digit) == ["uncalibrated: 0.200", "temperature: 0.100", "always the majority"]
     assert list(keyword.get_lines()[1].get_xdata()) == pytest.approx([0.4, 0.6, 0.9])
     assert list(keyword.get_lines()[1].get_ydata()) == pytest.approx([0.36, 0.54, 0.81])
 
@@ -225,4 +225,4 @@ def test_constrained_and_unconstrained_stand_side_by_side() -> None:
     assert [round(bar.get_height()) for bar in exact.patches] == [40, 20, 10, 5, 8, 4]
     assert [bar.get_height() for bar in seconds.patches] == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
     assert [tick.get_text() for tick in exact.get_xticklabels()] == ["number", "list"]
-    assert labels(exact) == ["only begins so", "constrained", "free", "healed"]
+    assert labels(exact) == ["begins with it", "constrained", "free", "healed"]

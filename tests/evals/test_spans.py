@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from daguerre.decoding.options import Decode
 from daguerre.errors import DataError
-from daguerre.evals.frozen import Document
-from daguerre.evals.spans import LEAST_AROUND, fill_span, make_spans, span_infilling, static
+from daguerre.evals.heldout import Document
+from daguerre.evals.spans import MIN_AROUND, fill_span, make_spans, span_infilling, static
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.decode import Decode
 
-METHODS = {"default": Decode(), "one shot": static(1), "four": static(4), "ar": Decode(mode="ar")}
+METHODS = {"default": Decode(mode="block"), "one shot": static(1), "four": static(4), "ar": Decode(mode="ar")}
 
 
 def document(text: str) -> Document:
@@ -40,8 +40,8 @@ def test_a_span_and_what_is_around_it_are_the_documents_tokens(documents: list[D
         shown = [*span.prefix, *span.span, *span.suffix]
         assert ids[place : place + len(shown)] == shown
         assert len(span.span) == 8
-        assert LEAST_AROUND <= len(span.prefix) <= 40
-        assert LEAST_AROUND <= len(span.suffix) <= 20
+        assert MIN_AROUND <= len(span.prefix) <= 40
+        assert MIN_AROUND <= len(span.suffix) <= 20
     assert make_spans(documents, tokenizer, 8, 9, shown=(40, 20)) == spans
     assert make_spans(documents, tokenizer, 8, 9, shown=(40, 20), seed=1) != spans
 

@@ -17,19 +17,18 @@ from daguerre.evals.statistics import (
     wilson,
 )
 
-
-@pytest.mark.parametrize(
-    ("successes", "num", "low", "high"),
-    [(5, 10, 0.2366, 0.7634), (0, 20, 0.0, 0.1611), (20, 20, 0.8389, 1.0), (1, 100, 0.0018, 0.0545), (0, 0, 0.0, 1.0)],
-)
-def test_wilson_gives_the_published_interval(successes: int, num: int, low: float, high: float) -> None:
-    assert wilson(successes, num) == pytest.approx((low, high), abs=1e-4)
+PUBLISHED = {(5, 10): (0.2366, 0.7634), (0, 20): (0.0, 0.1611), (20, 20): (0.8389, 1.0), (1, 100): (0.0018, 0.0545)}
 
 
-@pytest.mark.parametrize(("first", "second", "p"), [(0, 0, 1.0), (10, 0, 2 / 1024), (1, 9, 22 / 1024), (3, 3, 1.0)])
-def test_mcnemar_is_the_two_sided_sign_test(first: int, second: int, p: float) -> None:
-    assert mcnemar(first, second) == pytest.approx(p)
-    assert mcnemar(second, first) == pytest.approx(p)
+def test_wilson_gives_the_published_interval() -> None:
+    for (successes, num), interval in PUBLISHED.items():
+        assert wilson(successes, num) == pytest.approx(interval, abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_mcnemar_is_the_two_sided_sign_test() -> None:
+    for first, second, p in ((0, 0, 1.0), (10, 0, 2 / 1024), (1, 9, 22 / 1024), (3, 3, 1.0)):
+        assert mcnemar(first, second) == mcnemar(second, first) == pytest.approx(p)
 
 
 def test_the_error_of_a_ratio_is_that_of_repeated_samples() -> None:
@@ -108,7 +107,7 @@ def test_a_calibration_error_by_hand() -> None:
 
 
 def test_equal_probabilities_are_one_bin() -> None:
-    """Cut by their order, the six right and the four wrong would be bins of their own, each far off."""
+    """Cut by their order, the six right and the four wrong would be two bins, each far off."""
     right = np.arange(10) < 6
     (only,) = reliability(np.full(10, 0.6), right)
 

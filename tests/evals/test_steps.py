@@ -1,4 +1,4 @@
-"""Quality against steps: prompts, what is measured of a text, and that forwards are what was asked."""
+"""Quality against steps: prompts, what is measured of a text, and that steps are as many forwards."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import hashlib
 import numpy as np
 import pytest
 
+from daguerre.decoding.options import Decode
 from daguerre.errors import DataError, UnsupportedError
-from daguerre.evals.frozen import Document
+from daguerre.evals.heldout import Document
 from daguerre.evals.lines import parse
 from daguerre.evals.steps import (
     CANVAS_TOKENS,
-    Way,
+    Setting,
     make_prompts,
     parses_by_half,
+    settings,
     text_quality,
     unigram_entropy,
-    ways,
     write,
 )
-from daguerre.likelihood import score_tokens
 from daguerre.model import Model
-from daguerre.sampling.decode import Decode
+from daguerre.scoring.likelihood import score_tokens
 
 SOURCE = "".join(
     f"@cached\ndef area_{i}(width, height):\n    total = {i}\n    return compute(total, width * height)\n\n\n"
@@ -62,22 +62,17 @@ def test_a_prompt_that_cannot_be_is_refused(make_model, documents: list[Document
             make_prompts([document(text)], large.tokenizer, large.config, 1)
 
 
-@pytest.mark.parametrize(
-    ("context", "layouts", "num"),
-    [("causal", {"canvas", "block", "ar", "truth"}, 30), ("full", {"canvas", "block", "truth"}, 26)],
-)
-def test_ways_are_those_of_the_context(models: dict[str, Model], context: str, layouts: set[str], num: int) -> None:
-    found = ways(models[context].config)
-
-    assert {way.layout for way in found} == layouts
-    assert len({way.name for way in found}) == len(found) == num
-
-
-def test_a_block_model_writes_its_own_blocks(models: dict[str, Model]) -> None:
-    found = ways(models["block"].config)
-
-    assert {(way.layout, way.length) for way in found} == {("block", 8), ("truth", 8)}
-    assert {way.steps for way in found} == {2, 4, 8, None}
+def test_settings_are_those_of_the_context(models: dict[str, Model]) -> None:
+    for context, num, layouts in (
+        ("causal", 30, {"canvas", "block", "ar", "truth"}),
+        ("full", 26, {"canvas", "block", "truth"}),
+        ("block", 7, {"block", "truth"}),
+    ):
+        found = settings(models[context].config)
+        assert {setting.layout for setting in found} == layouts
+        assert len({setting.name for setting in found}) == len(found) == num
+    assert {(setting.layout, setting.length) for setting in found} == {("block", 8), ("truth", 8)}
+    assert {setting.steps for setting in found} == {2, 4, 8, None}
 
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
@@ -86,8 +81,8 @@ def test_texts_have_their_length_their_forwards_and_their_likelihood(
 ) -> None:
     prompts = make_prompts(documents, causal.tokenizer, causal.config, 2)
     chosen = [
-        Way("canvas", 24, Decode(mode="full", policy="confidence", steps=4, temperature=heat)),
-        Way("ar", 24, Decode(mode="ar", temperature=heat)),
+        Setting("canvas", 24, Decode(mode="full", policy="confidence", steps=4, temperature=heat)),
+        Setting("ar", 24, Decode(mode="ar", temperature=heat)),
     ]
     for prompt in prompts:
         canvas, ar = write(causal, chosen, 0, prompt)
@@ -104,11 +99,11 @@ def test_texts_have_their_length_their_forwards_and_their_likelihood(
 def test_the_nats_of_a_text_are_those_of_its_tokens(causal: Model, documents: list[Document]) -> None:
     (prompt,) = make_prompts(documents, causal.tokenizer, causal.config, 1)
 
-    (truth,) = write(causal, [Way("truth", 24, None)], 0, prompt)
+    (truth,) = write(causal, [Setting("truth", 24, None)], 0, prompt)
 
     ids = [causal.tokenizer.bos_id, *causal.tokenizer.encode(prompt.text + prompt.following)]
     start = next(n for n in range(len(ids)) if len(causal.tokenizer.decode(ids[: n + 1])) > len(prompt.text))
-    by_token = score_tokens(causal.backbone, ids[: start + 24]).by_token
+    by_token = score_tokens(causal.denoiser.backend, ids[: start + 24]).by_token
     assert prompt.text + truth.text == causal.tokenizer.decode(ids[: start + 24])
     assert truth.nats == pytest.approx(by_token[-24:].mean())
     assert truth.forwards == 0
@@ -120,27 +115,25 @@ def test_entropy_by_hand() -> None:
     assert unigram_entropy(np.array([5, 5, 6, 7])) == pytest.approx(1.5 * np.log(2))
 
 
-@pytest.mark.parametrize(
-    ("text", "parses"),
-    [
-        ("    return 1\nx = 2\n", True),
-        ("    return 1\nx = (\n", True),
-        ("    return 1\nx = (\ny = [\n", False),
-        ("x = 1\n", False),
-        ("    return (\n1)\n", True),
-    ],
-)
-def test_half_of_the_lines_must_be_python_behind_the_prompt(text: str, parses: bool) -> None:
+def test_half_of_the_lines_must_be_python_behind_the_prompt() -> None:
     prompt = "def f():\n"
+    parses = {
+        "    return 1\nx = 2\n": True,
+        "    return 1\nx = (\n": True,
+        "    return 1\nx = (\ny = [\n": False,
+        "x = 1\n": False,
+        "    return (\n1)\n": True,
+    }
+
     assert parse(prompt) is None
-    assert parses_by_half(prompt, text) == parses
+    assert {text: parses_by_half(prompt, text) for text in parses} == parses
 
 
 def test_figures_are_means_over_prompts(
     monkeypatch: pytest.MonkeyPatch, causal: Model, documents: list[Document]
 ) -> None:
-    chosen = [Way("canvas", 8, Decode(mode="full", policy="confidence", steps=2)), Way("truth", 8, None)]
-    monkeypatch.setattr("daguerre.evals.steps.ways", lambda config: chosen)
+    chosen = [Setting("canvas", 8, Decode(mode="full", policy="confidence", steps=2)), Setting("truth", 8, None)]
+    monkeypatch.setattr("daguerre.evals.steps.settings", lambda config: chosen)
     prompts = make_prompts(documents, causal.tokenizer, causal.config, 2)
 
     (canvas, truth), examples = text_quality(causal, prompts)

@@ -17,22 +17,22 @@ def square(number: int) -> tuple[int, int, int]:
 
 
 def test_results_come_in_the_order_of_the_items_from_processes_of_one_thread() -> None:
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
-    results = map_examples(square, range(40), 2, lambda done, total: told.append((done, total)))
+    results = map_examples(square, range(40), 2, lambda done, total: steps.append((done, total)))
 
     assert [result[0] for result in results] == [number**2 for number in range(40)]
     assert {threads for _, threads, _ in results} == {1}
     assert os.getpid() not in {process for *_, process in results}
-    assert (told[0], told[-1]) == ((0, 40), (40, 40))
-    assert len(told) > 2
+    assert (steps[0], steps[-1]) == ((0, 40), (40, 40))
+    assert len(steps) > 2
 
 
 def test_one_worker_is_this_process() -> None:
-    told: list[int] = []
+    steps: list[int] = []
 
-    assert map_examples(lambda number: -number, [3, 1], 1, lambda done, total: told.append(done)) == [-3, -1]
-    assert told == [0, 1, 2]
+    assert map_examples(lambda number: -number, [3, 1], 1, lambda done, total: steps.append(done)) == [-3, -1]
+    assert steps == [0, 1, 2]
     assert map_examples(square, [], 2) == []
 
 

@@ -38,7 +38,7 @@ def close(one: Any, other: Any, dtype: torch.dtype) -> bool:
 def canvases(model: Model) -> Iterator[Canvas]:
     """Every canvas of a completion that something is asked about."""
     result = model.generate(LONG, 40, threshold=0.4, temperature=1.0)
-    return (c for c in (result.trace.canvas, *result.trace.replay()) if c.asked().size)
+    return (c for c in (result.trace.canvas, *result.trace.replay()) if c.active_positions().size)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -53,7 +53,7 @@ def test_a_row_of_a_batch_has_the_law_it_has_alone(
         now = layout(num_rows, num_open, len(given))
         with torch.inference_mode():
             rows = now.rows.to(device)
-            return backbone.logits(backbone(given, type(now)(rows, now.num_settled, plain=True))).cpu()
+            return backbone.logits(backbone(given, type(now)(rows, now.num_clean, plain=True))).cpu()
 
     together, alone = logits(tokens), torch.cat([logits(row[None]) for row in tokens])
     assert close(together, alone, dtype)
@@ -67,7 +67,7 @@ def test_in_bfloat16_a_cache_changes_the_last_bits_alone(on_device: Any, name: s
     model = on_device(torch.bfloat16, execution, **WIDE, **CONTEXTS[name])
     seen = list(canvases(model))
     assert len(seen) > 5
-    largest = max(model.denoiser.session(c, "none").logits(c, c.asked()).max() for c in seen)
+    largest = max(model.denoiser.session(c, "none").logits(c, c.active_positions()).max() for c in seen)
     assert both(model, seen) < largest / 32
 
 
@@ -89,7 +89,7 @@ def test_only_asked_rows_are_projected(
     result = model.generate(LONG, 24, mode="block", threshold=0.5)
     before = [result.trace.canvas, *result.trace.replay()]
     spans = [step.span for step in result.trace.steps]
-    asked = [len(canvas.at(span).asked()) for canvas, span in zip(before, spans, strict=False)]
+    asked = [len(canvas.at(span).active_positions()) for canvas, span in zip(before, spans, strict=False)]
     assert projected == asked
 
 
@@ -143,7 +143,7 @@ def test_a_graph_has_the_bits_of_what_it_repeats(on_device: Any, device: str, na
         pairs = [[denoiser.session(seen[0]) for denoiser in (model.denoiser, plain)] for _ in range(2)]
         for canvas in seen:
             for sessions in pairs:
-                one, other = (session.logits(canvas, canvas.asked()) for session in sessions)
+                one, other = (session.logits(canvas, canvas.active_positions()) for session in sessions)
                 assert np.array_equal(one, other)
 
 
@@ -155,7 +155,7 @@ def test_captured_laws_are_those_of_the_reference(on_device: Any, name: str, dty
     seen = list(canvases(model))
     one, other = (each.denoiser.session(seen[0]) for each in (model, reference))
     for canvas in seen:
-        assert close(*(session.logits(canvas, canvas.asked()) for session in (one, other)), dtype)
+        assert close(*(session.logits(canvas, canvas.active_positions()) for session in (one, other)), dtype)
 
 
 @pytest.mark.parametrize("execution", EXECUTED)

@@ -1,4 +1,4 @@
-"""Attention backends against loops over single vectors, and against each other, forward and backward."""
+"""Attention implementations against loops over single vectors, and against each other, forward and backward."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from daguerre.errors import InputError
-from daguerre.models.attention import BACKENDS, Block, attend, prepare
+from daguerre.models.core.attention import ATTN_IMPLS, Block, attend, prepare
 
 BATCH, HEADS, KV_HEADS, ROWS, HEAD = 2, 4, 2, 9, 6
 CPU = torch.device("cpu")
-each_backend = pytest.mark.parametrize("backend", BACKENDS)
+each_impl = pytest.mark.parametrize("impl", ATTN_IMPLS)
 
 
 def tensors(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
@@ -24,7 +24,7 @@ def tensors(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]
 
 
 def two_blocks() -> list[Block]:
-    """Five plain causal rows, then four with a random mask of their own."""
+    """Five plain causal rows, then four with a random mask."""
     mask = torch.rand(BATCH, 1, 4, ROWS, generator=torch.Generator().manual_seed(1)) < 0.5
     mask[..., 5] = True
     return [(slice(0, 5), 5, None), (slice(5, 9), ROWS, mask)]
@@ -46,44 +46,44 @@ def by_loops(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block]) -> Tensor:
     return out
 
 
-def run(backend: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return attend(q, k, v, prepare(two_blocks(), q.dtype, backend, CPU), backend)
+def run(impl: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return attend(q, k, v, prepare(two_blocks(), q.dtype, impl, CPU), impl)
 
 
-@each_backend
-def test_a_backend_equals_loops_over_single_vectors(backend: str) -> None:
+@each_impl
+def test_an_implementation_equals_loops_over_single_vectors(impl: str) -> None:
     q, k, v = tensors()
     with torch.no_grad():
-        assert torch.allclose(run(backend, q, k, v), by_loops(q, k, v, two_blocks()), atol=1e-12)
+        assert torch.allclose(run(impl, q, k, v), by_loops(q, k, v, two_blocks()), atol=1e-12)
 
 
-@each_backend
-def test_the_gradient_of_a_backend_is_that_of_finite_differences(backend: str) -> None:
-    assert torch.autograd.gradcheck(lambda q, k, v: run(backend, q, k, v), tensors())
+@each_impl
+def test_the_gradient_of_an_implementation_is_that_of_finite_differences(impl: str) -> None:
+    assert torch.autograd.gradcheck(lambda q, k, v: run(impl, q, k, v), tensors())
 
 
-def test_backends_have_equal_gradients() -> None:
+def test_implementations_have_equal_gradients() -> None:
     generator = torch.Generator().manual_seed(2)
     weight = torch.randn(BATCH, HEADS, ROWS, HEAD, generator=generator)
     gradients = []
-    for backend in BACKENDS:
+    for impl in ATTN_IMPLS:
         q, k, v = tensors(torch.float32)
-        gradients.append(torch.autograd.grad((run(backend, q, k, v) * weight).sum(), (q, k, v)))
+        gradients.append(torch.autograd.grad((run(impl, q, k, v) * weight).sum(), (q, k, v)))
     for first, second in zip(*gradients, strict=True):
         assert torch.allclose(first, second, atol=1e-5)
 
 
-@each_backend
-def test_autocast_keeps_bfloat16_forward_and_backward(backend: str) -> None:
+@each_impl
+def test_autocast_keeps_bfloat16_forward_and_backward(impl: str) -> None:
     q, k, v = (x.detach().requires_grad_() for x in tensors(torch.bfloat16))
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = run(backend, q, k, v)
+        out = run(impl, q, k, v)
     out.float().square().sum().backward()
     assert out.dtype == torch.bfloat16
     assert all(x.grad is not None and x.grad.dtype == torch.bfloat16 for x in (q, k, v))
 
 
-def test_an_unknown_backend_is_an_error_with_the_nearest_name() -> None:
+def test_an_unknown_implementation_is_an_error_with_the_nearest_name() -> None:
     q, k, v = tensors()
     with pytest.raises(InputError, match="did you mean 'sdpa'"):
         attend(q, k, v, two_blocks(), "spda")

@@ -1,19 +1,32 @@
-"""The cache is exact: whatever was cached, in whatever pieces, logits are those of one forward over everything."""
+"""Caches are exact: whatever was cached, in whatever pieces, logits are those of one forward over everything."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from backends import BACKENDS
 from conftest import tiny_config
 from daguerre.errors import InputError
-from daguerre.models.backbone import Backbone
-from daguerre.models.cache import Cache
-from daguerre.models.layout import Layout, Rows
+from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.backends.torch_backend import TorchBackend
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchCache, BatchLayout, Rows, run_batch
+from daguerre.models.core.cache import Cache, to_int8
+from daguerre.models.core.config import RopeScaling
+from daguerre.models.forward import Backend, Forward, Layout, Logits
 from daguerre.models.tokenizer import Tokenizer
+from forwards import causal_layout, difference, filled_cache, tokens_of
 
 NUM = 24
+MAKERS: dict[str, Callable[[Backbone], Backend]] = {"native": NativeBackend, "torch": TorchBackend}
+each_backend = pytest.mark.parametrize("name", BACKENDS)
 
 
 @pytest.fixture(scope="module")
@@ -28,30 +41,34 @@ def tokens(backbone: Backbone) -> Tensor:
 
 @pytest.fixture(scope="module")
 def expected(backbone: Backbone, tokens: Tensor) -> Tensor:
-    return backbone.logits(backbone(tokens, Layout.causal(NUM, batch=2)))
+    return backbone.logits(run_batch(backbone, tokens, BatchLayout.causal(NUM, batch=2)))
 
 
-def feed(backbone: Backbone, cache: Cache, tokens: Tensor, start: int, stop: int) -> Tensor:
-    layout = Layout.causal(stop - start, start=start, batch=len(tokens))
-    return backbone.logits(backbone(tokens[:, start:stop], layout, cache))
+def batch_cache(backbone: Backbone, capacity: int = NUM) -> BatchCache:
+    return BatchCache(backbone.config, capacity, 2, torch.float32, torch.device("cpu"))
+
+
+def feed(backbone: Backbone, cache: BatchCache, tokens: Tensor, start: int, stop: int) -> Tensor:
+    layout = BatchLayout.causal(stop - start, start=start, batch=len(tokens))
+    return backbone.logits(run_batch(backbone, tokens[:, start:stop], layout, cache))
 
 
 def close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, atol=1e-5)
 
 
-@pytest.mark.parametrize("bounds", [(0, 24), (0, 1, 2, 3, 24), (0, 7, 8, 20, 24), tuple(range(25))])
+@pytest.mark.parametrize("bounds", [(0, 24), (0, 1, 2, 3, 24), tuple(range(25))])
 def test_pieces_of_any_size_give_the_logits_of_one_forward(
     backbone: Backbone, tokens: Tensor, expected: Tensor, bounds: tuple[int, ...]
 ) -> None:
-    cache = Cache(backbone.config, NUM, batch=2)
+    cache = batch_cache(backbone)
     parts = [feed(backbone, cache, tokens, a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
     assert close(torch.cat(parts, dim=1), expected)
     assert cache.length == NUM
 
 
 def test_what_is_forgotten_can_be_computed_again(backbone: Backbone, tokens: Tensor, expected: Tensor) -> None:
-    cache = Cache(backbone.config, NUM, batch=2)
+    cache = batch_cache(backbone)
     feed(backbone, cache, tokens, 0, 10)
     feed(backbone, cache, tokens.flip(0), 10, 16)
     cache.truncate(10)
@@ -59,54 +76,166 @@ def test_what_is_forgotten_can_be_computed_again(backbone: Backbone, tokens: Ten
     assert cache.rows is not None
     assert cache.rows.num_rows == 10
     assert close(feed(backbone, cache, tokens, 10, NUM), expected[:, 10:])
-
-
-def test_an_emptied_cache_is_a_fresh_one(backbone: Backbone, tokens: Tensor, expected: Tensor) -> None:
-    cache = Cache(backbone.config, NUM, batch=2)
-    feed(backbone, cache, tokens.flip(0), 0, 9)
     cache.truncate(0)
     assert cache.rows is None
     assert close(feed(backbone, cache, tokens, 0, NUM), expected)
 
 
-def test_open_rows_are_answered_and_not_stored(backbone: Backbone, tokens: Tensor) -> None:
-    cache = Cache(backbone.config, NUM, batch=2)
+def test_noisy_rows_are_answered_and_not_stored(backbone: Backbone, tokens: Tensor) -> None:
+    cache = batch_cache(backbone)
     feed(backbone, cache, tokens, 0, 8)
     rows = Rows.make(torch.arange(8, 12).expand(2, -1), span=0)
-    before = cache.keys.clone()
-    first, again = (backbone(tokens[:, 8:12], Layout(rows, num_settled=0), cache) for _ in range(2))
+    before = cache.read(1)[0].clone()
+    layout = BatchLayout(rows, num_clean=0)
+    first, again = (run_batch(backbone, tokens[:, 8:12], layout, cache) for _ in range(2))
     assert cache.length == 8
-    assert torch.equal(cache.keys, before)
+    assert torch.equal(cache.read(1)[0], before)
     assert torch.equal(first, again)
 
 
-def test_one_forward_settles_a_span_and_opens_the_next(backbone: Backbone, tokens: Tensor) -> None:
-    """Settled and open rows together give what two forwards give."""
-    settled = Rows.make(torch.arange(8, 12).expand(2, -1))
-    opened = Rows.make(torch.arange(12, 15).expand(2, -1), span=0)
-    together, apart = (Cache(backbone.config, NUM, batch=2) for _ in range(2))
+def test_one_forward_finishes_a_span_and_begins_the_next(backbone: Backbone, tokens: Tensor) -> None:
+    """Clean and noisy rows together give what two forwards give."""
+    clean = Rows.make(torch.arange(8, 12).expand(2, -1))
+    noisy = Rows.make(torch.arange(12, 15).expand(2, -1), span=0)
+    together, apart = (batch_cache(backbone) for _ in range(2))
     for cache in (together, apart):
         feed(backbone, cache, tokens, 0, 8)
-    both = backbone(tokens[:, 8:15], Layout(Rows.cat([settled, opened]), num_settled=4), together)
-    first = backbone(tokens[:, 8:12], Layout(settled, num_settled=4), apart)
-    second = backbone(tokens[:, 12:15], Layout(opened, num_settled=0), apart)
+    both = run_batch(backbone, tokens[:, 8:15], BatchLayout(Rows.cat([clean, noisy]), num_clean=4), together)
+    first = run_batch(backbone, tokens[:, 8:12], BatchLayout(clean, num_clean=4), apart)
+    second = run_batch(backbone, tokens[:, 12:15], BatchLayout(noisy, num_clean=0), apart)
     assert close(both, torch.cat([first, second], dim=1))
     assert together.length == apart.length == 12
-    assert close(together.keys, apart.keys)
-    assert close(together.values, apart.values)
+    for layer in range(backbone.config.num_layers):
+        assert all(map(close, together.read(layer), apart.read(layer)))
 
 
-def test_stored_rows_become_visible_when_they_are_committed(backbone: Backbone) -> None:
-    cache = Cache(backbone.config, 4)
-    row = torch.ones(1, backbone.config.num_kv_heads, 1, backbone.config.head_width)
-    cache.write(0, row, row)
-    assert cache.read(0)[0].shape[2] == 0
-    cache.commit(Rows.make(torch.zeros(1, 1, dtype=torch.int64)))
-    assert torch.equal(cache.read(0)[0], row)
+@each_backend
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("int8", [False, True])
+def test_requests_read_what_they_wrote_however_their_caches_grew(
+    make_model: Any, name: str, dtype: torch.dtype, int8: bool
+) -> None:
+    """Row by row, at once, and forgotten and written again, beyond the room of the beginning. Both backends keep the
+    same keys and values: to the rounding of sums; as 8-bit numbers to a code.
+    """
+    backbone = make_model(head_width=24).backbone.to(dtype)
+    backend = MAKERS[name](backbone)
+    tokens = tokens_of(backend, 5, 140)
+
+    def written(backend: Backend, *parts: int) -> Any:
+        cache: Any = backend.cache(150, int8=int8)
+        for num in parts:
+            if num < 0:
+                cache.truncate(cache.length + num)
+                continue
+            start, last = cache.length, np.array([num - 1], dtype=np.int32)
+            backend.forward([Forward(tokens[start : start + num], causal_layout(start, num), cache, last, Logits())])
+        return cache
+
+    whole, parts = written(backend, 140), written(backend, 1, 62, 1, 1, 60, -50, 65)
+    other = written(TorchBackend(backbone), 140)
+    step = {False: {torch.float32: 1e-4, torch.bfloat16: 0.1}, True: {torch.float32: 0.02, torch.bfloat16: 0.1}}
+    for layer in range(backbone.config.num_layers):
+        for one, two, want in zip(whole.read(layer), parts.read(layer), other.read(layer), strict=True):
+            assert one.shape == want.shape == (1, backbone.config.num_kv_heads, 140, 24)
+            limit = step[int8][dtype] * want.abs().amax(-1, keepdim=True)
+            assert ((one - want).abs() <= limit).float().mean() > 0.999
+            assert ((one - two).abs() <= limit).float().mean() > 0.999
 
 
-def test_a_full_cache_says_how_many_rows_it_holds(backbone: Backbone, tokens: Tensor) -> None:
-    cache = Cache(backbone.config, 10, batch=2)
+@each_backend
+def test_a_full_cache_says_how_many_rows_it_holds_and_keeps_them(backbone: Backbone, name: str) -> None:
+    """Noisy rows take no room in it."""
+    backend = MAKERS[name](backbone)
+    cache: Any = backend.cache(10)
+    tokens, last = tokens_of(backend, 0, 24), np.array([0], dtype=np.int32)
     with pytest.raises(InputError, match="holds 10 rows and 24 are needed"):
-        feed(backbone, cache, tokens, 0, NUM)
+        backend.forward([Forward(tokens, causal_layout(0, 24), cache, last, Logits())])
     assert cache.length == 0
+    backend.forward([Forward(tokens[:9], causal_layout(0, 9), cache, last, Logits())])
+    noisy = replace(causal_layout(9, 15), num_clean=1)
+    noisy.end[1:] = 24
+    backend.forward([Forward(tokens[9:], noisy, cache, last, Logits())])
+    assert cache.length == 10
+    with pytest.raises(InputError, match="holds 10 rows and 11 are needed"):
+        backend.forward([Forward(tokens[:1], causal_layout(10, 1), cache, last, Logits())])
+    assert cache.length == 10
+
+
+POSITIONS: list[dict[str, Any]] = [
+    {},
+    {"rope_share": 0.5},
+    {"rope_scaling": RopeScaling(kind="yarn", factor=4.0, original_positions=64)},
+]
+
+
+@each_backend
+@pytest.mark.parametrize("facts", POSITIONS, ids=["whole", "partial", "yarn"])
+def test_a_moved_copy_is_what_would_have_been_computed_there(make_model: Any, name: str, facts: dict[str, Any]) -> None:
+    """Two runs that are blind to one another, the second moved. The original stays as it is, whatever is written into
+    the copy; an empty cache has a copy, too.
+    """
+    backend = MAKERS[name](make_model(**facts).backbone)
+    tokens, by = tokens_of(backend, 3, 80), np.repeat([0, 37], [70, 10])
+    begin = np.repeat([0, 70], [70, 10]).astype(np.int32)
+    answers, caches = [], []
+    for moved in (False, True):
+        cache: Any = backend.cache(100)
+        for place in (slice(0, 70), slice(70, 80)):
+            position, end = np.arange(80) + by * (not moved), np.arange(1, 81, dtype=np.int32)
+            num = place.stop - place.start
+            layout = Layout(position[place], end[place], num, begin[place])
+            backend.forward([Forward(tokens[place], layout, cache, np.array([0], dtype=np.int32), Logits())])
+        caches.append(cache)
+        used = cache.moved(by) if moved else cache
+        noisy = Layout(np.arange(70, 76), np.full(6, 86, dtype=np.int32), 0)
+        masks = np.full(6, backend.config.mask_id)
+        before = cache.read(1)[1].clone()
+        (answer,) = backend.forward([Forward(masks, noisy, used, np.arange(6, dtype=np.int32), Logits())])
+        answers.append(answer.logits)
+        used.truncate(3)
+        used.truncate(50)
+        assert used.length == 3
+        backend.forward([Forward(masks, causal_layout(3, 6), used, np.array([0], dtype=np.int32), Logits())])
+        assert torch.equal(cache.read(1)[1], before) == moved
+    assert difference(*answers) < 1e-5  # type: ignore[arg-type]
+    assert (caches[0].length, caches[1].length) == (9, 80)
+    assert not torch.allclose(caches[1].read(0)[0], caches[1].moved(by).read(0)[0], atol=0.1)
+    assert backend.cache(5).moved(np.zeros(0, dtype=np.int64)).length == 0
+    again = caches[1].moved(by).moved(-by)
+    assert all(torch.allclose(*pair, atol=1e-4) for pair in zip(again.read(1), caches[1].read(1), strict=True))
+
+
+def rounded_slowly(x: Tensor) -> Tensor:
+    """Each row of the last dimension by itself: to multiples of a 127th of its largest number."""
+    rows = x.double().reshape(-1, x.shape[-1]).numpy().copy()
+    for row in rows:
+        step = float(torch.tensor(np.abs(row).max() / 127).to(x.dtype))
+        row[:] = np.clip(np.round(row / (step or 1.0)), -127, 127) * step
+    return torch.from_numpy(rows).view(x.shape).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_8_bit_numbers_are_the_nearest_and_keep_their_rows(backbone: Backbone, dtype: torch.dtype) -> None:
+    config = backbone.config
+    shape = (1, config.num_kv_heads, 5, config.head_width)
+    keys = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    keys[0, 0, 2] = 0
+    codes, scales = to_int8(keys, dtype)
+    assert torch.equal(codes * scales, rounded_slowly(keys))
+    assert (codes.abs().amax(-1)[scales[..., 0] > 0] == 127).all()
+    cache = Cache(config, 300, dtype=dtype, int8=True)
+    cache.write(0, keys, -keys)
+    assert cache.read(0)[0].shape[2] == 0  # until it is committed
+    cache.commit(5)
+    cache.reserve(200, 5)
+    assert all(torch.equal(x, sign * codes * scales) for x, sign in zip(cache.read(0), (1, -1), strict=True))
+
+
+@each_backend
+def test_8_bit_numbers_take_little_more_than_half_of_the_memory(make_model: Any, name: str) -> None:
+    backbone = make_model(width=256, num_heads=2, num_kv_heads=2).backbone.to(torch.bfloat16)
+    backend = MAKERS[name](backbone)
+    int8, exact = (filled_cache(backend, 0, 64, int8=given).num_bytes for given in (True, False))
+    scales = {"torch": 1, "native": 2}[name]  # of bfloat16, and of float32
+    assert int8 / exact == 0.5 + scales / backbone.config.head_width

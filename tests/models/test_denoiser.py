@@ -1,197 +1,182 @@
-"""The rows that decoding computes are those that training computed: logits of both layouts agree."""
+"""The rows that decoding computes are those that training computed: logits of both agree, by either backend."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from backends import BACKENDS
 from daguerre.canvas import Canvas
+from daguerre.decoding.drive import compute
 from daguerre.errors import InputError
 from daguerre.model import Model
-from daguerre.models.layout import Layout, Rows
-from daguerre.models.rows import plan_rows
+from daguerre.models.core.batched import BatchLayout, Rows, run_batch
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.rows import Tree
 from daguerre.train import examples, objectives
 from daguerre.train.batch import collate
+from daguerre.train.noising import IGNORE, Example, Source
+from driving import logits_of
+from forwards import difference
+from training_canvases import canvases_of
 
 TEXT = "import os\n\n\ndef area(width, height):\n    # in pixels\n    return width * height\n\n\nprint(area(2, 3))\n"
+SPANS = [("drafts", "causal"), ("blocks", "causal"), ("drafts", "causal_unshifted")]
+WHOLE = [("bd3", "block"), ("full", "full"), ("full_gap", "full_unshifted")]
+
+
+@pytest.fixture(params=BACKENDS)
+def denoisers(request: pytest.FixtureRequest, models: dict[str, Model]) -> dict[str, BackboneDenoiser]:
+    """One for each context, by name."""
+    return {name: BackboneDenoiser(model.backbone, request.param) for name, model in models.items()}
 
 
 def clean_tokens(model: Model) -> np.ndarray:
     return np.array([model.tokenizer.bos_id, *model.tokenizer.encode(TEXT)])
 
 
-def training_logits(model: Model, example: examples.Example, objective: objectives.Objective) -> torch.Tensor:
+def batch_logits(model: Model, tokens: np.ndarray, layout: BatchLayout) -> np.ndarray:
+    with torch.no_grad():
+        hidden = run_batch(model.backbone, torch.from_numpy(tokens)[None], layout)
+        out: np.ndarray = model.backbone.logits(hidden)[0].numpy()
+    return out
+
+
+def training_logits(model: Model, example: Example, objective: objectives.Objective) -> np.ndarray:
     batch = collate([example], objective, model.tokenizer.pad_id)
-    with torch.no_grad():
-        return model.backbone.logits(model.backbone(batch.tokens, batch.layout))[0]
-
-
-def canvas_of(example: examples.Example, rows: np.ndarray, shift: bool, answers: np.ndarray) -> Canvas:
-    """The canvas that one open span (or all gaps) of a training example stands for.
-
-    `rows` are the indices of its open rows, `answers` the gap positions. Visible clean rows are given; an answer is
-    open where its row is masked.
-    """
-    length = int(max(example.position.max(), answers.max())) + 1
-    tokens, opened = np.zeros(length, dtype=np.int64), np.zeros(length, dtype=bool)
-    settled = slice(0, example.num_settled)
-    tokens[example.position[settled]] = example.tokens[settled]
-    predicted = example.position[rows] + int(shift)
-    masked = example.target[rows] != examples.IGNORE
-    tokens[example.position[rows]] = example.tokens[rows]
-    opened[predicted[masked]] = True
-    edges = np.flatnonzero(np.diff(answers) > 1)
-    starts = answers[np.concatenate([[0], edges + 1])]
-    ends = answers[np.concatenate([edges, [-1]])] + 1
-    gaps = tuple(zip(starts.tolist(), ends.tolist(), strict=True))
-    return Canvas(tokens, opened, gaps).at((gaps[0][0], gaps[-1][1]))
+    return batch_logits(model, batch.tokens[0].numpy(), batch.layout)
 
 
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted"])
-@pytest.mark.parametrize("seed", range(4))
-def test_infilling_computes_what_training_computed(models: dict[str, Model], name: str, seed: int) -> None:
-    model = models[name]
-    shift = model.config.shift
-    tokens = clean_tokens(model)
-    source = examples.Source(
-        tokens, model.tokenizer.mask_id, model.tokenizer.null_id, gaps=((4, 9), (12, 13), (20, 26))
+def test_infilling_computes_what_training_computed(models: Any, denoisers: Any, name: str) -> None:
+    model, config = models[name], models[name].config
+    gaps = ((4, 9), (12, 13), (20, 26))
+    source = Source(clean_tokens(model), config.mask_id, config.null_id, gaps=gaps)
+    objective = objectives.Objective(layout="infill", times="uniform", shift=config.shift)
+    for seed in range(3):
+        example = examples.infill(source, objective, 0.2 + 0.2 * seed, np.random.default_rng(seed), budget=100)
+        ((rows, canvas),) = canvases_of(example, config, infilling=True)
+        assert len(canvas.gaps) == 3
+        asked = canvas.active_positions()
+        want = training_logits(model, example, objective)[rows[example.target[rows] != IGNORE]]
+        assert len(asked) == len(want) > 0
+        assert difference(logits_of(denoisers[name], canvas, asked), want) < 1e-5
+        assert np.ptp(want[np.isfinite(want)]) > 5  # the comparison is not of constants
+
+
+@pytest.mark.parametrize(("layout", "name"), SPANS + WHOLE)
+def test_a_span_computes_what_training_computed(models: Any, denoisers: Any, layout: str, name: str) -> None:
+    """What is before a span of causal context is computed in pieces first, by the session that is asked."""
+    model, config = models[name], models[name].config
+    tokens, shift = clean_tokens(model), config.shift
+    if config.context == "block":
+        tokens = tokens[: len(tokens) // config.block_size * config.block_size]
+    objective = objectives.Objective(layout=layout, shift=shift, block_size=config.block_size)
+    example = examples.make_example(
+        Source(tokens, config.mask_id), objective, 0.4, np.random.default_rng(1), 2 * len(tokens)
     )
-    objective = objectives.Objective(layout="infill", times="uniform", shift=shift)
-    example = examples.infill(source, objective, 0.2 + 0.2 * seed, np.random.default_rng(seed), budget=100)
-    rows = np.arange(example.num_settled, len(example.tokens))
-    canvas = canvas_of(example, rows, shift, example.position[rows] + int(shift))
-    assert len(canvas.gaps) == 3
-    asked = canvas.asked()
-    want = training_logits(model, example, objective)[rows[example.target[rows] != examples.IGNORE]].numpy()
-    got = model.denoiser.session(canvas).logits(canvas, asked)
-    assert len(asked) == len(want) > 0
-    finite = np.isfinite(want)
-    assert np.abs(got[finite] - want[finite]).max() < 1e-4
-    assert np.ptp(want[finite]) > 5  # the comparison is not of constants
+    want = training_logits(model, example, objective)
+    num_asked = 0
+    for rows, canvas in canvases_of(example, config):
+        assert canvas.span is not None
+        session, start = denoisers[name].session(canvas), canvas.span[0]
+        if config.context == "causal":
+            for earlier in sorted({1, max(1, start // 2), max(1, start - 3)}):
+                if earlier < start:
+                    logits_of(denoisers[name], canvas.at((earlier, start)), np.arange(earlier, start), session)
+        asked = canvas.active_positions()
+        got = logits_of(denoisers[name], canvas, asked, session)
+        masked = rows[(example.target[rows] != IGNORE) & np.isin(example.position[rows] + int(shift), asked)]
+        assert len(masked) == len(asked)
+        if len(asked):
+            assert difference(got, want[masked]) < 1e-5
+        num_asked += len(asked)
+    assert num_asked > 5
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted"])
-@pytest.mark.parametrize("layout", ["drafts", "blocks"])
-def test_a_span_of_a_completion_computes_what_training_computed(
-    models: dict[str, Model], name: str, layout: str
-) -> None:
-    model = models[name]
-    shift = model.config.shift
-    tokens = clean_tokens(model)
-    objective = objectives.Objective(layout=layout, shift=shift)
-    source = examples.Source(tokens, model.tokenizer.mask_id)
-    example = examples.make_example(source, objective, 0.4, np.random.default_rng(1), 80)
-    want_all = training_logits(model, example, objective).numpy()
-    num_spans = int(example.span.max()) + 1
-    assert num_spans > 2
-    for span in range(num_spans):
-        rows = np.flatnonzero(example.span == span)
-        answers = example.position[rows] + int(shift)
-        canvas = canvas_of(example, rows, shift, answers)
-        start, end = int(answers[0]), int(answers[-1]) + 1
-        tokens_now, opened = canvas.tokens.copy(), canvas.open.copy()
-        opened[end:] = True  # nothing after the span exists yet
-        canvas = Canvas(tokens_now, opened, ((1, len(canvas)),), (start, end))
-        session = model.denoiser.session(canvas)
-        for earlier in sorted({1, max(1, start // 2), max(1, start - 3)}):  # settles the text before it in pieces
-            if earlier < start:
-                session.logits(canvas.at((earlier, start)), np.arange(earlier, start))
-        got = session.logits(canvas, canvas.asked())
-        want = want_all[rows[example.target[rows] != examples.IGNORE]]
-        finite = np.isfinite(want)
-        assert np.abs(got[finite] - want[finite]).max() < 1e-4
-
-
-def test_one_settled_row_equals_one_open_row(causal: Model) -> None:
-    """The autoregressive law is the span of one: its row may be settled or open."""
-    tokens = torch.from_numpy(clean_tokens(causal)[:15])[None]
-    canvas = Canvas.lay_out([tokens[0].tolist()], [1], causal.tokenizer.mask_id).at((15, 16))
-    settled = causal.denoiser.session(canvas).logits(canvas, canvas.asked())
+def test_one_clean_row_equals_one_noisy_row(causal: Model, denoisers: Any) -> None:
+    """The autoregressive distribution is a span of one: its row may be clean or noisy."""
+    tokens = clean_tokens(causal)[:15]
+    canvas = Canvas.lay_out([tokens.tolist()], [1], causal.tokenizer.mask_id).at((15, 16))
+    clean = logits_of(denoisers["causal"], canvas, canvas.active_positions())
     position = torch.arange(15)[None]
-    span = torch.where(position == 14, 0, -1)
-    rows = Rows.make(position, span, horizon=torch.full_like(position, 14))
-    with torch.no_grad():
-        opened = causal.backbone.logits(causal.backbone(tokens, Layout(rows, num_settled=14))[:, -1]).numpy()
-    finite = np.isfinite(opened)
-    assert np.abs(settled[finite] - opened[finite]).max() < 1e-4
+    rows = Rows.make(position, torch.where(position == 14, 0, -1), horizon=torch.full_like(position, 14))
+    noisy = batch_logits(causal, tokens, BatchLayout(rows, num_clean=14))[-1:]
+    assert difference(clean, noisy) < 1e-5
 
 
-def test_a_span_of_one_equals_the_plain_autoregressive_forward(causal: Model) -> None:
-    tokens = clean_tokens(causal)
-    with torch.no_grad():
-        hidden = causal.backbone(torch.from_numpy(tokens)[None], Layout.causal(len(tokens)))
-        want = causal.backbone.logits(hidden)[0].numpy()
-    opened = np.arange(len(tokens)) > 0
-    canvas = Canvas(tokens, opened, ((1, len(tokens)),))
-    session = causal.denoiser.session(canvas)
+def test_a_span_of_one_equals_the_plain_autoregressive_forward(causal: Model, denoisers: Any) -> None:
+    tokens, denoiser = clean_tokens(causal), denoisers["causal"]
+    want = batch_logits(causal, tokens, BatchLayout.causal(len(tokens)))
+    whole = Canvas(tokens, np.arange(len(tokens)) > 0, ((1, len(tokens)),))
+    session = denoiser.session(whole)
     for position in range(1, len(tokens)):
-        opened = opened & (np.arange(len(tokens)) >= position)
-        canvas = Canvas(tokens, opened, canvas.gaps, (position, position + 1))
-        got = session.logits(canvas, canvas.asked())[0]
-        finite = np.isfinite(got)
-        assert np.abs(got[finite] - want[position - 1][finite]).max() < 1e-4
-    assert session.counts.rows == len(tokens) - 1
-    assert session.counts.settle_rows == 0
+        opened = np.arange(len(tokens)) >= position
+        canvas = Canvas(tokens, opened, whole.gaps, (position, position + 1))
+        got = logits_of(denoiser, canvas, canvas.active_positions(), session)
+        assert difference(got, want[position - 1 : position]) < 1e-5
+    assert session.counts.query_tokens == len(tokens) - 1
+    assert session.counts.finalized_tokens == 0
 
 
-def test_full_context_is_one_forward_over_the_canvas(models: dict[str, Model]) -> None:
-    for name in ("full", "full_unshifted"):
-        model = models[name]
-        tokens = clean_tokens(model)
-        canvas = Canvas.lay_out([tokens[:9], tokens[15:20]], [6], model.tokenizer.mask_id).at((9, 15))
-        filled = torch.from_numpy(np.where(canvas.open, model.tokenizer.mask_id, canvas.tokens))[None]
-        rows = Rows.make(torch.arange(20)[None])
-        with torch.no_grad():
-            hidden = model.backbone(filled, Layout(rows, num_settled=20, context="full"))
-            want = model.backbone.logits(hidden)[0].numpy()[canvas.asked() - int(model.config.shift)]
-        got = model.denoiser.session(canvas).logits(canvas, canvas.asked())
-        finite = np.isfinite(want)
-        assert np.abs(got[finite] - want[finite]).max() < 1e-4
-
-
-def test_a_block_sees_itself_both_ways_and_complete_blocks_before_it(models: dict[str, Model]) -> None:
+def test_a_block_sees_itself_both_ways_and_complete_blocks_before_it(models: Any, denoisers: Any) -> None:
     """Written from the rule of the context (DESIGN, section 2), with a dense forward over all positions."""
-    model = models["block"]
-    tokens = clean_tokens(model)
-    canvas = Canvas.lay_out([tokens[:19]], [5], model.tokenizer.mask_id).at((19, 24))
-    filled = torch.from_numpy(np.where(canvas.open, model.tokenizer.mask_id, canvas.tokens))[None]
-    rows = Rows.make(torch.arange(24)[None])
-    with torch.no_grad():
-        hidden = model.backbone(filled, Layout(rows, num_settled=24, context="block", block_size=8))
-        want = model.backbone.logits(hidden)[0].numpy()[19:]
-    session = model.denoiser.session(canvas)
-    got = session.logits(canvas, canvas.asked())
-    finite = np.isfinite(want)
-    assert np.abs(got[finite] - want[finite]).max() < 1e-4
-    assert (session.counts.prefill_rows, session.counts.rows) == (16, 8)
+    model, denoiser = models["block"], denoisers["block"]
+    canvas = Canvas.lay_out([clean_tokens(model)[:19]], [5], model.tokenizer.mask_id).at((19, 24))
+    filled = np.where(canvas.open, model.tokenizer.mask_id, canvas.tokens)
+    layout = BatchLayout(Rows.make(torch.arange(24)[None]), num_clean=24, context="block", block_size=8)
+    session = denoiser.session(canvas)
+    got = logits_of(denoiser, canvas, canvas.active_positions(), session)
+    assert difference(got, batch_logits(model, filled, layout)[19:]) < 1e-5
+    assert (session.counts.prefill_tokens, session.counts.query_tokens) == (16, 8)
 
 
-def test_the_cache_holds_what_is_before_the_seed_and_no_more(causal: Model) -> None:
-    canvas = Canvas.lay_out([[1, *range(20, 29)]], [16], 3)
-    plan = plan_rows(causal.config, canvas.at((10, 18)))
-    assert plan.settled.tolist() == list(range(9))
-    assert plan.opened.tolist() == list(range(9, 17))
-    plan = plan_rows(causal.config, canvas.at((10, 11)))
-    assert (plan.settled.tolist(), plan.opened.tolist()) == (list(range(10)), [])
+def test_a_tree_gives_the_distributions_of_its_texts(causal: Model, denoisers: Any) -> None:
+    """Beginnings that texts share are computed once, and nothing of a tree is kept."""
+    denoiser, given = denoisers["causal"], clean_tokens(causal)[:12]
+    paths = [[50], [50, 60, 70], [50, 60, 80], [90, 60], []]
+    tree, ways = Tree.of(paths)
+    session = denoiser.session(Canvas.lay_out([given], [8], causal.tokenizer.mask_id))
+    asked = np.array([way[-1] if way else -1 for way in ways])
+    for _ in range(2):
+        got = compute(session.branches(given, tree, asked), denoiser.backend)
+        for row, path in zip(got, paths, strict=True):
+            text = np.array([*given.tolist(), *path])
+            want = batch_logits(causal, text, BatchLayout.causal(len(text)))[-1]
+            assert difference(row, want) < 1e-5
+    assert session.counts.forwards == 4
 
 
-def test_what_stands_at_an_open_position_is_never_read(models: dict[str, Model]) -> None:
+def test_what_stands_at_an_open_position_is_never_read(models: Any, denoisers: Any) -> None:
     for name, model in models.items():
         answers = []
         for placeholder in (model.tokenizer.mask_id, 77):
             canvas = Canvas.lay_out([[1, 20, 21, 22], [] if name == "block" else [23]], [4], placeholder).at((4, 8))
-            answers.append(model.denoiser.session(canvas).logits(canvas, canvas.asked()))
+            answers.append(logits_of(denoisers[name], canvas, canvas.active_positions()))
         assert np.array_equal(*answers)
 
 
-def test_a_canvas_without_a_beginning_is_refused(causal: Model) -> None:
-    canvas = Canvas.lay_out([[]], [4], 3).at((0, 4))
+def test_a_canvas_that_cannot_be_asked_about_is_refused(causal: Model) -> None:
+    without_bos = Canvas.lay_out([[]], [4], 3).at((0, 4))
     with pytest.raises(InputError, match="begins with <bos>"):
-        causal.denoiser.session(canvas).logits(canvas, canvas.asked())
-
-
-def test_a_span_behind_open_positions_is_refused(causal: Model) -> None:
-    canvas = Canvas.lay_out([[1, 20]], [8], 3).at((4, 8))
+        logits_of(causal.denoiser, without_bos, without_bos.active_positions())
+    behind_open = Canvas.lay_out([[1, 20]], [8], 3).at((4, 8))
     with pytest.raises(InputError, match="from left to right"):
-        causal.denoiser.session(canvas).logits(canvas, canvas.asked())
+        logits_of(causal.denoiser, behind_open, behind_open.active_positions())
+    long = Canvas.lay_out([[1]], [256], 3)
+    with pytest.raises(InputError, match="the canvas has 257 positions and the model 256"):
+        causal.denoiser.session(long)
+    with pytest.raises(InputError, match="did you mean 'auto'"):
+        causal.denoiser.session(without_bos, "aut")  # type: ignore[arg-type]
+
+
+def test_names_of_backends_are_known(causal: Model) -> None:
+    with pytest.raises(InputError, match="did you mean 'native'"):
+        BackboneDenoiser(causal.backbone, "naive")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="did you mean 'int8'"):
+        BackboneDenoiser(causal.backbone, quantize="int4")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match='"torch" multiplies no 8-bit numbers'):
+        BackboneDenoiser(causal.backbone, "torch", "int8")

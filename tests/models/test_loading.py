@@ -17,6 +17,7 @@ from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models import loading
 from daguerre.models.loading import load_model, read_extra, save_model
+from daguerre.models.processor import native_dtype
 from daguerre.models.tokenizer import Tokenizer
 
 
@@ -39,7 +40,7 @@ def rehash(folder: Path, **changes: object) -> None:
 
 
 def test_a_saved_model_loads_bit_for_bit_and_generates_the_same(causal: Model, saved: Path) -> None:
-    model = daguerre.load(saved)
+    model = daguerre.load(saved, dtype="float32")
     assert model.config == causal.config
     assert model.tokenizer == causal.tokenizer
     for (name, want), (other, got) in zip(
@@ -55,6 +56,7 @@ def test_a_saved_model_loads_bit_for_bit_and_generates_the_same(causal: Model, s
 def test_weights_are_stored_and_loaded_in_the_asked_precision(causal: Model, tmp_path: Path) -> None:
     save_model(tmp_path, causal.backbone, causal.tokenizer)
     assert {t.dtype for t in load_file(tmp_path / "model.safetensors").values()} == {torch.bfloat16}
+    assert daguerre.load(tmp_path).dtype == native_dtype()
     backbone, _ = load_model(tmp_path, torch.bfloat16)
     assert backbone.embedding.weight.dtype == torch.bfloat16
     assert not backbone.embedding.weight.requires_grad

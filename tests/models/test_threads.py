@@ -53,5 +53,5 @@ def test_load_changes_the_number_only_when_asked() -> None:
 
 @pytest.mark.usefixtures("restored")
 def test_auto_sets_what_it_returns(causal: Model) -> None:
-    num = use_threads("auto", causal.denoiser.executor)
+    num = use_threads("auto", causal.denoiser.backend)
     assert num == torch.get_num_threads() >= 1

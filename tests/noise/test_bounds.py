@@ -1,4 +1,4 @@
-"""The bound of every process on a joint law of two positions, with all corruptions summed over.
+"""The bound of every process on a joint distribution of two positions, with all corruptions summed over.
 
 Letters: X texts, Z corrupted texts, L = 2 positions, V tokens.
 """
@@ -30,7 +30,7 @@ from enumerated import (
 RNG = np.random.default_rng(0)
 GUESS = torch.zeros(len(NOISY), L, V, dtype=torch.float64)
 GUESS[..., :NUM_SYMBOLS] = torch.from_numpy(RNG.dirichlet(np.full(NUM_SYMBOLS, 0.7), size=(len(NOISY), L)))
-LAW_X = JOINT[TEXTS[:, 0], TEXTS[:, 1]]
+PROB_X = JOINT[TEXTS[:, 0], TEXTS[:, 1]]
 MORE: dict[str, Process] = PROCESSES | {
     "absorbing, cosine": Absorbing(MASK, Cosine()),
     "uniform, polynomial": Uniform(NOISE, Polynomial(1.5)),
@@ -88,7 +88,7 @@ def discretized(process: Process, num_steps: int) -> Tensor:
 @each_process
 def test_with_the_exact_denoiser_the_mean_bound_is_the_entropy(process: Process) -> None:
     """The chain is then reversed exactly: in the mean over texts nothing is lost."""
-    assert float(LAW_X @ bound(process, exact)) == pytest.approx(ENTROPY, rel=1e-5)
+    assert float(PROB_X @ bound(process, exact)) == pytest.approx(ENTROPY, rel=1e-5)
 
 
 @each_process
@@ -96,8 +96,8 @@ def test_any_other_denoiser_has_a_larger_bound(process: Process) -> None:
     def blurred(process: Process, t: float) -> Tensor:
         return 0.95 * exact(process, t) + 0.05 * GUESS
 
-    assert float(LAW_X @ bound(process, fixed_guess)) > ENTROPY + 0.5
-    assert ENTROPY + 1e-3 < float(LAW_X @ bound(process, blurred)) < ENTROPY + 0.2
+    assert float(PROB_X @ bound(process, fixed_guess)) > ENTROPY + 0.5
+    assert ENTROPY + 1e-3 < float(PROB_X @ bound(process, blurred)) < ENTROPY + 0.2
 
 
 @pytest.mark.parametrize("name", ["uniform", "hybrid"])
@@ -112,7 +112,7 @@ def test_what_a_token_says_of_itself_is_not_part_of_the_prediction(name: str) ->
         total = probs.sum(-1, keepdim=True)
         return torch.where(total > 0, probs / total, GUESS)
 
-    assert float(LAW_X @ bound(process, with_itself)) > ENTROPY + 0.05
+    assert float(PROB_X @ bound(process, with_itself)) > ENTROPY + 0.05
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -28,13 +28,13 @@ each_schedule = pytest.mark.parametrize("schedule", ALL, ids=repr)
 
 
 def nats(table_LV: np.ndarray, masked: Masked) -> float:
-    """The process's summed cross-entropy of the masked positions, whose laws are the rows of a table."""
+    """The process's summed cross-entropy of the masked positions, whose distributions are the rows of a table."""
     logits, hidden = torch.from_numpy(np.log(np.pad(table_LV, ((0, 0), (0, 1)), constant_values=1.0))), X0.copy()
     hidden[list(masked)] = MASK
-    told = Absorbing(MASK, Linear()).cross_entropy(
+    found = Absorbing(MASK, Linear()).cross_entropy(
         logits[None], torch.from_numpy(X0)[None], torch.from_numpy(hidden)[None], torch.tensor([0.5])
     )
-    return float(told.sum())
+    return float(found.sum())
 
 
 @functools.cache
@@ -128,7 +128,7 @@ def test_score_entropy_with_the_plugged_in_score_is_the_same_loss(schedule: Sche
 
 
 def test_the_bound_is_above_the_likelihood_of_a_consistent_model() -> None:
-    """With the true conditionals of a joint law, the bound is the mean over orders of exact chain rules: -log p(x0)."""
+    """With the true conditionals of a joint distribution: the mean over orders of exact chain rules, -log p(x0)."""
     joint = np.random.default_rng(1).dirichlet(np.ones(V**L)).reshape((V,) * L)
     bound = 0.0
     for masked in SUBSETS:

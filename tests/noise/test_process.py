@@ -5,11 +5,12 @@ Letters: V tokens and the mask, so matrices are (V+1, V+1): row the earlier toke
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
-from daguerre.errors import InputError
 from daguerre.noise.process import Absorbing
 from daguerre.noise.schedule import Cosine, Linear, Polynomial, Schedule
 
@@ -62,10 +63,10 @@ def test_nothing_is_masked_at_zero_everything_at_one_and_draws_repeat() -> None:
 
 
 @SCHEDULES
-@pytest.mark.parametrize(("t", "s"), [(1.0, 0.0), (1.0, 0.5), (0.7, 0.4), (0.02, 0.01), (0.3, 0.0)])
-def test_the_posterior_of_known_tokens_is_bayes_rule(schedule: Schedule, t: float, s: float) -> None:
+def test_the_posterior_of_known_tokens_is_bayes_rule(schedule: Schedule) -> None:
     process = Absorbing(MASK, schedule)
-    for x_0 in range(V):
+    steps = [(1.0, 0.0), (1.0, 0.5), (0.7, 0.4), (0.02, 0.01), (0.3, 0.0)]
+    for (t, s), x_0 in itertools.product(steps, range(V)):
         one_hot = torch.zeros(1, 1, V + 1, dtype=torch.float64)
         one_hot[..., x_0] = 1
         for x_t in {x_0, MASK} if t < 1 else {MASK}:
@@ -89,12 +90,6 @@ def test_the_posterior_leaves_its_arguments_alone() -> None:
     before = probs.clone()
     Absorbing(MASK).posterior(torch.tensor([[MASK, 1]]), probs, 0.5, 0.2)
     assert torch.equal(probs, before)
-
-
-@pytest.mark.parametrize(("t", "s"), [(0.5, 0.5), (0.2, 0.4), (1.2, 0.5), (0.5, -0.1)])
-def test_times_in_the_wrong_order_are_an_error(t: float, s: float) -> None:
-    with pytest.raises(InputError, match="earlier s"):
-        Absorbing(MASK).posterior(torch.tensor([[MASK]]), torch.ones(1, 1, V + 1) / V, t, s)
 
 
 def test_the_loss_weight_is_the_schedule_s() -> None:

@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError
 from daguerre.noise.process import Absorbing, Process, Uniform
 from daguerre.noise.schedule import Cosine
-from daguerre.noise.score import log_scores, score_entropy
 from enumerated import MASK, PROCESSES, V
+from oracles.score_entropy import log_scores, score_entropy
 
 B, L = 40, 6
 MORE: dict[str, Process] = PROCESSES | {
@@ -42,13 +41,6 @@ def test_score_entropy_of_a_model_of_x0_is_its_nelbo(process: Process) -> None:
     ours = score_entropy(process, log_scores(process, logits, xt, t), x0, xt, t)
     assert torch.allclose(ours, process.nelbo(logits, x0, xt, t), rtol=1e-9, atol=1e-9)
     assert ours.max() > 1
-
-
-@each_process
-def test_the_text_s_own_scores_cost_nothing(process: Process) -> None:
-    _, x0, xt, t = example(process)
-    known = torch.nn.functional.one_hot(x0, V).double().log()
-    assert score_entropy(process, log_scores(process, known, xt, t), x0, xt, t).abs().max() < 1e-9
 
 
 def sedd_absorbing(log_s: Tensor, x0: int, z: int, sigma: float, slope: float) -> float:
@@ -86,20 +78,5 @@ def test_score_entropy_is_sedd_s_for_any_scores(process: Process, theirs: object
     for b in range(B):
         sigma, slope = -math.log1p(-t[b].item()), 1 / (1 - t[b].item())
         for i in range(L):
-            own = scores[b, i].clone()
-            expected = theirs(own, int(x0[b, i]), int(xt[b, i]), sigma, slope)  # type: ignore[operator]
+            expected = theirs(scores[b, i].clone(), int(x0[b, i]), int(xt[b, i]), sigma, slope)  # type: ignore[operator]
             assert ours[b, i].item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
-
-
-@each_process
-def test_scores_can_be_trained(process: Process) -> None:
-    logits, x0, xt, t = example(process)
-    scores = log_scores(process, logits, xt, t).detach().requires_grad_()
-    score_entropy(process, scores, x0, xt, t).sum().backward()
-    assert scores.grad is not None and scores.grad.isfinite().all() and scores.grad.any()
-
-
-def test_score_entropy_at_the_ends_of_time_is_refused() -> None:
-    tokens = torch.tensor([[1]])
-    with pytest.raises(InputError, match="strictly between"):
-        score_entropy(Uniform((0, 5)), torch.zeros(1, 1, V), tokens, tokens, torch.tensor([1.0]))

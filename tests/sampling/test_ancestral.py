@@ -1,4 +1,4 @@
-"""Ancestral sampling with the exact denoiser of a small joint law, and what it promises about a canvas.
+"""Ancestral sampling with the exact denoiser of a small joint distribution, and its promises about a canvas.
 
 Letters: Z pairs of tokens, S steps, B samples, L = 2 positions, V tokens.
 """
@@ -13,45 +13,36 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.modes.ancestral import Probs, ancestral, step_tokens
 from daguerre.errors import InputError
-from daguerre.noise.process import Absorbing, Hybrid, Process, Reverse, Uniform
-from daguerre.noise.remasking import Remasking
-from daguerre.sampling.ancestral import Probs, ancestral, step_tokens
+from daguerre.models.session import Asking
+from daguerre.noise.process import Absorbing, Hybrid, Uniform
 from daguerre.sampling.random import NOISE as BEGIN
 from daguerre.sampling.random import TOKEN, Counter
 from daguerre.trace import Event, Trace
+from driving import run_steps
 from enumerated import JOINT, MASK, NOISE, NOISY, PROCESSES, V, exact_denoiser
 
 Denoise = Callable[[Tensor, float], Tensor]
-REMASKING: dict[str, Reverse] = {
-    "remasking": Remasking(Absorbing(MASK), 0.03),
-    "remasking, rescaled": Remasking(Absorbing(MASK), 0.5, "rescale"),
-}
-ALL: dict[str, Reverse] = {**PROCESSES, **REMASKING}
-each = pytest.mark.parametrize("name", ALL)
-
-
-def forward(name: str) -> Process:
-    """The process whose marginals the reverse has."""
-    return PROCESSES.get(name, PROCESSES["absorbing"])
+each = pytest.mark.parametrize("name", PROCESSES)
 
 
 def denoiser(name: str) -> Denoise:
-    return lambda tokens, t: exact_denoiser(forward(name), tokens, t)
+    return lambda tokens, t: exact_denoiser(PROCESSES[name], tokens, t)
 
 
-def law_of_chain(name: str, num_steps: int) -> Tensor:
-    """The law of the two tokens that S steps end with, (V, V): every path summed over."""
-    reverse = ALL[name]
-    start = forward(name).marginal(torch.zeros(1, 1, V), torch.ones(1))[0, 0]
-    law = (start[:, None] * start).flatten()
+def end_of_chain(name: str, num_steps: int) -> Tensor:
+    """The distribution of the two tokens that S steps end with, (V, V): every path summed over."""
+    reverse = PROCESSES[name]
+    start = PROCESSES[name].marginal(torch.zeros(1, 1, V), torch.ones(1))[0, 0]
+    out = (start[:, None] * start).flatten()
     for step in range(num_steps):
         t, s = 1 - step / num_steps, 1 - (step + 1) / num_steps
         each_position = reverse.posterior(NOISY, denoiser(name)(NOISY, t), t, s)
-        possible = law > 0
+        possible = out > 0
         moves = each_position[possible, 0, :, None] * each_position[possible, 1, None, :]
-        law = (law[possible] @ moves.flatten(1)).clamp_min(0)
-    return law.view(V, V)
+        out = (out[possible] @ moves.flatten(1)).clamp_min(0)
+    return out.view(V, V)
 
 
 def distance(a: Tensor, b: Tensor) -> float:
@@ -60,18 +51,18 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 @each
-def test_with_more_steps_the_chain_s_law_becomes_the_joint_law(name: str) -> None:
+def test_with_more_steps_the_chain_has_the_joint_distribution(name: str) -> None:
     """Positions are drawn on their own within a step; that is what the error comes from."""
-    few, many = (distance(law_of_chain(name, steps), JOINT) for steps in (8, 128))
-    assert distance(law_of_chain(name, 1), JOINT) > 0.2
+    few, many = (distance(end_of_chain(name, steps), JOINT) for steps in (8, 128))
+    assert distance(end_of_chain(name, 1), JOINT) > 0.2
     assert many < 0.2 * few
     assert many < 0.01
 
 
 @each
-def test_many_samples_follow_the_chain_s_law(name: str) -> None:
+def test_many_samples_follow_the_chain(name: str) -> None:
     num, num_steps = 30_000, 6
-    reverse, rng = ALL[name], Counter(seed=5)
+    reverse, rng = PROCESSES[name], Counter(seed=5)
     place = np.arange(2 * num).reshape(num, 2)
     tokens = reverse.prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()
     for step in range(num_steps):
@@ -79,22 +70,23 @@ def test_many_samples_follow_the_chain_s_law(name: str) -> None:
         probs = denoiser(name)(torch.from_numpy(tokens), t)
         tokens = step_tokens(reverse, tokens, probs, t, s, rng.uniform(TOKEN, place, step))
     share = torch.bincount(torch.from_numpy(tokens @ np.array([V, 1])), minlength=V * V).double() / num
-    expected = law_of_chain(name, num_steps).flatten()
+    expected = end_of_chain(name, num_steps).flatten()
     sigma = (expected * (1 - expected) / num).sqrt()
     assert ((share - expected).abs() <= 4 * sigma + 1e-12).all()
     assert distance(share, expected) < 0.25 * distance(share, torch.full((V * V,), 1 / V**2, dtype=torch.float64))
 
 
-# A canvas of six positions, two gaps in which the pairs of positions 1, 2 and 3, 4 each follow the joint law.
+# A canvas of six positions, two gaps in which the pairs of positions 1, 2 and 3, 4 each follow the joint distribution.
 GIVEN = 4
 
 
 def pairs(name: str) -> Probs:
     """Predictions for the canvas [4 . . . . 4], whatever its fixed tokens are."""
 
-    def probs(tokens: Tensor, t: float, asked: np.ndarray) -> Tensor:
-        assert asked.tolist() == [1, 2, 3, 4]
-        return exact_denoiser(forward(name), tokens[0, 1:5].view(2, 2), t).view(1, 4, V)
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+        yield from ()
+        assert positions.tolist() == [1, 2, 3, 4]
+        return exact_denoiser(PROCESSES[name], torch.tensor(tokens[1:5]).view(2, 2), t).view(4, V)
 
     return probs
 
@@ -104,13 +96,7 @@ def canvas(placeholder: int = 0) -> Canvas:
 
 
 def run(name: str, start: Canvas, seed: int = 0, num_steps: int = 8) -> tuple[list[Event], Canvas]:
-    events = []
-    steps = ancestral(ALL[name], pairs(name), start, Counter(seed), num_steps)
-    while True:
-        try:
-            events.append(next(steps))
-        except StopIteration as end:
-            return events, end.value
+    return run_steps(ancestral(PROCESSES[name], pairs(name), start, Counter(seed), num_steps))
 
 
 @each
@@ -118,7 +104,7 @@ def test_a_run_fills_the_span_and_never_touches_what_is_given(name: str) -> None
     """The given mask at the right end is the caller's own token."""
     for seed in range(6):
         events, final = run(name, canvas(), seed)
-        assert len(events) == 8 + (ALL[name].mask_id is None)
+        assert len(events) == 8 + (PROCESSES[name].mask_id is None)
         assert all(e.canvas.tokens[[0, 5]].tolist() == [GIVEN, MASK] for e in events)
         assert not final.open.any()
         assert not (final.tokens[1:5] == MASK).any()
@@ -136,12 +122,12 @@ def test_the_same_seed_gives_the_same_text_and_the_placeholder_is_not_read(name:
 def test_a_run_is_the_steps_of_its_positions(name: str) -> None:
     """Position by position the same tokens as drawing from the posterior directly."""
     rng, place = Counter(9), np.arange(1, 5)
-    tokens = ALL[name].prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()[None]
+    tokens = PROCESSES[name].prior_from(torch.from_numpy(rng.uniform(BEGIN, place, 0))).numpy()[None]
     states = []
     for step in range(8):
         t, s = 1 - step / 8, 1 - (step + 1) / 8
-        probs = exact_denoiser(forward(name), torch.from_numpy(tokens).view(2, 2), t).view(1, 4, V)
-        tokens = step_tokens(ALL[name], tokens, probs, t, s, rng.uniform(TOKEN, place, step)[None])
+        probs = exact_denoiser(PROCESSES[name], torch.from_numpy(tokens).view(2, 2), t).view(1, 4, V)
+        tokens = step_tokens(PROCESSES[name], tokens, probs, t, s, rng.uniform(TOKEN, place, step)[None])
         states.append(tokens[0].tolist())
     events, _ = run(name, canvas(), 9)
     shown = [np.where(e.canvas.open, MASK, e.canvas.tokens)[1:5].tolist() for e in events]
@@ -161,28 +147,30 @@ def test_a_run_s_trace_replays_and_survives_json(name: str) -> None:
 
 
 def test_every_kind_of_change_occurs() -> None:
-    """Masks are filled once; remasking reopens; uniform noise is replaced; the hybrid fills and replaces."""
+    """Masks are filled once; uniform noise is replaced; the hybrid fills, reopens and replaces."""
     seen = {}
-    for name in ALL:
+    for name in PROCESSES:
         decisions = [e.decision for seed in range(15) for e in run(name, canvas(), seed)[0]]
         seen[name] = (any(len(d.reopen) for d in decisions), any(len(d.replace) for d in decisions))
     assert seen == {
         "absorbing": (False, False),
         "uniform": (False, True),
         "hybrid": (True, True),
-        "remasking": (True, False),
-        "remasking, rescaled": (True, False),
     }
 
 
 def test_only_the_active_span_is_written() -> None:
     two = Canvas.lay_out([[4], [4], [4]], [1, 1], 0).at((1, 2))
     even = torch.tensor([0, 0.25, 0.25, 0.25, 0.25, 0], dtype=torch.float64)
-    steps = ancestral(Absorbing(MASK), lambda tokens, t, asked: even.expand(1, 1, V), two, Counter(0), 3)
-    *_, last = steps
-    assert last.canvas.open.tolist() == [False, False, False, True, False]
+
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+        yield from ()
+        return even.expand(len(positions), V)
+
+    events, _ = run_steps(ancestral(Absorbing(MASK), probs, two, Counter(0), 3))
+    assert events[-1].canvas.open.tolist() == [False, False, False, True, False]
     with pytest.raises(InputError, match="all gaps"):
-        next(ancestral(Uniform(NOISE), lambda tokens, t, asked: even.expand(1, 1, V), two, Counter(0), 3))
+        run_steps(ancestral(Uniform(NOISE), probs, two, Counter(0), 3))
 
 
 def test_a_run_without_steps_is_refused_and_without_open_positions_is_empty() -> None:
@@ -195,10 +183,10 @@ def test_a_run_without_steps_is_refused_and_without_open_positions_is_empty() ->
 def test_the_denoiser_sees_masks_at_open_positions_and_the_time() -> None:
     seen: list[tuple[list[int], float]] = []
 
-    def probs(tokens: Tensor, t: float, asked: np.ndarray) -> Tensor:
-        seen.append((tokens[0].tolist(), t))
-        return pairs("hybrid")(tokens, t, asked)
+    def probs(tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
+        seen.append((tokens.tolist(), t))
+        return (yield from pairs("hybrid")(tokens, t, positions))
 
-    list(ancestral(Hybrid(NOISE, MASK), probs, canvas(), Counter(0), 4))
+    run_steps(ancestral(Hybrid(NOISE, MASK), probs, canvas(), Counter(0), 4))
     assert [t for _, t in seen] == [1.0, 0.75, 0.5, 0.25]
     assert seen[0][0] == [GIVEN, MASK, MASK, MASK, MASK, MASK]

@@ -9,18 +9,19 @@ import numpy as np
 import pytest
 
 from conftest import tiny_config
-from daguerre import generate as main_path
 from daguerre.canvas import Canvas
+from daguerre.decoding import generate as main_path
+from daguerre.decoding.options import Decode
+from daguerre.decoding.planning import make_plan
+from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.planning import make_plan
-from daguerre.result import Result
-from daguerre.sampling.decode import Decode
-from daguerre.sampling.guidance import Guidance, Guided, behind_prefix, hidden_prefix
+from daguerre.models.wrappers.guidance import Guidance, Guided, behind_prefix, unconditional_prefix
+from driving import Recorded, logits_of
 
 PROMPT = "def area(w, h):\n    return "
-EVERY = ["causal", "causal_unshifted", "full", "full_unshifted", "block"]
+EVERY = ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"]
 OPTIONS: list[dict[str, Any]] = [
     {"mode": "ar"},
     {"mode": "ar", "temperature": 1.0},
@@ -32,7 +33,7 @@ POSSIBLE = [
     (name, options)
     for name in EVERY
     for options in OPTIONS
-    if (name, options["mode"]) != ("block", "full") and (name == "causal" or options["mode"] != "ar")
+    if not (name.startswith("block") and options["mode"] == "full") and (name == "causal" or options["mode"] != "ar")
 ]
 
 
@@ -40,45 +41,43 @@ def ids(result: Result) -> list[tuple[int, float | None]]:
     return [(token.id, token.logprob) for token in result.tokens]
 
 
-def spread(canvas: Canvas, asked: np.ndarray, logits: np.ndarray) -> np.ndarray:
+def spread(canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
     """A scorer that wants other tokens at every position and for every canvas."""
-    seed = np.add.outer(asked * 7 + int(canvas.tokens[~canvas.open].sum()), np.arange(logits.shape[1]) * 13)
+    seed = np.add.outer(positions * 7 + int(canvas.tokens[~canvas.open].sum()), np.arange(logits.shape[1]) * 13)
     return 3 * np.sin(seed.astype(np.float64))
 
 
-def own_and_other(model: Model, canvas: Canvas, prefix: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    moved = len(prefix) - canvas.gaps[0][0]
-    own = model.denoiser.session(canvas).logits(canvas, asked)
-    other = behind_prefix(canvas, prefix)
-    return own, model.denoiser.session(other).logits(other, asked + moved)
-
-
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("negative", ["", "import os\nimport re\n"])
-def test_the_answer_is_the_formula_of_two_plain_answers(models: dict[str, Model], name: str, negative: str) -> None:
+def test_the_answer_is_the_formula_of_two_plain_answers_of_one_batch(models: dict[str, Model], name: str) -> None:
     model = models[name]
-    plan = make_plan(model.config, model.tokenizer, Decode(guidance=2.5, negative=negative), PROMPT, None, 8, False)
-    canvas = plan.canvas.at(plan.spans(plan.canvas)[0])
-    asked = canvas.asked()
-    assert plan.other is not None
-    own, other = own_and_other(model, canvas, plan.other, asked)
-    got = Guided(model.denoiser, Guidance(2.5), plan.other).session(canvas).logits(canvas, asked)
-    known = np.isfinite(own)
-    own[~known] = other[~known] = 0.0
-    np.testing.assert_allclose(got[known], other[known] + 2.5 * (own - other)[known], rtol=1e-4, atol=1e-4)
-    assert np.isneginf(got[~known]).all()
-    assert np.abs(got - own)[known].max() > 1
+    for negative in ("", "import os\nimport re\n"):
+        decode = Decode(mode="block", guidance=2.5, negative=negative)
+        plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 8, False)
+        canvas = plan.canvas.at(plan.spans(plan.canvas)[0])
+        positions, prefix = canvas.active_positions(), plan.unconditional
+        assert prefix is not None
+        without = behind_prefix(canvas, prefix)
+        plain = logits_of(model.denoiser, canvas, positions)
+        other = logits_of(model.denoiser, without, positions + len(prefix) - canvas.gaps[0][0])
+        recorded = Recorded(model.denoiser)
+        got = logits_of(Guided(recorded, Guidance(2.5), prefix), canvas, positions)
+        assert [len(batch) for batch in recorded.backend.batches] == [2], "both questions are in one batch"
+        known = np.isfinite(plain)
+        plain[~known] = other[~known] = 0.0
+        np.testing.assert_allclose(got[known], other[known] + 2.5 * (plain - other)[known], rtol=1e-4, atol=1e-4)
+        assert np.isneginf(got[~known]).all()
+        assert np.abs(got - plain)[known].max() > 1
 
 
-def test_the_hidden_prompt_is_left_out_or_masked_as_the_context_can_see_it(tokenizer: Tokenizer) -> None:
+def test_the_unconditional_prompt_is_left_out_or_masked_as_the_context_can_see_it(tokenizer: Tokenizer) -> None:
     config = partial(tiny_config, tokenizer)
     bos, mask = tokenizer.bos_id, tokenizer.mask_id
     block = config(context="block", shift=False, block_size=8)
-    assert hidden_prefix(config(), 20, []).tolist() == [bos]
-    assert hidden_prefix(config(context="full"), 4, [30]).tolist() == [bos, mask, mask, 30]
-    assert hidden_prefix(config(context="full"), 2, [30, 31]).tolist() == [bos, 30, 31]
-    assert hidden_prefix(block, 20, []).tolist() == [bos, mask, mask, mask]
-    assert len(hidden_prefix(block, 4, [30] * 9)) % 8 == 4
+    assert unconditional_prefix(config(), 20, []).tolist() == [bos]
+    assert unconditional_prefix(config(context="full"), 4, [30]).tolist() == [bos, mask, mask, 30]
+    assert unconditional_prefix(config(context="full"), 2, [30, 31]).tolist() == [bos, 30, 31]
+    assert unconditional_prefix(block, 20, []).tolist() == [bos, mask, mask, mask]
+    assert len(unconditional_prefix(block, 4, [30] * 9)) % 8 == 4
 
 
 @pytest.mark.parametrize(("name", "options"), POSSIBLE)
@@ -87,9 +86,11 @@ def test_every_mode_and_context_is_guided(models: dict[str, Model], name: str, o
     decode = Decode(guidance=3.0, min_tokens=12, **options)
     plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, 12, None)
     plain = model.generate(PROMPT, 12, min_tokens=12, **options)
-    guided = model.generate(PROMPT, 12, decode)
+    recorded = Recorded(model.denoiser)
+    guided = main_path.generate(recorded, model.tokenizer, PROMPT, 12, decode)
     assert ids(guided) != ids(plain)
     assert guided.usage.forwards == 2 * len(guided.trace.steps) <= plan.bound
+    assert [len(batch) for batch in recorded.backend.batches] == [2] * len(guided.trace.steps)
     assert ids(model.generate(PROMPT, 12, decode)) == ids(guided)
     assert ids(model.generate(PROMPT, 12, decode, cache="none"))[0][0] == ids(guided)[0][0]
     one = model.generate(PROMPT, 12, min_tokens=12, guidance=1.0, **options)
@@ -118,16 +119,27 @@ def test_guidance_reaches_a_constraint_and_a_revision(causal: Model) -> None:
     assert causal.generate(PROMPT, 8, guidance=3.0, revise=1).usage.forwards % 2 == 0
 
 
-@pytest.mark.parametrize("law", [{}, {"temperature": 1.0}])
 @pytest.mark.parametrize(
-    "leaning", [{"guidance": 2.0}, {"guidance": 2.0, "guidance_schedule": "cosine"}, {"scorer": spread}]
+    ("name", "guided"),
+    [
+        ("causal", {"guidance": 2.0}),
+        ("causal", {"guidance": 2.0, "guidance_schedule": "cosine", "temperature": 1.0}),
+        ("causal", {"scorer": spread, "temperature": 1.0}),
+        ("drafting", {"guidance": 2.0, "temperature": 1.0}),
+        ("drafting", {"scorer": spread, "guidance": 2.0, "guidance_schedule": "linear"}),
+    ],
 )
-def test_speculation_has_the_tokens_of_guided_ar(causal: Model, law: dict[str, Any], leaning: dict[str, Any]) -> None:
+def test_speculation_has_the_tokens_of_guided_ar(
+    name: str, guided: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    model = request.getfixturevalue(name)
     for seed in range(3):
-        options = {"seed": seed, "min_tokens": 15, **law, **leaning}
-        want = causal.generate(PROMPT, 16, mode="ar", **options)
-        got = causal.generate(PROMPT, 16, mode="speculative", block_size=4, **options)
-        assert ids(got) == ids(want)
+        options = {"seed": seed, "min_tokens": 15, **guided}
+        want = model.generate(PROMPT, 16, mode="ar", **options)
+        got = model.generate(PROMPT, 16, mode="speculative", block_size=4, **options)
+        assert [token.id for token in got.tokens] == [token.id for token in want.tokens]
+        chances = [[token.logprob for token in result.tokens] for result in (got, want)]
+        assert chances[0] == pytest.approx(chances[1], abs=1e-4)
         assert got.usage.forwards <= want.usage.forwards
 
 
@@ -140,7 +152,7 @@ def test_a_schedule_begins_with_the_plain_answer_and_one_forward(causal: Model) 
     options: dict[str, Any] = {"policy": "confidence", "steps": 1, "heal": False, "mode": "full"}
     plain = causal.generate(PROMPT, 8, **options)
     grown = causal.generate(PROMPT, 8, guidance=9.0, guidance_schedule="linear", **options)
-    assert ids(grown) == ids(plain)
+    assert [token.id for token in grown.tokens] == [token.id for token in plain.tokens]
     assert grown.usage.forwards == 1
 
 
@@ -149,8 +161,8 @@ def test_rows_of_both_questions_are_counted(causal: Model) -> None:
     options: dict[str, Any] = {"policy": "confidence", "steps": 2, "heal": False, "mode": "full"}
     plain = causal.generate(prompt, 8, **options).usage
     guided = causal.generate(prompt, 8, guidance=2.0, **options).usage
-    assert (guided.forwards, guided.rows) == (2 * plain.forwards, 2 * plain.rows)
-    assert guided.prefill_rows == plain.prefill_rows  # <bos>, all that is left of a hidden prompt, is the seed
+    assert (guided.forwards, guided.query_tokens) == (2 * plain.forwards, 2 * plain.query_tokens)
+    assert guided.prefill_tokens == plain.prefill_tokens  # <bos>, all that is left of a hidden prompt, is the anchor
 
 
 @pytest.mark.parametrize("mode", ["ar", "block", "full", "speculative"])
@@ -158,27 +170,27 @@ def test_a_bias_and_a_scorer_act_alike_in_every_mode(causal: Model, mode: str) -
     word = causal.tokenizer.encode("a")[0]
     wants = np.zeros(causal.config.vocab_size)
     wants[word] = 1000.0
-    for options in ({"logit_bias": {word: 1000.0}}, {"scorer": lambda canvas, asked, logits: wants}):
+    for options in ({"logit_bias": {word: 1000.0}}, {"scorer": lambda canvas, positions, logits: wants}):
         assert causal.generate("x = ", 6, mode=mode, heal=False, **options).text == "aaaaaa"
 
 
-@pytest.mark.parametrize("name", ["causal_unshifted", "full", "full_unshifted", "block"])
-def test_a_bias_acts_in_every_context(models: dict[str, Model], name: str) -> None:
-    model = models[name]
-    word = model.tokenizer.encode("a")[0]
-    for mode in ("block", "full")[: 1 + (name != "block")]:
-        assert model.generate("x = ", 6, mode=mode, heal=False, logit_bias={word: 1000.0}).text == "aaaaaa"
+def test_a_bias_acts_in_every_context(models: dict[str, Model]) -> None:
+    for name in ("causal_unshifted", "full", "full_unshifted", "block"):
+        word = models[name].tokenizer.encode("a")[0]
+        for mode in ("block", "full")[: 1 + (name != "block")]:
+            biased = {"logit_bias": {word: 1000.0}, "heal": False}
+            assert models[name].generate("x = ", 6, mode=mode, **biased).text == "aaaaaa"
 
 
 def test_a_scorer_is_shown_the_canvas_and_may_not_change_it(scripted: Any, tokenizer: Tokenizer) -> None:
     one, two = tokenizer.encode("a")[0], tokenizer.encode("b")[0]
     seen: list[list[int]] = []
 
-    def scorer(canvas: Canvas, asked: np.ndarray, logits: np.ndarray) -> np.ndarray:
-        seen.append(asked.tolist())
+    def scorer(canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        seen.append(positions.tolist())
         logits[:] = 0.0
         out = np.zeros(logits.shape)
-        out[asked % 2 == 1, two] = 50.0
+        out[positions % 2 == 1, two] = 50.0
         return out
 
     denoiser = scripted(lambda canvas, position: {one: 20.0})
@@ -187,39 +199,39 @@ def test_a_scorer_is_shown_the_canvas_and_may_not_change_it(scripted: Any, token
     assert seen[0] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (np.zeros(3), "must have the shape"),
-        ("many", "must have the shape"),
-        (float("nan"), "must be finite"),
-        (float("-inf"), "must be finite"),
-    ],
-)
-def test_a_scorers_wrong_answer_is_named(causal: Model, answer: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        causal.generate("x", 4, scorer=lambda canvas, asked, logits: answer)
+WRONG_ANSWERS: list[tuple[Any, str]] = [
+    (np.zeros(3), "must have the shape"),
+    ("many", "must have the shape"),
+    (float("nan"), "must be finite"),
+    (float("-inf"), "must be finite"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"guidance": -1.0}, "guidance must be a number from 0 up"),
-        ({"guidance": float("inf")}, "guidance must be a number from 0 up"),
-        ({"guidance": "much"}, "guidance must be a number"),
-        ({"guidance": 2.0, "guidance_schedule": "cosin"}, "did you mean 'cosine'"),
-        ({"guidance_schedule": "linear"}, "guidance_schedule has no part in a request without guidance"),
-        ({"negative": "a"}, "negative has no part in a request without guidance"),
-        ({"guidance": 2.0, "negative": 5}, "negative must be a text"),
-        ({"scorer": 5}, "scorer must be callable"),
-        ({"guidance": 2.0, "mode": "ancestral"}, "guidance has no part in mode 'ancestral'"),
-        ({"scorer": spread, "mode": "ancestral"}, "scorer has no part in mode 'ancestral'"),
-    ],
-)
-def test_a_wrong_option_of_guidance_says_what_to_do(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        Decode(**options)
-    assert "\n" not in str(caught.value)
+def test_a_scorers_wrong_answer_is_named(causal: Model) -> None:
+    for answer, message in WRONG_ANSWERS:
+        with pytest.raises(InputError, match=message):
+            causal.generate("x", 4, scorer=lambda canvas, positions, logits, answer=answer: answer)
+
+
+WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"guidance": -1.0}, "guidance must be a number from 0 up"),
+    ({"guidance": float("inf")}, "guidance must be a number from 0 up"),
+    ({"guidance": "much"}, "guidance must be a number"),
+    ({"guidance": 2.0, "guidance_schedule": "cosin"}, "did you mean 'cosine'"),
+    ({"guidance_schedule": "linear"}, "guidance_schedule is not used without guidance"),
+    ({"negative": "a"}, "negative is not used without guidance"),
+    ({"guidance": 2.0, "negative": 5}, "negative must be a text"),
+    ({"scorer": 5}, "scorer must be callable"),
+    ({"guidance": 2.0, "mode": "ancestral"}, "guidance is not used in mode 'ancestral'"),
+    ({"scorer": spread, "mode": "ancestral"}, "scorer is not used in mode 'ancestral'"),
+]
+
+
+def test_a_wrong_option_of_guidance_says_what_to_do() -> None:
+    for options, message in WRONG_OPTIONS:
+        with pytest.raises(InputError, match=message) as caught:
+            Decode(**options)
+        assert "\n" not in str(caught.value)
 
 
 def test_guidance_with_nothing_to_compare_is_refused(causal: Model) -> None:

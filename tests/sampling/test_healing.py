@@ -8,64 +8,64 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.healing import Healing, TokenBytes, num_to_take_back
 
 
 @pytest.fixture(scope="module")
-def table(tokenizer: Tokenizer) -> TokenBytes:
-    return TokenBytes.make(tokenizer)
+def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
+    return Vocabulary.make(tokenizer)
 
 
-def test_tokens_by_their_beginning_are_those_a_scan_finds(table: TokenBytes) -> None:
+def test_tokens_by_their_beginning_are_those_a_scan_finds(vocabulary: Vocabulary) -> None:
     for text in (b"im", b"\n", b" self", b"zzzz", b"\xc3"):
-        want = [t for t, piece in enumerate(table.of) if piece and piece.startswith(text)]
-        assert sorted(table.beginning_with(text)) == want
-        shorter = [t for t, piece in enumerate(table.of) if piece and text.startswith(piece) and piece != text]
-        assert sorted(table.proper_beginnings(text)) == shorter
+        want = [t for t, piece in enumerate(vocabulary.of) if piece and piece.startswith(text)]
+        assert sorted(vocabulary.beginning_with(text)) == want
+        shorter = [t for t, piece in enumerate(vocabulary.of) if piece and text.startswith(piece) and piece != text]
+        assert sorted(vocabulary.proper_beginnings(text)) == shorter
 
 
-def test_the_fewest_tokens_are_found(table: TokenBytes) -> None:
+def test_the_fewest_tokens_are_found(vocabulary: Vocabulary) -> None:
     text = b"impo"
 
     def covers(rest: bytes, count: int) -> bool:
         if count == 0:
             return not rest
-        return bool(table.beginning_with(rest)) or any(
-            covers(rest[len(table.of[t]) :], count - 1) for t in table.proper_beginnings(rest)
+        return bool(vocabulary.beginning_with(rest)) or any(
+            covers(rest[len(vocabulary.of[t]) :], count - 1) for t in vocabulary.proper_beginnings(rest)
         )
 
-    for i, need in enumerate(table.fewest(text)):
+    for i, need in enumerate(vocabulary.fewest(text)):
         assert need == (0 if i == len(text) else next(n for n in itertools.count(1) if covers(text[i:], n)))
 
 
-def test_a_cut_word_is_taken_back_whole_and_a_special_token_never(tokenizer: Tokenizer, table: TokenBytes) -> None:
+def test_a_cut_word_is_taken_back_whole_and_a_special_token_never(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
     ids = tokenizer.encode("x\nimpo")
-    taken = num_to_take_back(ids, table)
+    taken = num_to_take_back(ids, vocabulary)
     assert tokenizer.decode(ids[len(ids) - taken :]) in ("impo", "\nimpo")
-    assert num_to_take_back([], table) == 0
-    assert num_to_take_back([*ids, tokenizer.mask_id], table) == 0
-    assert num_to_take_back([tokenizer.eos_id, *tokenizer.encode("\n")], table) == 1
+    assert num_to_take_back([], vocabulary) == 0
+    assert num_to_take_back([*ids, tokenizer.mask_id], vocabulary) == 0
+    assert num_to_take_back([tokenizer.eos_id, *tokenizer.encode("\n")], vocabulary) == 1
 
 
 @pytest.mark.parametrize("text", ["impo", "configura", "\n", "    ", "héll", " = ", "self.na"])
-def test_whatever_is_drawn_the_bytes_are_kept_within_the_slots(
-    tokenizer: Tokenizer, table: TokenBytes, text: str
+def test_whatever_is_drawn_the_bytes_are_kept_within_the_number_of_tokens(
+    tokenizer: Tokenizer, vocabulary: Vocabulary, text: str
 ) -> None:
     ids = tokenizer.encode("y" + text)
-    taken = num_to_take_back(ids, table)
+    taken = num_to_take_back(ids, vocabulary)
     assert taken > 0
     kept, removed = ids[: len(ids) - taken], tokenizer.decode_bytes(ids[len(ids) - taken :])
     rng = np.random.default_rng(0)
     seen = set()
     for _ in range(60):
         canvas = Canvas.lay_out([[tokenizer.bos_id, *kept]], [taken + 5], tokenizer.mask_id)
-        healing = Healing(table, len(kept) + 1, removed, taken + 1, limit=4)
+        healing = Healing(vocabulary, len(kept) + 1, removed, taken + 1, limit=4)
         drawn: list[int] = []
         while healing.where(canvas)[1]:
             position = healing.where(canvas)[0]
             logits = np.zeros((1, tokenizer.vocab_size))
-            healing.ban(canvas, np.array([position]), logits)
+            healing.forbids(canvas).apply(np.array([position]), logits)
             drawn.append(int(rng.choice(np.flatnonzero(np.isfinite(logits[0])))))
             tokens, opened = canvas.tokens.copy(), canvas.open.copy()
             tokens[position], opened[position] = drawn[-1], False

@@ -1,12 +1,23 @@
-"""Temperature, top-k and top-p against plain definitions; the draw against its law."""
+"""Temperature, top-k and top-p against plain definitions; the draw against its distribution."""
 
 from __future__ import annotations
+
+from itertools import product
 
 import numpy as np
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.sampling.logits import CACHED, Law, biased, inverse_cdf, most_likely, propose, softmax, tempered
+from daguerre.sampling.logits import (
+    CACHED,
+    SamplingParams,
+    biased,
+    inverse_cdf,
+    most_likely,
+    propose,
+    softmax,
+    tempered,
+)
 from daguerre.sampling.random import ORDER, TOKEN, Counter
 
 
@@ -29,22 +40,20 @@ def naive(logits: np.ndarray, temperature: float, top_k: int | None, top_p: floa
     return out / out.sum()
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("top_k", [None, 1, 5, 100])
-@pytest.mark.parametrize("top_p", [1.0, 0.9, 0.3, 1e-9])
-def test_the_tempered_law_is_the_one_by_the_book(temperature: float, top_k: int | None, top_p: float) -> None:
+def test_the_tempered_distribution_is_the_one_by_the_book() -> None:
     logits = random_logits(6, 30)
-    got = tempered(logits, Law(temperature=temperature, top_k=top_k, top_p=top_p))
-    want = np.stack([naive(row, temperature, top_k, top_p) for row in logits])
-    assert np.allclose(got, want, atol=1e-12)
+    for temperature, top_k, top_p in product((0.5, 1.0, 2.0), (None, 1, 5, 100), (1.0, 0.9, 0.3, 1e-9)):
+        got = tempered(logits, SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p))
+        want = np.stack([naive(row, temperature, top_k, top_p) for row in logits])
+        assert np.allclose(got, want, atol=1e-12), (temperature, top_k, top_p)
 
 
 def test_nothing_is_changed_in_place() -> None:
     logits = random_logits(3, 20)
     before = logits.copy()
-    law = Law(temperature=0.8, top_k=4, top_p=0.7, logit_bias={2: 5.0})
-    propose(np.arange(3), biased(logits, law), law, np.full(3, 0.5))
-    tempered(logits, law)
+    params = SamplingParams(temperature=0.8, top_k=4, top_p=0.7, logit_bias={2: 5.0})
+    propose(np.arange(3), biased(logits, params), params, np.full(3, 0.5), entropy=True, num_best=2)
+    tempered(logits, params)
     assert np.array_equal(logits, before)
 
 
@@ -54,7 +63,7 @@ def test_a_bias_moves_only_its_token(temperature: float, dtype: type) -> None:
     want = logits.astype(dtype)
     want[:, 3] += 2.5
     want[:, 5] = -np.inf
-    out = biased(logits, Law(temperature, logit_bias={3: 2.5, 5: float("-inf")}))
+    out = biased(logits, SamplingParams(temperature, logit_bias={3: 2.5, 5: float("-inf")}))
     assert out.dtype == dtype
     assert np.array_equal(out, want)
 
@@ -75,7 +84,7 @@ def test_a_position_without_a_token_is_an_error_when_the_best_is_taken_too() -> 
         most_likely(np.full((1, 8), -np.inf, dtype=np.float32))
 
 
-def test_draws_follow_their_law() -> None:
+def test_draws_follow_their_distribution() -> None:
     probs = softmax(random_logits(1, 12))
     num = 40_000
     u = Counter(seed=4).uniform(TOKEN, np.arange(num), 0)
@@ -94,7 +103,7 @@ def test_the_draw_never_leaves_the_support() -> None:
 def test_temperature_zero_is_the_most_likely_token_whatever_the_random_number() -> None:
     logits = random_logits(5, 40)
     for u in (0.0, 0.5, 0.999):
-        proposals = propose(np.arange(5), logits, Law(), np.full(5, u))
+        proposals = propose(np.arange(5), logits, SamplingParams(), np.full(5, u))
         assert np.array_equal(proposals.tokens, logits.argmax(axis=1))
         assert np.allclose(proposals.probabilities, softmax(logits).max(axis=1))
 
@@ -127,3 +136,19 @@ def test_a_number_depends_on_its_key_alone() -> None:
     together = counter.uniform(TOKEN, np.arange(50), 3)
     alone = [counter.uniform(TOKEN, np.array([p]), 3)[0] for p in reversed(range(50))]
     assert together.tolist() == alone[::-1]
+
+
+def test_entropies_and_the_best_are_those_of_temperature_one() -> None:
+    logits = random_logits(7, 50)
+    logits[:, 5:9] = -np.inf
+    probs = softmax(logits)
+    want = -(np.where(probs > 0, probs * np.log(np.where(probs > 0, probs, 1)), 0)).sum(axis=1)
+    for temperature in (0.0, 0.6):
+        params = SamplingParams(temperature=temperature, top_k=2)
+        made = propose(np.arange(7), logits, params, np.full(7, 0.3), entropy=True, num_best=3)
+        assert np.allclose(made.entropies, want)
+        assert np.allclose(made.best, -np.sort(-probs, axis=1)[:, :3])
+        assert np.allclose(made.probabilities, probs[np.arange(7), made.tokens])
+        plain = propose(np.arange(7), logits, params, np.full(7, 0.3))
+        assert np.array_equal(plain.tokens, made.tokens)
+        assert plain.entropies is plain.best is None

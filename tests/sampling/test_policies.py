@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 
 from daguerre.canvas import Decision
-from daguerre.sampling.logits import Proposals
+from daguerre.sampling.logits import Proposals, SamplingParams, propose
 from daguerre.sampling.policies import (
     POLICIES,
     Confidence,
@@ -22,16 +23,22 @@ from daguerre.sampling.policies import (
     Threshold,
 )
 from daguerre.sampling.policies.base import static_count
-from daguerre.sampling.policies.entropy import entropies
-from daguerre.sampling.policies.margin import margins
 from daguerre.sampling.random import Counter
 
 RNG = Counter(seed=1)
 
 
 def proposals(probabilities: list[float], first: int = 10) -> Proposals:
+    """Proposals of these probabilities, whose distributions are equally uncertain."""
     num = len(probabilities)
-    return Proposals(np.arange(first, first + num), np.arange(num) + 100, np.array(probabilities), np.zeros((num, 4)))
+    alike = {"entropies": np.ones(num), "best": np.full((num, 2), 0.5)}
+    return Proposals(np.arange(first, first + num), np.arange(num) + 100, np.array(probabilities), **alike)
+
+
+def only_what(policy: Policy, given: Proposals) -> Proposals:
+    """The proposals with what the policy says it reads, and no more."""
+    assert {*policy.reads} <= {"entropies", "best"}
+    return dataclasses.replace(given, **{name: None for name in ("entropies", "best") if name not in policy.reads})
 
 
 def run(policy: Policy, probabilities: list[float]) -> list[Decision]:
@@ -40,7 +47,7 @@ def run(policy: Policy, probabilities: list[float]) -> list[Decision]:
     for step in range(policy.bound(len(probabilities))):
         if not len(left):
             break
-        decision = policy.decide(left, Progress(step, step, len(probabilities)), RNG)
+        decision = policy.decide(only_what(policy, left), Progress(step, step, len(probabilities)), RNG)
         out.append(decision)
         left = left.keep(~np.isin(left.positions, decision.positions))
     assert not len(left)
@@ -48,25 +55,25 @@ def run(policy: Policy, probabilities: list[float]) -> list[Decision]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@pytest.mark.parametrize("num", [1, 2, 7, 16])
-def test_every_policy_commits_at_least_one_and_ends_within_its_bound(name: str, num: int) -> None:
-    chances = np.random.default_rng(num).random(num).tolist()
-    policy = POLICIES[name]()
-    decisions = run(policy, chances)
-    assert all(len(d) >= 1 for d in decisions)
-    committed = np.concatenate([d.positions for d in decisions])
-    assert sorted(committed.tolist()) == list(range(10, 10 + num))
-    for decision in decisions:
-        assert np.array_equal(decision.tokens, decision.positions - 10 + 100)
-        assert np.array_equal(decision.probabilities, np.array(chances)[decision.positions - 10])
-        assert not len(decision.reopen)
+def test_every_policy_commits_at_least_one_and_ends_within_its_bound(name: str) -> None:
+    for num in (1, 2, 7, 16):
+        chances = np.random.default_rng(num).random(num).tolist()
+        decisions = run(POLICIES[name](), chances)
+        assert all(len(d) >= 1 for d in decisions)
+        committed = np.concatenate([d.positions for d in decisions])
+        assert sorted(committed.tolist()) == list(range(10, 10 + num))
+        for decision in decisions:
+            assert np.array_equal(decision.tokens, decision.positions - 10 + 100)
+            assert np.array_equal(decision.probabilities, np.array(chances)[decision.positions - 10])
+            assert not len(decision.reopen)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_commits_what_it_ranks_highest(name: str) -> None:
-    rng = np.random.default_rng(3)
-    given = Proposals(np.arange(10, 22), np.arange(12), rng.random(12), rng.normal(size=(12, 20)))
+    logits = np.random.default_rng(3).normal(0, 2, (12, 20))
+    made = propose(np.arange(10, 22), logits, SamplingParams(), np.zeros(12), entropy=True, num_best=2)
     policy, progress = POLICIES[name](), Progress(2, 5, 14)
+    given = only_what(policy, made)
     decision, ranked = policy.decide(given, progress, RNG), policy.rank(given, progress, RNG)
     chosen = np.isin(given.positions, decision.positions)
     assert ranked.shape == (12,)
@@ -74,21 +81,19 @@ def test_a_policy_commits_what_it_ranks_highest(name: str) -> None:
     assert np.array_equal(decision.confidence, ranked[chosen])
 
 
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_reads_the_options_it_names(name: str) -> None:
-    kind = POLICIES[name]
-    assert set(kind.options) == {field.name for field in dataclasses.fields(kind)}
+def test_a_policy_is_made_with_the_options_it_names() -> None:
+    for kind in POLICIES.values():
+        assert set(kind.options) == {field.name for field in dataclasses.fields(kind)}
 
 
-@pytest.mark.parametrize("num_start", [1, 5, 16, 33])
-@pytest.mark.parametrize("num_steps", [1, 3, 16, 50])
-def test_the_static_schedule_spends_all_positions(num_start: int, num_steps: int) -> None:
-    steps = min(num_steps, num_start)
-    counts = [static_count(num_start, num_steps, s) for s in range(steps)]
-    assert sum(counts) == num_start
-    assert min(counts) >= 1
-    assert max(counts) - min(counts) <= 1
-    assert counts == sorted(counts, reverse=True)
+def test_the_static_schedule_spends_all_positions() -> None:
+    for num_start, num_steps in itertools.product((1, 5, 16, 33), (1, 3, 16, 50)):
+        steps = min(num_steps, num_start)
+        counts = [static_count(num_start, num_steps, s) for s in range(steps)]
+        assert sum(counts) == num_start
+        assert min(counts) >= 1
+        assert max(counts) - min(counts) <= 1
+        assert counts == sorted(counts, reverse=True)
 
 
 def test_threshold_commits_the_sure_ones_and_always_the_best() -> None:
@@ -123,12 +128,12 @@ def test_random_order_is_keyed_and_not_by_probability() -> None:
     assert len({tuple(o.tolist()) for o in orders}) > 25
 
 
-def laws(*probabilities: list[float]) -> Proposals:
-    """Proposals of the most likely tokens of these laws, which are equally long; the last token of each is banned."""
+def most_likely_of(*distributions: list[float]) -> Proposals:
+    """The most likely tokens of distributions, which are equally long; one more token is banned everywhere."""
     with np.errstate(divide="ignore"):
-        logits = np.log(np.array([[*law, 0.0] for law in probabilities]))
-    best = logits.argmax(-1)
-    return Proposals(np.arange(10, 10 + len(logits)), best, np.exp(logits.max(-1)), logits)
+        logits = np.log(np.array([[*one, 0.0] for one in distributions]))
+    num = len(logits)
+    return propose(np.arange(10, 10 + num), logits, SamplingParams(), np.zeros(num), entropy=True, num_best=2)
 
 
 def decided(policy: Policy, given: Proposals, step: int = 0) -> list[int]:
@@ -153,26 +158,27 @@ def test_factor_stops_at_the_first_that_does_not_fit() -> None:
     assert decided(Factor(1.3), proposals([0.6, 0.6, 0.6])) == [10, 11]
 
 
-def test_entropies_and_margins_are_those_of_the_laws() -> None:
-    given = laws([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.2, 0.7, 0.1])
-    assert np.allclose(entropies(given)[:3], [np.log(2), 0.0, 1.5 * np.log(2)])
-    assert np.allclose(margins(given), [0.0, 1.0, 0.25, 0.5])
+def test_entropies_and_margins_are_those_of_the_distributions() -> None:
+    given = most_likely_of([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.2, 0.7, 0.1])
+    ranked = {kind: kind().rank(given, Progress(0, 0, 4), RNG) for kind in (Entropy, Margin)}
+    assert np.allclose(-ranked[Entropy][:3], [np.log(2), 0.0, 1.5 * np.log(2)])
+    assert np.allclose(ranked[Margin], [0.0, 1.0, 0.25, 0.5])
 
 
 def test_the_entropy_bound_leaves_the_largest_out_of_its_sum() -> None:
     """Entropies log 2, 0, 1.5 log 2 and log 2: in order 0, .69, .69, 1.04; sums without the last 0, 0, .69, 1.39."""
-    given = laws([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.5, 0.5, 0.0])
+    given = most_likely_of([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.5, 0.5, 0.0])
     assert decided(EntropyBounded(0.0), given) == [10, 11]
     assert decided(EntropyBounded(0.69), given) == [10, 11]
     assert decided(EntropyBounded(0.70), given) == [10, 11, 13]
     assert decided(EntropyBounded(1.38), given) == [10, 11, 13]
     assert decided(EntropyBounded(1.39), given) == [10, 11, 12, 13]
-    assert decided(EntropyBounded(0.0), laws([0.5, 0.5], [0.6, 0.4])) == [11]
+    assert decided(EntropyBounded(0.0), most_likely_of([0.5, 0.5], [0.6, 0.4])) == [11]
 
 
 def test_entropy_and_margin_rank_differently_from_confidence() -> None:
-    """The first law is surest, the second least uncertain, the third has the clearest first choice."""
-    given = laws(
+    """The first distribution is surest, the second least uncertain, the third has the clearest first choice."""
+    given = most_likely_of(
         [0.55, 0.40, 0.05, 0.0, 0.0],
         [0.52, 0.48, 0.0, 0.0, 0.0],
         [0.50, 0.125, 0.125, 0.125, 0.125],
@@ -185,8 +191,8 @@ def test_entropy_and_margin_rank_differently_from_confidence() -> None:
     assert decided(Margin(1), given) == decided(Entropy(1), given) == [10, 11, 12]
 
 
-def test_what_a_policy_ranked_by_is_told_with_its_decision() -> None:
-    given = laws([0.5, 0.5, 0.0], [1.0, 0.0, 0.0])
+def test_a_decision_has_what_its_policy_ranked_by() -> None:
+    given = most_likely_of([0.5, 0.5, 0.0], [1.0, 0.0, 0.0])
     for policy, want in (
         (Entropy(1), [-np.log(2), 0.0]),
         (EntropyBounded(9.0), [-np.log(2), 0.0]),

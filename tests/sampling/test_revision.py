@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.revision import revise
 from daguerre.errors import InputError
-from daguerre.sampling.revision import revise
 from daguerre.trace import Event, Trace
 
 PROBS = np.array(

@@ -14,7 +14,7 @@ from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.data import Cutter, Windows
-from daguerre.train.examples import Source
+from daguerre.train.noising import Source
 from daguerre.train.shards import Shard, write_shards
 
 UNICODE = 'name = "naïve Δx — 漢字 🜁"\n\n\ndef größe(π):\n    """Œuvre."""\n    return π * 2\n\n\n' * 6

@@ -9,7 +9,7 @@ import torch
 
 from conftest import tiny_config
 from daguerre.errors import DataError, InputError
-from daguerre.models.backbone import Backbone
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import load_model, read_extra, save_model, weights_hash
 from daguerre.train.average import average_models
 from daguerre.train.bpe import train_bpe
@@ -28,9 +28,9 @@ def made(folder: Path, seed: int, texts: str = "ab", **shape: int) -> Path:
 def test_every_weight_is_the_sum_of_the_parts_by_their_shares(tmp_path: Path) -> None:
     folders, shares = [made(tmp_path, seed) for seed in range(3)], [0.5, 0.3, 0.2]
     out = average_models(list(zip(folders, shares, strict=True)), tmp_path / "mean")
-    own, tokenizer = load_model(out)
+    mean, tokenizer = load_model(out)
     states = [load_model(folder)[0].state_dict() for folder in folders]
-    for name, tensor in own.state_dict().items():
+    for name, tensor in mean.state_dict().items():
         exact = sum(share * state[name].double() for share, state in zip(shares, states, strict=True))
         assert torch.allclose(tensor.double(), exact, rtol=2**-8, atol=1e-6), name  # stored in bfloat16
         assert not torch.allclose(tensor, states[0][name], rtol=2**-8)
@@ -40,12 +40,13 @@ def test_every_weight_is_the_sum_of_the_parts_by_their_shares(tmp_path: Path) ->
     ]
 
 
-@pytest.mark.parametrize("shares", [(1.0,), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0), (float("nan"), 0.5)])
-def test_shares_are_positive_of_two_or_more_and_add_up_to_1(shares: tuple[float, ...], tmp_path: Path) -> None:
+def test_shares_are_positive_of_two_or_more_and_add_up_to_1(tmp_path: Path) -> None:
+    cases: list[tuple[float, ...]] = [(1.0,), (0.5, 0.6), (1.5, -0.5), (1.0, 0.0), (float("nan"), 0.5)]
     folder = made(tmp_path, 0)
-    with pytest.raises(InputError, match=r"two models|add up to 1"):
-        average_models([(folder, share) for share in shares], tmp_path / "mean")
-    assert not (tmp_path / "mean").exists()
+    for shares in cases:
+        with pytest.raises(InputError, match=r"two models|add up to 1"):
+            average_models([(folder, share) for share in shares], tmp_path / "mean")
+        assert not (tmp_path / "mean").exists()
 
 
 def test_models_of_two_shapes_or_vocabularies_are_refused(tmp_path: Path) -> None:

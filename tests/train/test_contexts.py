@@ -15,19 +15,24 @@ from torch import Tensor
 
 import daguerre
 from daguerre.canvas import Canvas
+from daguerre.decoding.drive import compute
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.evals.documents import Document
 from daguerre.evals.harness import evaluate
-from daguerre.evals.tasks import Limits
-from daguerre.likelihood import _bound, _Masks, _spans
+from daguerre.evals.options import Limits
 from daguerre.model import Model
-from daguerre.models import layout as layout_module
-from daguerre.models.backbone import Backbone
-from daguerre.models.layout import Layout, Rows, allowed
+from daguerre.models.core import batched
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchLayout, Rows, allowed, run_batch
+from daguerre.models.core.config import RopeScaling
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.forward import Logits
+from daguerre.scoring.likelihood import _bound, _Masks, _spans
 from daguerre.train import report
 from daguerre.train.batch import Batch, batch_loss, collate, opened_over_time
 from daguerre.train.curves import draw_curves
-from daguerre.train.examples import IGNORE, Example, Source, make_example
+from daguerre.train.examples import make_example
+from daguerre.train.noising import IGNORE, Example, Source
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
 from daguerre.train.trainer import Trainer
@@ -57,33 +62,36 @@ def make_case(
 def training_logits(model: Model, batch: Batch) -> Tensor:
     with torch.no_grad():
         time = batch.time if model.config.time_input else None
-        return model.backbone.logits(model.backbone(batch.tokens, batch.layout, time_BR=time))[0]
+        return model.backbone.logits(run_batch(model.backbone, batch.tokens, batch.layout, time_BR=time))[0]
 
 
 def masked_positions(example: Example, shift: bool) -> np.ndarray:
-    """Positions whose token an open row has to find, ascending."""
+    """Positions whose token a noisy row has to find, ascending."""
     return example.position[example.target != IGNORE] + int(shift)
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------
 
 
-@each_case
-def test_open_rows_hold_the_text_or_masks_and_predict_it_at_their_own_place(
-    models: dict[str, Model], make_source: MakeSource, layout: str, name: str
+def test_noisy_rows_hold_the_text_or_masks_and_predict_it_at_their_position(
+    models: dict[str, Model], make_source: MakeSource
 ) -> None:
-    model = models[name]
+    for layout, name in CASES:
+        check_rows(models[name], make_source, layout)
+
+
+def check_rows(model: Model, make_source: MakeSource, layout: str) -> None:
     source, example, _ = make_case(model, make_source, layout)
-    opened = slice(example.num_settled, None)
-    assert example.position[opened].tolist() == list(range(LENGTH))
+    noisy = slice(example.num_clean, None)
+    assert example.position[noisy].tolist() == list(range(LENGTH))
     hidden = np.zeros(LENGTH, dtype=bool)
     hidden[masked_positions(example, model.config.shift)] = True
     assert not hidden[0]
     assert 0 < hidden.sum() < LENGTH - 1 or layout == "full_gap"
-    assert np.array_equal(example.tokens[opened], np.where(hidden, model.config.mask_id, source.tokens))
-    targets = example.target[opened][example.target[opened] != IGNORE]
+    assert np.array_equal(example.tokens[noisy], np.where(hidden, model.config.mask_id, source.tokens))
+    targets = example.target[noisy][example.target[noisy] != IGNORE]
     assert np.array_equal(targets, source.tokens[hidden])
-    assert np.array_equal(example.weight[opened] > 0, example.target[opened] != IGNORE)
+    assert np.array_equal(example.weight[noisy] > 0, example.target[noisy] != IGNORE)
 
 
 def test_a_full_layout_has_no_clean_stream_and_a_prompt_is_left_as_it_is(
@@ -92,7 +100,7 @@ def test_a_full_layout_has_no_clean_stream_and_a_prompt_is_left_as_it_is(
     starts = set()
     for seed in range(12):
         source, example, batch = make_case(models["full"], make_source, "full_suffix", seed, times="full")
-        assert batch.layout.num_settled == 0
+        assert batch.layout.num_clean == 0
         assert batch.num_tokens == batch.norm == LENGTH
         start = int(masked_positions(example, True)[0])
         assert masked_positions(example, True).tolist() == list(range(start, LENGTH))
@@ -113,13 +121,13 @@ def test_a_gap_has_text_on_both_sides_and_any_length(models: dict[str, Model], m
     assert behind > 15
 
 
-def test_every_block_has_its_own_level_and_the_levels_are_spread(
+def test_every_block_has_a_level_of_its_own_and_the_levels_are_spread(
     models: dict[str, Model], make_source: MakeSource
 ) -> None:
     _, example, _ = make_case(models["block"], make_source, "bd3")
-    spans = example.span[example.num_settled :]
+    spans = example.span[example.num_clean :]
     assert spans.tolist() == [position // 8 for position in range(LENGTH)]
-    masked = example.target[example.num_settled :] != IGNORE
+    masked = example.target[example.num_clean :] != IGNORE
     counts = [int(masked[spans == span].sum()) for span in range(6)]
     assert len(set(counts)) >= 4
     assert sorted(counts)[0] >= 1
@@ -144,13 +152,17 @@ def decoded(model: Model, source: Source, example: Example) -> dict[int, np.ndar
     masked[masked_positions(example, model.config.shift)] = True
     size = model.config.block_size or LENGTH
     canvas = Canvas(source.tokens, masked, ((1, LENGTH),))
-    session = model.denoiser.session(canvas)
+    denoiser = BackboneDenoiser(model.backbone, backend="torch")
+    session = denoiser.session(canvas)
     out: dict[int, np.ndarray] = {}
     for start in range(0, LENGTH, size):
         end = min(start + size, LENGTH)
         still = masked & (np.arange(LENGTH) >= start)  # earlier blocks are decoded: clean
         now = Canvas(source.tokens, still, ((1, LENGTH),), (max(1, start), end))
-        out |= dict(zip(now.asked().tolist(), session.logits(now, now.asked()), strict=True))
+        positions = now.active_positions()
+        answer = compute(session.ask(now, positions, Logits()), denoiser.backend)
+        assert answer.logits is not None
+        out |= dict(zip(positions.tolist(), answer.logits, strict=True))
     return out
 
 
@@ -182,21 +194,21 @@ def test_any_flipped_bit_of_the_two_stream_mask_breaks_the_equality(
     expected = decoded(model, source, example)
     rows = batch.layout.rows
     mask = allowed(rows, rows, "block", 8)[0].numpy()
-    opened = np.arange(len(mask)) >= LENGTH
-    needed = opened | ((example.position // 8) < LENGTH // 8)  # nobody sees the last block's clean rows
-    for part in (opened, ~opened & needed):
-        for shown in (True, False):
-            pairs = np.argwhere((mask == shown) & part[:, None] & (opened[:, None] | ~opened))
+    noisy = np.arange(len(mask)) >= LENGTH
+    needed = noisy | ((example.position // 8) < LENGTH // 8)  # nobody sees the last block's clean rows
+    for part in (noisy, ~noisy & needed):
+        for seen in (True, False):
+            pairs = np.argwhere((mask == seen) & part[:, None] & (noisy[:, None] | ~noisy))
             for query, key in np.random.default_rng(0).permutation(pairs)[:8]:
 
                 def flipped(queries: Rows, keys: Rows, *rule: Any, at: Any = (query, key)) -> Tensor:
                     out = allowed(queries, keys, *rule)
-                    if (queries.num_rows == keys.num_rows) != bool(opened[at[0]]):
+                    if (queries.num_rows == keys.num_rows) != bool(noisy[at[0]]):
                         out[0, at[0] % LENGTH, at[1]] ^= True
                     return out
 
                 with monkeypatch.context() as patch:
-                    patch.setattr(layout_module, "allowed", flipped)
+                    patch.setattr(batched, "allowed", flipped)
                     assert largest_difference(model, example, batch, expected) > 10 * MARGIN, (query, key)
 
 
@@ -213,7 +225,8 @@ def test_the_masked_loss_is_the_integrand_of_the_bound_on_the_same_masks(
     masked[0, masked_positions(example, model.config.shift)] = True
     spans = _spans(model.config, 1, LENGTH, model.config.block_size or "full")
     weight = np.array([[(end - start) / masked[0, start:end].sum() for start, end in spans]])
-    bound = _bound(model.backbone, source.tokens, spans, _Masks(masked, weight), "sdpa")
+    backend = BackboneDenoiser(model.backbone, backend="torch").backend
+    bound = compute(_bound(backend, source.tokens, spans, _Masks(masked, weight)), backend)
     loss = float(batch_loss(model.backbone, batch).loss) * batch.norm
     assert loss == pytest.approx(bound.value, rel=1e-4)
     other = float(batch_loss(model.backbone, replace(batch, tokens=batch.tokens.roll(1, 1))).loss) * batch.norm
@@ -232,7 +245,7 @@ def test_attention_opens_from_the_causal_model_to_the_full_one(
     causal.load_state_dict(model.backbone.state_dict())
     rng = np.random.default_rng(0)
     with torch.no_grad():
-        want = causal.logits(causal(batch.tokens, Layout.causal(LENGTH)))[0]
+        want = causal.logits(run_batch(causal, batch.tokens, BatchLayout.causal(LENGTH)))[0]
     closed = training_logits(model, opened_over_time(batch, 0.0, rng))
     assert float((closed - want).nan_to_num().abs().max()) < MARGIN
     half = training_logits(model, opened_over_time(batch, 0.5, rng))
@@ -340,7 +353,7 @@ def test_a_converted_model_keeps_the_weights_it_starts_from_and_infills(corpus: 
         r = model.generate("def f(x):", **options) if suffix is None else model.infill("def f(x):", suffix, **options)
         assert r.usage.completion_tokens == 5
     r = model.infill("def f(x):", "\n    return x\n", max_tokens=6)
-    assert r.searched is not None  # without a null the length is searched
+    assert r.searched is not None  # without a gap filler the length is searched
     assert r.usage.completion_tokens == r.searched.best
     with pytest.raises(UnsupportedError, match="no <null>"):
         model.infill("def f(x):", "\n    return x\n", search_length=False)
@@ -369,35 +382,36 @@ def test_a_conversion_that_was_stopped_goes_on_as_if_it_had_not_been(corpus: Pat
 BD3 = {"bd3": Share(share=1.0, layout="bd3")}
 
 
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
+def test_a_model_that_cannot_be_is_an_error_that_says_why() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"context": "blok"}, "did you mean 'block'"),
         ({"context": "block", "shift": False}, "block_size"),
         ({"block_size": 8}, "block_size"),
         ({"context": "block", "block_size": 8}, "cannot be shifted"),
-    ],
-)
-def test_a_model_that_cannot_be_is_an_error_that_says_why(facts: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replace(SHAPE, **facts)
+        ({"norm": "layr"}, "did you mean 'layer'"),
+        ({"activation": "gelo"}, "did you mean 'gelu'"),
+        ({"num_heads": 3}, "width 32 must divide by 3 heads"),
+        ({"num_kv_heads": 3}, "4 heads must divide by 3"),
+        ({"head_width": 7}, "make it even"),
+        ({"positions": "learned", "rope_scaling": RopeScaling(kind="linear", factor=2.0)}, "leave it out"),
+    ]
+    for facts, message in wrong:
+        with pytest.raises(InputError, match=message):
+            replace(SHAPE, **facts)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_run_that_does_not_fit_its_model_is_refused_before_it_begins(corpus: Path, tmp_path: Path) -> None:
+    trained(replace(BASE, steps=1, eval_steps=0), tmp_path / "ar", corpus)
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"mixture": BD3}, "its layouts are next_token, drafts"),
         ({"mixture": FULL}, "which is for full context"),
         ({"anneal": 0.5}, "anneal opens the attention"),
         ({"model": None, "anneal": 0.5}, "context = "),
         ({"model": replace(SHAPE, context="full", width=64), "mixture": FULL}, "model.width = 64"),
         ({"model": replace(SHAPE, context="full", shift=False), "mixture": FULL}, "model.context|model.shift"),
-    ],
-)
-def test_a_run_that_does_not_fit_its_model_is_refused_before_it_begins(
-    corpus: Path, tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
-    trained(replace(BASE, steps=1, eval_steps=0), tmp_path / "ar", corpus)
-    with pytest.raises(DaguerreError, match=message):
-        Trainer(replace(BASE, **changes), tmp_path / "run", corpus, start_from=str(tmp_path / "ar" / "model"))
-    assert not (tmp_path / "run").exists()
+        ({"model": replace(SHAPE, qk_norm=False)}, "model.qk_norm = False"),
+    ]
+    for changes, message in wrong:
+        with pytest.raises(DaguerreError, match=message):
+            Trainer(replace(BASE, **changes), tmp_path / "run", corpus, start_from=str(tmp_path / "ar" / "model"))
+        assert not (tmp_path / "run").exists()

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
-from daguerre import heldout
 from daguerre.errors import DataError, InputError
+from daguerre.evals import heldout
 from daguerre.models.tokenizer import SPECIALS, Tokenizer
 from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest
@@ -94,9 +94,9 @@ def test_a_large_package_is_cut_to_its_share() -> None:
 
 def test_few_packages_and_the_users_own_code_are_not_cut() -> None:
     assert len(cap_packages(documents("large", 100, 100), 0.01)) == 100
-    own = documents("own", 500, 100, "user-provided")
+    users = documents("own", 500, 100, "user-provided")
     others = [document for i in range(60) for document in documents(f"p{i}", 1, 100)]
-    assert len(cap_packages([*own, *others], 0.05)) == 560
+    assert len(cap_packages([*users, *others], 0.05)) == 560
 
 
 # --- the whole
@@ -136,8 +136,8 @@ def test_a_corpus_is_split_by_package_and_accounted_for(tmp_path: Path) -> None:
 
 def test_no_training_file_is_a_copy_of_the_frozen_sample_even_without_a_held_out_package(tmp_path: Path) -> None:
     one, other = [document.text for document in heldout.load_frozen() if len(document.text) > 5000][:2]
-    own = tmp_path / "app"
-    own.mkdir()
+    users = tmp_path / "app"
+    users.mkdir()
     files = {
         "copy.py": one,
         "near.py": other + "x = 1\n",
@@ -145,8 +145,8 @@ def test_no_training_file_is_a_copy_of_the_frozen_sample_even_without_a_held_out
         "new.py": module_text("n"),
     }
     for name, text in files.items():
-        (own / name).write_bytes(text.encode())
-    summary = collect(tmp_path / "out", own)
+        (users / name).write_bytes(text.encode())
+    summary = collect(tmp_path / "out", users)
     assert [line["file"] for line in manifest(tmp_path / "out")] == ["new.py"]
     assert summary.dropped == {"duplicate of a held-out file": 2, "near duplicate of a held-out file": 1}
 
@@ -211,11 +211,11 @@ def test_bad_files_are_counted_listed_and_never_fatal(tmp_path: Path) -> None:
 
 
 def test_any_other_folder_is_the_users_own_code(tmp_path: Path) -> None:
-    own = tmp_path / "my_app"
-    (own / ".venv" / "lib").mkdir(parents=True)
-    (own / ".venv" / "lib" / "hidden.py").write_text(module_text("hidden"))
-    (own / "app.py").write_text(module_text("app"))
-    collect(tmp_path / "out", own)
+    users = tmp_path / "my_app"
+    (users / ".venv" / "lib").mkdir(parents=True)
+    (users / ".venv" / "lib" / "hidden.py").write_text(module_text("hidden"))
+    (users / "app.py").write_text(module_text("app"))
+    collect(tmp_path / "out", users)
     (line,) = manifest(tmp_path / "out")
     assert (line["package"], line["license"], line["file"]) == ("my_app", "user-provided", "app.py")
 

@@ -11,7 +11,7 @@ import pytest
 
 from daguerre.errors import DataError, MissingExtra
 from daguerre.train.curves import draw_curves, read_columns, smooth
-from daguerre.train.examples import NUM_LEVELS
+from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.report import CsvLog
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -27,14 +27,14 @@ from daguerre.train.data import (
     character_gaps,
     line_gaps,
 )
-from daguerre.train.examples import LAYOUTS, Source, make_example
+from daguerre.train.examples import LAYOUTS, make_example
 from daguerre.train.feed import Feed
+from daguerre.train.noising import Source
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import Stage, load_recipe
 from daguerre.train.shards import Shard, write_shards
 
 LENGTH = 96
-each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
 def draw(windows: Windows, tokenizer: Tokenizer, layout: str, seed: int, length: int = LENGTH):  # type: ignore[no-untyped-def]
@@ -84,7 +84,7 @@ def test_both_ends_of_a_document_are_seen_half_as_often_as_its_middle(tmp_path: 
 # ---- cuts ---------------------------------------------------------------------------------------------------------
 
 
-@each_layout
+@pytest.mark.parametrize("layout", ["canvas", "drafts", "full_suffix", "infill"])
 def test_a_source_is_the_window_s_text_up_to_its_crop(windows: Windows, tokenizer: Tokenizer, layout: str) -> None:
     whole = 0
     for seed in range(150):
@@ -103,7 +103,7 @@ def test_a_source_is_the_window_s_text_up_to_its_crop(windows: Windows, tokenize
 
 @pytest.mark.parametrize("layout", ["drafts", "infill", "suffix"])
 def test_a_text_that_is_cut_at_characters_still_ends(tokenizer: Tokenizer, layout: str) -> None:
-    """One token a byte: encoded anew the text is shorter, so its end is not cropped."""
+    """One token a byte: encoded again the text is shorter, so its end is not cropped."""
     single = {tokenizer.token_bytes(i): i for i in range(tokenizer.vocab_size) if len(tokenizer.token_bytes(i)) == 1}
     text = "for value in range(10):\n    print(value)\n" * 2
     window = np.array([tokenizer.bos_id, *(single[bytes([byte])] for byte in text.encode()), tokenizer.eos_id])
@@ -116,7 +116,7 @@ def test_a_text_that_is_cut_at_characters_still_ends(tokenizer: Tokenizer, layou
     assert 3 < shorter < 17
 
 
-@each_layout
+@pytest.mark.parametrize("layout", ["next_token", "blocks", "suffix", "full_gap", "infill"])
 def test_starts_and_gaps_lie_inside_the_source_in_order_and_apart(
     windows: Windows, tokenizer: Tokenizer, layout: str
 ) -> None:
@@ -146,10 +146,10 @@ def test_half_of_the_spans_begin_where_a_character_was_cut(windows: Windows, tok
         if len(window) < LENGTH:
             continue
         example = make_example(source, objective, 0.5, np.random.default_rng(seed), LENGTH)
-        spans = example.span[example.num_settled :]
+        spans = example.span[example.num_clean :]
         plain = {len(tokenizer.decode_bytes(window[:i].tolist())) for i in range(len(window))}
         for span in np.unique(spans):
-            start = int(example.position[example.num_settled :][spans == span][0]) + 1
+            start = int(example.position[example.num_clean :][spans == span][0]) + 1
             total += 1
             cut += start in source.starts
             inside += len(tokenizer.decode_bytes(source.tokens[:start].tolist())) not in plain
@@ -325,4 +325,4 @@ def test_a_killed_loader_is_an_error_that_says_what_to_do(maker: MicroBatches) -
 def test_a_source_needs_no_cuts() -> None:
     source = Source(np.arange(16, 40), 3)
     example = make_example(source, Objective(layout="drafts"), 0.5, np.random.default_rng(0), 24)
-    assert example.num_settled == 24
+    assert example.num_clean == 24

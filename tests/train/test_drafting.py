@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.batched import run_batch
 from daguerre.models.loading import load_model
 from daguerre.train.batch import collate
 from daguerre.train.drafting import DECAY, draft_head_loss, with_draft_head
-from daguerre.train.examples import Source, drafts
+from daguerre.train.examples import drafts
 from daguerre.train.monitor import draft_match
+from daguerre.train.noising import Source
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import Share, load_recipe, recipe_from_dict
 from daguerre.train.trainer import Trainer
@@ -26,30 +28,30 @@ def drafting(make_model: Any) -> Any:
     return make_model(draft_head=24)
 
 
-def test_the_loss_is_the_cross_entropy_of_every_place_under_the_law_of_ar(drafting: Any) -> None:
-    """Span by span and place by place, with the next-token laws of the text alone as the teacher."""
+def test_the_loss_is_the_cross_entropy_of_every_place_under_the_autoregressive_distribution(drafting: Any) -> None:
+    """Span by span and place by place, with the next-token distributions of the text alone as the teacher."""
     backbone, t = drafting.denoiser.backbone, drafting.tokenizer
     rng, objective = np.random.default_rng(0), Objective(layout="drafts", times="full")
     texts = [rng.integers(20, 200, num) for num in (30, 40)]
     batch = collate([drafts(Source(x, t.mask_id), objective, 0.0, rng, 48) for x in texts], objective, t.pad_id)
-    rows, settled = batch.layout.rows, batch.layout.num_settled
-    hidden = backbone(batch.tokens, batch.layout)
+    rows, num_clean = batch.layout.rows, batch.layout.num_clean
+    hidden = run_batch(backbone, batch.tokens, batch.layout)
     found: list[tuple[int, int, list[int]]] = []  # length, sequence, rows: in the order in which spans take turns
     for b in range(len(texts)):
         for span in dict.fromkeys(n for n in rows.span[b].tolist() if n >= 0):
-            own = [r for r in range(settled, rows.num_rows) if rows.span[b, r] == span]
-            found.append((len(own), b, own))
+            members = [r for r in range(num_clean, rows.num_rows) if rows.span[b, r] == span]
+            found.append((len(members), b, members))
     found.sort(key=lambda each: -each[0])
     total, weights, count = 0.0, 0.0, 0
-    for number, (_, b, own) in enumerate(found):
-        seed = int(rows.position[b, own[0]])
-        state = hidden[b, seed if number % 2 == 0 else own[0]]
-        for place, row in enumerate(own[1:], 1):
-            token = texts[b][seed + place]
+    for number, (_, b, members) in enumerate(found):
+        anchor = int(rows.position[b, members[0]])
+        state = hidden[b, anchor if number % 2 == 0 else members[0]]
+        for place, row in enumerate(members[1:], 1):
+            token = texts[b][anchor + place]
             state = backbone.draft_head(hidden[b, row], backbone.embedding.weight[token], state)
-            law = torch.softmax(backbone.logits(hidden[b, seed + place]), -1).double()
+            teacher = torch.softmax(backbone.logits(hidden[b, anchor + place]), -1).double()
             log = torch.log_softmax(backbone.logits(state), -1).double()
-            total -= DECAY**place * float((law * log)[law > 0].sum())
+            total -= DECAY**place * float((teacher * log)[teacher > 0].sum())
             weights += DECAY**place
             count += 1
     report = draft_head_loss(backbone, batch)
@@ -77,7 +79,7 @@ def test_a_model_that_cannot_draft_is_refused(models: Any) -> None:
 
 def test_only_drafts_of_the_data_teach_it(start: str, tmp_path: Path) -> None:
     recipe = load_recipe("draft", ["steps=2", "minutes=0.0", "stages.0.length=64"])
-    for share in (Share(share=1.0, layout="blocks"), Share(share=1.0, layout="drafts", times="full", teacher="own")):
+    for share in (Share(share=1.0, layout="blocks"), Share(share=1.0, layout="drafts", times="full", teacher="self")):
         wrong = recipe_from_dict(asdict(replace(recipe, mixture={"other": share})))
         with pytest.raises(InputError, match=r"mixture\.other: a draft head learns from"):
             Trainer(wrong, tmp_path / "run", tmp_path, start_from=start, quiet=True)

@@ -12,14 +12,16 @@ from torch import Tensor
 
 from conftest import tiny_config
 from daguerre.canvas import Canvas
-from daguerre.models.backbone import Backbone
-from daguerre.models.cache import Cache
-from daguerre.models.layout import Layout, Rows
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchCache, BatchLayout, Rows, run_batch
+from daguerre.models.forward import Answer, Ask
+from daguerre.models.session import Asking
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import monitor
 from daguerre.train.batch import batch_loss, collate
-from daguerre.train.examples import NUM_LEVELS, Source, make_example
+from daguerre.train.examples import make_example
 from daguerre.train.monitor import draft_match, greedy_text, held_out, mean_by_level, one_shot_draft
+from daguerre.train.noising import NUM_LEVELS, Source
 from daguerre.train.objectives import Objective
 
 NUM, PROMPTS, LENGTH = 6, 5, 12
@@ -36,26 +38,30 @@ def prompts(backbone: Backbone) -> Tensor:
     return torch.randint(16, backbone.config.vocab_size, (PROMPTS, LENGTH), generator=generator)
 
 
+def new_cache(backbone: Backbone) -> BatchCache:
+    return BatchCache(backbone.config, LENGTH + NUM, PROMPTS, torch.float32, torch.device("cpu"))
+
+
 def test_greedy_text_is_that_of_whole_forwards(backbone: Backbone, prompts: Tensor) -> None:
-    cache = Cache(backbone.config, LENGTH + NUM, batch=PROMPTS)
+    cache = new_cache(backbone)
     ours, text = greedy_text(backbone, prompts, NUM, cache), prompts
     for _ in range(NUM):
-        hidden = backbone(text, Layout.causal(text.shape[1], batch=PROMPTS))
+        hidden = run_batch(backbone, text, BatchLayout.causal(text.shape[1], batch=PROMPTS))
         text = torch.cat([text, backbone.logits(hidden[:, -1:]).argmax(-1)], dim=1)
     assert torch.equal(ours, text[:, LENGTH:])
     assert cache.length == LENGTH - 1
 
 
 def test_a_draft_is_one_training_span_behind_the_prompt(backbone: Backbone, prompts: Tensor) -> None:
-    """The same rows as a fully masked span of the training layout, settled and open in one forward."""
-    cache = Cache(backbone.config, LENGTH + NUM, batch=PROMPTS)
+    """The same rows as a fully masked span of the training layout, clean and noisy in one forward."""
+    cache = new_cache(backbone)
     greedy_text(backbone, prompts, NUM, cache)
     ours = one_shot_draft(backbone, prompts[:, -1:], LENGTH, NUM, cache)
-    settled = Rows.make(torch.arange(LENGTH - 1).expand(PROMPTS, -1))
-    opened = Rows.make(torch.arange(LENGTH - 1, LENGTH - 1 + NUM).expand(PROMPTS, -1), span=0, horizon=LENGTH - 1)
+    clean = Rows.make(torch.arange(LENGTH - 1).expand(PROMPTS, -1))
+    noisy = Rows.make(torch.arange(LENGTH - 1, LENGTH - 1 + NUM).expand(PROMPTS, -1), span=0, horizon=LENGTH - 1)
     masks = torch.full((PROMPTS, NUM - 1), backbone.config.mask_id)
-    layout = Layout(Rows.cat([settled, opened]), num_settled=LENGTH - 1)
-    hidden = backbone(torch.cat([prompts, masks], dim=1), layout)
+    layout = BatchLayout(Rows.cat([clean, noisy]), num_clean=LENGTH - 1)
+    hidden = run_batch(backbone, torch.cat([prompts, masks], dim=1), layout)
     assert torch.equal(ours, backbone.logits(hidden[:, LENGTH - 1 :]).argmax(-1))
 
 
@@ -89,7 +95,8 @@ def test_bits_per_byte_are_exact_and_leave_infilling_out(
             continue
         for source in sources:
             tokens = torch.from_numpy(source.tokens)[None]
-            logp = backbone.logits(backbone(tokens, Layout.causal(tokens.shape[1]))).log_softmax(-1)
+            hidden = run_batch(backbone, tokens, BatchLayout.causal(tokens.shape[1]))
+            logp = backbone.logits(hidden).log_softmax(-1)
             nats -= float(logp[0, :-1].gather(-1, tokens[0, 1:, None]).sum())
             text += len(tokenizer.decode_bytes(source.tokens.tolist()))
     held = held_out(backbone, batches, prompts, num_bytes, "sdpa")
@@ -114,30 +121,32 @@ def test_without_a_text_read_as_a_whole_there_are_no_bits_per_byte(
     assert math.isnan(held.clean_bpb)
 
 
-def test_a_gap_is_asked_for_its_end_behind_its_text_and_before_its_last_token(
+def test_the_end_of_a_gap_is_measured_behind_its_text_and_before_its_last_token(
     backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A denoiser that knows where the gap ends: its text has 8 tokens, in the middle, and 8 places are too many."""
+    """A denoiser that knows where the gap ends: its text has 8 tokens, in the middle, and 8 positions are surplus."""
     text = np.arange(100, 140)
     null = backbone.config.null_id
     assert null is not None
 
     class Knowing:
-        def __init__(self, model: Backbone, execution: str) -> None:
-            assert (model, execution) == (backbone, "reference")
+        def __init__(self, model: Backbone, backend: str) -> None:
+            assert (model, backend) == (backbone, "torch")
+            self.backend = None
 
-        def session(self, canvas: Canvas) -> Knowing:
+        def session(self, canvas: Canvas, cache: str) -> Knowing:
             return self
 
-        def logits(self, canvas: Canvas, asked: np.ndarray) -> np.ndarray:
+        def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
+            yield from ()
             assert canvas.gaps == ((20, 36),)
-            (place,) = asked.tolist()
+            (place,) = positions.tolist()
             assert np.array_equal(canvas.tokens[:place], text[:place])
             assert np.array_equal(canvas.tokens[36:], text[28:])
             assert canvas.open.tolist() == [place <= position < 36 for position in range(len(canvas))]
             logits = np.zeros((1, 3 * null), dtype=np.float32)
             logits[0, null] = {28: math.log(3 * null - 1), 27: 0.0}[place]
-            return logits
+            return Answer(logits=logits)
 
     monkeypatch.setattr(monitor, "BackboneDenoiser", Knowing)
     ended, early = monitor.gap_ends(backbone, torch.from_numpy(np.stack([text, text])))
@@ -145,7 +154,9 @@ def test_a_gap_is_asked_for_its_end_behind_its_text_and_before_its_last_token(
     assert early == pytest.approx(1 / (3 * null))
 
 
-def test_only_models_that_end_gaps_are_asked_and_only_long_prompts(backbone: Backbone, tokenizer: Tokenizer) -> None:
+def test_the_ends_of_gaps_are_measured_for_models_that_end_them_and_on_long_prompts(
+    backbone: Backbone, tokenizer: Tokenizer
+) -> None:
     prompts = torch.randint(16, 2048, (2, 40), generator=torch.Generator().manual_seed(1))
     assert all(0 < share < 1 for share in monitor.gap_ends(backbone, prompts))
     assert all(math.isnan(share) for share in monitor.gap_ends(backbone, prompts[:, :16]))

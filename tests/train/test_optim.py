@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from conftest import tiny_config
-from daguerre.models.backbone import Backbone
-from daguerre.models.layout import Layout
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.optim import Average, Optimizer, lr_factor
+from daguerre.train import optim
+from daguerre.train.optim import Average, Muon, Optimizer, lr_factor, orthogonalized
 from daguerre.train.recipe import Optimization
 
 
@@ -24,7 +25,7 @@ def learn(model: Backbone, optimizer: Optimizer, num: int, progress: float = 0.3
     tokens = torch.randint(16, 60, (2, 17), generator=torch.Generator().manual_seed(0))
     losses = []
     for _ in range(num):
-        logits = model.logits(model(tokens[:, :-1], Layout.causal(16, batch=2)))
+        logits = model.logits(run_batch(model, tokens[:, :-1], BatchLayout.causal(16, batch=2)))
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
         optimizer.step(progress)
@@ -61,6 +62,64 @@ def test_a_step_uses_the_rates_of_the_options_times_the_factor(model: Backbone) 
     optimizer = Optimizer(model, options)
     assert optimizer.step(0.25) == pytest.approx(0.5)
     assert [part.param_groups[0]["lr"] for part, _ in optimizer.parts] == pytest.approx([0.15, 0.05])
+
+
+def random_matrices() -> list[torch.nn.Parameter]:
+    """Wide, square and tall, with gradients of unlike sizes."""
+    generator, out = torch.Generator().manual_seed(0), []
+    for rows, columns in ((8, 20), (12, 12), (24, 6)):
+        matrix = torch.nn.Parameter(torch.randn(rows, columns, generator=generator))
+        matrix.grad = rows * torch.randn(rows, columns, generator=generator)
+        out.append(matrix)
+    return out
+
+
+def test_muon_is_pytorch_s_in_bfloat16_and_goes_on_from_its_state() -> None:
+    ours, theirs, restored = random_matrices(), random_matrices(), random_matrices()
+    options = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.2}
+    muon, pytorch = Muon(ours, **options, dtype=torch.bfloat16), torch.optim.Muon(theirs, **options)
+    for _ in range(3):
+        muon.step()
+        pytorch.step()
+    other = Muon(restored, **options, dtype=torch.bfloat16)
+    other.load_state_dict(copy.deepcopy(pytorch.state_dict()))
+    for a, b in zip(restored, theirs, strict=True):
+        a.data.copy_(b)
+    for optimizer in (muon, pytorch, other):
+        optimizer.step()
+    for a, b, c in zip(ours, theirs, restored, strict=True):
+        assert torch.allclose(a, b, rtol=1e-5, atol=1e-6)
+        assert torch.allclose(a, c, rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(a, b + 0.01 * b.grad.sign())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_orthogonalized_matrix_keeps_its_singular_vectors_and_has_values_of_about_one(dtype: torch.dtype) -> None:
+    for matrix in random_matrices():
+        left, values, right = torch.linalg.svd(matrix.detach(), full_matrices=False)
+        found = left.T @ orthogonalized(matrix.detach(), dtype).float() @ right.T
+        assert values.max() > 1.5 * values.min()
+        assert (found - torch.diag(found.diagonal())).abs().max() < (1e-4 if dtype is torch.float32 else 0.1)
+        assert 0.5 < found.diagonal().min() <= found.diagonal().max() < 1.5
+
+
+@pytest.mark.parametrize("native", [torch.float32, torch.bfloat16])
+def test_muon_multiplies_what_the_processor_multiplies(
+    model: Backbone, monkeypatch: pytest.MonkeyPatch, native: torch.dtype
+) -> None:
+    monkeypatch.setattr(optim, "native_dtype", lambda device: native)
+    seen = set[torch.dtype]()
+    original = optim.orthogonalized
+
+    def watched(matrix: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        out = original(matrix, dtype)
+        seen.add(out.dtype)
+        return out
+
+    monkeypatch.setattr(optim, "orthogonalized", watched)
+    losses = learn(model, Optimizer(model, Optimization()), 10)
+    assert seen == {native}
+    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_training_learns_and_clears_its_gradients(model: Backbone) -> None:
@@ -100,7 +159,7 @@ def test_the_average_is_a_mean_at_first_and_then_exponential() -> None:
     assert expected == pytest.approx(38.0)
 
 
-def test_the_average_keeps_its_own_copy() -> None:
+def test_the_average_keeps_a_copy() -> None:
     line = torch.nn.Linear(2, 2)
     average = Average(line, decay=0.9)
     with torch.no_grad():

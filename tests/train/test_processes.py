@@ -14,13 +14,15 @@ import torch
 import daguerre
 from conftest import MakeModel
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
-from daguerre.likelihood import score_tokens
 from daguerre.model import Model
-from daguerre.models.layout import Layout, Rows
+from daguerre.models.backends.torch_backend import TorchBackend
+from daguerre.models.core.batched import BatchLayout, Rows, run_batch
 from daguerre.noise.process import process_of
+from daguerre.scoring.likelihood import score_tokens
 from daguerre.train import report
 from daguerre.train.batch import batch_loss, collate
-from daguerre.train.examples import IGNORE, NUM_LEVELS, Source, make_example
+from daguerre.train.examples import make_example
+from daguerre.train.noising import IGNORE, NUM_LEVELS, Source
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
 from daguerre.train.trainer import Trainer
@@ -54,7 +56,7 @@ def test_every_token_but_what_is_given_may_be_replaced_and_is_to_be_found(models
         source, u = source_of(model, seed, (20,)), (seed + 0.5) / 40
         objective = replace(objective_of(model), layout="full_suffix")
         example = make_example(source, objective, u, np.random.default_rng(seed), LENGTH)
-        assert example.num_settled == 0
+        assert example.num_clean == 0
         assert np.array_equal(example.tokens[:20], source.tokens[:20])
         assert (example.target[:20] == IGNORE).all()
         assert np.array_equal(example.target[20:], source.tokens[20:])
@@ -68,14 +70,14 @@ def test_every_token_but_what_is_given_may_be_replaced_and_is_to_be_found(models
     assert np.mean(changed[:10]) < 0.25 < 0.75 < np.mean(changed[-10:])
 
 
-@each_process
-@pytest.mark.parametrize("weight", ["one", "elbo", "clipped"])
-def test_the_loss_is_the_process_s_own_over_the_norm(models: dict[str, Model], name: str, weight: str) -> None:
+def test_a_weight_that_a_process_does_not_have_is_an_error(models: dict[str, Model]) -> None:
+    with pytest.raises(InputError, match="no weight 'clipped'"):
+        objective_of(models["uniform"], weight="clipped")
+
+
+@pytest.mark.parametrize(("name", "weight"), [("uniform", "one"), ("uniform", "elbo"), ("hybrid", "clipped")])
+def test_the_loss_is_that_of_the_process_over_the_norm(models: dict[str, Model], name: str, weight: str) -> None:
     model = models[name]
-    if (name, weight) == ("uniform", "clipped"):
-        with pytest.raises(InputError, match="no weight 'clipped'"):
-            objective_of(model, weight=weight)
-        return
     objective, process = objective_of(model, weight=weight), process_of(model.config)
     sources = [source_of(model, seed) for seed in range(2)]
     examples = [
@@ -84,7 +86,8 @@ def test_the_loss_is_the_process_s_own_over_the_norm(models: dict[str, Model], n
     ]
     batch = collate(examples, objective, 0)
     with torch.no_grad():
-        logits = model.backbone.logits(model.backbone(batch.tokens, batch.layout, time_BR=batch.time))
+        hidden = run_batch(model.backbone, batch.tokens, batch.layout, time_BR=batch.time)
+        logits = model.backbone.logits(hidden)
         method = getattr(process, {"one": "cross_entropy", "elbo": "nelbo", "clipped": "dynamic_loss"}[weight])
         x0 = torch.from_numpy(np.stack([source.tokens for source in sources]))
         want = method(logits, x0, batch.tokens, torch.tensor([0.2, 0.7]))[:, 1:].sum() / (2 * LENGTH)
@@ -95,55 +98,55 @@ def test_the_loss_is_the_process_s_own_over_the_norm(models: dict[str, Model], n
 
 
 @each_process
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
+def test_parts_that_a_process_does_not_have_are_errors(models: dict[str, Model], name: str) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"layout": "canvas"}, "full context"),
         ({"shift": True}, "without a shift"),
         ({"times": "full"}, "times .uniform."),
         ({"schedule": "cosine"}, "own schedule"),
-    ],
-)
-def test_parts_that_a_process_does_not_have_are_errors(
-    models: dict[str, Model], name: str, parts: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        replace(objective_of(models[name]), **parts)
+    ]
+    for parts, message in wrong:
+        with pytest.raises(InputError, match=message):
+            replace(objective_of(models[name]), **parts)
 
 
 @each_process
 def test_the_bound_is_the_mean_of_the_integrand_over_time_and_noise(make_model: MakeModel, name: str) -> None:
-    """Against draws of its own, all times independent."""
+    """Against other draws, all times independent."""
     model = make_model(context="full", shift=False, time_input=True, num_layers=1, process=name)
     model.backbone.initialize(0, zero_outputs=False)
     process, tokens = process_of(model.config), torch.from_numpy(source_of(model).tokens[:12])
-    score = score_tokens(model.backbone, tokens.tolist(), kind="elbo", samples=1000)
+    backend = TorchBackend(model.backbone)
+    score = score_tokens(backend, tokens.tolist(), kind="elbo", samples=1000)
     generator, num = torch.Generator().manual_seed(1), 1000
     times = torch.rand(num, generator=generator, dtype=torch.float64)
     x0 = tokens.expand(num, -1)
     xt = torch.cat([x0[:, :1], process.corrupt(x0, times, generator)[:, 1:]], dim=1)
     rows = Rows.make(torch.arange(12).expand(num, -1), span=0)
     with torch.no_grad():
-        hidden = model.backbone(xt, Layout(rows, 0, "full"), time_BR=times.float()[:, None].expand(-1, 12))
+        hidden = run_batch(
+            model.backbone, xt, BatchLayout(rows, 0, "full"), time_BR=times.float()[:, None].expand(-1, 12)
+        )
         draws = process.nelbo(model.backbone.logits(hidden), x0, xt, times)[:, 1:].sum(1)
     stderr = math.hypot(float(draws.std()) / num**0.5, score.stderr)
     assert abs(score.value - float(draws.mean())) < 4 * stderr < 0.5 * score.value
     assert score.by_token.sum() == pytest.approx(score.value)
-    assert score == score_tokens(model.backbone, tokens.tolist(), kind="elbo", samples=1000)
+    assert score == score_tokens(backend, tokens.tolist(), kind="elbo", samples=1000)
 
 
 def test_a_time_input_begins_neutral_and_then_matters(make_model: MakeModel) -> None:
     timed = make_model(context="full", shift=False, time_input=True).backbone
-    tokens, layout = torch.arange(20, 40)[None], Layout(Rows.make(torch.arange(20)[None], span=0), 0, "full")
+    tokens, layout = torch.arange(20, 40)[None], BatchLayout(Rows.make(torch.arange(20)[None], span=0), 0, "full")
     times = [torch.full((1, 20), t) for t in (0.1, 0.9)]
     with torch.no_grad():
-        a, b = (timed(tokens, layout, time_BR=t) for t in times)
+        a, b = (run_batch(timed, tokens, layout, time_BR=t) for t in times)
         assert (a - b).abs().max() > 1e-2
         timed.initialize(0, scale=0.25)
         plain = make_model(context="full", shift=False).backbone
         plain.load_state_dict({n: v for n, v in timed.state_dict().items() if not n.startswith("time_input")})
-        assert torch.equal(timed(tokens, layout, time_BR=times[0]), timed(tokens, layout, time_BR=times[1]))
-        assert torch.equal(timed(tokens, layout, time_BR=times[0]), plain(tokens, layout))
+        a, b = (run_batch(timed, tokens, layout, time_BR=t) for t in times)
+        assert torch.equal(a, b)
+        assert torch.equal(a, run_batch(plain, tokens, layout))
 
 
 def test_a_time_input_never_drowns_the_tokens(make_model: MakeModel) -> None:
@@ -204,29 +207,23 @@ def test_a_run_with_time_trains_all_of_the_model_and_is_scored(
     assert "masked_0" in (tmp_path / "run" / "held.csv").read_text()
 
 
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
+def test_a_shape_or_config_that_no_process_has_is_an_error(make_model: MakeModel) -> None:
+    shapes: list[tuple[dict[str, Any], str]] = [
         ({"process": "unifrom"}, "did you mean 'uniform'"),
         ({"process": "uniform", "shift": True}, "shift = false"),
         ({"process": "hybrid", "time_input": False}, "time_input = true"),
         ({"context": "causal"}, "time_input needs"),
-    ],
-)
-def test_a_shape_that_no_process_has_is_an_error(facts: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replace(SHAPE, **facts)
-
-
-@pytest.mark.parametrize(
-    "facts", [{"process": "uniform"}, {"process": "x"}, {"time_input": True}, {"process": "hybrid", "context": "full"}]
-)
-def test_a_config_that_no_process_has_is_an_error(make_model: MakeModel, facts: dict[str, Any]) -> None:
-    with pytest.raises(DaguerreError):
-        make_model(**facts)
+    ]
+    for facts, message in shapes:
+        with pytest.raises(InputError, match=message):
+            replace(SHAPE, **facts)
+    configs: list[dict[str, Any]] = [{"process": "uniform"}, {"process": "x"}, {"time_input": True}]
+    for facts in [*configs, {"process": "hybrid", "context": "full"}]:
+        with pytest.raises(DaguerreError):
+            make_model(**facts)
 
 
 @each_process
 def test_a_model_that_replaces_tokens_does_not_fill_masks(models: dict[str, Model], name: str) -> None:
     with pytest.raises(UnsupportedError, match=f"{name} process"):
-        models[name].generate("x", 4)
+        models[name].generate("x", 4, mode="block")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
 
 from daguerre.errors import InputError
+from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
+from daguerre.train.recipe import ModelShape, Recipe, load_recipe, recipe_from_dict
 
 MINIMAL = """
 name = "tiny"
@@ -27,6 +28,7 @@ share = 1
 layout = "blocks"
 """
 SHIPPED = ("small", "full", "adapt")
+SHAPE = "width = 32, num_layers = 1, num_heads = 4, num_kv_heads = 2, mlp_width = 48, max_positions = 64"
 
 
 def load(tmp_path: Path, text: str = MINIMAL, overrides: Sequence[str] = ()) -> Recipe:
@@ -35,19 +37,48 @@ def load(tmp_path: Path, text: str = MINIMAL, overrides: Sequence[str] = ()) -> 
     return load_recipe(str(path), overrides)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_a_shipped_recipe_loads_by_name_and_comes_back_from_json(name: str) -> None:
-    recipe = load_recipe(name)
-    assert recipe.name == name
-    assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
+def test_a_shipped_recipe_loads_by_name_and_comes_back_from_json() -> None:
+    cases: list[str] = SHIPPED
+    for name in cases:
+        recipe = load_recipe(name)
+        assert recipe.name == name
+        assert recipe_from_dict(json.loads(json.dumps(asdict(recipe)))) == recipe
 
 
-@pytest.mark.parametrize("name", ["small", "full"])
-def test_a_shipped_recipe_describes_a_model_that_holds_its_longest_window(name: str, tokenizer: Tokenizer) -> None:
-    recipe = load_recipe(name)
-    config = recipe.model_config(tokenizer)
-    assert max(stage.length for stage in recipe.stages) <= config.max_positions
-    assert (config.context, config.shift, config.null_id) == ("causal", True, tokenizer.null_id)
+def test_a_shipped_recipe_describes_a_model_that_holds_its_longest_window(tokenizer: Tokenizer) -> None:
+    cases: list[str] = ["small", "full"]
+    for name in cases:
+        recipe = load_recipe(name)
+        config = recipe.model_config(tokenizer)
+        assert max(stage.length for stage in recipe.stages) <= config.max_positions
+        assert (config.context, config.shift, config.null_id) == ("causal", True, tokenizer.null_id)
+
+
+def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """All that a `ModelConfig` can be but the facts of its vocabulary, and its draft head, which is trained apart."""
+    facts = "qk_norm = false, head_width = 12, norm = 'layer', rope_scaling = {kind = 'linear', factor = 2}"
+    config = load(tmp_path, f"model = {{{SHAPE}, {facts}}}\n{MINIMAL}").model_config(tokenizer)
+    assert (config.qk_norm, config.head_width, config.norm) == (False, 12, "layer")
+    assert config.rope_scaling == RopeScaling(kind="linear", factor=2.0)
+    shape = {field.name: field for field in fields(ModelShape)}
+    facts_of_text = {"vocab_size", "mask_id", "eos_id", "bos_id", "pad_id", "null_id", "reserved_ids"}
+    assert {field.name for field in fields(ModelConfig)} - facts_of_text - {"draft_head"} == set(shape)
+    for field in fields(ModelConfig):
+        assert field.name not in shape or shape[field.name].default == field.default
+
+
+def test_a_recipe_of_an_earlier_version_is_read_from_a_run_s_folder() -> None:
+    """`attn_impl` was `backend`, and teacher "self" was "own"."""
+    recipe = load_recipe("refine")
+    values = json.loads(json.dumps(asdict(recipe)))
+    values["backend"] = values.pop("attn_impl")
+    for share in values["mixture"].values():
+        share["teacher"] = {"self": "own"}.get(share["teacher"], share["teacher"])
+    for name in set(values["model"]) - {"width", "num_layers", "num_heads", "num_kv_heads", "mlp_width"}:
+        if name != "max_positions":
+            del values["model"][name]
+    assert "own" in {share["teacher"] for share in values["mixture"].values()}
+    assert recipe_from_dict(values) == recipe
 
 
 def test_defaults_are_those_of_the_classes(tmp_path: Path) -> None:
@@ -56,24 +87,29 @@ def test_defaults_are_those_of_the_classes(tmp_path: Path) -> None:
     assert recipe.mixture["only"].share == 1.0
     assert isinstance(recipe.mixture["only"].share, float)
     assert recipe.model is None
+    assert (recipe.precision, recipe.attn_impl) == ("auto", "matmul")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
+def test_a_wrong_value_is_one_error_that_names_its_place(tmp_path: Path) -> None:
+    cases: list[tuple[str, str]] = [
         ("stepz = 3", "unknown key 'stepz': did you mean 'steps'"),
         ("steps = 3.5", "steps must be int"),
         ("steps = true", "steps must be int"),
         ("seed = -1", "seed must be at least 0"),
         ("log_steps = 0", "log_steps must be at least 1"),
         ("precision = 'fp16'", "unknown precision 'fp16'"),
-        ("backend = 'flash'", "unknown attention backend 'flash'"),
+        ("attn_impl = 'flash'", "unknown attn_impl 'flash'"),
+        ("backend = 'sdpa'", "unknown key 'backend'"),
         ("steps = 0", "needs a budget"),
         ("optim = 3", "optim must be a table"),
         ("optim = {muon_rl = 1.0}", "unknown key 'optim.muon_rl': did you mean 'optim.muon_lr'"),
         ("optim = {ema = 1.5}", "optim.ema is a share"),
         ("optim = {clip = -1.0}", "clip must be at least 0"),
         ("model = {width = 8}", "num_layers"),
+        (f"model = {{{SHAPE}, qk_nrm = true}}", "unknown key 'model.qk_nrm': did you mean 'model.qk_norm'"),
+        (f"model = {{{SHAPE}, tied = 1}}", "model.tied must be bool"),
+        (f"model = {{{SHAPE}, rope_scaling = {{kind = 'lin', factor = 2.0}}}}", "did you mean 'linear'"),
+        (f"model = {{{SHAPE}, rope_scaling = {{kind = 'yarn', factor = 2.0}}}}", "original_positions"),
         ("stages = 3", "stages must be a list"),
         ("stages = []", r"needs \[\[stages\]\]"),
         ("stages = [{until = 1.0, length = 4, sequences = 1, micro_batches = 1}]", "length must be at least"),
@@ -81,20 +117,19 @@ def test_defaults_are_those_of_the_classes(tmp_path: Path) -> None:
         ("mixture = {only = {share = 1.0, layout = 'block'}}", "unknown layout 'block': did you mean 'blocks'"),
         ("mixture = {only = {share = -1.0, layout = 'blocks'}}", "shares"),
         ("mixture = {only = {layout = 'blocks'}}", "mixture.only.*share"),
-    ],
-)
-def test_a_wrong_value_is_one_error_that_names_its_place(tmp_path: Path, line: str, message: str) -> None:
-    key = line.split(" = ")[0]
-    heads = {"stages": "[[stages]]", "mixture": "[mixture.only]"}
-    kept, skipping = [], False
-    for row in MINIMAL.strip().splitlines():
-        if row.startswith("["):
-            skipping = row == heads.get(key)
-        if not skipping and row.split(" = ")[0] != key:
-            kept.append(row)
-    with pytest.raises(InputError, match=message) as caught:
-        load(tmp_path, "\n".join([line, *kept]))
-    assert "\n" not in str(caught.value)
+    ]
+    for line, message in cases:
+        key = line.split(" = ")[0]
+        heads = {"stages": "[[stages]]", "mixture": "[mixture.only]"}
+        kept, skipping = [], False
+        for row in MINIMAL.strip().splitlines():
+            if row.startswith("["):
+                skipping = row == heads.get(key)
+            if not skipping and row.split(" = ")[0] != key:
+                kept.append(row)
+        with pytest.raises(InputError, match=message) as caught:
+            load(tmp_path, "\n".join([line, *kept]))
+        assert "\n" not in str(caught.value)
 
 
 def test_stages_out_of_order_are_an_error(tmp_path: Path) -> None:
@@ -125,9 +160,8 @@ def test_an_override_can_make_a_table(tmp_path: Path) -> None:
     assert set(load(tmp_path, overrides=more).mixture) == {"only", "two"}
 
 
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
+def test_a_wrong_override_is_an_error_that_names_it(tmp_path: Path) -> None:
+    cases: list[tuple[str, str]] = [
         ("steps", "key=value"),
         ("=3", "key=value"),
         ("optim.rate=3", "unknown key 'optim.rate'"),
@@ -137,11 +171,10 @@ def test_an_override_can_make_a_table(tmp_path: Path) -> None:
         ("steps.more=3", "steps is a value"),
         ("steps.more.still=3", "steps is a value"),
         ("steps=many", "steps must be int"),
-    ],
-)
-def test_a_wrong_override_is_an_error_that_names_it(tmp_path: Path, item: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        load(tmp_path, overrides=[item])
+    ]
+    for item, message in cases:
+        with pytest.raises(InputError, match=message):
+            load(tmp_path, overrides=[item])
 
 
 def test_a_missing_recipe_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import torch
 
 from conftest import tiny_config
 from daguerre.errors import CheckpointError, DataError, InputError, MissingExtra, TrainingError, UnsupportedError
-from daguerre.models.backbone import Backbone
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import load_model, read_extra, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import checkpoint, report, trainer
@@ -31,6 +31,7 @@ from daguerre.train.checkpoint import list_checkpoints, load_checkpoint
 from daguerre.train.drafting import with_draft_head
 from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
 from daguerre.train.report import CsvLog
+from daguerre.train.run import run_training
 from daguerre.train.shards import write_shards
 from daguerre.train.trainer import Trainer
 
@@ -111,6 +112,18 @@ def run(recipe: Recipe, out: Path, corpus: Path, **options: Any) -> Trainer:
 def start(recipe: Recipe, out: Path, corpus: Path, moment: str = "never:0") -> subprocess.Popen[str]:
     arguments = [json.dumps(asdict(recipe)), str(out), str(corpus), moment]
     return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], stderr=subprocess.PIPE, text=True)
+
+
+def run_until(step: int, made: Trainer) -> None:
+    """Run, and ask it to stop after a step, as a signal does."""
+    after_step = made._after_step
+
+    def stop() -> None:
+        after_step()
+        made.stop_asked = made.progress.step >= step
+
+    made._after_step = stop  # type: ignore[method-assign]
+    made.run()
 
 
 def rows(out: Path, name: str = "log.csv") -> list[dict[str, str]]:
@@ -253,61 +266,6 @@ def test_the_average_and_its_count_are_what_is_exported(reference: Path) -> None
     assert read_extra(reference / "model")["trained"]["step"] == STEPS
 
 
-# ---- budgets in minutes -------------------------------------------------------------------------------------------
-
-
-class Clock:
-    """Seconds for a budget: every look at it takes three."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        self.now += 3.0
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-def test_a_budget_in_minutes_completes_its_decay_in_time(corpus: Path, tmp_path: Path, clock: Clock) -> None:
-    made = run(replace(RECIPE, steps=0, minutes=5.0), tmp_path / "run", corpus, clock=clock)
-    factors = [float(row["lr_factor"]) for row in rows(tmp_path / "run")]
-    assert factors[-1] < 0.05
-    assert max(factors) == 1.0
-    assert 5.0 <= made.progress.minutes < 5.5
-    assert [int(row["length"]) for row in rows(tmp_path / "run")][-1] == 48
-
-
-def test_minutes_add_up_over_resumes_without_the_time_between(corpus: Path, tmp_path: Path, clock: Clock) -> None:
-    out, recipe = tmp_path / "run", replace(RECIPE, steps=0, minutes=4.0)
-    whole = run(recipe, tmp_path / "whole", corpus, clock=clock)
-    first = Trainer(recipe, out, corpus, quiet=True, clock=clock)
-    original = first._after_step
-
-    def stop() -> None:
-        original()
-        first.stop_asked = first.progress.step >= 12
-
-    first._after_step = stop  # type: ignore[method-assign]
-    first.run()
-    assert 0 < first.progress.minutes < 2.5
-    clock.now += 100_000.0
-    second = run(recipe, out, corpus, resume=True, clock=clock)
-    assert 4.0 <= second.progress.minutes < 4.5
-    assert abs(second.progress.step - whole.progress.step) <= 2
-    assert float(rows(out)[-1]["lr_factor"]) < 0.05
-    minutes = [float(row["minutes"]) for row in rows(out)]
-    assert minutes == sorted(minutes)
-
-
-def test_whichever_budget_ends_first_ends_the_run(corpus: Path, tmp_path: Path, clock: Clock) -> None:
-    assert run(replace(RECIPE, minutes=1.0), tmp_path / "a", corpus, clock=clock).progress.step < STEPS
-    assert run(replace(RECIPE, minutes=1000.0), tmp_path / "b", corpus, clock=clock).progress.step == STEPS
-
-
 # ---- what goes wrong ----------------------------------------------------------------------------------------------
 
 
@@ -394,7 +352,7 @@ def test_data_of_another_tokenizer_is_an_error_before_anything_is_written(tmp_pa
     assert not out.exists()
 
 
-def test_a_folder_with_a_run_is_neither_overwritten_nor_resumed_unasked(
+def test_a_folder_with_a_run_is_neither_overwritten_nor_resumed_without_a_word(
     corpus: Path, reference: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="holds a run already: pass --resume"):
@@ -418,9 +376,14 @@ def test_windows_longer_than_the_context_are_an_error(corpus: Path, tmp_path: Pa
 # ---- starting from a model ----------------------------------------------------------------------------------------
 
 ADAPT = replace(RECIPE, model=None, steps=3, checkpoint_steps=1)
+OLD_FIELDS = (
+    "vocab_size width num_layers num_heads num_kv_heads mlp_width max_positions mask_id eos_id bos_id pad_id null_id "
+    "context shift block_size process time_input draft_head norm_eps rope_theta"
+).split()
+"""Fields of a config that version 0.1 wrote."""
 
 
-def test_a_run_from_a_model_trains_all_of_it_and_resumes_without_being_told_again(
+def test_a_run_from_a_model_trains_all_of_it_and_resumes_without_naming_it_again(
     corpus: Path, reference: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
@@ -435,7 +398,7 @@ def test_a_run_from_a_model_trains_all_of_it_and_resumes_without_being_told_agai
     assert resumed.model.config == made.model.config
 
 
-def test_a_run_resumes_with_the_draft_head_and_the_null_of_the_model_it_came_from(
+def test_a_run_resumes_with_the_draft_head_and_the_gap_filler_of_the_model_it_came_from(
     corpus: Path, reference: Path, tmp_path: Path
 ) -> None:
     backbone, tokenizer = load_model(reference / "model", dtype=torch.float32)
@@ -452,24 +415,43 @@ def test_a_run_resumes_with_the_draft_head_and_the_null_of_the_model_it_came_fro
         assert torch.equal(old, new) == name.startswith("draft_head"), name
 
 
-@pytest.mark.parametrize(
-    ("facts", "message"),
-    [
+def test_a_model_that_the_objectives_do_not_fit_is_refused(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"context": "full"}, "its layouts are full, full_suffix"),
         ({"context": "block", "shift": False, "block_size": 8}, "its layouts are bd3"),
-        ({"null_id": None}, "no null token"),
-    ],
-)
-def test_a_model_that_the_objectives_do_not_fit_is_refused(
-    corpus: Path, tmp_path: Path, tokenizer: Tokenizer, facts: dict[str, Any], message: str
-) -> None:
-    backbone = Backbone(tiny_config(tokenizer, **facts)).initialize(0)
-    save_model(tmp_path / "model", backbone, tokenizer)
-    with pytest.raises(UnsupportedError, match=message):
-        Trainer(ADAPT, tmp_path / "run", corpus, start_from=str(tmp_path / "model"), quiet=True)
+        ({"null_id": None}, "no gap filler"),
+    ]
+    for facts, message in wrong:
+        save_model(tmp_path / "model", Backbone(tiny_config(tokenizer, **facts)).initialize(0), tokenizer)
+        with pytest.raises(UnsupportedError, match=message):
+            Trainer(ADAPT, tmp_path / "run", corpus, start_from=str(tmp_path / "model"), quiet=True)
 
 
-# ---- what a run says ----------------------------------------------------------------------------------------------
+def test_a_run_of_an_earlier_version_goes_on(corpus: Path, reference: Path, tmp_path: Path) -> None:
+    """Its config counts the reserved ids and has a family, its recipe other names, its Muon is PyTorch's."""
+    out, whole = tmp_path / "run", tmp_path / "whole"
+    run(ADAPT, whole, corpus, start_from=str(reference / "model"))
+    run_until(2, Trainer(ADAPT, out, corpus, start_from=str(reference / "model"), quiet=True))
+    state_file = list_checkpoints(out / "checkpoints")[-1] / "state.json"
+    state = json.loads(state_file.read_text())
+    model = {key: state["model"][key] for key in OLD_FIELDS} | {"num_reserved": 16, "family": "daguerre"}
+    recipe = state["recipe"] | {"backend": state["recipe"].pop("attn_impl"), "model": None}
+    state_file.write_text(json.dumps(state | {"model": model, "recipe": recipe}))
+    (out / "recipe.json").write_text(json.dumps(recipe))
+    tensors_file = state_file.with_name("tensors.pt")
+    tensors = torch.load(tensors_file)
+    muon = tensors["optimizer"][0]
+    assert muon["param_groups"][0].keys() >= {"lr", "momentum", "weight_decay", "params"}
+    theirs = torch.optim.Muon([torch.nn.Parameter(torch.zeros(2, 2))]).state_dict()["param_groups"][0]
+    muon["param_groups"] = [theirs | group for group in muon["param_groups"]]
+    torch.save(tensors, tensors_file)
+    run_training(None, out=out, resume=True, quiet=True, device="cpu")
+    assert list_steps(out)[-1] == 3
+    weights = "model/model.safetensors"
+    assert (out / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+# ---- what a run reports-------------------------------------------------------------------------------------------
 
 
 def test_without_matplotlib_training_works_and_says_once_how_to_get_pictures(
@@ -490,9 +472,11 @@ def test_without_tensorboard_training_works_and_says_once_how_to_get_it(
     monkeypatch.setattr(report, "draw_curves", lambda run: run)
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     Trainer(replace(RECIPE, steps=4, eval_steps=1), tmp_path / "run", corpus).run()
-    said = capsys.readouterr().err
-    assert said.count("no TensorBoard events: tensorboard is not installed: run `pip install 'daguerre[train]'`") == 1
-    assert "held out at step 4" in said
+    printed = capsys.readouterr().err
+    assert (
+        printed.count("no TensorBoard events: tensorboard is not installed: run `pip install 'daguerre[train]'`") == 1
+    )
+    assert "held out at step 4" in printed
 
 
 def test_a_run_writes_tensorboard_events_and_a_picture(

@@ -1,20 +1,22 @@
-"""The parts of `daguerre bench` at a tiny shape, the report they make, and what is refused."""
+"""The parts of `daguerre bench` at a tiny shape, how they make a report, and what is refused."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bench_shape import TINY
+from conftest import MakeModel
+from daguerre.decoding.options import Decode
 from daguerre.errors import InputError
-from daguerre.evals.bench import context, infill, rows, run
-from daguerre.evals.bench.bars import bars
-from daguerre.evals.bench.report import draw, markdown, write
-from daguerre.evals.bench.rows import crossing
+from daguerre.evals.bench import batch, context, infill, rows, run, worker
+from daguerre.evals.bench.job import RANDOM
+from daguerre.models import processor
+from daguerre.models.backends.library import library
+from daguerre.models.loading import save_model
 
 SHAPE = asdict(TINY)
 
@@ -24,124 +26,73 @@ def quiet(what: str, done: int, total: int) -> None:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that measure little."""
-    monkeypatch.setattr(rows, "ROWS", (1, 32))
+def model(monkeypatch: pytest.MonkeyPatch, make_model: MakeModel, tmp_path: Path) -> str:
+    """Parts that measure little, and the folder of a tiny model for them."""
+    monkeypatch.setattr(rows, "ROWS", (1, 8))
     monkeypatch.setattr(rows, "REQUESTS", (1, 2))
+    monkeypatch.setattr(rows, "CONTEXT", 8)
+    monkeypatch.setattr(rows, "MIN_SECONDS", 0)
+    monkeypatch.setattr(batch, "REQUESTS", 3)
+    monkeypatch.setattr(batch, "MAX_REPEATS", 2)
     monkeypatch.setattr(context, "NEW", 16)
     monkeypatch.setattr(infill, "PREFIX", 24)
     monkeypatch.setattr(infill, "SUFFIX", 8)
     monkeypatch.setattr(infill, "ALL", 48)
+    one = make_model(seed=1)
+    save_model(tmp_path / "model", one.backbone, one.tokenizer)
+    return str(tmp_path / "model")
 
 
-def side(speed: float, decode: float, same: float = 0.0) -> dict[str, Any]:
-    return {
-        "tokens_per_second": speed, "decode_tokens_per_second": decode, "first_seconds": 0.05, "seconds": [1.0],
-        "new_tokens": 128, "forwards": 128, "rows": None, "tokens_as_ar": same,
-    }  # fmt: skip
+def test_the_cost_of_rows_is_measured(model: str) -> None:
+    found = rows.measure({"shape": SHAPE, "model": model, "rounds": 1}, quiet)
 
-
-def row(label: str, mode: str, speed: float) -> dict[str, Any]:
-    return {
-        "label": label, "mode": mode, "num": 10, "accuracy": 0.1, "similarity": 0.4, "tokens_per_forward": 1.5,
-        "tokens_per_second": speed,
-    }  # fmt: skip
-
-
-def part(found: Any, **settings: Any) -> dict[str, Any]:
-    machine = {"processor": "P", "cores": 2, "python": "3", "torch": "2", "daguerre": "0", "commit": "c"}
-    return {
-        "machine": machine, "busy": 0.01, "seconds": 1.0, "settings": {"rounds": 5, "shape": SHAPE, **settings},
-        "threads": {"1": found, "2": found},
-    }  # fmt: skip
-
-
-CROWD = [
-    {"requests": requests, "ar_ms": 2.0 + 0.1 * requests, "block_ms": 2.0 + 2.0 * requests}
-    for requests in (1, 2, 4, 8, 16)
-]
-SIDES = {
-    "ar": side(300, 350, 1), "block 16": side(900, 1000), "block 32": side(700, 2000), "speculative": side(450, 500, 1),
-    "transformers": side(70, 75), "LLaDA loop": side(30, 31), "llama.cpp BF16": side(360, 400),
-}  # fmt: skip
-REPORT: dict[str, Any] = {
-    "rows": part(
-        {
-            "context": 256, "block": 16, "block_rows": 20, "concurrency": CROWD,
-            "curve": [{"rows": n, "forward_ms": 2 + n / 8, "products_ms": 1.5 + n / 8} for n in (1, 32)],
-        }
-    ),
-    "infill": part([{"model": "random weights", "policy": "4 a forward", "places": 5, "ms": 55.0, "forwards": 4},
-                    {"model": "default", "policy": "default policy", "places": 5, "ms": 31.0, "forwards": 9}]),
-    "context": part(
-        {"rows": [{"kv_heads": 2, "context": c, "mode": "ar", "ms": ms} for c, ms in ((512, 3.0), (4096, 6.0))]}
-    ),
-    "peers": part({"sides": SIDES, "failed": {"diffusers": "gone"}, "versions": {"torch": "2"}}),
-    "modes": part(
-        {
-            "sides": SIDES, "failed": {}, "versions": {"torch": "2"},
-            "completion": {"parameters": 5_000_000, "best_no_worse": "block 8, threshold 0.5",
-                           "rows": [row("ar", "ar", 100), row("block 8, threshold 0.5", "block", 160)]},
-        },
-        model="default",
-    ),
-}  # fmt: skip
-
-
-def test_bars_are_met_and_missed_as_the_figures_say() -> None:
-    found = {(name, threads): (figure, met) for name, threads, figure, _, met in bars(REPORT)}
-
-    assert found["32-row forward, times its bare packed products", "1"] == ("1.09", True)
-    assert found["ar against llama.cpp BF16", "1"][1]
-    assert found["block 16 against transformers", "2"][1]
-    assert found["block 16 against LLaDA loop", "1"][0].startswith("30.00 end to end")
-    assert not any("Q8_0" in name for name, _ in found)
-    assert found["self-speculation against ar, 128 new tokens", "1"] == ("1.50, 100% of the text identical", True)
-    assert found["best setting against ar, next-line completion, accuracy no lower", "1"][1]
-    assert found["cost of a token, context 512 to 4,096, 2 KV heads, ar", "1"] == ("2.00", False)
-    infills = {name: met for (name, threads), (_, met) in found.items() if "infill" in name and threads == "2"}
-    assert list(infills.values()) == [True, False]
-
-
-def test_a_report_reads_as_tables(tmp_path: Path) -> None:
-    text = markdown(REPORT)
-
-    assert "| block 16 | 900 | 1000 | 50 | 1.00 |" in text
-    assert "Not measured: diffusers: gone" in text
-    assert "**missed**" in text
-    assert "not idle" not in text
-    assert "not idle: 50% of its time" in markdown({"peers": REPORT["peers"] | {"busy": 0.5}})
-    write(REPORT, tmp_path / "speed.json")
-    assert (tmp_path / "speed.md").read_text() == text
-
-
-def test_pictures_are_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    drawn = draw(REPORT, tmp_path / "speed.json")
-
-    assert [path.name for path in drawn] == ["speed-peers.png", "speed-modes.png", "speed-rows.png"]
-    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
-
-
-def test_lines_cross_where_batches_make_rows_dear() -> None:
-    assert crossing(CROWD, 1.0) == 0.0
-    assert crossing(CROWD, 100.0) is None
-    gain_at_4, gain_at_8 = 4 * 2.4 / 10, 4 * 2.8 / 18
-    assert gain_at_8 < gain_at_4 < 1
-    place = crossing(CROWD, 4.0)
-    assert place is not None
-    assert 2 < place < 4
-
-
-def test_the_cost_of_rows_is_measured(small: None) -> None:
-    found = rows.measure({"shape": SHAPE, "rounds": 1}, quiet)
-
-    assert [point["rows"] for point in found["curve"]] == [1, 32]
+    assert list(found["models"]) == [RANDOM, model]
+    for of_model in found["models"].values():
+        sides = of_model["sides"]
+        assert {"native float32", "native bfloat16", "native int8", "torch float32"} <= set(sides)
+        for name, side in sides.items():
+            assert side["rows"] == ([1] if name.startswith("llama.cpp") else [1, 8])
+            assert all(x > 0 for value in side.values() for x in value)
+            assert side["times_one_row"][0] == 1
+        assert sides["torch float32"]["times_torch"] == [1, 1]
+        llama = {name for name in sides if name.startswith("llama.cpp")} | set(of_model["failed"])
+        assert llama == {"llama.cpp F32", "llama.cpp BF16", "llama.cpp Q8_0"}
     assert [point["requests"] for point in found["concurrency"]] == [1, 2]
-    assert all(value > 0 for point in found["curve"] + found["concurrency"] for value in point.values())
 
 
-def test_the_cost_of_a_context_is_measured(small: None) -> None:
+def test_many_requests_are_measured_beside_one(model: str) -> None:
+    found = batch.measure({"shape": SHAPE, "model": model, "rounds": 1}, quiet)
+
+    for of_model in found["models"].values():
+        assert list(of_model["modes"]) == ["ar", "block 8"]
+        for mode, figures in of_model["modes"].items():
+            assert figures["new_tokens"] == TINY.new_tokens
+            assert figures["batches"] == TINY.new_tokens // (1 if mode == "ar" else batch.FORCED)
+            assert figures["same_text"]
+            assert 0 < figures["python_ms"] < figures["step_ms"]
+
+
+def test_a_bare_loop_computes_the_forwards_of_the_request_and_no_others(make_model: MakeModel) -> None:
+    texts = [tuple(range(30, 62)), tuple(range(90, 122))]
+    requests = batch.Requests.of(make_model(seed=1), texts, Decode(mode="ar", min_tokens=12))
+    recorded, (took, tokens) = requests.recorded(), requests.alone()
+
+    with batch.NativeClock() as clock:
+        requests.bare(recorded)
+    again = [requests.backend.forward(part) for part, lengths in recorded if not _truncate(part, lengths)]
+
+    assert clock.calls == took.batches == len(recorded) == len(tokens) == 12
+    assert [int(answer.tokens[0]) for (answer,) in again if answer.tokens is not None] == tokens
+    assert not isinstance(library().daguerre_forward, type(clock._timed))
+    assert len({len(plan.canvas) for plan in requests.plans}) == batch.REQUESTS
+
+
+def _truncate(part: batch.Batch, lengths: list[int]) -> None:
+    for one, length in zip(part, lengths, strict=True):
+        one.cache.truncate(length)  # type: ignore[union-attr]
+
+
+def test_the_cost_of_a_context_is_measured(model: str) -> None:
     options = {"shape": SHAPE, "rounds": 1, "contexts": (16, 32), "kv_heads": (2, 4)}
     found = context.measure(options, quiet)["rows"]
 
@@ -151,19 +102,20 @@ def test_the_cost_of_a_context_is_measured(small: None) -> None:
     assert context.growth(found, "ar", 2) == found[2]["ms"] / found[0]["ms"]
 
 
-def test_infilling_is_measured_with_both_sides_in_the_cache(small: None) -> None:
-    found = infill.measure({"shape": SHAPE, "model": "default", "rounds": 1}, quiet)
+def test_infilling_is_measured_with_both_sides_in_the_cache(model: str) -> None:
+    found = infill.measure({"shape": SHAPE, "model": model, "rounds": 1}, quiet)
 
     assert [(f["model"], f["policy"]) for f in found] == [
-        ("random weights", "4 a forward"), ("default", "4 a forward"), ("default", "default policy"),
+        (RANDOM, "4 a forward"), (model, "4 a forward"), (model, "default policy"),
     ]  # fmt: skip
     assert [f["forwards"] for f in found][:2] == [4, 4]
     assert all(f["ms"] > 0 and f["places"] == 2 for f in found)
 
 
 def test_a_part_takes_its_place_in_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(run.PARTS, "rows", lambda options, threads, tell: {"threads": threads})
-    monkeypatch.setitem(run.PARTS, "infill", lambda options, threads, tell: [threads])
+    monkeypatch.setattr(run, "busy_share", lambda: 0.0)
+    monkeypatch.setitem(run.PARTS, "rows", lambda options, threads, progress: {"threads": threads})
+    monkeypatch.setitem(run.PARTS, "infill", lambda options, threads, progress: [threads])
     out, options = tmp_path / "new" / "speed.json", run.Options(rounds=1, threads=(1,), shape=TINY)
     run.bench(["rows"], options, out=out)
     report = run.bench(["infill"], options, out=out)
@@ -171,7 +123,10 @@ def test_a_part_takes_its_place_in_the_report(monkeypatch: pytest.MonkeyPatch, t
     assert set(report) == {"rows", "infill"}
     assert report["rows"]["threads"] == {"1": {"threads": 1}}
     assert report["infill"]["settings"]["shape"] == SHAPE
-    assert set(report["infill"]["machine"]) >= {"processor", "torch", "commit"}
+    machine = report["infill"]["machine"]
+    assert set(machine) >= {"processor", "torch", "commit"}
+    assert machine["instruction_set"] == processor.instruction_set()
+    assert machine["dtype"] in ("float32", "bfloat16")
     assert json.loads(out.read_text()) == json.loads(json.dumps(report))
 
 
@@ -182,9 +137,18 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(tmp_path: Path) -
         run.Options(rounds=0)
     with pytest.raises(InputError, match="threads must be from 1 to"):
         run.Options(threads=(4096,))
-    (tmp_path / "other.json").write_text('{"bits": 1}')
-    with pytest.raises(InputError, match="not a report"):
-        run.bench(["rows"], run.Options(threads=(1,)), out=tmp_path / "other.json")
+    for text, reason in (('{"bits": 1}', "not a report"), ('{"rows": {"machine": {}}}', "earlier version")):
+        (tmp_path / "other.json").write_text(text)
+        with pytest.raises(InputError, match=reason):
+            run.bench(["rows"], run.Options(threads=(1,)), out=tmp_path / "other.json")
+
+
+def test_a_lesser_instruction_set_is_for_pytorch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(worker.TORCH_LIMITS) == set(processor.LEVELS)
+    monkeypatch.setattr(processor, "chosen", lambda: "avx2")
+    assert worker.environment(2)["ATEN_CPU_CAPABILITY"] == "avx2"
+    monkeypatch.setattr(processor, "chosen", lambda: None)
+    assert worker.environment(2) == {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
 
 
 def test_a_busy_machine_is_seen() -> None:

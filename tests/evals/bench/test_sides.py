@@ -17,26 +17,19 @@ from daguerre.evals.bench.job import FORCED, Job, Shape, prompts, random_model
 from daguerre.evals.bench.llada import llada_loop
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.rounds import agreement, run_rounds, summary
-from daguerre.evals.bench.sides import BLOCKS, OURS, SIDES, make
-from daguerre.models import compiled
-from daguerre.models.backbone import Backbone
-from daguerre.models.layout import Layout, Rows
+from daguerre.evals.bench.sides import OURS, SIDES, make, see_all, sides_for
 from daguerre.models.loading import save_model
-from daguerre.models.step import Step
 
 NEW = TINY.new_tokens
 JOB = Job(side="ar", threads=1, shape=TINY)
-COMPILED = {name for name in SIDES if name.endswith(" compiled")}
 PACKAGE_OF = {"transformers": "transformers", "diffusers": "diffusers", "llama.cpp": "llama_cpp"}
-FORWARDS = {"ar": NEW, "full": NEW // FORCED, "LLaDA loop": NEW // FORCED, "diffusers": NEW // FORCED}
+IN_PARALLEL = ("block 8 int8", "block 16 torch", "full", "LLaDA loop", "diffusers")
+ONE_BY_ONE = ("ar bfloat16", "transformers", "llama.cpp F32")
 
 
 @pytest.mark.filterwarnings("ignore")  # of other people's packages
-@pytest.mark.parametrize(
-    "name",
-    [name for name in SIDES if name not in COMPILED and not name.startswith(tuple(f"block {n}" for n in BLOCKS[2:]))],
-)
-def test_a_side_writes_what_is_asked(name: str) -> None:
+@pytest.mark.parametrize("name", [*ONE_BY_ONE, *IN_PARALLEL])
+def test_a_side_writes_as_many_tokens_as_are_requested(name: str) -> None:
     pytest.importorskip(PACKAGE_OF.get(name.split()[0], "torch"))
     job = dataclasses.replace(JOB, side=name)
 
@@ -46,26 +39,17 @@ def test_a_side_writes_what_is_asked(name: str) -> None:
     assert all(0 <= token < TINY.vocab_size for token in timing.tokens)
     assert 0 < timing.first_seconds <= timing.seconds
     assert 1 <= timing.first_tokens <= FORCED
-    if name.startswith(("ar", "block")) or name in FORWARDS:
-        assert timing.forwards == FORWARDS.get(name.split(" ")[0], FORWARDS.get(name, NEW // FORCED))
+    assert timing.forwards == (NEW if name in ONE_BY_ONE else NEW // FORCED)
 
 
-def test_a_compiled_side_asks_for_compiled_execution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiling is tested in `tests/models/test_compiled.py`."""
-    monkeypatch.setattr(compiled, "load_step", plain)
-    for name in COMPILED - {"block 16 compiled"}:
-        one, other = (make(dataclasses.replace(JOB, side=side)) for side in (name, name.removesuffix(" compiled")))
-        prompt = prompts(JOB)[0]
-        assert one(prompt).forwards == other(prompt).forwards
-    monkeypatch.setattr(compiled, "cannot_compile", lambda backbone: "this")
-    for name in COMPILED:
-        with pytest.raises(UnsupportedError, match='execution "compiled" cannot run this'):
-            make(dataclasses.replace(JOB, side=name))
+def test_the_sides_of_a_job_are_measured_once_each() -> None:
+    plain, bf16 = (sides_for(dataclasses.replace(JOB, dtype=dtype)) for dtype in ("float32", "bfloat16"))
 
-
-def plain(backbone: Backbone, folder: Path | None) -> compiled.Run:
-    step = Step(backbone).eval()
-    return lambda given: [step(*given[:5], given[5:])]
+    assert set(plain) ^ set(bf16) == {"ar float32", "ar bfloat16"}
+    assert "ar bfloat16" in plain
+    assert {"block 8", "block 16 torch"} <= set(plain)
+    assert not any("32" in name or "64" in name for name in plain if name.startswith("block"))
+    assert not {"transformers", "LLaDA loop"} & set(sides_for(dataclasses.replace(JOB, model="default")))
 
 
 def test_speculation_and_ar_write_the_same() -> None:
@@ -75,11 +59,11 @@ def test_speculation_and_ar_write_the_same() -> None:
     assert one.tokens == other.tokens
 
 
-def test_settling_is_in_the_rows_of_a_block() -> None:
+def test_rows_include_those_of_finished_blocks() -> None:
     timing = make(dataclasses.replace(JOB, side="block 8"))(prompts(JOB)[0])
 
-    prefill, settled, opened = TINY.prompt_tokens - 1, 8, 2 * 8 * (8 // FORCED)
-    assert timing.rows == prefill + settled + opened
+    prefill, finished, opened = TINY.prompt_tokens - 1, 8, 2 * 8 * (8 // FORCED)
+    assert timing.rows == prefill + finished + opened
 
 
 def test_a_side_that_fails_is_named_and_the_others_go_on() -> None:
@@ -101,15 +85,13 @@ def test_agreement_is_the_share_before_the_first_difference() -> None:
     assert summary([timing])["tokens_per_second"] == NEW / timing.seconds
 
 
-def test_the_loop_of_llada_is_mode_full_of_our_own(make_model: MakeModel) -> None:
+def test_the_loop_of_llada_writes_what_mode_full_does(make_model: MakeModel) -> None:
     model = make_model(seed=3, context="full", shift=False)
     config, backbone = model.config, model.backbone
     prompt = torch.tensor([config.bos_id, *range(100, 130)])
 
     def logits_of(tokens: torch.Tensor) -> torch.Tensor:
-        position = torch.arange(tokens.shape[1])[None]
-        layout = Layout(Rows.make(position, span=0), num_settled=0, context="full")
-        logits = backbone.logits(backbone(tokens, layout))
+        logits = backbone.logits(backbone(tokens, torch.arange(tokens.shape[1])[None], see_all))
         logits[..., config.ends] = -torch.inf  # as min_tokens does
         return logits
 
@@ -149,7 +131,7 @@ def test_a_job_survives_its_way_to_another_process() -> None:
 
 def test_a_gguf_holds_the_weights_of_the_backbone(tmp_path: Path) -> None:
     gguf = pytest.importorskip("gguf")
-    backbone = random_model(TINY, torch.float32).backbone
+    backbone = random_model(TINY, "float32").backbone
     write_gguf(backbone, tmp_path / "m.gguf", "F32")
     tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
 
@@ -161,8 +143,9 @@ def test_a_gguf_holds_the_weights_of_the_backbone(tmp_path: Path) -> None:
 
 def test_a_model_that_llama_cpp_cannot_express_is_refused(make_model: MakeModel, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    with pytest.raises(UnsupportedError, match=r"llama\.cpp"):
-        write_gguf(make_model(context="full").backbone, tmp_path / "m.gguf", "F32")
+    for facts, reason in (({"context": "full"}, "context"), ({"tied": False, "norm": "layer"}, "tied, norm")):
+        with pytest.raises(UnsupportedError, match=rf"llama\.cpp .* its {reason}:"):
+            write_gguf(make_model(**facts).backbone, tmp_path / "m.gguf", "F32")
 
 
 def test_llama_cpp_writes_our_greedy_tokens(make_model: MakeModel, tmp_path: Path) -> None:
@@ -172,7 +155,7 @@ def test_llama_cpp_writes_our_greedy_tokens(make_model: MakeModel, tmp_path: Pat
     prompt = [model.config.bos_id, *range(200, 220)]
     steps = LlamaCpp(tmp_path / "m.gguf", 1, 64).generate(prompt)
     ours = model.generate(prompt[1:], 24, mode="ar", min_tokens=24, heal=False)
-    reserved = range(model.config.num_reserved)
+    reserved = model.config.reserved_ids
     theirs = [next(steps) for _ in range(24)]
 
     assert len(set(theirs)) > 4

@@ -83,5 +83,5 @@ def test_a_pin_that_no_text_of_the_language_has_there_is_refused(tokenizer: Toke
     tokens, is_open = np.zeros(4, dtype=np.int64), np.ones(4, dtype=bool)
     tokens[1], is_open[1] = tokenizer.encode("7")[0], False
 
-    with pytest.raises(InputError, match="nothing that the constraint allows fits"):
+    with pytest.raises(InputError, match="no text of the constraint fits"):
         Programme(automaton, tokens, is_open).check()

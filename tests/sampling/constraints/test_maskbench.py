@@ -12,6 +12,7 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compile import ANY_DEPTH, DEPTH
+from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.writing import Writer
 
@@ -69,7 +70,7 @@ def test_what_is_accepted_is_what_is_valid_and_every_refusal_is_known(
     refused: dict[str, str] = {}
     for path in FILES[files]:
         held = json.loads(path.read_text(encoding="utf-8"))
-        schema = Schema(held["schema"], budget := Budget(max_states=MAX_STATES, seconds=60))
+        schema = read_schema(held["schema"], budget := Budget(max_states=MAX_STATES, seconds=60))
         try:
             dfa = Writer(schema, DEPTH, MORE_DEPTH.get(path.name, ANY_DEPTH), budget).dfa(schema.root)
         except InputError as error:

@@ -15,6 +15,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compile import compile_schema, schema_dfa
 from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.text import compact
 
@@ -150,7 +151,7 @@ def random_texts(dfa: Dfa, count: int) -> Iterator[str]:
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: compact(schema)[:60])
 def test_what_is_accepted_is_what_is_valid_and_whatever_is_generated_is(schema: Any, written: Written) -> None:
-    dfa, held = automaton(schema), Schema(schema, Budget())
+    dfa, held = automaton(schema), read_schema(schema, Budget())
     validator = jsonschema.Draft202012Validator(schema)
     found = set()
     for value in VALUES:

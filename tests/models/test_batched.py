@@ -1,4 +1,4 @@
-"""The attention rule against its own words, pair by pair, and the blocks a layout asks attention for."""
+"""The attention rule over labels against its words, pair by pair, and the products that a batch asks attention for."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from daguerre.models.config import CONTEXTS, Context
-from daguerre.models.layout import NO_HORIZON, PADDING, SETTLED, Layout, Rows, allowed
+from daguerre.models.core.batched import CLEAN, NO_HORIZON, PADDING, BatchLayout, Rows, allowed
+from daguerre.models.core.config import CONTEXTS, Context
 
 each_context = pytest.mark.parametrize("context", CONTEXTS)
 BLOCK_SIZE = 4
@@ -23,7 +23,7 @@ def random_rows(seed: int, num: int = 40, batch: int = 2) -> Rows:
 
     return Rows(
         position=torch.randint(12, (batch, num), generator=generator),
-        span=draw(SETTLED, SETTLED, PADDING, 0, 1),
+        span=draw(CLEAN, CLEAN, PADDING, 0, 1),
         document=draw(0, 0, 1),
         segment=draw(0, 0, 1),
         horizon=draw(3, 8, NO_HORIZON),
@@ -37,13 +37,13 @@ def sees(query: dict[str, int], key: dict[str, int], context: Context) -> bool:
         return False
     if query["span"] == PADDING or key["span"] == PADDING:
         return query["span"] == key["span"]
-    if query["span"] == SETTLED:
-        if key["span"] != SETTLED or query["segment"] != key["segment"]:
+    if query["span"] == CLEAN:
+        if key["span"] != CLEAN or query["segment"] != key["segment"]:
             return False
         if context == "causal":
             return key["position"] <= query["position"]
         return context == "full" or key["position"] // BLOCK_SIZE <= query["position"] // BLOCK_SIZE
-    if key["span"] != SETTLED:
+    if key["span"] != CLEAN:
         return key["span"] == query["span"]
     return key["position"] < query["horizon"] and key["gap"] != query["span"]
 
@@ -70,19 +70,19 @@ def test_no_row_is_without_keys_when_it_is_its_own_key(context: Context) -> None
 
 
 @each_context
-def test_settled_rows_never_see_open_rows_and_nothing_sees_padding(context: Context) -> None:
+def test_clean_rows_never_see_noisy_rows_and_nothing_sees_padding(context: Context) -> None:
     rows = random_rows(3)
     mask = allowed(rows, rows, context, BLOCK_SIZE)
-    settled, opened, padding = rows.span == SETTLED, rows.span >= 0, rows.span == PADDING
-    assert not (mask & settled[:, :, None] & opened[:, None, :]).any()
+    clean, noisy, padding = rows.span == CLEAN, rows.span >= 0, rows.span == PADDING
+    assert not (mask & clean[:, :, None] & noisy[:, None, :]).any()
     assert not (mask & ~padding[:, :, None] & padding[:, None, :]).any()
 
 
 def test_the_blocks_of_a_plain_layout_equal_those_of_the_rule() -> None:
     position = torch.arange(6).expand(2, -1)
-    opened = Rows.make(torch.arange(3, 6).expand(2, -1), span=0, horizon=3)
-    rows = Rows.cat([Rows.make(position), opened])
-    plain, general = (Layout(rows, num_settled=6, plain=plain).blocks(None) for plain in (True, False))
+    noisy = Rows.make(torch.arange(3, 6).expand(2, -1), span=0, horizon=3)
+    rows = Rows.cat([Rows.make(position), noisy])
+    plain, general = (BatchLayout(rows, num_clean=6, plain=plain).blocks(None) for plain in (True, False))
     assert plain[0] == (slice(0, 6), 6, None)
     assert general[0][2] is not None
     assert torch.equal(general[0][2][0, 0], torch.ones(6, 6, dtype=torch.bool).tril())
@@ -92,9 +92,9 @@ def test_the_blocks_of_a_plain_layout_equal_those_of_the_rule() -> None:
     assert torch.equal(plain[1][2], general[1][2])
 
 
-def test_cached_rows_come_before_the_forward_s_own_as_keys() -> None:
+def test_cached_rows_come_before_those_of_the_forward_as_keys() -> None:
     cached = Rows.make(torch.arange(4)[None])
-    layout = Layout.causal(2, start=4)
+    layout = BatchLayout.causal(2, start=4)
     ((rows, num_keys, mask),) = layout.blocks(cached)
     assert (rows, num_keys) == (slice(0, 2), 6)
     assert mask is not None
@@ -104,14 +104,14 @@ def test_cached_rows_come_before_the_forward_s_own_as_keys() -> None:
 def test_a_causal_forward_behind_a_cache_is_not_plain() -> None:
     """Rows that start at zero may still follow cached ones: the triangle alone would hide those."""
     cached = Rows.make(torch.arange(3)[None], document=1)
-    ((_, num_keys, mask),) = Layout.causal(2).blocks(cached)
+    ((_, num_keys, mask),) = BatchLayout.causal(2).blocks(cached)
     assert num_keys == 5
     assert mask is not None
     assert mask[0, 0].tolist() == [[False] * 3 + [True, False], [False] * 3 + [True, True]]
 
 
-def test_only_open_rows_make_one_block() -> None:
-    layout = Layout(Rows.make(torch.arange(3)[None], span=0), num_settled=0)
+def test_noisy_rows_alone_make_one_block() -> None:
+    layout = BatchLayout(Rows.make(torch.arange(3)[None], span=0), num_clean=0)
     ((rows, num_keys, mask),) = layout.blocks(None)
     assert (rows, num_keys) == (slice(0, 3), 3)
     assert mask is not None
@@ -131,5 +131,5 @@ def test_labels_are_numbers_or_tensors() -> None:
     rows = Rows.make(torch.tensor([[5, 6]]), segment=segment, gap=2)
     assert rows.segment.tolist() == [[0, 1]]
     assert rows.gap.tolist() == [[2, 2]]
-    assert rows.span.tolist() == [[SETTLED] * 2]
+    assert rows.span.tolist() == [[CLEAN] * 2]
     assert rows.horizon.tolist() == [[NO_HORIZON] * 2]

@@ -1,4 +1,4 @@
-"""The model's own words in a batch: its greedy text behind every seed, and its wrong guesses among visible tokens."""
+"""Self-generated tokens in a batch: greedy text behind every anchor row, and wrong guesses among visible tokens."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from daguerre.errors import InputError
-from daguerre.models.backbone import Backbone
-from daguerre.models.config import ModelConfig
-from daguerre.models.layout import Layout
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchLayout, run_batch
+from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch, batch_loss, collate, entropy
-from daguerre.train.examples import IGNORE, REVISED, Source, make_example
+from daguerre.train.examples import make_example
+from daguerre.train.noising import IGNORE, REVISED, Source
 from daguerre.train.objectives import Objective
-from daguerre.train.own import with_own_words
+from daguerre.train.self_generated import with_self_generated_tokens
 
 PAD, BOS, EOS, MASK, NULL, VOCAB, RESERVED = 0, 1, 2, 3, 4, 48, 16
 
@@ -51,42 +52,41 @@ def make_batch(objective: Objective, lengths: tuple[int, ...] = (40, 25, 33), bu
 
 
 def greedy(model: Backbone, prompt: torch.Tensor, num: int) -> list[int]:
-    """One token at a time, everything computed anew."""
+    """One token at a time, everything computed again."""
     out: list[int] = []
     for _ in range(num):
         tokens = torch.cat([prompt, torch.tensor(out, dtype=torch.int64)])[None]
         with torch.no_grad():
-            hidden = model(tokens, Layout.causal(tokens.shape[1]))
+            hidden = run_batch(model, tokens, BatchLayout.causal(tokens.shape[1]))
             out.append(int(model.logits(hidden[0, -1]).argmax()))
     return out
 
 
-@pytest.mark.parametrize("layout", ["drafts", "blocks"])
-@pytest.mark.parametrize("backend", ["sdpa", "matmul"])
-def test_spans_continue_with_the_greedy_text_of_each_seed(model: Backbone, layout: str, backend: str) -> None:
-    batch = make_batch(Objective(layout=layout, times="uniform", teacher="own"))
-    own = with_own_words(model, batch, backend)
-    rows, settled = batch.layout.rows, batch.layout.num_settled
-    assert torch.equal(own.tokens[:, :settled], batch.tokens[:, :settled])
-    assert torch.equal(own.target[:, :settled], batch.target[:, :settled])
+@pytest.mark.parametrize(("layout", "attn_impl"), [("drafts", "sdpa"), ("blocks", "matmul")])
+def test_spans_continue_with_the_greedy_text_of_each_anchor(model: Backbone, layout: str, attn_impl: str) -> None:
+    batch = make_batch(Objective(layout=layout, times="uniform", teacher="self"))
+    changed = with_self_generated_tokens(model, batch, attn_impl)
+    rows, num_clean = batch.layout.rows, batch.layout.num_clean
+    assert torch.equal(changed.tokens[:, :num_clean], batch.tokens[:, :num_clean])
+    assert torch.equal(changed.target[:, :num_clean], batch.target[:, :num_clean])
     seen_visible = 0
     for b in range(len(batch.tokens)):
         for span in range(int(rows.span[b].max()) + 1):
             index = torch.nonzero(rows.span[b] == span)[:, 0]
-            seed = int(rows.position[b, index[0]])
-            text = greedy(model, batch.tokens[b, : seed + 1], len(index))
-            asked = batch.target[b, index] != IGNORE
-            assert (own.target[b, index] == torch.where(asked, torch.tensor(text), IGNORE)).all()
-            shown = torch.tensor([int(batch.tokens[b, seed]), *text[:-1]])
+            anchor = int(rows.position[b, index[0]])
+            text = greedy(model, batch.tokens[b, : anchor + 1], len(index))
+            has_target = batch.target[b, index] != IGNORE
+            assert (changed.target[b, index] == torch.where(has_target, torch.tensor(text), IGNORE)).all()
+            read = torch.tensor([int(batch.tokens[b, anchor]), *text[:-1]])
             masked = batch.tokens[b, index] == MASK
-            assert (own.tokens[b, index] == torch.where(masked, MASK, shown)).all()
+            assert (changed.tokens[b, index] == torch.where(masked, MASK, read)).all()
             seen_visible += int((~masked[1:]).sum())
     assert seen_visible > 10
 
 
 def test_the_data_s_text_is_left_alone(model: Backbone) -> None:
     batch = make_batch(Objective(layout="drafts", times="full"))
-    assert with_own_words(model, batch) is batch
+    assert with_self_generated_tokens(model, batch) is batch
 
 
 @pytest.mark.parametrize("layout", ["infill", "blocks", "canvas"])
@@ -111,12 +111,12 @@ def test_errors_are_planted_among_visible_tokens_and_all_of_those_are_targets(mo
 
 def test_a_guess_is_the_most_likely_wrong_token_where_the_guesses_are_masked(model: Backbone) -> None:
     batch = make_batch(Objective(layout="infill", times="light", errors=0.6), (60,) * 20)
-    guessed = with_own_words(model, batch)
+    guessed = with_self_generated_tokens(model, batch)
     places = batch.guess.bool()
     assert places.sum() > 5
     assert torch.equal(guessed.tokens[~places], batch.tokens[~places])
     with torch.no_grad():
-        logits = model.logits(model(torch.where(places, MASK, batch.tokens), batch.layout))
+        logits = model.logits(run_batch(model, torch.where(places, MASK, batch.tokens), batch.layout))
     for b, r in torch.nonzero(places).tolist():
         truth = int(batch.target[b, r - 1])
         assert int(batch.tokens[b, r]) == truth  # what stood there before the guess
@@ -127,7 +127,7 @@ def test_a_guess_is_the_most_likely_wrong_token_where_the_guesses_are_masked(mod
 def test_certainty_adds_the_entropy_of_masked_rows_already_right(model: Backbone) -> None:
     batch = make_batch(Objective(layout="drafts", times="full", certainty=0.5))
     with torch.no_grad():
-        logits = model.logits(model(batch.tokens, batch.layout))
+        logits = model.logits(run_batch(model, batch.tokens, batch.layout))
         batch.target[batch.level >= 0] = torch.where(
             torch.arange(int((batch.level >= 0).sum())) % 2 == 0, logits.argmax(-1)[batch.level >= 0], 20
         )
@@ -147,16 +147,13 @@ def test_entropy_of_a_uniform_choice_among_what_may_be_drawn() -> None:
     assert entropy(logits).tolist() == pytest.approx([np.log(4), 0.0], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"layout": "infill", "teacher": "own"},
+def test_what_cannot_be_trained_is_refused() -> None:
+    for parts in (
+        {"layout": "infill", "teacher": "self"},
         {"layout": "drafts", "teacher": "nobody"},
-        {"layout": "blocks", "teacher": "own", "errors": 0.1},
+        {"layout": "blocks", "teacher": "self", "errors": 0.1},
         {"layout": "blocks", "errors": 1.0},
         {"layout": "blocks", "certainty": -1.0},
-    ],
-)
-def test_what_cannot_be_trained_is_refused(parts: dict[str, object]) -> None:
-    with pytest.raises(InputError):
-        Objective(**parts)  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError):
+            Objective(**parts)  # type: ignore[arg-type]

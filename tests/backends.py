@@ -1,0 +1,31 @@
+"""The backends, and the instruction sets that the native one is made for, as parameters of tests."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from typing import Any
+
+import pytest
+
+from daguerre.models.processor import LEVELS, available
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("g++", "clang++", "c++"))), reason="needs a C++ compiler"
+)
+NATIVE: Any = pytest.param("native", marks=needs_compiler)
+BACKENDS: list[Any] = [NATIVE, "torch"]
+ISAS: tuple[str, ...] = ("any", *available()) if platform.machine() == "x86_64" else ("this",)
+"""Every instruction set that this machine can do; "any" is what each x86-64 has."""
+
+
+def flags_of(isa: str) -> tuple[str, ...]:
+    """A compiler's flags for one of `ISAS`."""
+    if isa in LEVELS:
+        return LEVELS[isa][1]
+    return ("-march=x86-64",) if isa == "any" else ("-march=native",)
+
+
+def every_isa(function: Any) -> Any:
+    """Run a test, which takes the fixture `isa`, for each of `ISAS`."""
+    return needs_compiler(pytest.mark.parametrize("isa", ISAS, indirect=True)(function))

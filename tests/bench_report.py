@@ -1,0 +1,102 @@
+"""A small report of `daguerre bench` with made-up figures, for tests of its tables, bars and pictures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from bench_shape import TINY
+
+MACHINE = {
+    "processor": "P", "cores": 2, "python": "3", "torch": "2", "daguerre": "0", "commit": "c",
+    "instruction_set": "avx2", "best_instruction_set": "avx2", "dtype": "float32",
+}  # fmt: skip
+
+
+def part(found: Any, **settings: Any) -> dict[str, Any]:
+    """One part, with the same figures on one thread and on two."""
+    return {
+        "machine": MACHINE, "busy": 0.01, "seconds": 1.0,
+        "settings": {"rounds": 3, "shape": asdict(TINY), "model": "default", **settings},
+        "threads": {"1": found, "2": found},
+    }  # fmt: skip
+
+
+def side(speed: float, decode: float, same: float = 0.0) -> dict[str, Any]:
+    """One side of parts "peers" and "modes", slower in the first round than in the others."""
+    rates = {"tokens_per_second": speed, "decode_tokens_per_second": decode}
+    rounds = {name: [0.5 * rate, rate, rate] for name, rate in rates.items()}
+    return {
+        **rates, "rounds": rounds, "first_seconds": 0.05, "new_tokens": 128, "forwards": 128, "rows": None,
+        "tokens_as_ar": same,
+    }  # fmt: skip
+
+
+def row(label: str, mode: str, speed: float) -> dict[str, Any]:
+    """One setting of next-line completion."""
+    return {
+        "label": label, "mode": mode, "num": 10, "accuracy": 0.1, "similarity": 0.4, "tokens_per_forward": 1.5,
+        "tokens_per_second": speed,
+    }  # fmt: skip
+
+
+def forwards(ms: list[float], times_torch: list[float]) -> dict[str, list[float]]:
+    """One side of part "rows", at 1, 8 and 32 rows."""
+    return {
+        "rows": [1, 8, 32][: len(ms)], "ms": ms, "times_one_row": [x / ms[0] for x in ms], "times_torch": times_torch,
+    }  # fmt: skip
+
+
+def batch(gain: float, overhead: float, python: float) -> dict[str, Any]:
+    """One mode of part "batch"."""
+    return {
+        "new_tokens": 128, "batches": 128, "alone_tokens_per_second": 100.0, "together_tokens_per_second": 100 * gain,
+        "gain": gain, "gain_behind_first": gain + 0.5, "driver_overhead": overhead, "decoding_overhead": 0.1,
+        "step_ms": 2.0, "python_ms": python, "python_ms_together": 0.02, "same_text": True,
+    }  # fmt: skip
+
+
+CROWD = [
+    {"requests": requests, "ar_ms": 2.0 + 0.1 * requests, "block_ms": 2.0 + 2.0 * requests}
+    for requests in (1, 2, 4, 8, 16)
+]
+SIDES = {
+    "ar": side(300, 350, 1), "block 16": side(900, 1000), "block 32": side(700, 2000), "speculative": side(450, 500, 1),
+    "ar bfloat16": side(200, 220), "block 8 int8": side(800, 850), "transformers": side(70, 75),
+    "LLaDA loop": side(30, 31), "llama.cpp F32": side(250, 400), "llama.cpp BF16": side(100, 150),
+}  # fmt: skip
+FORWARDS = {
+    "native float32": forwards([4.0, 8.0, 20.0], [1.5, 1.25, 0.9]),
+    "native int8": forwards([2.0, 5.0, 9.0], [3.0, 2.0, 2.0]),
+    "torch float32": forwards([6.0, 10.0, 18.0], [1.0, 1.0, 1.0]),
+    "bare products": forwards([3.0, 7.0, 16.0], [2.0, 1.4, 1.1]),
+    "llama.cpp F32": forwards([5.0], [1.2]),
+}
+MODES = {"ar": batch(4.0, 0.02, 0.1), "block 8": batch(1.7, 0.04, 0.5)}
+REPORT: dict[str, Any] = {
+    "rows": part(
+        {
+            "context": 256, "block": 16, "block_rows": 20, "concurrency": CROWD,
+            "models": {"random weights": {"parameters": 1000, "sides": FORWARDS, "failed": {"llama.cpp Q8_0": "no"}}},
+        }
+    ),
+    "batch": part(
+        {
+            "requests": 16,
+            "models": {"default": {"parameters": 1000, "modes": MODES}},
+        }
+    ),
+    "infill": part([{"model": "random weights", "policy": "4 a forward", "places": 5, "ms": 55.0, "forwards": 4},
+                    {"model": "default", "policy": "default policy", "places": 5, "ms": 31.0, "forwards": 9}]),
+    "context": part(
+        {"rows": [{"kv_heads": 2, "context": c, "mode": "ar", "ms": ms} for c, ms in ((512, 3.0), (4096, 6.0))]}
+    ),
+    "peers": part({"sides": SIDES, "failed": {"diffusers": "gone"}, "versions": {"torch": "2"}}),
+    "modes": part(
+        {
+            "sides": SIDES, "failed": {}, "versions": {"torch": "2"},
+            "completion": {"parameters": 5_000_000, "best_no_worse": "block 8, threshold 0.5",
+                           "rows": [row("ar", "ar", 100), row("block 8, threshold 0.5", "block", 160)]},
+        }
+    ),
+}  # fmt: skip

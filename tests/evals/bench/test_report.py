@@ -1,0 +1,108 @@
+"""What a report of `daguerre bench` says: its bars, tables and pictures, over made-up figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_report import CROWD, MACHINE, REPORT
+from daguerre.evals.bench.bars import bars, best_block, ratios
+from daguerre.evals.bench.pictures import draw
+from daguerre.evals.bench.report import markdown, write
+from daguerre.evals.bench.rows import crossing
+
+PRODUCTS = "32-row forward, times its bare packed products"
+FLOAT32 = "random weights, native float32: times as fast as PyTorch's float32 modules, 1 to 32 rows"
+BEST = "best setting against ar, next-line completion, accuracy no lower"
+
+
+def found(report: dict[str, Any], threads: str = "1") -> dict[str, tuple[str, bool]]:
+    return {name: (figure, met) for name, of, figure, _, met in bars(report) if of == threads}
+
+
+def on(instruction_set: str, name: str) -> dict[str, Any]:
+    """One part of the report, measured with another instruction set."""
+    return {name: REPORT[name] | {"machine": MACHINE | {"instruction_set": instruction_set}}}
+
+
+def test_bars_are_met_and_missed_as_the_figures_say() -> None:
+    one = found(REPORT)
+
+    assert one[PRODUCTS] == ("1.25", True)
+    assert one[FLOAT32] == ("0.90, the lowest, at 32", False)
+    assert one[FLOAT32.replace("float32", "int8", 1)] == ("2.00, the lowest, at 8", True)
+    assert one["ar against llama.cpp F32"] == ("1.20 end to end, 0.88 behind the first tokens", False)
+    assert one["default: ar bfloat16 against llama.cpp BF16"][1]
+    assert one["block 16 against transformers"][1]
+    assert one["block 8 int8 against LLaDA loop"][0].startswith("26.67 end to end")
+    assert not any("Q8_0" in name for name in one)
+    assert one["self-speculation against ar, 128 new tokens"] == ("1.50, 100% of the text identical", True)
+    assert one[BEST] == ("1.60 (block 8, threshold 0.5)", True)
+    assert one["cost of a token, context 512 to 4,096, 2 KV heads, ar"] == ("2.00", False)
+    assert [met for name, (_, met) in found(REPORT, "2").items() if "infill" in name] == [True, False]
+
+
+def test_bars_follow_the_instruction_set_in_use() -> None:
+    gain, eight = "default, ar: 16 requests at once, times the tokens a second of one", "8 rows, times one row"
+
+    assert found(REPORT)[gain] == ("4.00 end to end, 4.50 behind the first tokens", True)
+    assert not found(on("amx", "batch"))[gain][1]
+    assert found(on("avx2", "rows"))[f"random weights, native int8: {eight}"] == ("2.50", False)
+    assert not any(eight in name for name in found(on("avx512", "rows")))
+
+
+def test_the_driver_has_bars_of_its_own() -> None:
+    one = found(REPORT)
+
+    assert one["default, ar: one request by `Together`, longer than by `drive`"] == ("+2.0%", True)
+    assert one["default, block 8: one request by `Together`, longer than by `drive`"] == ("+4.0%", False)
+    assert one["default, ar: Python for a step of one request"] == ("0.100 ms", True)
+    assert "default, block 8: Python for a step of one request" not in one
+    assert not one["default, block 8: 16 requests at once, times the tokens a second of one"][1]
+
+
+def test_a_ratio_is_the_median_of_those_of_the_rounds() -> None:
+    def side(*rates: float) -> dict[str, Any]:
+        return {"rounds": {"tokens_per_second": rates, "decode_tokens_per_second": rates[::-1]}}
+
+    assert ratios(side(1, 8, 6), side(1, 2, 3)) == (2, 2)
+    assert best_block({"block 8": {"tokens_per_second": 1}, "block 8 int8": {"tokens_per_second": 2}}) == "block 8"
+    assert best_block({"ar": {}}, int8=True) is None
+
+
+def test_a_report_reads_as_tables(tmp_path: Path) -> None:
+    text = markdown(REPORT)
+
+    assert "| block 16 | 900 | 1000 | 50 | 1.00 |" in text
+    assert "| native float32 | 4.00 | 8.00 | 20.00 |" in text
+    assert "| llama.cpp F32 | 5.00 |  |  |" in text
+    assert "| default, ar | 100 | 400 | 4.00 | 4.50 | +2.0% | +10.0% | 2.00 | 0.100 | 0.020 | yes |" in text
+    assert "P, 2 cores, instruction set avx2, native type float32" in text
+    assert "Not measured: diffusers: gone" in text
+    assert "**missed**" in text
+    assert "not idle" not in text
+    assert "not idle: 50% of its time" in markdown({"peers": REPORT["peers"] | {"busy": 0.5}})
+    lesser = REPORT["infill"] | {"machine": MACHINE | {"best_instruction_set": "amx"}}
+    assert "instruction set avx2 of amx, chosen by DAGUERRE_ISA" in markdown({"infill": lesser})
+    write(REPORT, tmp_path / "speed.json")
+    assert (tmp_path / "speed.md").read_text() == text
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = draw(REPORT, tmp_path / "speed.json")
+
+    assert [path.name for path in drawn] == ["speed-peers.png", "speed-modes.png", "speed-rows.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
+
+
+def test_lines_cross_where_batches_make_rows_dear() -> None:
+    assert crossing(CROWD, 1.0) == 0.0
+    assert crossing(CROWD, 100.0) is None
+    gain_at_4, gain_at_8 = 4 * 2.4 / 10, 4 * 2.8 / 18
+    assert gain_at_8 < gain_at_4 < 1
+    place = crossing(CROWD, 4.0)
+    assert place is not None
+    assert 2 < place < 4

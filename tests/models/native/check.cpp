@@ -1,0 +1,254 @@
+// The native kernels against plain loops, for whatever processor this is compiled for; says what differs, and exits with 1.
+
+#include "whole.h"
+
+template <class X, class V> V vector_of(const std::vector<X>& from, size_t start) {
+  V v{};
+  for (int i = 0; i < (int)(sizeof(V) / sizeof(X)); i++) v[i] = from[std::min(start + i, from.size() - 1)];
+  return v;
+}
+
+void check_functions() {
+  std::vector<float> given = {-200, -88, -87.01f, -86.9f, -1e-7f, 0, 1e-7f, 87.5f};
+  for (int i = 0; i < 4000; i++) given.push_back(-87 + 0.0437f * i);
+  for (size_t start = 0; start < given.size(); start += LANES) {
+    const F x = vector_of<float, F>(given, start), e = exponential(x), h = hyperbolic(x), f = error_function(x);
+    for (int i = 0; i < LANES; i++) {
+      const double want = x[i] < -87 ? 0 : std::exp((double)x[i]);
+      near(e[i], want, 2.5e-7 * want, "e^x in float32");
+      near(h[i], std::tanh((double)x[i]), 2e-7, "tanh x");
+      near(f[i], std::erf((double)x[i]), 5e-7, "erf x");
+    }
+    expect(greatest(x) == *std::max_element(&x[0], &x[0] + LANES), "the greatest lane");
+    double total = 0, size = 0;
+    for (int i = 0; i < LANES; i++) total += x[i], size += std::fabs(x[i]);
+    near(sum(x), total, 3e-7 * size, "the sum of lanes");
+  }
+  std::vector<double> precise = {-800, -700.5, -699.5, -1e-12, 0};
+  for (int i = 0; i < 4000; i++) precise.push_back(-690 + 0.1735 * i);
+  for (size_t start = 0; start < precise.size(); start += PAIRS) {
+    const D x = vector_of<double, D>(precise, start), e = exponential(x);
+    for (int i = 0; i < PAIRS; i++) {
+      const double want = x[i] < -700 ? 0 : std::exp(x[i]);
+      near(e[i], want, 6e-16 * want, "e^x in float64");
+    }
+  }
+}
+
+void check_conversions() {
+  for (uint32_t u = 0; u < 0x7f7f0000u; u += 0x7ff1) {  // with ties, in either sign; infinities and what is no number left out
+    for (uint32_t sign : {0u, 0x80000000u}) {
+      const float x = bits<float>(u | sign), want = to_bfloat16(x);
+      if (std::fabs(x) < 2e-38f) continue;  // some processors make zeros of denormal numbers
+      uint16_t stored[LANES] = {};
+      narrow(all(x), stored);
+      expect(widen(stored)[LANES - 1] == want && narrowed(x, stored) == want, "bfloat16", widen(stored)[0], want);
+    }
+  }
+  float few[LANES] = {};
+  for (int num = 1; num <= LANES; num++) {
+    narrow(all(3), few, num);
+    expect(sum(widen(few, num)) == 3.0f * num && (num == LANES || few[num] == 0), "the first few lanes");
+    few[num - 1] = 0;
+    std::memset(few, 0, sizeof few);
+  }
+}
+
+// The sums of Int8 are exact given the codes of the inputs, which lie as bytes or as pairs of 16 bits.
+int code_of_input(const uint32_t* row, int i) {
+  if (Int8::PARTS == 1) return row[i / 4] >> (8 * (i % 4)) & 0xff;
+  return row[i / 4 * 2 + i % 2] >> (16 * (i % 4 / 2)) & 0xffff;
+}
+
+template <class T> void check_products(int num_in, int num_out) {
+  const Matrix<T> packed(random_rows(num_out, num_in, num_in), true);
+  const Linear& linear = packed.linear;
+  const int most = 70, stride = linear.words * T::PER, width = linear.panels * COLUMNS;
+  Rows inputs = random_rows(most, num_in, 1);
+  for (int i = 0; i < num_in; i++) inputs[3][i] = 0, inputs[4][i] *= i ? 1 : 40;
+  std::vector<float> given((size_t)most * stride, 0), scales(most), out((size_t)most * width);
+  for (int row = 0; row < most; row++) std::copy(inputs[row].begin(), inputs[row].end(), given.begin() + (size_t)row * stride);
+  std::vector<uint32_t> rows((size_t)filled(most, BLOCK) * linear.words * T::PARTS + 16);
+  const Inputs to = {reinterpret_cast<uint32_t*>(filled((int)(reinterpret_cast<uintptr_t>(rows.data()) % 64), 64)
+                                                 - reinterpret_cast<uintptr_t>(rows.data()) % 64 + reinterpret_cast<char*>(rows.data())),
+                     scales.data()};
+  const Worker worker;
+  std::vector<float> whole;
+  for (int num : {most, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 40, 64}) {
+    std::fill(out.begin(), out.end(), -1.0f);
+    prepare<T>(given.data(), num, stride, linear.words, to);
+    product<T>(worker, linear, to, num, [&](int row, int panel, const F* v) {
+      std::memcpy(out.data() + (size_t)row * width + panel * COLUMNS, v, COLUMNS * 4);
+    });
+    if (num == most) whole = out;
+    expect(std::equal(out.begin(), out.begin() + (size_t)num * width, whole.begin()), "a row's bits beside others");
+  }
+  prepare<T>(given.data(), most, stride, linear.words, to);
+  for (int row = 0; row < most; row++) {
+    float step;
+    const Row input = Matrix<T>::rounded(inputs[row], &step), want = packed.of(inputs[row]);
+    for (int column = 0; column < width; column++) {
+      const float got = whole[(size_t)row * width + column];
+      if (column >= num_out) {
+        expect(got == 0, "a column that the matrix does not have", got);
+        continue;
+      }
+      double size = std::fabs(packed.bias[column]), exact = 0;
+      for (int i = 0; i < num_in; i++) size += std::fabs((double)input[i] * packed.matrix[column][i]);
+      if (T::PER == 4) {
+        for (int i = 0; i < num_in; i++) {
+          const int code = code_of_input(to.rows + (size_t)row * linear.words * T::PARTS, i) - 128;
+          near(code, inputs[row][i] / (step ? step : 1), 0.5 + 1e-4, "an 8-bit code");
+          exact += code * packed.matrix[column][i];
+        }
+        const float scaled = (float)exact * (packed.scale[column] * scales[row]);
+        near(got, scaled + packed.bias[column], 3e-7 * (std::fabs(scaled) + 0.3), "a product of 8-bit numbers");
+      } else {
+        near(got, want[column], (T::PER == 2 && T::PARTS == 1 ? 5e-3 : 1e-6) * size + 1e-30, "a product");
+      }
+    }
+  }
+}
+
+template <class C> void check_attention(int head, int num_clean, int num_noisy, bool masked, bool codes) {
+  const int heads = 4, kv_heads = 2, groups = heads / kv_heads, rows = num_noisy + 2, total = num_clean + num_noisy;
+  const Sizes<C> sizes(head);
+  Rows k = random_rows(total * kv_heads, head, 5), v = random_rows(total * kv_heads, head, 6);
+  const Rows q = random_rows(rows * heads, head, 7, 2 / std::sqrt((float)head));
+  const int capacity = filled(std::max(num_clean, 1), COLUMNS), room = filled(std::max(num_noisy, 1), COLUMNS);
+  std::vector<uint32_t> memory[4];
+  std::vector<float> scales(codes ? (size_t)kv_heads * capacity * 2 : 0);
+  for (int i = 0; i < 4; i++)
+    memory[i].assign((size_t)kv_heads * (i < 2 ? capacity : room) / COLUMNS * (i % 2 ? sizes.value_panel : sizes.key_panel), 0);
+  Keys keys{};
+  keys.cache = {memory[0].data(), memory[1].data(), codes ? scales.data() : nullptr, capacity, 1};
+  keys.noisy = {memory[2].data(), memory[3].data(), nullptr, room, 1};
+  keys.num_clean = num_clean, keys.num_noisy = num_noisy;
+  for (int kv = 0; kv < kv_heads; kv++) {
+    const Panels<C> clean(keys.cache, sizes, 0, kv_heads, kv), noisy(keys.noisy, sizes, 0, kv_heads, kv);
+    for (int i = 0; i < total; i++) {
+      Row &key = k[i * kv_heads + kv], &value = v[i * kv_heads + kv];
+      keep<C>(key.data(), value.data(), i < num_clean ? clean : noisy, sizes, i < num_clean ? i : i - num_clean, head);
+      for (Row* x : {&key, &value}) {
+        const float scale = scale_of<C>(x->data(), head);
+        for (float& y : *x) {
+          if (codes && i < num_clean) y = code_of(y, scale) * scale;
+          if (sizeof(C) == 2) y = to_bfloat16(y);
+        }
+      }
+    }
+  }
+  const int width = std::min(total, masked ? num_noisy + 9 : 0);
+  std::vector<int32_t> begin(rows), end(rows), wanted(rows);
+  std::vector<uint8_t> mask((size_t)rows * width + COLUMNS * 4);
+  for (int i = 0; i < rows; i++) {
+    begin[i] = i % 3 * 5, end[i] = std::min(total, begin[i] + 1 + i * 17), wanted[i] = i;
+    for (int j = 0; j < width; j++) mask[(size_t)i * width + j] = (i * 7 + j * 3) % 5 < 2;
+  }
+  end[1] = begin[1] = 0;  // a row that sees nothing but what its mask shows
+  keys.begin = begin.data(), keys.end = end.data(), keys.mask = masked ? mask.data() : nullptr, keys.mask_width = width;
+  Row given((size_t)rows * heads * head + LANES), out(given.size());
+  for (int i = 0; i < rows * heads; i++) std::copy(q[i].begin(), q[i].end(), given.begin() + (size_t)i * head);
+  const Worker worker;
+  for (int kv = 0; kv < kv_heads; kv++)
+    for (int first = 0; first < rows * groups; first += QUERIES)
+      attend<C>(worker, keys, 0, kv_heads, kv, groups, head, wanted.data(), first, std::min(QUERIES, rows * groups - first),
+                given.data(), heads * head, out.data(), heads * head);
+  for (int i = 0; i < rows; i++) {
+    std::vector<bool> seen(total);
+    for (int j = 0; j < total; j++)
+      seen[j] = (j >= begin[i] && j < end[i]) || (j >= total - width && mask[(size_t)i * width + j - (total - width)]);
+    for (int n = 0; n < heads; n++) {
+      Rows own_keys, own_values;
+      for (int j = 0; j < total; j++)
+        own_keys.push_back(k[j * kv_heads + n / groups]), own_values.push_back(v[j * kv_heads + n / groups]);
+      const Row want = attended(q[i * heads + n], own_keys, own_values, seen);
+      for (int j = 0; j < head; j++)
+        near(out[((size_t)i * heads + n) * head + j], want[j], sizeof(C) == 2 ? 3e-2 : 5e-6, "attention");
+    }
+  }
+}
+
+void check_draws() {
+  const int vocab = 70, size = filled(vocab, COLUMNS);
+  const int32_t bias_tokens[] = {3, 5}, allowed[] = {7, 9};
+  const double bias_values[] = {1.5, -INFINITY};
+  const int64_t bans[] = {11, 0, 100, 13, 4, 6};
+  Rules rules{0, 1, bias_tokens, bias_values, bans, allowed, 8, -5, 3, 2, 1, 0, 2, 2, 2};
+  near(uniform(rules, 17), 0.9017570267550326, 0, "a random number");  // as sampling/random.py has it
+  Row given = random_rows(1, vocab, 9, 2)[0];
+  given[20] = given[30] = 9;  // the first of equals is taken
+  for (int kind = 0; kind < 5; kind++)
+    for (int64_t position = 0; position < 40; position++) {
+      rules.temperature = kind ? 0.5 + 0.25 * kind : 0, rules.top_k = kind == 2 || kind == 4 ? 6 : 0, rules.top_p = kind > 2 ? 0.8 : 1;
+      Row logits(size, NEVER);
+      std::copy(given.begin(), given.end(), logits.begin());
+      std::vector<double> x(vocab), warm(vocab);
+      double top = -INFINITY, mass = 0, entropy = 0;
+      for (int i = 0; i < vocab; i++) {
+        x[i] = given[i] + (i == 3 ? 1.5 : i == 5 ? -INFINITY : 0);
+        if (i == 11 || (i == 13 && position >= 4 && position < 6) || (position == 8 && i != 7 && i != 9)) x[i] = -INFINITY;
+        top = std::max(top, x[i]);
+      }
+      for (double y : x) mass += std::exp(y - top);
+      for (double y : x)
+        if (y > -INFINITY) entropy -= std::exp(y - top) / mass * (y - top - std::log(mass));
+      std::vector<int> order(vocab);
+      for (int i = 0; i < vocab; i++) order[i] = i;
+      std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return x[a] > x[b]; });
+      double kept = 0, before = 0, total = 0, reach;
+      for (int place = 0; place < vocab; place++) {
+        warm[order[place]] = kind && (!rules.top_k || place < rules.top_k) ? std::exp((x[order[place]] - top) / rules.temperature) : 0;
+        kept += warm[order[place]];
+      }
+      for (int token : order) {
+        const double weight = warm[token];
+        if (before >= rules.top_p * kept) warm[token] = 0;
+        before += weight;
+      }
+      for (double w : warm) total += w;
+      reach = uniform(rules, position) * total, total = 0;
+      int64_t want = kind ? -1 : order[0];
+      for (int i = 0; i < vocab && want < 0; i++)
+        if ((total += warm[i]) > reach) want = i;
+      int64_t best[2];
+      double chances[2];
+      const Drawn one = draw(rules, logits.data(), size, position, {true, 2, best, chances});
+      expect(one.token == want, "a token drawn", (double)one.token, (double)want);
+      near(one.probability, std::exp(x[want] - top) / mass, 1e-6, "its probability");
+      near(one.entropy, entropy, 1e-5, "its entropy");
+      expect(best[0] == order[0] && best[1] == order[1], "the likeliest tokens", (double)best[0], order[0]);
+      near(chances[1], std::exp(x[order[1]] - top) / mass, 1e-6, "the second likeliest's probability");
+    }
+  Row none(size, NEVER);
+  expect(draw(rules, none.data(), size, 0).token == -1, "a token where none is left");
+  double mass = 0;
+  for (float y : given) mass += std::exp((double)y);
+  Row logits(size, NEVER);
+  std::copy(given.begin(), given.end(), logits.begin());
+  near(log_probability(logits.data(), size, 12), given[12] - std::log(mass), 1e-9, "a log-probability");
+}
+
+int main() {
+  check_functions();
+  check_conversions();
+  for (const auto& size : {std::pair<int, int>{5, 3}, {48, 64}, {130, 70}, {300, 200}}) {
+    check_products<Float32>(size.first, size.second);
+    check_products<Bfloat16>(size.first, size.second);
+    check_products<Int8>(size.first, size.second);
+  }
+  for (bool masked : {false, true})
+    for (const auto& keys : {std::pair<int, int>{0, 3}, {5, 0}, {63, 9}, {64, 70}, {150, 40}})
+      for (int head : {6, 16, 72})
+        for (bool codes : {false, true}) {
+          check_attention<float>(head, keys.first, keys.second, masked, codes);
+          check_attention<uint16_t>(head, keys.first, keys.second, masked, codes);
+        }
+  check_draws();
+  for (bool classic : {false, true}) {
+    check_forward<Float32, float>(classic, 1e-5);
+    check_forward<Bfloat16, uint16_t>(classic, 0.02);
+    check_forward<Int8, float>(classic, 0.02);
+  }
+  std::printf("equal, %d lanes\n", LANES);
+}

@@ -1,0 +1,188 @@
+// A whole forward of two requests against plain loops: a small random model in numbers of T, its cache and embeddings in C.
+
+#pragma once
+
+#include "plain.h"
+
+constexpr int WIDTH = 40, HEADS = 4, KV_HEADS = 2, HEAD = 10, ROTARY = 8, INNER = 24, LAYERS = 2, VOCAB = 70, POSITIONS = 96;
+
+template <class T, class C> struct Whole {
+  struct Matrices { Matrix<T> qkv, out, up, down; };
+  const bool classic;  // LayerNorm, learned positions and a plain GELU; else RMSNorm, rotation, QK-norm and gates
+  Rows embedding = random_rows(VOCAB, WIDTH, 1), learned = random_rows(POSITIONS, WIDTH, 2);
+  std::vector<C> stored;
+  Row learned_flat, qk, final_weight, cos, sin;
+  std::vector<Matrices> matrices;
+  std::vector<Layer> layers;
+  Matrix<T> head;
+  Model model{};
+
+  explicit Whole(bool classic) : classic(classic), head(random_rows(VOCAB, WIDTH, 3, 0.3f)) {
+    for (Row& row : embedding)
+      for (float& x : row) {
+        C number[LANES];
+        narrow(all(x), number);
+        stored.push_back(number[0]), x = narrowed(x, number);
+      }
+    for (const Row& row : learned) learned_flat.insert(learned_flat.end(), row.begin(), row.end());
+    final_weight = random_rows(1, WIDTH, 4)[0];
+    for (int i = 0; i < (HEADS + KV_HEADS) * HEAD; i++) qk.push_back((i < HEADS * HEAD ? 0.3f : 1.0f) * (1 + 0.1f * (i % HEAD % 3)));
+    for (int position = 0; position < POSITIONS; position++)
+      for (int i = 0; i < ROTARY; i++) {
+        const double angle = position * std::pow(100.0, -2.0 * (i % (ROTARY / 2)) / ROTARY);
+        cos.push_back((float)std::cos(angle)), sin.push_back((float)((i < ROTARY / 2 ? -1 : 1) * std::sin(angle)));
+      }
+    for (int layer = 0; layer < LAYERS; layer++) {
+      auto make = [&](int out, int in, int kind) { return Matrix<T>(random_rows(out, in, 10 * layer + kind, 0.2f), true); };
+      Rows up = random_rows(classic ? INNER : 2 * filled(INNER, GROUP), WIDTH, 10 * layer + 7, 0.2f);
+      for (int i = 0; i < (int)up.size() && !classic; i++)  // columns that there are not
+        if (i / (2 * GROUP) * GROUP + i % GROUP >= INNER) up[i].assign(WIDTH, 0);
+      matrices.push_back({make((HEADS + 2 * KV_HEADS) * HEAD, WIDTH, 5), make(WIDTH, HEADS * HEAD, 6), Matrix<T>(up), make(WIDTH, INNER, 8)});
+    }
+    for (const Matrices& own : matrices)
+      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, qk.data(), nullptr, nullptr, nullptr, nullptr});
+    model.width = WIDTH, model.heads = HEADS, model.kv_heads = KV_HEADS, model.head = HEAD, model.rotary = classic ? 0 : ROTARY;
+    model.inner = INNER, model.num_layers = LAYERS, model.vocab = VOCAB, model.positions = POSITIONS;
+    model.product = T::PER / 2, model.cache = sizeof(C) == 2, model.gated = !classic, model.activation = classic ? GELU_TANH : SILU;
+    model.centered = classic, model.qk_norm = !classic, model.eps = 1e-5f, model.embedding = stored.data();
+    model.learned = classic ? learned_flat.data() : nullptr, model.final_weight = final_weight.data();
+    model.cos = classic ? nullptr : cos.data(), model.sin = classic ? nullptr : sin.data();
+    model.layers = layers.data(), model.logits = head.linear;
+  }
+
+  Row unit(const float* x, int num, bool centered) const {
+    double mean = 0, square = 0;
+    for (int i = 0; i < num; i++) mean += centered ? x[i] / (double)num : 0;
+    for (int i = 0; i < num; i++) square += (x[i] - mean) * (x[i] - mean) / num;
+    Row out(num);
+    for (int i = 0; i < num; i++) out[i] = (float)((x[i] - mean) / std::sqrt(square + 1e-5));
+    return out;
+  }
+
+  // Query and key heads, normed and turned, and values as they are.
+  Rows heads(const Row& qkv, int position) const {
+    Rows out;
+    for (int head = 0; head < HEADS + 2 * KV_HEADS; head++) {
+      Row x(qkv.begin() + head * HEAD, qkv.begin() + (head + 1) * HEAD);
+      if (head < HEADS + KV_HEADS) {
+        if (!classic) x = unit(x.data(), HEAD, false);
+        for (int i = 0; i < HEAD; i++) x[i] *= qk[head * HEAD + i];
+        for (int i = 0; i < ROTARY / 2 && !classic; i++) {
+          const double angle = position * std::pow(100.0, -2.0 * i / ROTARY), low = x[i], high = x[i + ROTARY / 2];
+          x[i] = (float)(low * std::cos(angle) - high * std::sin(angle));
+          x[i + ROTARY / 2] = (float)(high * std::cos(angle) + low * std::sin(angle));
+        }
+      }
+      out.push_back(x);
+    }
+    return out;
+  }
+
+  Row inside(const Row& up) const {
+    Row out(INNER);
+    for (int i = 0; i < INNER; i++) {
+      const double x = classic ? up[i] : up[i / GROUP * 2 * GROUP + i % GROUP];
+      if (classic) out[i] = (float)(x / 2 * (1 + std::tanh(0.7978845608 * (x + 0.044715 * x * x * x))));
+      else out[i] = (float)(x / (1 + std::exp(-x)) * up[i / GROUP * 2 * GROUP + GROUP + i % GROUP]);
+    }
+    return out;
+  }
+
+  // Logits of every row; row i sees the rows before seen[i].
+  Rows logits(const std::vector<int64_t>& tokens, const std::vector<int>& seen) const {
+    const int num = (int)tokens.size();
+    Rows x, out;
+    for (int i = 0; i < num; i++) {
+      x.push_back(embedding[tokens[i]]);
+      for (int j = 0; j < WIDTH && classic; j++) x[i][j] += learned[i][j];
+    }
+    auto add = [](Row& to, const Row& from) {
+      for (int j = 0; j < WIDTH; j++) to[j] += from[j];
+    };
+    for (const Matrices& own : matrices) {
+      std::vector<Rows> made;
+      for (int i = 0; i < num; i++) made.push_back(heads(own.qkv.of(unit(x[i].data(), WIDTH, classic)), i));
+      for (int i = 0; i < num; i++) {
+        Row gathered;
+        for (int head = 0; head < HEADS; head++) {
+          Rows keys, values;
+          const int kv = HEADS + head / (HEADS / KV_HEADS);
+          for (int j = 0; j < seen[i]; j++) keys.push_back(made[j][kv]), values.push_back(made[j][kv + KV_HEADS]);
+          const Row one = attended(made[i][head], keys, values, std::vector<bool>(seen[i], true));
+          gathered.insert(gathered.end(), one.begin(), one.end());
+        }
+        add(x[i], own.out.of(gathered));
+      }
+      for (Row& row : x) add(row, own.down.of(inside(own.up.of(unit(row.data(), WIDTH, classic)))));
+    }
+    for (const Row& row : x) {
+      Row last = unit(row.data(), WIDTH, classic);
+      for (int j = 0; j < WIDTH; j++) last[j] *= final_weight[j];
+      out.push_back(head.of(last));
+    }
+    return out;
+  }
+};
+
+// One call, as Python packs it: every row of every part is wanted, and its logits.
+struct Call {
+  std::vector<Part> parts;
+  std::vector<int64_t> tokens, position;
+  std::vector<int32_t> end, wanted;
+
+  void add(const Cache* cache, const std::vector<int64_t>& given, int past, int clean) {
+    const int num = (int)given.size(), first = (int)tokens.size();
+    Part part{};
+    part.cache = cache, part.first = part.first_wanted = part.first_logits = first, part.rows = part.num_wanted = num;
+    part.clean = clean, part.past = past, part.kind = LOGITS;
+    parts.push_back(part);
+    for (int i = 0; i < num; i++) {
+      tokens.push_back(given[i]), position.push_back(past + i), wanted.push_back(i);
+      end.push_back(past + (i < clean ? i + 1 : num));
+    }
+  }
+
+  std::vector<float> run(const Model& model, int threads) const {
+    const int rows = (int)tokens.size();
+    const Packed sizes = {(int)parts.size(), rows, rows, 0, threads, 0, 0, 0};
+    std::vector<char> given;
+    auto put = [&](const void* from, size_t num) { given.insert(given.end(), (const char*)from, (const char*)from + num); };
+    put(&sizes, sizeof sizes);
+    put(parts.data(), parts.size() * sizeof(Part));
+    put(tokens.data(), 8 * rows), put(position.data(), 8 * rows), put(end.data(), 4 * rows), put(wanted.data(), 4 * rows);
+    std::vector<float> out((size_t)rows * VOCAB);
+    std::vector<double> drawn(3 * rows);
+    std::vector<int32_t> made(parts.size());
+    const int wrong = daguerre_forward(&model, given.data(), given.size(), nullptr, out.data(), drawn.data(), nullptr, made.data());
+    expect(!wrong, "the code of an error", wrong);
+    return out;
+  }
+};
+
+template <class T, class C> void check_forward(bool classic, double limit) {
+  const Whole<T, C> whole(classic);
+  const Sizes<C> sizes(HEAD);
+  const int capacity = 2 * COLUMNS;
+  std::vector<uint32_t> keys((size_t)LAYERS * KV_HEADS * 2 * sizes.key_panel), values((size_t)LAYERS * KV_HEADS * 2 * sizes.value_panel);
+  const Cache cache = {keys.data(), values.data(), nullptr, capacity, LAYERS};
+  std::vector<int64_t> tokens, other;
+  for (int i = 0; i < 72; i++) tokens.push_back(i * 31 % VOCAB), other.push_back((i * 17 + 5) % VOCAB);
+  const std::vector<int64_t> more(tokens.begin() + 62, tokens.end());  // 2 clean rows, that end a panel, and 8 noisy ones
+  Call first, second;
+  first.add(&cache, {tokens.begin(), tokens.begin() + 62}, 0, 62);
+  first.run(whole.model, 1);
+  second.add(nullptr, other, 0, 72);
+  second.add(&cache, more, 62, 2);
+  const std::vector<float> got = second.run(whole.model, 1);
+  expect(got == second.run(whole.model, 3), "bits by three threads");
+  std::vector<int> causal, at_end;
+  for (int i = 0; i < 72; i++) causal.push_back(i + 1), at_end.push_back(i < 64 ? i + 1 : 72);
+  Rows want = whole.logits(other, causal), behind = whole.logits(tokens, at_end);
+  want.insert(want.end(), behind.begin() + 62, behind.end());
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); i++)
+    for (int j = 0; j < VOCAB; j++) {
+      error += std::pow(got[i * VOCAB + j] - want[i][j], 2), size += std::pow(want[i][j], 2);
+    }
+  near(std::sqrt(error / size), 0, limit, "a whole forward's logits, by the root of their mean square");
+}

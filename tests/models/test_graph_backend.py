@@ -1,0 +1,132 @@
+"""Captured steps on a CPU: a capture that repeats the call in place gives the answers of the torch backend."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor
+
+from daguerre.decoding.drive import compute
+from daguerre.decoding.generate import generate
+from daguerre.errors import UnsupportedError
+from daguerre.model import Model
+from daguerre.models.backends.graph_backend import ROWS, Call, GraphBackend, SlotCache
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.forward import Logits
+
+
+class Repeats:
+    """Repeats a call into one place, as a graph does; counts."""
+
+    def __init__(self) -> None:
+        self.captured, self.played = 0, 0
+
+    def __call__(self, call: Call) -> Call:
+        self.captured += 1
+        out = call().clone()
+
+        def play() -> Tensor:
+            self.played += 1
+            return out.copy_(call())
+
+        return play
+
+
+@pytest.fixture
+def repeats() -> Repeats:
+    return Repeats()
+
+
+@pytest.fixture
+def denoiser(causal: Model, repeats: Repeats) -> BackboneDenoiser:
+    return replayed(causal, repeats)
+
+
+def replayed(model: Model, repeats: Repeats) -> BackboneDenoiser:
+    out = BackboneDenoiser(model.backbone, "torch")
+    out._make = lambda: GraphBackend(model.backbone, capture=repeats)  # type: ignore[method-assign]
+    return out
+
+
+MODES = [
+    {"mode": "ar"},
+    {"mode": "ar", "temperature": 1.0, "seed": 4},
+    {"mode": "speculative", "block_size": 3, "temperature": 0.7},
+    {"mode": "block", "block_size": 8, "threshold": 0.5},
+    {"mode": "block", "block_size": 24, "policy": "confidence", "steps": 4},
+]
+
+
+@pytest.mark.parametrize("options", MODES)
+def test_every_mode_writes_what_it_writes_without(
+    causal: Model, denoiser: BackboneDenoiser, repeats: Repeats, options: dict[str, object]
+) -> None:
+    plain = BackboneDenoiser(causal.backbone, "torch")
+    prompt = "def area(width, height):\n"
+    want = generate(plain, causal.tokenizer, prompt, 24, **options)
+    got = generate(denoiser, causal.tokenizer, prompt, 24, **options)
+    assert [token.id for token in got.tokens] == [token.id for token in want.tokens]
+    probabilities = [[token.logprob for token in one.tokens] for one in (want, got)]
+    assert probabilities[1] == pytest.approx(probabilities[0], abs=1e-4)
+    assert repeats.played >= got.usage.forwards - 1
+    assert repeats.captured <= len(ROWS)
+
+
+def test_a_block_model_is_replayed_too(models: dict[str, Model], repeats: Repeats) -> None:
+    model = models["block"]
+    want = generate(BackboneDenoiser(model.backbone, "torch"), model.tokenizer, "x = ", 12)
+    assert generate(replayed(model, repeats), model.tokenizer, "x = ", 12).text == want.text
+    assert repeats.played
+
+
+def test_memory_is_lent_to_one_request_at_a_time(causal: Model, denoiser: BackboneDenoiser, repeats: Repeats) -> None:
+    backend = denoiser.backend
+    one, other = backend.cache(100), backend.cache(100)
+    assert isinstance(one, SlotCache)
+    assert isinstance(other, SlotCache)
+    assert one.slot is not other.slot
+    slot = one.slot
+    slot.keys.fill_(float("nan"))
+    del one
+    gc.collect()
+    again = backend.cache(100)
+    assert isinstance(again, SlotCache)
+    assert again.slot is slot
+    assert not again.keys.isnan().any()
+
+
+def test_what_has_no_step_runs_as_it_is(causal: Model, denoiser: BackboneDenoiser, repeats: Repeats) -> None:
+    long = generate(denoiser, causal.tokenizer, "x = 1\n" * 40, 1, mode="ar")
+    assert long.usage.prefill_tokens > ROWS[-1]
+    assert not repeats.played
+    generate(denoiser, causal.tokenizer, "x = ", 8, mode="ar", cache="approximate_int8")
+    generate(denoiser, causal.tokenizer, "x = ", 8, mode="ar", cache="none")
+    generate(denoiser, causal.tokenizer, "x = ", 8, mode="ar", n=3)
+    assert not repeats.played
+
+
+def test_who_cannot_have_graphs_is_told(causal: Model, models: dict[str, Model]) -> None:
+    with pytest.raises(UnsupportedError, match="need a CUDA device"):
+        Model(causal.backbone, causal.tokenizer, graphs=True).generate("x", 2)
+    with pytest.raises(UnsupportedError, match='are of backend "torch"'):
+        Model(causal.backbone, causal.tokenizer, "native", graphs=True)
+    with pytest.raises(UnsupportedError, match="full context"):
+        GraphBackend(models["full"].backbone, capture=Repeats())
+
+
+def test_the_logits_of_a_session_are_those_of_the_modules(causal: Model, denoiser: BackboneDenoiser) -> None:
+    from daguerre.decoding.options import Decode
+    from daguerre.decoding.planning import make_plan
+
+    prompt = causal.tokenizer.encode("def f(a):\n")
+    plan = make_plan(causal.config, causal.tokenizer, Decode(mode="block", block_size=8), prompt, None, 16, heal=False)
+    canvas = plan.canvas.at(plan.spans(plan.canvas)[0])
+    found = []
+    for one in (BackboneDenoiser(causal.backbone, "torch"), denoiser):
+        session = one.session(canvas)
+        answer = compute(session.ask(canvas, canvas.active_positions(), Logits()), one.backend)
+        assert answer.logits is not None
+        found.append(torch.from_numpy(answer.logits))
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-4)

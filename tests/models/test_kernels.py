@@ -1,0 +1,77 @@
+"""The C++ kernels against plain loops (`native/check.cpp`): on every instruction set of this machine, and for 64-bit
+ARM where a compiler for it and an emulator are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from backends import ISAS, flags_of, needs_compiler
+from daguerre.models.backends.library import FLAGS, SOURCES, find_compiler
+from daguerre.models.processor import cpu_flags
+from daguerre.models.threads import num_cpus
+
+DRIVER = Path(__file__).with_name("native") / "check.cpp"
+CROSS, EMULATOR, ROOT = "aarch64-linux-gnu-g++", "qemu-aarch64", "/usr/aarch64-linux-gnu"
+HERE = {isa: ("-O1", *flags_of(isa)) for isa in ISAS}
+"""Compiled in half the time that the backend's -O3 takes, which other tests run."""
+if "avx_vnni" in cpu_flags():
+    HERE["avx2 with 8-bit products"] = (*HERE["avx2"], "-mavxvnni")
+ARM = {"plain NEON": ("-march=armv8-a",), "8-bit products": ("-march=armv8.2-a+i8mm",)}
+has_arm = shutil.which(CROSS) is not None and shutil.which(EMULATOR) is not None
+Build = Callable[[str, tuple[str, ...]], Path]
+
+
+@pytest.fixture(scope="module")
+def build(kept: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
+    """The driver as a program, by compiler and flags. All are begun side by side, and kept for the next run."""
+    folder = kept or tmp_path_factory.mktemp("kernels")
+    with ThreadPoolExecutor(num_cpus()) as pool:
+        made: dict[tuple[str, ...], Future[Path]] = {}
+        wanted = [(find_compiler(), *flags) for flags in HERE.values()]
+        wanted += [(CROSS, *flags) for flags in ARM.values()] if has_arm else []
+        for command in wanted:
+            made[command] = pool.submit(compile_driver, command, folder)
+        yield lambda compiler, flags: made[compiler, *flags].result()
+
+
+def compile_driver(command: tuple[str, ...], folder: Path) -> Path:
+    """Where the program is; compiled unless it is there."""
+    sources = sorted([*DRIVER.parent.iterdir(), *SOURCES.iterdir()])
+    key = hashlib.sha256(repr(command).encode() + b"".join(source.read_bytes() for source in sources))
+    path = folder / f"check-{key.hexdigest()}"
+    if not path.exists():
+        beside = path.with_name(path.name + ".tmp")
+        compiler, *more = command
+        arguments = [compiler, *FLAGS, *more, "-I", SOURCES, DRIVER, "-o", beside]
+        done = subprocess.run(arguments, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        beside.replace(path)
+    return path
+
+
+def equal(*command: str | Path) -> None:
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("equal")
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", HERE)
+def test_kernels_equal_plain_loops(build: Build, kind: str) -> None:
+    equal(build(find_compiler(), HERE[kind]))
+
+
+@pytest.mark.skipif(
+    not has_arm, reason=f"needs {CROSS} and {EMULATOR}, in Debian the packages g++-aarch64-linux-gnu and qemu-user"
+)
+@pytest.mark.parametrize("kind", ARM)
+def test_kernels_for_arm_equal_plain_loops_in_an_emulator(build: Build, kind: str) -> None:
+    equal(EMULATOR, "-L", ROOT, build(CROSS, ARM[kind]))

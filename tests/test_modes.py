@@ -1,0 +1,295 @@
+"""The table of modes: which one a request gets, how one is added, and that nothing else knows their names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import daguerre
+from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.mode import SAMPLING, Mode, Steps
+from daguerre.decoding.modes import MODES, choose_mode
+from daguerre.decoding.modes.block import DENOISING
+from daguerre.decoding.options import Decode
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.planning import make_plan
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.core.config import ModelConfig
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.policies import POLICIES, Policy, Progress
+from daguerre.sampling.policies.base import commit, commit_all
+from daguerre.sampling.random import Counter
+from daguerre.sampling.rules import complete
+from daguerre.trace import Event
+
+SOURCE = Path(daguerre.__file__).parent
+
+# ---- the mode of a request that names none ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def configs(models: dict[str, Model], drafting: Model, make_model: Any) -> dict[str, ModelConfig]:
+    noise = {"context": "full", "shift": False, "time_input": True, "null_id": None}
+    made = {process: make_model(process=process, **noise) for process in ("uniform", "hybrid")}
+    return {name: model.config for name, model in {**models, "drafting": drafting, **made}.items()}
+
+
+def chosen(config: ModelConfig, infilling: bool = False, denoise: bool = False, **options: Any) -> str:
+    return choose_mode(Decode(**options), config, infilling, denoise)
+
+
+BEAM: list[dict[str, Any]] = [{"num_beams": 4}, {"no_repeat_context_lines": True}]
+DENOISES: list[dict[str, Any]] = [
+    {"block_size": 4},
+    {"policy": "random"},
+    {"threshold": 0.5},
+    {"policy": "factor", "factor": 2.0},
+    {"policy": "entropy_bounded", "gamma": 0.5},
+    {"policy": "confidence", "steps": 3},
+    {"revise": 1},
+]
+SHAPES: list[dict[str, Any]] = [
+    {"regex": "a+"},
+    {"schema": {"type": "integer"}},
+    {"choices": ["a", "b"]},
+    {"keywords": "a"},
+    {"forbidden": "a"},
+    {"ending": "a"},
+    {"pins": [Pin("a", at=0)]},
+]
+LOSSLESS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 1.0, "top_p": 0.9, "top_k": 3},
+    {"stop": "\n", "min_tokens": 3, "logit_bias": {20: 1.0}, "n": 2, "seed": 3},
+    {"guidance": 2.0, "guidance_schedule": "linear", "negative": "import re"},
+    {"cache": "none"},
+]
+
+
+def test_a_process_that_replaces_tokens_is_undone(configs: dict[str, ModelConfig]) -> None:
+    for name in ("uniform", "hybrid"):
+        assert {chosen(configs[name], infilling) for infilling in (False, True)} == {"ancestral"}
+        assert chosen(configs[name], denoise=True, num_beams=4) == "ancestral"
+
+
+def test_an_option_of_a_beam_asks_for_a_beam(configs: dict[str, ModelConfig]) -> None:
+    for options in BEAM:
+        assert {chosen(configs[name], True, **options) for name in ("causal", "drafting", "full")} == {"beam"}
+        assert chosen(configs["drafting"], threshold=0.5, **options) == "beam"
+
+
+def test_an_option_of_denoising_asks_for_blocks(configs: dict[str, ModelConfig]) -> None:
+    assert {name for options in DENOISES for name in options} == DENOISING | {"block_size"}
+    for name in ("causal", "drafting", "full", "block"):
+        for options in DENOISES:
+            assert {chosen(configs[name], infilling, **options) for infilling in (False, True)} == {"block"}
+        assert chosen(configs[name], denoise=True) == "block"
+        assert chosen(configs[name], denoise=True, regex="a+") == "block"
+
+
+def test_a_gap_gets_blocks_and_so_does_a_model_without_an_autoregressive_distribution(
+    configs: dict[str, ModelConfig],
+) -> None:
+    for options in (*LOSSLESS, *SHAPES):
+        assert {chosen(configs[name], True, **options) for name in ("causal", "drafting", "full")} == {"block"}
+        for name in ("causal_unshifted", "full", "full_unshifted", "block", "block_shifted"):
+            assert chosen(configs[name], **options) == "block"
+
+
+def test_a_completion_is_speculative_with_a_draft_head_and_ar_under_a_constraint_or_without(
+    configs: dict[str, ModelConfig],
+) -> None:
+    for options in LOSSLESS:
+        assert chosen(configs["drafting"], **options) == "speculative"
+        assert chosen(configs["causal"], **options) == "ar"
+    for options in SHAPES:
+        assert chosen(configs["drafting"], **options) == chosen(configs["causal"], **options) == "ar"
+
+
+def test_a_mode_that_is_named_stays(causal: Model) -> None:
+    for mode in ("ar", "block", "full", "speculative"):
+        decode = Decode(mode=mode)
+        assert decode.resolved(causal.config, False) is decode
+    assert Decode(threshold=0.5).resolved(causal.config, False) == Decode(mode="block", threshold=0.5)
+    with pytest.raises(InputError, match="temperature is not used in mode 'beam'"):
+        causal.infill("x", "y", 4, num_beams=4, temperature=1.0)
+
+
+@pytest.mark.parametrize("name", ["causal", "drafting"])
+def test_a_completion_has_the_tokens_of_ar_by_default(name: str, request: pytest.FixtureRequest) -> None:
+    model = request.getfixturevalue(name)
+    for options in (*LOSSLESS, *SHAPES, {"draft": "import os\nimport re\n"}):
+        default, by_name = (model.generate("x = impo", 16, **options, **mode) for mode in ({}, {"mode": "ar"}))
+        for one, other in zip(default.choices, by_name.choices, strict=True):
+            assert [token.id for token in one.tokens] == [token.id for token in other.tokens], options
+            assert (one.text, one.finish_reason) == (other.text, other.finish_reason)
+        *_, last = model.stream("x = impo", 16, **{k: v for k, v in options.items() if k != "n"})
+        assert last.text == default.text
+    plan = make_plan(model.config, model.tokenizer, Decode(), "x", None, 8, None)
+    assert plan.decode.mode == ("speculative" if name == "drafting" else "ar")
+
+
+# ---- one entry adds a mode, and one a policy -------------------------------------------------------------------------
+
+
+class Pairs(Mode):
+    """Two tokens a forward, whatever they are."""
+
+    name = "pairs"
+    options = SAMPLING
+    infills = False
+
+    def check_model(self, config: ModelConfig) -> None:
+        super().check_model(config)
+        if config.context == "block":
+            raise UnsupportedError('mode "pairs" knows no blocks: use mode "block"')
+
+    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+        return 2
+
+    def bound(self, plan: Any) -> int:
+        return sum(gap.healing.num_tokens for gap in plan.gaps) + plan.num_spans
+
+    def run(self, run: Any, canvas: Canvas) -> Steps:
+        canvas = yield from run.heal(canvas)
+        for span in run.plan.spans(canvas):
+            if run.has_ended(canvas):
+                break
+            canvas, rules = canvas.at(span), run.plan.rules(canvas)
+            step = run.counts.forwards
+            proposals = yield from run.sampler.propose(run.session, canvas, rules, step)
+            decision = complete(rules, canvas, commit_all(proposals))
+            canvas = canvas.apply(decision)
+            yield Event(step, decision, canvas)
+        return canvas
+
+
+def test_one_entry_adds_a_mode(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="unknown mode 'pairs'"):
+        Decode(mode="pairs")
+    monkeypatch.setitem(MODES, "pairs", Pairs())
+    for name in ("causal", "causal_unshifted", "full"):
+        model, options = models[name], {"mode": "pairs", "temperature": 1.0, "seed": 2, "min_tokens": 9}
+        plan = make_plan(model.config, model.tokenizer, Decode(**options), "impo", None, 9, None)
+        result = model.generate("impo", 9, **options)
+        assert (result.finish_reason, len(result.tokens)) == ("length", 9)
+        assert result.usage.forwards == len(result.trace.steps) <= plan.bound
+        assert max(len(step.decision) for step in result.trace.steps) == 2
+        *events, last = model.stream("impo", 9, **options)
+        assert last.text == last.committed == result.text
+        assert len(events) == len(result.trace.steps)
+        assert all(last.text.startswith(event.committed) for event in events)
+        several = model.generate("impo", 9, n=3, **options).choices
+        assert several[0].text == result.text
+        assert len({one.text for one in several}) > 1
+    with pytest.raises(InputError, match="policy is not used in mode 'pairs'"):
+        Decode(mode="pairs", policy="random")
+    with pytest.raises(UnsupportedError, match='mode "pairs" cannot infill'):
+        models["causal"].infill("a", "b", 4, mode="pairs")
+    with pytest.raises(UnsupportedError, match="knows no blocks"):
+        models["block"].generate("a", 4, mode="pairs")
+
+
+@dataclass(frozen=True)
+class Rightmost(Policy):
+    """The proposals at the right end, `steps` of them at a time."""
+
+    steps: int | None = None
+    options: ClassVar[tuple[str, ...]] = ("steps",)
+
+    def bound(self, num_open: int) -> int:
+        return -(-num_open // (self.steps or 1))
+
+    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+        return proposals.positions.astype(np.float64)
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        ranked = self.rank(proposals, progress, rng)
+        return commit(proposals, np.arange(len(ranked)) >= len(ranked) - (self.steps or 1), ranked)
+
+
+def test_one_entry_adds_a_policy(models: dict[str, Model], monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="unknown policy 'rightmost'"):
+        Decode(policy="rightmost")
+    monkeypatch.setitem(POLICIES, "rightmost", Rightmost)
+    for name in ("causal", "full_unshifted", "block"):
+        model, options = models[name], {"policy": "rightmost", "steps": 3, "min_tokens": 12, "heal": False}
+        result = model.generate("x = ", 12, **options, **({} if name == "block" else {"block_size": 6}))
+        for step, canvas in zip(result.trace.steps, result.trace.replay(), strict=True):
+            opened = np.flatnonzero(canvas.open[: step.span[1]])
+            assert not opened.size or opened.max() < step.decision.positions.min(), "the right end comes first"
+        assert (result.finish_reason, len(result.tokens)) == ("length", 12)
+        assert result.usage.forwards == len(result.trace.steps)
+    events = list(models["causal"].stream("x = ", 6, suffix="\n", policy="rightmost", min_tokens=6, heal=False))
+    assert [event.committed for event in events[:-2]] == [""] * 5
+    assert len(events) == 6 + 1
+    with pytest.raises(InputError, match="threshold is not used by policy 'rightmost'"):
+        Decode(policy="rightmost", threshold=0.5)
+
+
+# ---- nothing else knows their names ----------------------------------------------------------------------------------
+
+
+def is_named(node: ast.AST, name: str) -> bool:
+    """`name`, `x.name` or `x["name"]`."""
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.slice, ast.Constant) and node.slice.value == name
+    return name in (getattr(node, "attr", None), getattr(node, "id", None))
+
+
+def has_text(node: ast.AST) -> bool:
+    parts = node.elts if isinstance(node, ast.Tuple | ast.List | ast.Set) else [node]
+    return any(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in parts)
+
+
+def comparisons(source: str, name: str) -> Iterator[str]:
+    """The comparisons of something of this name with a text, and matches of it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            if any(is_named(side, name) for side in sides) and any(map(has_text, sides)):
+                yield ast.unparse(node)
+        elif isinstance(node, ast.Match) and is_named(node.subject, name):
+            yield ast.unparse(node)
+
+
+def asks_for_kinds(source: str, kinds: set[str]) -> Iterator[str]:
+    """The calls of `isinstance` or `issubclass` about a class of these names."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            names = {getattr(one, "id", getattr(one, "attr", "")) for one in ast.walk(node.args[1])}
+            if names & kinds:
+                yield ast.unparse(node)
+
+
+def test_the_search_finds_what_it_looks_for() -> None:
+    source = """
+if decode.mode == "ar" or mode in ("ar", "beam") or "full" != options["mode"] or self.mode is None: pass
+match mode:
+    case "ar": pass
+if isinstance(policy, (Threshold, Chain)) or isinstance(mode, str): pass
+"""
+    assert len(list(comparisons(source, "mode"))) == 4
+    assert list(asks_for_kinds(source, {"Chain"})) == ["isinstance(policy, (Threshold, Chain))"]
+
+
+def test_no_other_module_compares_the_names_of_modes() -> None:
+    """Evaluations are no part of it: their rows have names of modes."""
+    for path in SOURCE.rglob("*.py"):
+        inside = path.relative_to(SOURCE).parts
+        if inside[0] != "evals" and inside[:2] != ("decoding", "modes"):
+            assert list(comparisons(path.read_text(encoding="utf-8"), "mode")) == [], path
+
+
+def test_decoding_asks_for_no_kind_of_policy_or_mode() -> None:
+    kinds = {kind.__name__ for kind in (*POLICIES.values(), Policy, Mode, *map(type, MODES.values()))}
+    for path in (SOURCE / "decoding").rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert list(asks_for_kinds(text, kinds)) == list(comparisons(text, "policy")) == [], path

@@ -1,0 +1,233 @@
+"""Budgets in minutes: every phase counts, a run ends on time, and says in which type it multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import evaluation, precision, report, trainer
+from daguerre.train.batch import Batch, LossReport, batch_loss
+from daguerre.train.budget import EVALUATION, STEP, Budget, RunProgress
+from daguerre.train.evaluation import Evaluation
+from daguerre.train.monitor import Held
+from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
+from daguerre.train.trainer import Trainer
+
+RECIPE = Recipe(
+    name="tiny",
+    tokenizer="2k",
+    model=ModelShape(width=16, num_layers=1, num_heads=2, num_kv_heads=1, mlp_width=16, max_positions=64),
+    mixture={"blocks": Share(share=1.0, layout="blocks")},
+    stages=(
+        Stage(until=0.6, length=32, sequences=2, micro_batches=2),
+        Stage(until=1.0, length=48, sequences=1, micro_batches=2),
+    ),
+    minutes=5.0,
+    precision="float32",
+    eval_steps=0,
+)
+
+
+class Machine:
+    """A clock that only work moves, in seconds. A row of training takes `row`, one of an evaluation a third of that
+    times `surprise`; every other phase takes `other`.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.row, self.other, self.surprise = 1000.0, 0.0, 0.0, 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def after(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, taking `other` seconds."""
+
+        def slow(*args: Any, **options: Any) -> Any:
+            self.now += self.other
+            return function(*args, **options)
+
+        return slow
+
+    def loss(self, model: Any, batch: Batch, attn_impl: str) -> LossReport:
+        if torch.is_grad_enabled():
+            self.now += self.row * batch.tokens.numel()
+        return batch_loss(model, batch, attn_impl)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made, measure = Machine(), Evaluation.measure
+
+    def slowly(found: Evaluation, *args: Any) -> Held:
+        made.now += made.surprise * made.row * found.num_rows / 3
+        return measure(found, *args)
+
+    monkeypatch.setattr(evaluation, "PROMPTS", 4)
+    monkeypatch.setattr(evaluation, "VAL_MICRO_BATCHES", 2)
+    monkeypatch.setattr(trainer, "batch_loss", made.loss)
+    monkeypatch.setattr(Evaluation, "measure", slowly)
+    monkeypatch.setattr(trainer, "save_checkpoint", made.after(trainer.save_checkpoint))
+    monkeypatch.setattr(trainer, "save_model", made.after(trainer.save_model))
+    monkeypatch.setattr(report, "draw_curves", made.after(lambda run: run))
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+    return made
+
+
+def rows(out: Path, name: str, column: str) -> list[float]:
+    header, *lines = (out / name).read_text().splitlines()
+    index = header.split(",").index(column)
+    return [float(line.split(",")[index]) for line in lines]
+
+
+def run(recipe: Recipe, out: Path, corpus: Path, clock: Machine, **options: Any) -> Trainer:
+    def data(tokenizer: Tokenizer) -> Path:  # tokenizing a folder of source
+        clock.now += clock.other
+        return corpus
+
+    began = clock.now
+    clock.now += clock.other  # loading PyTorch
+    place = corpus if options.get("resume") else data
+    made = Trainer(recipe, out, place, quiet=True, clock=clock, began=began, **options)
+    made.run()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("row", "other", "surprise", "eval_steps"),
+    [(0.003, 0.2, 1.0, 20), (0.02, 3.0, 1.0, 0), (0.05, 1.0, 1.4, 0), (0.05, 4.0, 0.7, 9), (0.1, 2.0, 1.0, 0)],
+)
+def test_a_run_ends_within_a_tenth_of_its_minutes_on_any_machine(
+    corpus: Path, tmp_path: Path, machine: Machine, row: float, other: float, surprise: float, eval_steps: int
+) -> None:
+    """A step takes from less than a second to 25 of them, an evaluation as long as three of those."""
+    machine.row, machine.other, machine.surprise = row, other, surprise
+    began, recipe = machine.now, replace(RECIPE, eval_steps=eval_steps)
+    made = run(recipe, tmp_path / "run", corpus, machine)
+    assert 4.5 <= (machine.now - began) / 60 <= 5.5
+    assert made.progress.minutes == pytest.approx((machine.now - began) / 60, abs=0.5)
+    factors, lengths = (rows(tmp_path / "run", "log.csv", name) for name in ("lr_factor", "length"))
+    assert factors[-1] < 2 / len(factors) and max(factors[1:]) == 1.0
+    assert lengths[-1] == 48
+    steps = rows(tmp_path / "run", "held.csv", "step")
+    assert steps == sorted(set(steps)) and steps[-1] == made.progress.step  # each step once, the last one too
+
+
+def test_minutes_add_up_over_resumes_without_the_time_between(corpus: Path, tmp_path: Path, machine: Machine) -> None:
+    machine.row, machine.other, out = 0.01, 1.0, tmp_path / "run"
+    whole = run(RECIPE, tmp_path / "whole", corpus, machine)
+    began, first = machine.now, Trainer(RECIPE, out, corpus, quiet=True, clock=machine)
+    after_step = first._after_step
+
+    def stop() -> None:
+        after_step()
+        first.stop_asked = first.progress.step >= 30
+
+    first._after_step = stop  # type: ignore[method-assign]
+    first.run()
+    spent = machine.now - began
+    machine.now += 100_000.0
+    began = machine.now
+    second = run(RECIPE, out, corpus, machine, resume=True)
+    assert 4.5 <= (spent + machine.now - began) / 60 <= 5.5
+    assert 30 < second.progress.step <= whole.progress.step
+    assert rows(out, "log.csv", "lr_factor")[-1] < 0.05
+    minutes = rows(out, "log.csv", "minutes")
+    assert minutes == sorted(minutes)
+    weights = (out / "model" / "model.safetensors").read_bytes()
+    third = run(RECIPE, out, corpus, machine, resume=True)
+    assert third.progress.step == second.progress.step  # its minutes are spent
+    assert (out / "model" / "model.safetensors").read_bytes() == weights
+    fourth = run(replace(RECIPE, minutes=6.0), out, corpus, machine, resume=True)
+    assert fourth.progress.step > third.progress.step
+
+
+def test_whichever_budget_ends_first_ends_the_run(corpus: Path, tmp_path: Path, machine: Machine) -> None:
+    machine.row, both = 0.01, replace(RECIPE, steps=20)
+    assert run(replace(both, minutes=0.5), tmp_path / "a", corpus, machine).progress.step < 20
+    assert run(replace(both, minutes=1000.0), tmp_path / "b", corpus, machine).progress.step == 20
+
+
+def test_a_budget_that_setting_up_has_spent_gives_one_step_and_is_said_to_be_too_short(
+    corpus: Path, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.other = 30.0
+    recipe = replace(RECIPE, minutes=0.5)
+    made = Trainer(recipe, tmp_path / "run", corpus, clock=machine, began=machine.now - 60.0)
+    made.run()
+    assert made.progress.step == 1
+    printed = capsys.readouterr().err
+    assert printed.count("budget of 0.5 minutes is too short for more than one step: setting up took 1.00") == 1
+    assert "the budget is spent" in printed
+
+
+def test_the_share_counts_what_is_to_come_and_never_falls() -> None:
+    now = [0.0]
+    budget = Budget(0, 10.0, RunProgress(), lambda: now[0], began=-60.0)
+    for phase in (EVALUATION, "curves", "checkpoint", "export"):
+        budget.expect(phase, 30.0)
+    assert budget.share() == pytest.approx(1 / 8)
+    with budget.timing(STEP):
+        now[0] = 120.0
+    assert budget.share() == pytest.approx(3 / (10 - 2 - 1))  # half of the step is held back too
+    with budget.timing(EVALUATION):
+        now[0] += 1.0
+    assert budget.closing_seconds == pytest.approx(91.0)  # as measured
+    now[0] = 120.0
+    assert budget.share() == pytest.approx(3 / 7, abs=0.01)
+    budget.close()
+    assert budget.progress.minutes == pytest.approx(3 + 91 / 60)
+
+
+# ---- precision ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("native", "line"),
+    [
+        (torch.float32, "float32: this processor does not multiply bfloat16 natively"),
+        (torch.bfloat16, "bf16: this processor multiplies bfloat16 natively"),
+    ],
+)
+def test_auto_is_what_the_processor_multiplies_and_is_said_once(
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    native: torch.dtype,
+    line: str,
+) -> None:
+    monkeypatch.setattr(precision, "native_dtype", lambda device: native)
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    seen = set[bool]()
+
+    def watched(model: Any, batch: Batch, attn_impl: str) -> LossReport:
+        seen.add(torch.is_autocast_enabled("cpu"))
+        return batch_loss(model, batch, attn_impl)
+
+    monkeypatch.setattr(trainer, "batch_loss", watched)
+    made = Trainer(replace(RECIPE, minutes=0.0, steps=2, precision="auto"), tmp_path / "run", corpus)
+    made.run()
+    assert made.dtype is native
+    assert seen == {native is torch.bfloat16}
+    assert capsys.readouterr().err.count(line) == 1
+
+
+def test_a_precision_that_is_set_is_used_and_one_that_is_emulated_is_said_to_be_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "native_dtype", lambda device: torch.float32)
+    cpu = torch.device("cpu")
+    assert precision.choose_precision("float32", cpu) == (torch.float32, "float32: as the recipe says")
+    dtype, line = precision.choose_precision("bf16", cpu)
+    assert dtype is torch.bfloat16
+    assert "this processor emulates bfloat16, which is slow: set precision=auto" in line
+    monkeypatch.setattr(precision, "native_dtype", lambda device: torch.bfloat16)
+    assert precision.choose_precision("bf16", cpu) == (torch.bfloat16, "bf16: as the recipe says")
+    assert "this cuda device multiplies" in precision.choose_precision("auto", torch.device("cuda"))[1]
