@@ -1,12 +1,12 @@
-"""Milliseconds that a constraint takes of a step, by vocabulary, at a span of 32 open positions; and to compile.
+"""How long a constraint takes in each step, by vocabulary, at a span of 32 open positions; and how long to compile it.
 
     python benchmarks/constraint_steps.py [--spans 12] [--out benchmarks/results/constraint-steps.json]
 
-Random logits under a tool-call schema, at the positions of a span; in every other span a quarter of what is open is
-committed at each step, so that a step finds what earlier ones of its span kept. A number is processor time of one
-thread for `Constraint.forced` and `Constraint.propose` together; "full" are the steps with all 32 positions open.
-Before that, a schema with bounded strings is compiled for a vocabulary of 128k. Vocabularies above 8k are that of 8k
-and random pairs of its tokens. Leave the machine idle.
+Random logits under a tool-call schema, at the positions of a span; in every other span each step commits a quarter of
+what is open, so that later steps of the span reuse what earlier ones kept. A number is the processor time of one thread
+for `Constraint.forced` and `Constraint.propose` together; "full" are the steps with all 32 positions open. Before that,
+a schema with bounded strings is compiled for a vocabulary of 128k. Vocabularies above 8k consist of that of 8k and
+random pairs of its tokens. Leave the machine idle.
 """
 
 from __future__ import annotations
@@ -31,13 +31,18 @@ from daguerre.sampling.constraints import Budget, TokenAutomaton
 from daguerre.sampling.constraints.compile import DEPTH, schema_dfa
 from daguerre.sampling.constraints.tokens import Vocabulary, lift
 from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
-from daguerre.sampling.logits import Law
+from daguerre.sampling.logits import SamplingParams
 
 SPAN, GAP = 32, 96
-LAWS = {"greedy": Law(), "sampled": Law(1.0), "warm": Law(0.7), "top_p": Law(1.0, 0.9)}
+SAMPLING = {
+    "greedy": SamplingParams(),
+    "sampled": SamplingParams(1.0),
+    "warm": SamplingParams(0.7),
+    "top_p": SamplingParams(1.0, 0.9),
+}
 SIZES = (2048, 8192, 32768)
-MOST_MS = {2048: 1.5, 8192: 1.5, 32768: 5.0}
-LARGE, MOST_SECONDS, MOST_MB = 131_072, 3.0, 300
+MAX_MS = {2048: 1.5, 8192: 1.5, 32768: 5.0}
+LARGE, MAX_SECONDS, MAX_MB = 131_072, 3.0, 300
 BOUNDED = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 40}, "city": {"type": "string", "maxLength": 20}},
@@ -78,7 +83,7 @@ def compiled(functions: Sequence[dict[str, Any]], size: int, filler: int) -> Tok
     return lift(dfa, vocabulary(size), budget).with_filler(filler)
 
 
-def steps(automaton: TokenAutomaton, filler: int, law: Law, spans: int) -> Iterator[tuple[bool, float]]:
+def steps(automaton: TokenAutomaton, filler: int, params: SamplingParams, spans: int) -> Iterator[tuple[bool, float]]:
     """(whether all of the span was open, milliseconds) of each step."""
     rng, size = np.random.default_rng(0), automaton.vocab_size
     for number in range(spans):
@@ -87,32 +92,32 @@ def steps(automaton: TokenAutomaton, filler: int, law: Law, spans: int) -> Itera
         constraint = Constraint({gap: automaton}, filler, {gap: 1})
         canvas = canvas.at((1, 1 + SPAN))
         for step in range(3 + 5 * (number % 2)):
-            asked = canvas.asked()
-            if not len(asked):
+            active = canvas.active_positions()
+            if not len(active):
                 break
-            logits = (rng.standard_normal((len(asked), size)) * 3).astype(np.float32)
-            u = rng.random(len(asked))
+            logits = (rng.standard_normal((len(active), size)) * 3).astype(np.float32)
+            u = rng.random(len(active))
             began = time.thread_time()
             constraint.forced(canvas)
-            proposals = constraint.propose(canvas, asked, logits, law, u)
-            yield len(asked) == SPAN, 1000 * (time.thread_time() - began)
+            proposals = constraint.propose(canvas, active, logits, params, u)
+            yield len(active) == SPAN, 1000 * (time.thread_time() - began)
             if number % 2 or step == 2:
-                chosen = rng.permutation(len(asked))[: max(1, len(asked) // 4)]
+                chosen = rng.permutation(len(active))[: max(1, len(active) // 4)]
                 tokens, is_open = canvas.tokens.copy(), canvas.open.copy()
-                tokens[asked[chosen]], is_open[asked[chosen]] = proposals.tokens[chosen], False
+                tokens[active[chosen]], is_open[active[chosen]] = proposals.tokens[chosen], False
                 canvas = Canvas(tokens, is_open, canvas.gaps, canvas.span)
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had, in MB."""
+    """Peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def compiling() -> dict[str, Any]:
     """Seconds and memory of compiling the schema with bounded strings for a large vocabulary."""
-    words, before, began = vocabulary(LARGE), peak_mb(), time.thread_time()
+    tokens, before, began = vocabulary(LARGE), peak_mb(), time.thread_time()
     budget = Budget()
-    automaton = lift(schema_dfa(BOUNDED, budget)[0], words, budget)
+    automaton = lift(schema_dfa(BOUNDED, budget)[0], tokens, budget)
     return {
         "vocabulary": LARGE,
         "states": len(automaton.accept),
@@ -124,18 +129,18 @@ def compiling() -> dict[str, Any]:
 
 
 def stepping(spans: int) -> Iterator[dict[str, Any]]:
-    """One row for each schema, vocabulary and law."""
+    """One row for each schema, vocabulary and way of sampling."""
     filler = 2
     for bounded in (False, True):
         for size in SIZES:
             automaton = compiled(tools(bounded), size, filler)
-            for name, law in LAWS.items():
-                found = list(steps(automaton, filler, law, spans))
+            for name, params in SAMPLING.items():
+                found = list(steps(automaton, filler, params, spans))
                 times = [ms for _, ms in found]
                 yield {
                     "schema": "bounded" if bounded else "plain",
                     "vocabulary": size,
-                    "law": name,
+                    "sampling": name,
                     "edges": len(automaton.src),
                     "full_median_ms": round(statistics.median(ms for whole, ms in found if whole), 2),
                     "median_ms": round(statistics.median(times), 2),
@@ -149,19 +154,19 @@ def verdict(met: bool) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    """The report as a page, each row beside what was aimed at."""
+    """The report as a page, each row with what was aimed at."""
     cost, machine = report["compiling"], report["machine"]
-    fits = cost["seconds"] <= MOST_SECONDS and cost["more_mb"] <= MOST_MB
+    fits = cost["seconds"] <= MAX_SECONDS and cost["more_mb"] <= MAX_MB
     rows = []
     for row in report["rows"]:
-        most = MOST_MS[row["vocabulary"]]
-        cells = [row["schema"], f"{row['vocabulary']:,}", row["law"], f"{row['edges']:,}"]
+        bar = MAX_MS[row["vocabulary"]]
+        cells = [row["schema"], f"{row['vocabulary']:,}", row["sampling"], f"{row['edges']:,}"]
         cells += [f"{row[name]:.2f}" for name in ("full_median_ms", "median_ms", "mean_ms")]
-        rows.append([*cells, f"{most:g}", verdict(row["full_median_ms"] <= most)])
-    header = ["schema", "vocabulary", "law", "edges", "full", "median", "mean", "aimed at", "full"]
+        rows.append([*cells, f"{bar:g}", verdict(row["full_median_ms"] <= bar)])
+    header = ["schema", "vocabulary", "sampling", "edges", "full", "median", "mean", "aimed at", "full"]
     return "\n".join(
         [
-            "# What a constraint takes of a step",
+            "# How long a constraint takes in each step",
             "",
             "Milliseconds of processor time, one thread, for `Constraint.forced` and `Constraint.propose`: a tool-call "
             f'schema with a branch of free text, a span of {SPAN} positions. "plain" has two functions with strings, '
@@ -173,7 +178,7 @@ def markdown(report: dict[str, Any]) -> str:
             "",
             f"Compiling a schema with bounded strings (40 and 20 characters) for {cost['vocabulary']:,} tokens: "
             f"{cost['seconds']:.2f} s and {cost['more_mb']} MB more than before, {cost['process_mb']} MB in all "
-            f"({cost['states']:,} states, {cost['edges']:,} edges); aimed at {MOST_SECONDS:g} s and {MOST_MB} MB: "
+            f"({cost['states']:,} states, {cost['edges']:,} edges); aimed at {MAX_SECONDS:g} s and {MAX_MB} MB: "
             f"{verdict(fits)}.",
             "",
             f"Measured on {machine['processor']} (one thread of {machine['cores']} cores), Python {machine['python']}, "

@@ -2,10 +2,10 @@
 
     python benchmarks/constraints.py shared/data/jsonschema --generations 2000 --out benchmarks/results/constraints.json
 
-The folder holds files with a "schema" each. Those that are not supported are listed with the reason. Whether the model
-or its shape with random weights writes, a completion or a gap, and with which policy, mode, block size, temperature,
-cuts, seed and budget, is drawn for each generation. What is done stands in OUT.lines; a run that is started again goes
-on from there.
+The folder holds files with a "schema" each. Those that are not supported are listed with the reason. For each
+generation the weights (the model's or random ones), the kind (a completion or a gap), the mode, policy, block size,
+temperature, cuts, seed and budget are drawn at random. Finished generations are in OUT.lines; a run that is started
+again continues from there.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ import jsonschema
 import torch
 
 import daguerre
+from daguerre.decoding.options import Decode
+from daguerre.decoding.planning import make_plan
 from daguerre.errors import InputError
 from daguerre.evals.machine import machine_facts
 from daguerre.model import Model
-from daguerre.planning import make_plan
-from daguerre.sampling.decode import Decode
 from daguerre.sampling.policies import POLICIES
 
 PROMPT, SUFFIX = "value = ", "\nprint(value)\n"
-MOST_TOKENS = 200
+MAX_TOKENS = 200
 SPARE_TOKENS = 40
 HOST = re.compile(
     "(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
@@ -52,7 +52,7 @@ FORMATS: dict[str, Callable[[str], object]] = {
     "uri": lambda text: urlsplit(text).scheme,
     "uuid": uuid.UUID,
 }
-"""Judges of the formats that we support, none of them ours; each raises a ValueError or returns nothing for a fault."""
+"""Checks of the supported formats, by other code than Daguerre's: a ValueError, or nothing returned, is a fault."""
 
 
 def judge() -> jsonschema.FormatChecker:
@@ -79,9 +79,9 @@ def wrong(text: str, schema: Any) -> str | None:
 
 
 def fewest_tokens(model: Model, schema: Any) -> int:
-    """Of the shortest text that the schema accepts. InputError where it is not supported, or that text too long."""
+    """The length of the shortest text that the schema accepts. InputError where that is too long."""
     decode = Decode(schema=schema, mode="ar")
-    plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, MOST_TOKENS, None)
+    plan = make_plan(model.config, model.tokenizer, decode, PROMPT, None, MAX_TOKENS, None)
     assert plan.constraint is not None
     return max(automaton.fewest_tokens() for automaton in plan.constraint.automata.values())
 
@@ -102,30 +102,30 @@ def any_options(rng: random.Random) -> dict[str, Any]:
     return options
 
 
-def generation(models: dict[str, Model], schema: Any, fewest: int, rng: random.Random) -> dict[str, Any]:
-    """What was asked, the text, and what is wrong with it, or None. An error on the way is wrong too."""
+def generation(models: dict[str, Model], schema: Any, shortest: int, rng: random.Random) -> dict[str, Any]:
+    """The options, the text, and what is wrong with it, or None. An error while generating is wrong, too."""
     weights = rng.choice(sorted(models))
     model = models[weights]
     while True:
-        asked = any_options(rng) | {"max_tokens": fewest + rng.randint(0, SPARE_TOKENS)}
-        suffix, most = asked.pop("suffix", None), asked["max_tokens"]
-        decode = Decode(schema=schema, **{name: value for name, value in asked.items() if name != "max_tokens"})
+        options = any_options(rng) | {"max_tokens": shortest + rng.randint(0, SPARE_TOKENS)}
+        suffix, max_tokens = options.pop("suffix", None), options["max_tokens"]
+        decode = Decode(schema=schema, **{name: value for name, value in options.items() if name != "max_tokens"})
         try:
-            make_plan(model.config, model.tokenizer, decode, PROMPT, suffix, most, None)
+            make_plan(model.config, model.tokenizer, decode, PROMPT, suffix, max_tokens, None)
             break
-        except InputError as error:  # a span too long for so large a schema is refused before anything is asked
+        except InputError as error:  # a span too long for so large a schema is refused before any forward
             if "too large for a span" not in str(error):
                 raise
-    said: dict[str, Any] = {"weights": weights, "infill": suffix is not None, "asked": asked}
+    record: dict[str, Any] = {"weights": weights, "infill": suffix is not None, "options": options}
     try:
         if suffix is None:
-            result = model.generate(PROMPT, most, decode)
+            result = model.generate(PROMPT, max_tokens, decode)
         else:
-            result = model.infill(PROMPT, suffix, most, decode)
+            result = model.infill(PROMPT, suffix, max_tokens, decode)
     except InputError as error:
-        return said | {"forwards": 0, "wrong": f"refused on the way: {error}"}
-    said |= {"text": result.text, "finish_reason": result.finish_reason, "forwards": result.usage.forwards}
-    return said | {"wrong": wrong(result.text, schema)}
+        return record | {"forwards": 0, "wrong": f"refused while generating: {error}"}
+    record |= {"text": result.text, "finish_reason": result.finish_reason, "forwards": result.usage.forwards}
+    return record | {"wrong": wrong(result.text, schema)}
 
 
 def run(given: argparse.Namespace, models: dict[str, Model], log: Path) -> dict[str, str]:
@@ -140,7 +140,7 @@ def run(given: argparse.Namespace, models: dict[str, Model], log: Path) -> dict[
     with log.open("a", encoding="utf-8") as lines:
         for at, (name, schema) in enumerate(schemas.items()):
             try:
-                fewest = fewest_tokens(models["model"], schema)
+                shortest = fewest_tokens(models["model"], schema)
             except InputError as error:
                 refused[name] = str(error)
                 continue
@@ -148,7 +148,7 @@ def run(given: argparse.Namespace, models: dict[str, Model], log: Path) -> dict[
                 if (name, number) in done:
                     continue
                 began = time.thread_time()
-                record = generation(models, schema, fewest, random.Random(f"{given.seed} {name} {number}"))
+                record = generation(models, schema, shortest, random.Random(f"{given.seed} {name} {number}"))
                 record |= {"file": name, "number": number, "seconds": round(time.thread_time() - began, 3)}
                 lines.write(json.dumps(record) + "\n")
                 lines.flush()
@@ -174,13 +174,13 @@ def main() -> int:
     records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     invalid = [record for record in records if record["wrong"]]
     kinds = ("weights", "infill")
-    asked = ("mode", "policy", "temperature")
+    options = ("mode", "policy", "temperature")
     report = {
         "generations": len(records),
         "invalid": len(invalid),
         "schemas": len({record["file"] for record in records}),
         "by": {kind: Counter(str(record[kind]) for record in records) for kind in kinds}
-        | {kind: Counter(str(record["asked"].get(kind)) for record in records) for kind in asked},
+        | {kind: Counter(str(record["options"].get(kind)) for record in records) for kind in options},
         "refused": refused,
         "forwards": sum(record["forwards"] for record in records),
         "seconds": round(sum(record["seconds"] for record in records), 1),

@@ -21,14 +21,14 @@ from torch import Tensor
 
 from daguerre.evals.machine import machine_facts
 from daguerre.model import DTYPES
-from daguerre.models.backbone import Backbone
-from daguerre.models.cache import Cache
-from daguerre.models.config import ModelConfig
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.cache import Cache
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Execution, Executor
 from daguerre.models.layout import Layout, Rows
 from daguerre.models.lean import Linear
 from daguerre.models.loading import load_model, model_folder
-from daguerre.models.native import NativeBackbone
+from daguerre.models.backends.native_backend import NativeBackbone
 
 ROWS = (1, 12, 32)
 CONTEXTS = (256, 1024)

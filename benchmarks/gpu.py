@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 from daguerre.evals.machine import machine_facts
-from daguerre.models.backbone import Backbone
-from daguerre.models.cache import Cache
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.cache import Cache
 from daguerre.models.captured import CapturedBackbone
-from daguerre.models.config import ModelConfig
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.layout import Layout, Rows
 
 BLOCK, ROUNDS, DTYPE = 32, 5, torch.bfloat16

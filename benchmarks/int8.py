@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from daguerre.evals.frozen import load_frozen
+from daguerre.evals.heldout import load_frozen
 from daguerre.evals.machine import machine_facts
 from daguerre.model import DTYPES, load
 from daguerre.models.denoiser import BackboneDenoiser, Execution

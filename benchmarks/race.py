@@ -4,8 +4,8 @@ one picture.
     python benchmarks/race.py --data CORPUS --out runs/race --minutes 20   train and measure; can be stopped and resumed
     python benchmarks/race.py --report                                     benchmarks/results/race.json into docs/
 
-Minutes are of the processor, not the wall: they are the same on a machine that does other work. Set OMP_NUM_THREADS=1.
-Every entry runs in a process of its own and leaves `result.json` in its folder; a finished entry is not run again.
+Minutes are of processor time: the same on a machine that does other work. Set OMP_NUM_THREADS=1. Every entry runs in a
+separate process and leaves `result.json` in its folder; a finished entry is not run again.
 Measured on the frozen held-out sample: bits per byte, and how many tokens of a removed span of 32 are found in a given
 number of forwards, without (completion) and with (infill) the text behind it.
 """
@@ -17,7 +17,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -28,23 +28,27 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.denoise import Draw, denoise
+from daguerre.decoding.denoise import denoise
+from daguerre.decoding.mode import Steps
+from daguerre.decoding.modes.ancestral import ancestral
+from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, MissingExtra, unknown
 from daguerre.evals.bits import bits_per_byte, spread
 from daguerre.evals.documents import read_documents
-from daguerre.evals.frozen import Document, load_frozen
+from daguerre.evals.heldout import Document, load_frozen
 from daguerre.evals.machine import machine_facts
 from daguerre.files import atomic_write
 from daguerre.model import Model, load
-from daguerre.models.denoiser import Session
+from daguerre.models.forward import Answer, Backend
 from daguerre.models.loading import CONFIG, read_extra
+from daguerre.models.session import Asking, Counts, Session
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
-from daguerre.sampling.ancestral import ancestral
-from daguerre.sampling.logits import Law, tempered
+from daguerre.sampling.logits import SamplingParams, tempered
 from daguerre.sampling.policies import Confidence
+from daguerre.sampling.policies.base import Policy
 from daguerre.sampling.random import Counter
-from daguerre.sampling.rules import Never
+from daguerre.sampling.rules import Never, Rule
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.run import run_training
 
@@ -107,16 +111,14 @@ def run_entry(
     overrides: Sequence[str] = (),
 ) -> Path:
     """Train an entry, or go on with it, and measure it; its result.json. An entry that has one is left as it is."""
-    folder = out / name
-    result = folder / "result.json"
+    folder, result = out / name, out / name / "result.json"
     if result.is_file():
         return result
     start = str(out / after / "model") if (after := ENTRIES[name].after) else None
-    resume = bool(list_checkpoints(folder / CHECKPOINTS))
     model = run_training(
         str(RECIPES / f"{name}.toml"),
         overrides=overrides,
-        resume=resume,
+        resume=bool(list_checkpoints(folder / CHECKPOINTS)),
         start_from=start,
         data=data,
         max_minutes=minutes,
@@ -136,7 +138,7 @@ def measure(name: str, model: Model, limits: Limits, documents: Sequence[Documen
     """Bits per byte and accuracy of an entry's model."""
     entry = ENTRIES[name]
     figures = bits_per_byte(
-        model.backbone,
+        model.denoiser.backend,
         model.tokenizer,
         documents,
         layouts=entry.layouts,
@@ -188,12 +190,12 @@ def accuracy(model: Model, spans: Sequence[np.ndarray], task: str, steps: int) -
 
 
 def is_autoregressive(model: Model) -> bool:
-    """True for a model that was trained on next tokens alone: it has no null, and its masks were never in a text."""
+    """True for a model that was trained on next tokens alone: no gap filler, and never a mask."""
     return model.config.context == "causal" and model.config.null_id is None
 
 
 def canvas_of(model: Model, ids: np.ndarray, task: str) -> Canvas:
-    """The span open behind its prefix, and for INFILL before its suffix."""
+    """The span to be filled after its prefix, and for INFILL before its suffix."""
     before = [model.config.bos_id, *ids[:PREFIX].tolist()]
     after = ids[PREFIX + SPAN :].tolist() if task == INFILL else []
     return Canvas.lay_out([before, after], [SPAN], model.config.mask_id)
@@ -201,25 +203,40 @@ def canvas_of(model: Model, ids: np.ndarray, task: str) -> Canvas:
 
 def fill(model: Model, canvas: Canvas, steps: int) -> tuple[np.ndarray, int]:
     """The most likely tokens (SPAN,) in `steps` forwards, the most confident first, and how many forwards it took."""
-    start, end = canvas.gaps[0]
+    (start, end), backend = canvas.gaps[0], model.denoiser.backend
+    session = model.denoiser.session(canvas)
     if model.config.process != "absorbing":
-        session = model.denoiser.session(canvas)
         probs = partial(most_likely, session)
         events = ancestral(process_of(model.config), probs, canvas.at((start, end)), Counter(0), steps)
-        return exhaust(events).tokens[start:end], session.counts.forwards
+        return finish(events, backend).tokens[start:end], session.counts.forwards
     size = 1 if is_autoregressive(model) else model.config.block_size or SPAN
-    policy, draw = Confidence(max(1, steps * size // SPAN)), Draw(Law(), Counter(0))
-    specials = [i for i in (model.config.eos_id, model.config.null_id) if i is not None]
-    session = model.denoiser.session(canvas)
+    policy = Confidence(max(1, steps * size // SPAN))
+    filling = Filling(session, session.counts, policy, TokenSampler(SamplingParams(), Counter(0), reads=policy.reads))
+    never: list[Rule] = [Never(tuple(model.config.ends))]
     for first in range(start, end, size):
-        span = (first, first + size)
-        canvas = exhaust(denoise(session, policy, canvas.at(span), draw, [Never(tuple(specials))]))
+        events = denoise(filling, canvas.at((first, first + size)), never, lambda canvas: False)  # type: ignore[arg-type]
+        canvas = finish(events, backend)
     return canvas.tokens[start:end], session.counts.forwards
 
 
-def most_likely(session: Session, tokens_BL: Tensor, t: float, asked: np.ndarray) -> Tensor:
+@dataclass
+class Filling:
+    """What `denoise` needs of a run that no deadline hurries."""
+
+    session: Session
+    counts: Counts
+    policy: Policy
+    sampler: TokenSampler
+    threshold: float = 0.0
+
+    def min_commits(self, canvas: Canvas) -> int:
+        return 0
+
+
+def most_likely(session: Session, tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
     """All probability on the most likely token: a sampler of it draws where and when a token changes, not which."""
-    return torch.from_numpy(tempered(session.noisy_logits(tokens_BL, t, asked)[0], Law()))[None]
+    logits = yield from session.noisy_logits(tokens, t, positions)
+    return torch.from_numpy(tempered(logits, SamplingParams()))
 
 
 def frames(model: Model, ids: np.ndarray, steps: int = SPAN) -> dict[str, Any]:
@@ -228,38 +245,40 @@ def frames(model: Model, ids: np.ndarray, steps: int = SPAN) -> dict[str, Any]:
     true = model.tokenizer.decode(ids[PREFIX : PREFIX + SPAN].tolist())
     options: dict[str, Any] = {"min_tokens": SPAN, "mode": "ancestral", "steps": steps}
     *events, _ = model.stream(before, SPAN, suffix=after, **options)
-    noise = len(events) - steps  # a process without a mask tells what it begins with
+    noise = len(events) - steps  # a process without a mask first emits the noise that it begins with
     shown = [(0, events[0].text)] if noise else []
     shown += [(step, events[noise + step - 1].text) for step in (1, 4, 8, 16, 24, steps)]
     return {"before": before, "true": true, "shown": shown}
 
 
-def exhaust(steps: Generator[Any, None, Canvas]) -> Canvas:
-    """The canvas that a run of events ends with."""
+def finish(steps: Steps, backend: Backend) -> Canvas:
+    """The canvas that a run ends with, its forwards computed."""
+    answers: list[Answer] | None = None
     while True:
         try:
-            next(steps)
+            item = steps.send(answers)
         except StopIteration as end:
             canvas: Canvas = end.value
             return canvas
+        answers = backend.forward(item) if isinstance(item, list) else None
 
 
 # ---- the race -----------------------------------------------------------------------------------------------------
 
 
 def start(name: str, arguments: Sequence[str]) -> int:
-    """Run an entry in a process of its own; its exit status."""
+    """Run an entry in a separate process; its exit status."""
     return subprocess.run([sys.executable, __file__, "--entry", name, *arguments], check=False).returncode
 
 
 def run_race(names: Sequence[str], arguments: Sequence[str], out: Path, results: Path) -> None:
-    """Every entry in a process of its own, in the order of ENTRIES; then one JSON of all that are finished."""
+    """Every entry in a separate process, in the order of ENTRIES; then one JSON of all that are finished."""
     for name in ENTRIES:
         if name not in names or (out / name / "result.json").is_file():
             continue
         print(f"--- {name}", flush=True)
         if start(name, arguments):
-            raise InputError(f"{name} did not finish: mend what it says, and run the race again to go on")
+            raise InputError(f"{name} did not finish: fix what it reports, and run the race again to go on")
     finished = [out / name / "result.json" for name in ENTRIES if (out / name / "result.json").is_file()]
     values = [json.loads(path.read_text(encoding="utf-8")) for path in finished]
     results.parent.mkdir(parents=True, exist_ok=True)
@@ -291,7 +310,7 @@ def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
             "",
             f"Written by `python benchmarks/race.py --report`. {' and '.join(minutes)} minutes of processor time "
             "on one thread for each, on the same corpus and machine, from `recipes/race/`; one backbone "
-            "(models that are told the noise level have a little more).",
+            "(models with the noise level as an input have a little more).",
             "",
             f"Bits per byte of the frozen held-out sample, on {limits['windows']} windows of 256 tokens: `ar` is "
             f"exact, the others are upper bounds, from {limits['samples']} stratified draws of noise, with their "
@@ -303,7 +322,7 @@ def markdown(values: Sequence[dict[str, Any]], picture: str) -> str:
             *("| " + " | ".join(line) + " |" for line in lines),
             "",
             *([f"Not raced yet: {', '.join(f'`{name}`' for name in missing)}.", ""] if missing else []),
-            "`sedd` is the absorbing process's own bound as the loss, to which score entropy is equal once its scores "
+            "`sedd` is the bound of the absorbing process as the loss, to which score entropy is equal once its scores "
             "are written through predictions of the text, with SEDD's time input. `conversion` has the minutes of `ar` "
             "behind it as well. Models of the uniform and hybrid processes are sampled by their posterior with all "
             "probability on the most likely token; whatever they wrote may change until the last step.",
@@ -320,32 +339,29 @@ def _row(value: dict[str, Any]) -> list[str]:
     cells = [f"`{value['name']}`: {ENTRIES[value['name']].what}", f"{value['trained']['tokens'] / 1e6:.2f}M"]
     for layout in ("ar", "16", "full"):
         figure = bits.get(layout)
-        cells.append("" if figure is None else _with_error(figure))
+        error = "" if figure is None or figure["exact"] else f" ± {figure['stderr']:.3f}"
+        cells.append("" if figure is None else f"{figure['value']:.3f}{error}")
     for task in (INFILL, COMPLETION):
         points = value["accuracy"].get(task) or [None] * len(STEPS)
         cells += ["" if point is None else f"{point['accuracy']:.3f}" for point in points]
     return cells
 
 
-def _shown(name: str, told: dict[str, Any]) -> list[str]:
+def _shown(name: str, frames: dict[str, Any]) -> list[str]:
     """The frames of an entry, one line each."""
-    rows = [f"{step:>4}  {text!r}" for step, text in told["shown"]]
+    rows = [f"{step:>4}  {text!r}" for step, text in frames["shown"]]
     return [
         f"## `{name}`: noise turns into text",
         "",
-        f"The first of the removed spans, {SPAN} tokens written in {told['shown'][-1][0]} steps at temperature 0, "
+        f"The first of the removed spans, {SPAN} tokens written in {frames['shown'][-1][0]} steps at temperature 0, "
         "between the text before and behind it; after step 0 it is noise.",
         "",
         "```",
-        f"true  {told['true']!r}",
+        f"true  {frames['true']!r}",
         *rows,
         "```",
         "",
     ]
-
-
-def _with_error(figure: dict[str, Any]) -> str:
-    return f"{figure['value']:.3f}" + (f" ± {figure['stderr']:.3f}" if not figure["exact"] else "")
 
 
 def draw_picture(values: Sequence[dict[str, Any]], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import daguerre
-from daguerre.picture import draw
+from daguerre.view.picture import draw
 
 TEMPLATE = """\
 import json

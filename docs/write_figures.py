@@ -1,10 +1,10 @@
-"""Write the tables of README.md, MODEL_CARD.md and when-slower.md anew: `python docs/write_figures.py`.
+"""Write the tables of MODEL_CARD.md, speed.md and when-slower.md again: `python docs/write_figures.py`.
 
 A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of TABLES. It has the rows that
 `benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
-them must be of the model as shipped, or for what no draft has a part in of the same weights without their draft head:
-DataError for a report of other weights, and for a task that was measured twice.
-Tables of speed are of `benchmarks/results/speed.json`, a report of `daguerre bench`, which names its model by its name.
+them must be of the shipped model; reports of tasks that need no draft head may be of the same weights without it.
+DataError for a report of other weights, and for a task that was measured twice. Tables of speed are of
+`benchmarks/results/speed.json`, a report of `daguerre bench`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,17 @@ from safetensors.torch import load_file, save
 
 from daguerre.errors import DataError
 from daguerre.evals.bench.bars import bars as bench_bars
+from daguerre.evals.bench.bars import ratios
+from daguerre.evals.bench.job import RANDOM
+from daguerre.evals.bench.report import batch_table, machine_text, rows_table, threads_text
 from daguerre.evals.bench.rows import crossing
+from daguerre.evals.cells import layout_name, table
 from daguerre.evals.infilling import BEAM, NOVEL
-from daguerre.evals.report import layout_name, table
 from daguerre.files import atomic_write
 from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "MODEL_CARD.md", "docs/when-slower.md")
+DOCUMENTS = ("MODEL_CARD.md", "docs/speed.md", "docs/when-slower.md")
 RESULTS = ROOT / "benchmarks" / "results"
 SPEED = RESULTS / "speed.json"
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
@@ -76,7 +79,7 @@ def without_draft_head(weights: Path) -> str:
 
 
 def rewritten(text: str, tasks: dict[str, Any]) -> str:
-    """A document with its tables written anew. DataError for a table that is not in TABLES."""
+    """A document with its tables written again. DataError for a table that is not in TABLES."""
 
     def write(match: re.Match[str]) -> str:
         if match[2] not in TABLES:
@@ -121,26 +124,27 @@ def completion_bars(task: dict[str, Any]) -> Iterator[Row]:
 def infill_bars(task: dict[str, Any]) -> Iterator[Row]:
     of = {(outcome["method"], outcome["length"]): outcome for outcome in task["outcomes"]}
     best = BEAM if (BEAM, "unknown") in of else "infill"
-    own, known = of[best, "unknown"], of[best, "known"]
+    unknown, known = of[best, "unknown"], of[best, "known"]
     name = "a missing line, unknown length, exact"
-    yield name + (", in mode `beam`" * (best == BEAM)), _share(own, "exact"), "5%", verdict(own["exact"] >= 0.05)
-    yield "the same, its length known", _share(known, "exact"), "", ""
-    if (NOVEL, "unknown") in of:
-        told = of[NOVEL, "unknown"]
-        name = "unknown length, `beam` with `novel`: no line that stands around the gap, as no missing one does"
-        yield name, _share(told, "exact"), "5%", verdict(told["exact"] >= 0.05) + ", told that rule"
-    if best == BEAM:
-        yield "unknown length, denoised, which is the default", _share(of["infill", "unknown"], "exact"), "", ""
-    others = [of[method, "unknown"] for method in ("copy", "ar") if (method, "unknown") in of]
-    above = all(own["exact"] > other["exact"] for other in others)
-    rivals = ", ".join(f"`{other['method']}` {100 * other['exact']:.1f}%" for other in others)
-    share = own["exact"] / known["exact"] if known["exact"] else 0.0
     yield (
-        "unknown length, as a share of known length; and above what does not see the suffix",
-        f"{share:.0%}; {rivals}",
-        "80%, above all",
-        verdict(share >= 0.8 and above),
+        name + (", in mode `beam`" * (best == BEAM)),
+        _share(unknown, "exact"),
+        "5%",
+        verdict(unknown["exact"] >= 0.05),
     )
+    yield "the same, known length", _share(known, "exact"), "", ""
+    if (NOVEL, "unknown") in of:
+        new = of[NOVEL, "unknown"]
+        name = "unknown length, `beam` with `no_repeat_context_lines` (it uses the benchmark's own selection rule)"
+        yield name, _share(new, "exact"), "5%", verdict(new["exact"] >= 0.05)
+    if best == BEAM:
+        yield "unknown length, mode `block`, the default", _share(of["infill", "unknown"], "exact"), "", ""
+    share = unknown["exact"] / known["exact"] if known["exact"] else 0.0
+    yield "unknown length, as a share of known length", f"{share:.0%}", "80%", verdict(share >= 0.8)
+    others = [of[method, "unknown"] for method in ("copy", "ar") if (method, "unknown") in of]
+    above = all(unknown["exact"] > other["exact"] for other in others)
+    rivals = ", ".join(f"`{other['method']}` {100 * other['exact']:.1f}%" for other in others)
+    yield "baselines without the suffix, unknown length", rivals, "below", verdict(above)
 
 
 def correction_bars(task: dict[str, Any]) -> Iterator[Row]:
@@ -150,7 +154,7 @@ def correction_bars(task: dict[str, Any]) -> Iterator[Row]:
         yield name, "no threshold breaks so few", "50%", verdict(False)
         return
     best = task["rows"][place]
-    masked = "each token masked, " if best["reading"] == "masked" else ""
+    masked = "each token masked, " if best["reading"] == "leave_one_out" else ""
     figure = f"{best['fixed']:.0%} fixed, {best['broken']:.1%} broken ({masked}threshold {best['threshold']:g})"
     yield name, figure, "50%", verdict(best["fixed"] >= 0.5 and best["broken"] <= 0.02)
 
@@ -223,17 +227,55 @@ def speed_bars(tasks: dict[str, Any]) -> str:
 
 
 def speed_rows(tasks: dict[str, Any]) -> str:
-    """r(n): a forward by its number of rows."""
+    """r(n): a forward by its number of rows, in each type, and PyTorch's float32 modules beside it."""
     if "rows" not in tasks.get("speed", {}):
         return NOT_MEASURED
     part = tasks["speed"]["rows"]
-    by_threads = {threads: found["curve"] for threads, found in part["threads"].items()}
-    rows = [
-        [_threads(threads), *(f"{point['forward_ms'] / curve[0]['forward_ms']:.2f}" for point in curve)]
-        for threads, curve in by_threads.items()
-    ]
-    header = ["rows of a forward: times one row", *(str(point["rows"]) for point in next(iter(by_threads.values())))]
-    return f"{table(header, rows)}\n\n{_speed_of(part)}\n\n![rows](../benchmarks/results/speed-rows.png)"
+    rows, numbers = [], list[int]()
+    for threads, found in part["threads"].items():
+        for name, side in found["models"][RANDOM]["sides"].items():
+            if name.startswith(("native", "torch")):
+                numbers = side["rows"]
+                rows.append([f"{threads_text(threads)}, {name}", *(f"{times:.2f}" for times in side["times_one_row"])])
+    header = ["rows of a forward: times one row", *map(str, numbers)]
+    return f"{table(header, rows)}\n\n{machine_text(part['machine'])}.\n\n![rows](../benchmarks/results/speed-rows.png)"
+
+
+def speed_table(tasks: dict[str, Any]) -> str:
+    """Every row count and type beside PyTorch's float32 modules."""
+    if "rows" not in tasks.get("speed", {}):
+        return NOT_MEASURED
+    part, tables = tasks["speed"]["rows"], []
+    for threads, found in part["threads"].items():
+        for model, figures in found["models"].items():
+            title = f"{model}, {threads_text(threads)}: times as fast as PyTorch"
+            sides = {name: side for name, side in figures["sides"].items() if name.startswith("native")}
+            tables.append(rows_table(title, sides, "times_torch"))
+    return "\n\n".join([*tables, f"{machine_text(part['machine'])}."])
+
+
+def speed_without(tasks: dict[str, Any]) -> str:
+    """Mode "ar" by the native backend, times as fast as by the torch backend."""
+    if "peers" not in tasks.get("speed", {}):
+        return NOT_MEASURED
+    part = tasks["speed"]["peers"]
+    rows = []
+    for threads, found in part["threads"].items():
+        whole, _ = ratios(found["sides"]["ar"], found["sides"]["ar torch"])
+        rows.append([threads_text(threads), f"{whole:.1f}"])
+    return (
+        table(["34M shape, `ar`", "native, times as fast as the torch backend"], rows)
+        + f"\n\n{machine_text(part['machine'])}."
+    )
+
+
+def speed_batch(tasks: dict[str, Any]) -> str:
+    """Many requests at once beside one."""
+    if "batch" not in tasks.get("speed", {}):
+        return NOT_MEASURED
+    part = tasks["speed"]["batch"]
+    tables = [f"With {threads_text(threads)}:\n\n{batch_table(found)}" for threads, found in part["threads"].items()]
+    return "\n\n".join([*tables, f"{machine_text(part['machine'])}."])
 
 
 def speed_crossing(tasks: dict[str, Any]) -> str:
@@ -251,10 +293,10 @@ def speed_crossing(tasks: dict[str, Any]) -> str:
             rows[-1] += [f"{gain:.2f}", f"beyond {crowd[-1]['requests']}" if place is None else f"{place:.1f}"]
     header = [f"blocks of {next(iter(parts.values()))['block']}"]
     for threads in parts:
-        header += [f"one request, {_threads(threads)}: times `ar`", "slower from so many requests"]
+        header += [f"one request, {threads_text(threads)}: times `ar`", "slower from so many requests"]
     note = (
-        f"0.0: slower with one request already. Blocks were timed at {found['block_rows']} rows a request, which is "
-        "what 4 tokens a forward need; fewer tokens need a few rows less."
+        f"0.0: slower even with one request. Blocks were timed at {found['block_rows']} rows a request, which is what "
+        "4 tokens a forward need; fewer tokens need slightly fewer rows."
     )
     return f"{table(header, rows)}\n\n{note}"
 
@@ -278,22 +320,13 @@ def speed_modes(tasks: dict[str, Any]) -> str:
         for row in settings
         if row["num"] == settings[0]["num"] or row["mode"] != "block"
     ]
-    header = [f"next-line completion, {_threads(threads)}", "lines", "exact", "similarity", "tokens a forward"]
+    header = [f"next-line completion, {threads_text(threads)}", "lines", "exact", "similarity", "tokens a forward"]
     header.append("times `ar`")
     note = (
-        f"Fastest that is not found worse than `ar` on {settings[0]['num']} lines (paired, 95%): {best or 'none'}. So "
-        "few lines find only large differences; `daguerre eval --what completion` has more."
+        f"The fastest setting that is not found worse than `ar` on {settings[0]['num']} lines (paired, 95%): "
+        f"{best or 'none'}. So few lines show only large differences; `daguerre eval --what completion` uses more."
     )
-    return f"{table(header, rows)}\n\n{note} {_speed_of(part)}"
-
-
-def _threads(threads: str) -> str:
-    return "one thread" if threads == "1" else f"{threads} threads"
-
-
-def _speed_of(part: dict[str, Any]) -> str:
-    machine = part["machine"]
-    return f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}, commit {machine['commit']}."
+    return f"{table(header, rows)}\n\n{note} {machine_text(part['machine'])}."
 
 
 def measured(tasks: dict[str, Any]) -> str:
@@ -320,6 +353,9 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "measured": measured,
     "speed_bars": speed_bars,
     "speed_rows": speed_rows,
+    "speed_table": speed_table,
+    "speed_without": speed_without,
+    "speed_batch": speed_batch,
     "speed_crossing": speed_crossing,
     "speed_modes": speed_modes,
 }
