@@ -13,7 +13,7 @@ from daguerre.decoding.drive import drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.result import Result
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.denoiser import BackendName
 from daguerre.models.forward import Cycle

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 import daguerre
-from daguerre import demo
-from daguerre.evals.heldout import load_frozen
+from daguerre.heldout import load_frozen
+from daguerre.view import demo
 
 
 @pytest.fixture(autouse=True)

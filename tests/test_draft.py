@@ -13,10 +13,10 @@ from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.draft import Alignment, Draft, occurrences
 from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.planning import make_plan, max_forwards
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError
-from daguerre.evals.heldout import load_frozen
+from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 
@@ -149,7 +149,7 @@ def test_a_draft_is_read_in_every_context_within_the_bound(models: dict[str, Mod
         plan = make_plan(model.config, model.tokenizer, decode, "x = 1\n", None, 20, False, UNRELATED)
         result = model.generate("x = 1\n", 20, decode, heal=False, draft=UNRELATED)
         usage = result.usage
-        assert usage.forwards <= plan.bound
+        assert usage.forwards <= max_forwards(plan)
         total = usage.accepted_prediction_tokens + usage.rejected_prediction_tokens
         assert total == len(model.tokenizer.encode(UNRELATED))
         if name != "block":

@@ -13,13 +13,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.deadline import Deadline
+from daguerre.decoding.denoise import heal
 from daguerre.decoding.drive import compute
 from daguerre.decoding.lengths import look_alone, look_together
 from daguerre.decoding.modes.ar import one_by_one
 from daguerre.decoding.modes.block import denoise_spans
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Run, Sample
+from daguerre.decoding.run import Run
+from daguerre.decoding.sample import Sample
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward, Hidden
@@ -200,8 +202,8 @@ def test_one_token_after_the_other_is_blocks_of_one(causal: Model, head: bool) -
     ):
         fast, slow = run_of(model, **options), run_of(model, **options)
         backend = model.denoiser.backend
-        _, healed = run_steps(fast.heal(fast.plan.canvas), backend)
-        run_steps(slow.heal(slow.plan.canvas), backend)
+        _, healed = run_steps(heal(fast, fast.plan.canvas), backend)
+        run_steps(heal(slow, slow.plan.canvas), backend)
         events, canvas = run_steps(one_by_one(fast, healed), backend)
         others, other = run_steps(denoise_spans(slow, healed, 0), backend)
         assert len(events) == len(others) > 1

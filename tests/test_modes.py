@@ -13,12 +13,15 @@ import pytest
 
 import daguerre
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import SAMPLING, Mode, Steps
+from daguerre.decoding.denoise import heal
+from daguerre.decoding.mode import SAMPLING, Steps
 from daguerre.decoding.modes import MODES, choose_mode
+from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import DENOISING
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.planning import make_plan, max_forwards
+from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.config import ModelConfig
@@ -151,14 +154,14 @@ class Pairs(Mode):
         if config.context == "block":
             raise UnsupportedError('mode "pairs" knows no blocks: use mode "block"')
 
-    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         return 2
 
     def bound(self, plan: Any) -> int:
         return sum(gap.healing.num_tokens for gap in plan.gaps) + plan.num_spans
 
     def run(self, run: Any, canvas: Canvas) -> Steps:
-        canvas = yield from run.heal(canvas)
+        canvas = yield from heal(run, canvas)
         for span in run.plan.spans(canvas):
             if run.has_ended(canvas):
                 break
@@ -180,7 +183,7 @@ def test_one_entry_adds_a_mode(models: dict[str, Model], monkeypatch: pytest.Mon
         plan = make_plan(model.config, model.tokenizer, Decode(**options), "impo", None, 9, None)
         result = model.generate("impo", 9, **options)
         assert (result.finish_reason, len(result.tokens)) == ("length", 9)
-        assert result.usage.forwards == len(result.trace.steps) <= plan.bound
+        assert result.usage.forwards == len(result.trace.steps) <= max_forwards(plan)
         assert max(len(step.decision) for step in result.trace.steps) == 2
         *events, last = model.stream("impo", 9, **options)
         assert last.text == last.committed == result.text

@@ -37,8 +37,8 @@ LOG = logging.getLogger("daguerre")
 class Model:
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
-    backend, quantize, head, graphs: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: what the questions of
-    `decide` may name.
+    backend, quantize, head, graphs: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that questions
+    to `decide` may name.
     """
 
     def __init__(

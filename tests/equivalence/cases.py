@@ -119,7 +119,19 @@ def infillings() -> list[Case]:
             case("default", "infill", prefix, suffix, 12, mode="block", draft="w * h", threshold=0.5),
         ]
     prefix, suffix = GAPS[0]
-    out.append(case("default", "infill", prefix, suffix, 12, mode="beam", no_repeat_context_lines=True, num_beams=8, min_tokens=2))
+    out.append(
+        case(
+            "default",
+            "infill",
+            prefix,
+            suffix,
+            12,
+            mode="beam",
+            no_repeat_context_lines=True,
+            num_beams=8,
+            min_tokens=2,
+        )
+    )
     out.append(case("default", "infill", prefix, suffix, 12, mode="beam", num_beams=8, stop="\n"))
     return out
 

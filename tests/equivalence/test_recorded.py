@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import daguerre
+from backends import BACKENDS
 from daguerre.model import Model
 from equivalence.cases import TINY, answer
-from backends import BACKENDS
 
 RECORDED: list[Any] = json.loads(Path(__file__).with_name("recorded.json").read_text(encoding="utf-8"))
 PARTS = 8

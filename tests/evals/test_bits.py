@@ -9,7 +9,7 @@ import pytest
 
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.bits import NUM_BUCKETS, _estimated_figure, _Sums, bits_per_byte, make_windows, spread
-from daguerre.evals.heldout import Document
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.likelihood import score_tokens

@@ -15,9 +15,9 @@ import pytest
 from daguerre.decoding.options import Decode
 from daguerre.evals import completion
 from daguerre.evals.completion import AR, Attempt, attempts, grid, label, line_end, next_line_completion
-from daguerre.evals.heldout import Document
 from daguerre.evals.infilling import first_line
 from daguerre.evals.lines import MissingLine, make_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 
 SOURCE = "".join(f"def area_{i}(width, height):\n    return compute({i}, width * height)\n\n\n" for i in range(8))

@@ -12,8 +12,8 @@ import pytest
 
 from daguerre.errors import DataError
 from daguerre.evals.correction import RATES, REVISIONS, Revision, correct_line, line_correction
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import MissingLine, make_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 
 SOURCE = "".join(f"def area_{i}(width, height):\n    return compute({i}, width * height)\n\n\n" for i in range(8))

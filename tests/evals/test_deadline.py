@@ -11,10 +11,10 @@ from daguerre.decoding.options import Decode
 from daguerre.errors import DataError
 from daguerre.evals.deadline import METHODS, Ticking, quality_by_deadline
 from daguerre.evals.harness import evaluate
-from daguerre.evals.heldout import Document
 from daguerre.evals.options import Limits
 from daguerre.evals.report import markdown
 from daguerre.evals.spans import make_spans
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.forward import DraftStep, Forward, Layout, Logits
 

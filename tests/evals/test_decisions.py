@@ -12,8 +12,8 @@ import pytest
 from daguerre.errors import DataError, InputError
 from daguerre.evals import decisions
 from daguerre.evals.decisions import calibrate_folder, make_all, measure_kind, split_documents
-from daguerre.evals.heldout import Document
 from daguerre.evals.questions import Example
+from daguerre.heldout import Document
 from daguerre.model import Model, load
 from daguerre.models.loading import save_model
 from daguerre.scoring.calibration import FILE, Calibration

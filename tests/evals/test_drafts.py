@@ -8,7 +8,7 @@ import pytest
 from daguerre.errors import DataError
 from daguerre.evals import drafts
 from daguerre.evals.drafts import DRAFT_TOKENS, PROMPT_TOKENS, Prompt, make_prompts, measure_drafts
-from daguerre.evals.heldout import Document
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.monitor import draft_match

@@ -9,8 +9,8 @@ import pytest
 
 from daguerre.errors import DataError
 from daguerre.evals.editing import NUM_SPANS, STRENGTHS, edit_locality, edit_passage, make_passages, num_changed
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import parse
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 

@@ -16,7 +16,6 @@ from daguerre.commands.measuring import EVALUATION
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.documents import read_documents
 from daguerre.evals.harness import evaluate
-from daguerre.evals.heldout import Document
 from daguerre.evals.infilling import BEAM, ENDED, NOVEL, SEARCH
 from daguerre.evals.lines import LINE_ROOM, window
 from daguerre.evals.options import QUICK, EvalOptions, Limits
@@ -24,6 +23,7 @@ from daguerre.evals.pictures import PICTURES, draw_pictures
 from daguerre.evals.questions import KINDS
 from daguerre.evals.report import check_path, markdown, write_json, write_markdown, write_report
 from daguerre.evals.tasks import TASKS
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import can_run
 from daguerre.models.loading import save_model

@@ -7,9 +7,9 @@ import pickle
 
 import pytest
 
-from daguerre.evals.heldout import Document
 from daguerre.evals.infilling import ar_predictor, copy_nearest, infill_predictor, line_infilling
 from daguerre.evals.lines import MissingLine, make_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 
 SOURCE = """\

@@ -8,8 +8,8 @@ import textwrap
 import pytest
 
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document, load_frozen
 from daguerre.evals.lines import PREFIX_TOKENS, SUFFIX_TOKENS, candidate_lines, make_examples
+from daguerre.heldout import Document, load_frozen
 from daguerre.models.tokenizer import Tokenizer
 
 SOURCE = textwrap.dedent(

@@ -8,8 +8,8 @@ import re
 import pytest
 
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
 from daguerre.evals.literals import METHODS, PATTERNS, constrained_filling, is_valid, make_literals
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 

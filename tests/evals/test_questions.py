@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daguerre.evals.heldout import Document, load_frozen
 from daguerre.evals.questions import CONTROL, KINDS, Example, make_questions
+from daguerre.heldout import Document, load_frozen
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.decisions import YesNo
 

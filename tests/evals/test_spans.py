@@ -11,8 +11,8 @@ import pytest
 
 from daguerre.decoding.options import Decode
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
 from daguerre.evals.spans import MIN_AROUND, fill_span, make_spans, span_infilling, static
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 

@@ -9,7 +9,6 @@ import pytest
 
 from daguerre.decoding.options import Decode
 from daguerre.errors import DataError, UnsupportedError
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import parse
 from daguerre.evals.steps import (
     CANVAS_TOKENS,
@@ -21,6 +20,7 @@ from daguerre.evals.steps import (
     unigram_entropy,
     write,
 )
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.scoring.likelihood import score_tokens
 

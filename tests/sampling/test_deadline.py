@@ -15,10 +15,10 @@ from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Search
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.planning import make_plan, max_forwards
 from daguerre.decoding.result import Result
-from daguerre.decoding.run import Sample
 from daguerre.decoding.running import Running
+from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.session import Counts
 from daguerre.sampling.logits import Proposals
@@ -39,7 +39,7 @@ def timed(model: Model, seconds: float, suffix: str | None = None, slow: Any = l
     result = sample.result()
     *_, last = result.trace.replay()
     assert np.array_equal(last.tokens, sample.canvas.tokens)
-    assert result.usage.forwards <= plan.bound
+    assert result.usage.forwards <= max_forwards(plan)
     return result
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from daguerre.decoding.options import Decode
-from daguerre.decoding.planning import make_plan
+from daguerre.decoding.planning import make_plan, max_forwards
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
@@ -33,7 +33,7 @@ def test_every_policy_fills_the_whole_canvas_as_one_span(
         call = model.generate if suffix is None else model.infill
         result = call(*texts, **given)
         assert (result.finish_reason, result.usage.completion_tokens) == ("length", 20)
-        assert result.usage.forwards <= plan.bound == plan.decode.commit_policy.bound(20)
+        assert result.usage.forwards <= max_forwards(plan) == plan.decode.commit_policy.bound(20)
         assert call(*texts, **given).text == result.text
         assert not result.trace.canvas.open.sum() > 20
 

@@ -6,13 +6,13 @@ A step draws a token for each open position, lets the policy choose which of the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.deadline import with_more
 from daguerre.decoding.mode import Steps
+from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of
 from daguerre.models.forward import Logits
 from daguerre.models.session import Asking, Session
@@ -20,9 +20,6 @@ from daguerre.sampling.logits import Proposals, biased, softmax
 from daguerre.sampling.policies.base import Policy, Progress, commit_all
 from daguerre.sampling.rules import Rule, complete, eligible, forbidden
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.decoding.run import Run
 
 Stop = Callable[[Canvas], bool]
 """Whether a run ends early at this canvas, because its text has ended or its time is up."""
@@ -74,6 +71,16 @@ def _decide(run: Run, policy: Policy, ready: Proposals, progress: Progress, min_
         return decision
     run.counts.deadline_forced += 1
     return with_more(decision, ready, policy.rank(ready, progress, rng), min_commits)
+
+
+def heal(run: Run, canvas: Canvas) -> Steps:
+    """Draw the text that was taken back before each gap again, one token at a time."""
+    for gap in run.plan.gaps:
+        while gap.healing.where(canvas)[1] and not run.late():
+            position = gap.healing.where(canvas)[0]
+            here = canvas.at((position, position + 1))
+            canvas = yield from denoise(run, here, [gap.healing], lambda now: run.late())
+    return canvas
 
 
 def commit_forced(session: Session, sampler: TokenSampler, canvas: Canvas, rules: Sequence[Rule]) -> Steps:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
 from daguerre.models.session import Asking, T
 from daguerre.trace import Event

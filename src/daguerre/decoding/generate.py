@@ -18,7 +18,7 @@ from daguerre.decoding.planning import keep_drafts, plan_request
 from daguerre.decoding.reading import committed_text, draft_text
 from daguerre.decoding.request import Request, Text, encoded, is_infilling
 from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan, find_spans, split_at, split_template
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.denoiser import Denoiser
@@ -210,7 +210,7 @@ def begin(
         max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
     segments, budgets = encoded(prompt, suffix, tokenizer, denoiser.config), [(decode.min_tokens, max_tokens)]
     request = _request(denoiser, decode, segments, budgets, denoise=changeable, heal=heal, draft=draft)
-    if changeable and not request.decode.how.changeable:
+    if changeable and not request.decode.mode_entry.changeable:
         raise UnsupportedError(
             f'mode "{request.decode.mode}" cannot be changed while it runs: use mode "block", or call stream'
         )

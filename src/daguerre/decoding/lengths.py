@@ -18,10 +18,11 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
-from daguerre.decoding.options import CONSTRAINTS, Decode
+from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan, Search
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.request import Request, check_budget
+from daguerre.decoding.settings import CONSTRAINTS
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, Denoiser
@@ -44,7 +45,7 @@ def wants_search(config: ModelConfig, request: Request, search_length: bool | No
 
     InputError or UnsupportedError for True where there can be no search.
     """
-    infilling, budgets, mode = request.infilling, request.budgets, request.decode.how
+    infilling, budgets, mode = request.infilling, request.budgets, request.decode.mode_entry
     if search_length is None:
         possible = infilling and config.null_id is None and config.context != "block" and mode.searches_length
         return possible and len(budgets) == 1 and budgets[0][0] < budgets[0][1]

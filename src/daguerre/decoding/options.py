@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from functools import cached_property
-from typing import Any, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
-from daguerre.decoding.modes import MODES, Mode, choose_mode, mode_options
+from daguerre.decoding.modes import MODES, choose_mode, mode_options
+from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.pins import Pin
-from daguerre.decoding.revision import ODDS, RevisionReading
+from daguerre.decoding.revision import ODDS
+from daguerre.decoding.settings import CONSTRAINTS, Settings
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import CACHE_MODES, CacheMode, check_cache
+from daguerre.models.denoiser import CACHE_MODES, check_cache
 from daguerre.models.tokenizer import check_unicode
-from daguerre.models.wrappers.guidance import SCHEDULES, Guidance, Scorer
-from daguerre.sampling.logits import SamplingParams
-from daguerre.sampling.policies import POLICIES, Policy
-
-ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
-
-CONSTRAINTS = {
-    "schema": "a JSON Schema, an object or a boolean",
-    "regex": "a string",
-    "choices": "a sequence of strings",
-    "tools": 'a sequence of objects with "name" and "parameters"',
-}
-"""The type of each of these options, in words."""
+from daguerre.models.wrappers.guidance import SCHEDULES
+from daguerre.sampling.policies import POLICIES
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decode:
+class Decode(Settings):
     """How to decode. InputError for a value out of range, and for options that exclude each other.
 
     mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span;
@@ -74,46 +64,10 @@ class Decode:
                  pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
                  Policies then rank by probabilities given the constraint, and the last word is not healed
     keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
-    its
-                 edges; the end of it. Together with one of the above, or alone
+                 its edges; the end of it. Together with one of the above, or alone
     pins         tokens or texts at places of a gap: see `daguerre.Pin`. The last word is not healed
     lenient      with a schema or tools: ignore unsupported parts of a schema; the result lists them
     """
-
-    mode: ModeName | None = None
-    block_size: int | None = None
-    num_beams: int = 32
-    no_repeat_context_lines: bool = False
-    policy: str = "threshold"
-    threshold: float = 0.9
-    factor: float = 1.0
-    gamma: float = 0.1
-    steps: int | None = None
-    revise: int = 0
-    revise_threshold: float = 0.9
-    revise_reading: RevisionReading = "unmasked"
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int | None = None
-    min_tokens: int = 0
-    stop: str | Sequence[str] = ()
-    logit_bias: Mapping[int, float] | None = None
-    n: int = 1
-    seed: int = 0
-    guidance: float = 1.0
-    guidance_schedule: str = "constant"
-    negative: str | None = None
-    scorer: Scorer | None = None
-    cache: CacheMode = "auto"
-    schema: Any = None
-    regex: str | None = None
-    choices: Sequence[str] | None = None
-    tools: Sequence[Mapping[str, Any]] | None = None
-    keywords: str | Sequence[str] = ()
-    forbidden: str | Sequence[str] = ()
-    ending: str | None = None
-    pins: Sequence[Pin] = ()
-    lenient: bool = False
 
     def __new__(cls, *values: Any, **options: Any) -> Decode:
         """InputError for an unknown option, with the nearest name."""
@@ -174,23 +128,6 @@ class Decode:
         if not (isinstance(self.pins, Sequence) and all(isinstance(pin, Pin) for pin in self.pins)):
             raise InputError('pins must be several of daguerre.Pin, such as [Pin("x", at=3)]')
         object.__setattr__(self, "pins", tuple(self.pins))
-
-    @property
-    def shaping(self) -> tuple[str, ...]:
-        """Names of the given options that constrain the text as a whole, and so decide where it ends."""
-        given = () if self.constraint is None else (self.constraint[0],)
-        return given + tuple(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name))
-
-    @property
-    def constrained(self) -> bool:
-        """True where a formal language constrains the text: all of `shaping` but pins at fixed positions."""
-        return bool(set(self.shaping) - {"pins"}) or any(pin.floats for pin in self.pins)
-
-    @property
-    def constraint(self) -> tuple[str, Any] | None:
-        """The option that constrains the text, and its value."""
-        given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
-        return given[0] if given else None
 
     def _check_constraint(self) -> None:
         """At most one, of the right type, and no option that cannot honor it."""
@@ -269,15 +206,6 @@ class Decode:
             if name in unused:
                 raise InputError(f"{name} is not used {unused[name]}")
 
-    @property
-    def given(self) -> list[str]:
-        """Names of the options that differ from their defaults."""
-        return [
-            option.name
-            for option in fields(self)
-            if option.default is not MISSING and getattr(self, option.name) != option.default
-        ]
-
     def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False) -> Decode:
         """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
         if self.mode is not None:
@@ -292,7 +220,7 @@ class Decode:
         return cls(**options) if decode is None else replace(decode, **options)
 
     @property
-    def how(self) -> Mode:
+    def mode_entry(self) -> Mode:
         """The mode that the name stands for; only once there is a name."""
         assert self.mode is not None
         return MODES[self.mode]
@@ -300,28 +228,11 @@ class Decode:
     @property
     def autoregressive(self) -> bool:
         """True for modes whose tokens are those of the autoregressive distribution."""
-        return self.mode is not None and self.how.autoregressive
-
-    @cached_property
-    def sampling(self) -> SamplingParams:
-        """The parameters that a token is drawn by."""
-        return SamplingParams(self.temperature, self.top_p, self.top_k, self.logit_bias)
-
-    @cached_property
-    def logit_guidance(self) -> Guidance | None:
-        """Guidance and scorer; None where there is neither."""
-        guidance = Guidance(self.guidance, self.guidance_schedule, self.scorer)
-        return None if guidance == Guidance() else guidance
-
-    @cached_property
-    def commit_policy(self) -> Policy:
-        """The policy that the name stands for, with its options."""
-        kind = POLICIES[self.policy]
-        return kind(**{name: getattr(self, name) for name in kind.options})
+        return self.mode is not None and self.mode_entry.autoregressive
 
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming the option, for what this model's context or training cannot honor."""
-        self.how.check_model(config)
+        self.mode_entry.check_model(config)
         check_cache(config, self.cache)
         if config.context == "block" and self.block_size not in (None, config.block_size):
             raise UnsupportedError(
@@ -335,7 +246,7 @@ class Decode:
 
     def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The most positions of a span; InputError when there are more `steps` than that."""
-        size = self.how.span_size(self, config, max_tokens, infilling)
+        size = self.mode_entry.span_size(self, config, max_tokens, infilling)
         if self.steps is not None and self.steps > size:
             raise InputError(
                 f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"

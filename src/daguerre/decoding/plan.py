@@ -9,7 +9,8 @@ import numpy as np
 from daguerre.canvas import Canvas, Span
 from daguerre.decoding.draft import Draft
 from daguerre.decoding.healing import Healing, Vocabulary
-from daguerre.decoding.options import Decode
+from daguerre.decoding.mode import ModeSpec
+from daguerre.decoding.settings import Settings
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.session import Counts
 from daguerre.sampling.constrained import Constraint
@@ -72,7 +73,8 @@ class Plan:
     """
 
     config: ModelConfig
-    decode: Decode
+    decode: Settings
+    mode: ModeSpec
     vocabulary: Vocabulary
     canvas: Canvas
     gaps: tuple[Gap, ...]
@@ -171,18 +173,13 @@ class Plan:
     @property
     def span_size(self) -> int:
         """The most positions of a span."""
-        return self.decode.span_size(self.config, self.max_tokens, self.infilling)
+        return self.mode.span_size(self.decode, self.config, self.max_tokens, self.infilling)
 
     @property
     def num_spans(self) -> int:
         """The most spans."""
         size = min(self.span_size, self.max_tokens)
         return sum(-(-gap.max_tokens // size) for gap in self.gaps) + int(self.config.context == "block")
-
-    @property
-    def bound(self) -> int:
-        """The most forwards that this request can take: those of a search, and of its mode."""
-        return self._num_searching + self._forwards_each * self.decode.how.bound(self)
 
     def num_readings(self, num_spans: int, num_tokens: int) -> int:
         """The most forwards that read finished spans again."""
@@ -195,13 +192,14 @@ class Plan:
         num_open = [int(canvas.open[start:end].sum()) for start, end in self.spans(canvas)]
         by_policy = sum(self.decode.commit_policy.bound(num) for num in num_open if num)
         readings = self.num_readings(len(num_open), sum(end - start for start, end in self.spans(canvas)))
-        return self._num_searching + forwards + self._forwards_each * (by_policy + readings)
+        return self.num_searching + forwards + self.forwards_each * (by_policy + readings)
 
     @property
-    def _num_searching(self) -> int:
+    def num_searching(self) -> int:
+        """The forwards of the search of the gap's length."""
         return 0 if self.searched is None else self.searched.counts.forwards
 
     @property
-    def _forwards_each(self) -> int:
+    def forwards_each(self) -> int:
         """The most forwards of one step: two under guidance."""
         return 1 if self.unconditional is None else 2

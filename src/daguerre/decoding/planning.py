@@ -10,6 +10,7 @@ import numpy as np
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.healing import Healing, Vocabulary, num_to_take_back
+from daguerre.decoding.modes import MODES
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import pinned
 from daguerre.decoding.plan import Gap, Plan
@@ -51,6 +52,7 @@ def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) ->
     return Plan(
         config,
         decode,
+        decode.mode_entry,
         Vocabulary.make(tokenizer),
         canvas,
         gaps,
@@ -150,16 +152,19 @@ def _wording(decode: Decode, tokenizer: Tokenizer, canvas: Canvas, number: int, 
     )
 
 
+def max_forwards(plan: Plan) -> int:
+    """The most forwards that a request can take: those of its mode, and of the search of its length."""
+    return plan.num_searching + plan.forwards_each * MODES[plan.mode.name].bound(plan)
+
+
 def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) -> Plan:
     """The plan with each gap's old text in place, of which a share `strength` is open again: positions that the
     request's seed draws, at least one in all.
     """
     if not 0 < strength <= 1:
         raise InputError(f"strength must be above 0 and at most 1, not {strength}")
-    if not plan.decode.how.keeps_drafts:
-        raise UnsupportedError(
-            f'mode "{plan.decode.mode}" redraws all of a gap: leave out strength, or use mode "block"'
-        )
+    if not plan.mode.keeps_drafts:
+        raise UnsupportedError(f'mode "{plan.mode.name}" redraws all of a gap: leave out strength, or use mode "block"')
     canvas = plan.canvas
     tokens, opened = canvas.tokens.copy(), canvas.open.copy()
     for (start, end), draft in zip(canvas.gaps, drafts, strict=True):

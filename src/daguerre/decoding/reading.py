@@ -126,7 +126,7 @@ def committed_text(plan: Plan, canvas: Canvas) -> str:
 
     Where finished spans are revised, or noise is undone, all of the active span may still change.
     """
-    if (plan.decode.revise or not plan.decode.how.settles) and canvas.span is not None:
+    if (plan.decode.revise or not plan.mode.keeps_commits) and canvas.span is not None:
         start, end = canvas.span
         may_change = canvas.drawn
         may_change[:start] = may_change[end:] = False

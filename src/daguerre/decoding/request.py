@@ -71,14 +71,15 @@ def check_request(config: ModelConfig, request: Request) -> bool:
     UnsupportedError, in one line.
     """
     decode = request.decode
-    decode.how.check_request(config, request)
+    mode = decode.mode_entry
+    mode.check_request(len(request.budgets), request.infilling, request.heal)
     for fewest, most in request.budgets:
         check_budget(fewest, most)
     decode.check_model(config)
     heal = _check_infilling(config, request) if request.infilling else request.heal
     if heal and decode.shaping:
         raise InputError(f"with the option {decode.shaping[0]} the last word is not healed: leave out heal")
-    return heal is not False and decode.how.heals and not decode.shaping
+    return heal is not False and mode.heals and not decode.shaping
 
 
 def check_budget(fewest: int, most: int) -> None:
@@ -112,5 +113,5 @@ def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
     check_unicode(request.draft or "", "the draft")
     if request.draft is None:
         return None
-    request.decode.how.check_draft(request.decode)
+    request.decode.mode_entry.check_draft(request.decode)
     return Draft(request.draft, tokenizer)

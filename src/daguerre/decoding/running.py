@@ -15,7 +15,7 @@ from daguerre.decoding.pins import ordinary, pinning, place
 from daguerre.decoding.reading import committed_text, draft_text
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,15 +10,13 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Stop
 from daguerre.decoding.draft import Alignment
 from daguerre.decoding.mode import Steps
+from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of, proposals_of
 from daguerre.models.session import Asking, NextLogits
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import commit, commit_all
 from daguerre.sampling.rules import Rule, complete
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.decoding.run import Run
 
 MIN_DRAFT_PROB = 0.05
 """A draft ends before the token with which the product of its probabilities falls below this."""

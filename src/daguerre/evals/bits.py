@@ -21,9 +21,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.evals.heldout import Document
 from daguerre.evals.statistics import ratio_stderr
 from daguerre.evals.workers import Progress, no_progress
+from daguerre.heldout import Document
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer

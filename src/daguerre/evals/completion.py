@@ -33,7 +33,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.reading import read
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.evals.infilling import first_line, is_exact, similarity
 from daguerre.evals.lines import MissingLine
 from daguerre.evals.shared import SharedSession
@@ -62,7 +62,7 @@ def grid() -> tuple[Decode, ...]:
 
 def label(decode: Decode) -> str:
     """A setting's name in a report; its mode is given."""
-    name = decode.how.name
+    name = decode.mode_entry.name
     if decode.autoregressive:
         return name
     policy = f"{decode.policy}, {decode.steps} steps" if decode.steps else f"{decode.policy} {decode.threshold}"
@@ -287,7 +287,7 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
     )
     return Row(
         label=label(decode),
-        mode=decode.how.name,
+        mode=decode.mode_entry.name,
         block_size=decode.block_size,
         policy=decode.policy,
         threshold=decode.threshold if not decode.autoregressive and decode.steps is None else None,

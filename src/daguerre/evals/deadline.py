@@ -20,7 +20,7 @@ from daguerre.decoding.drive import drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.spans import MissingSpan
 from daguerre.evals.statistics import clustered_wilson

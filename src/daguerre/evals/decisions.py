@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from daguerre.errors import DataError, InputError
-from daguerre.evals.heldout import Document, load_frozen
 from daguerre.evals.lines import hashed_order
 from daguerre.evals.questions import FREE, KINDS, Example, make_questions
 from daguerre.evals.statistics import Bin, calibration_error, ratio_interval, reliability
 from daguerre.evals.workers import Progress, map_examples, no_progress
+from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model
 from daguerre.models.loading import load_model, model_folder, weights_hash
 from daguerre.scoring.calibration import Calibration, fit, save_calibrations

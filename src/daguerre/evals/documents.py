@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
+from daguerre.heldout import Document
 
 FOREIGN_FOLDERS = frozenset({"__pycache__", "node_modules", "site-packages"})
 

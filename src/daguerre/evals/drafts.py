@@ -14,9 +14,9 @@ import torch
 
 from daguerre.errors import DataError
 from daguerre.evals.bits import evenly
-from daguerre.evals.heldout import Document
 from daguerre.evals.statistics import ratio_stderr
 from daguerre.evals.workers import Progress, no_progress
+from daguerre.heldout import Document
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.monitor import accepted_a_cycle, draft_equals

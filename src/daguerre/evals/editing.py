@@ -19,10 +19,10 @@ import numpy as np
 
 from daguerre.decoding.text_spans import CharSpan, split_at
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import first_line_number, hashed_order, parse, take_in_turn
 from daguerre.evals.statistics import wilson
 from daguerre.evals.workers import ItemProgress, map_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 

@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from daguerre.errors import DataError, UnsupportedError, unknown
-from daguerre.evals.heldout import SAMPLE_SHA256, Document, load_frozen
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.options import EvalOptions
 from daguerre.evals.tasks import TASKS, Measure, Setup
 from daguerre.evals.workers import Progress, no_progress
+from daguerre.heldout import SAMPLE_SHA256, Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.loading import CONFIG, model_folder

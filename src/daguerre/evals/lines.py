@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
+from daguerre.heldout import Document
 from daguerre.models.tokenizer import Tokenizer
 
 MIN_CHARACTERS = 8

@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import fitting, hashed_order, parse, split_lines, take_in_turn
 from daguerre.evals.spans import AFTER_TOKENS, BEFORE_TOKENS
 from daguerre.evals.statistics import paired_difference, wilson
 from daguerre.evals.workers import ItemProgress, map_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 

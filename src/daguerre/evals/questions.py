@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import fitting, hashed_order, parse, split_lines, take_in_turn
+from daguerre.heldout import Document
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.decisions import Choice, Question, Score, YesNo
 

@@ -17,13 +17,13 @@ import numpy as np
 from daguerre.decoding.drive import drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import hashed_order, take_in_turn
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import ItemProgress, map_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 

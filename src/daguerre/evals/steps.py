@@ -24,12 +24,12 @@ import numpy as np
 from daguerre.decoding.drive import drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, UnsupportedError
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, split_lines, take_in_turn
 from daguerre.evals.statistics import wilson
 from daguerre.evals.workers import ItemProgress, map_examples
+from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer

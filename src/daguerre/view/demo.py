@@ -17,7 +17,7 @@ from rich.text import Text
 from daguerre.decoding.options import Decode
 from daguerre.decoding.reading import OPEN
 from daguerre.decoding.result import StreamEvent
-from daguerre.evals.heldout import Document, load_frozen
+from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.trace import Event
 

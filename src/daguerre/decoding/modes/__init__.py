@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from daguerre.decoding.mode import Mode, Steps
 from daguerre.decoding.modes.ancestral import Ancestral
 from daguerre.decoding.modes.ar import Ar
+from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.beam import Beam
 from daguerre.decoding.modes.block import Block, Full
 from daguerre.decoding.modes.speculative import Speculative
+from daguerre.decoding.settings import ModeName, Settings
 from daguerre.models.core.config import ModelConfig
-
-if TYPE_CHECKING:
-    from daguerre.decoding.options import Decode, ModeName
 
 MODES: dict[str, Mode] = {mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Beam(), Ancestral())}
 
 
 def mode_options() -> frozenset[str]:
-    """Fields of `Decode` that some modes read and others do not."""
+    """Options that some modes read and others do not."""
     return frozenset().union(*(mode.options for mode in MODES.values()))
 
 
-def choose_mode(decode: Decode, config: ModelConfig, infilling: bool, denoise: bool = False) -> ModeName:
+def choose_mode(settings: Settings, config: ModelConfig, infilling: bool, denoise: bool = False) -> ModeName:
     """The mode of a request that names none: the first line that applies.
 
     a process that replaces tokens                            ancestral
@@ -35,7 +31,7 @@ def choose_mode(decode: Decode, config: ModelConfig, infilling: bool, denoise: b
 
     denoise  tokens of a gap may be fixed while positions to their left are open, and those are to see them
     """
-    given = set(decode.given)
+    given = set(settings.given)
     if config.process != "absorbing":
         return "ancestral"
     if given & (MODES["beam"].options - MODES["block"].options):
@@ -43,7 +39,4 @@ def choose_mode(decode: Decode, config: ModelConfig, infilling: bool, denoise: b
     denoise |= bool(given & (MODES["block"].options - MODES["ar"].options))
     if denoise or infilling or not config.can_draft:
         return "block"
-    return "speculative" if config.draft_head and not decode.shaping else "ar"
-
-
-__all__ = ["MODES", "Mode", "Steps", "choose_mode", "mode_options"]
+    return "speculative" if config.draft_head and not settings.shaping else "ar"

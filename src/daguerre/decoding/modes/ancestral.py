@@ -9,15 +9,19 @@ Letters: L positions, A active positions, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import Mode, Steps
+from daguerre.decoding.mode import Steps
+from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
+from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.process import Reverse, process_of
@@ -25,11 +29,6 @@ from daguerre.sampling.logits import biased, inverse_cdf, tempered
 from daguerre.sampling.random import NOISE, TOKEN, Counter
 from daguerre.sampling.rules import forbidden
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.decoding.options import Decode
-    from daguerre.decoding.plan import Plan
-    from daguerre.decoding.run import Run
 
 Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, Tensor]]
 """A denoiser as the sampler sees it: tokens (L,), t and positions (A,) to probabilities (A, V), none on the mask. The
@@ -41,7 +40,7 @@ class Ancestral(Mode):
 
     name = "ancestral"
     options = frozenset({"steps", "temperature", "top_p", "top_k", "n"})
-    heals = shapes = changeable = settles = searches_length = False
+    heals = shapes = changeable = keeps_commits = searches_length = False
 
     def check_model(self, config: ModelConfig) -> None:
         """Full context, a time input and no shift."""
@@ -51,7 +50,7 @@ class Ancestral(Mode):
                 '"full" with policy "first_hitting", which has the same distribution'
             )
 
-    def check_draft(self, decode: Decode) -> None:
+    def check_draft(self, settings: Settings) -> None:
         """It takes none."""
         raise UnsupportedError('mode "ancestral" begins with noise and takes no draft: leave out one of the two')
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from daguerre.canvas import Canvas
-from daguerre.decoding.denoise import commit_forced
+from daguerre.decoding.denoise import commit_forced, heal
 from daguerre.decoding.draft import Alignment
-from daguerre.decoding.mode import SAMPLING, Mode, Steps, needs_next_token
+from daguerre.decoding.mode import SAMPLING, Steps, needs_next_token
+from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import healing_forwards
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_of
+from daguerre.decoding.settings import Settings
 from daguerre.decoding.speculate import speculate
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.sampling.policies.base import commit_all
 from daguerre.sampling.rules import complete
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.decoding.options import Decode
-    from daguerre.decoding.plan import Plan
-    from daguerre.decoding.run import Run
 
 
 class Autoregressive(Mode):
@@ -35,9 +32,9 @@ class Autoregressive(Mode):
         super().check_model(config)
         needs_next_token(self, config)
 
-    def check_draft(self, decode: Decode) -> None:
+    def check_draft(self, settings: Settings) -> None:
         """No pins at fixed positions beside a draft."""
-        if any(not pin.floats for pin in decode.pins):
+        if any(not pin.floats for pin in settings.pins):
             raise UnsupportedError(
                 f'mode "{self.name}" cannot use a draft together with pins: leave out one of the two'
             )
@@ -63,13 +60,13 @@ class Ar(Autoregressive):
 
     name = "ar"
 
-    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """One."""
         return 1
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then one token after the other."""
-        canvas = yield from run.heal(canvas)
+        canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
         if run.plan.drafted(canvas)[1].size:

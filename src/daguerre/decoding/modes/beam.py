@@ -17,24 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.mode import Mode, Steps, needs_next_token
+from daguerre.decoding.mode import Steps, needs_next_token
+from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.plan import Gap, Plan
+from daguerre.decoding.run import Run
+from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking
 from daguerre.sampling.logits import biased, log_softmax
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.decoding.options import Decode
-    from daguerre.decoding.plan import Gap, Plan
-    from daguerre.decoding.request import Request
-    from daguerre.decoding.run import Run
 
 SUFFIX_TOKENS = 32
 """Tokens of the suffix that hypotheses are rescored by: with more of them no more lines were right (docs/log.md)."""
@@ -54,19 +51,17 @@ class Beam(Mode):
         super().check_model(config)
         needs_next_token(self, config)
 
-    def check_request(self, config: ModelConfig, request: Request) -> None:
+    def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
         """One gap, with a text behind it."""
-        super().check_request(config, request)
-        if not request.infilling:
+        super().check_request(num_gaps, infilling, heal)
+        if not infilling:
             raise InputError(
                 'mode "beam" chooses by the text behind the gap, and there is none: give a suffix, or use mode "ar"'
             )
-        if len(request.budgets) > 1:
-            raise UnsupportedError(
-                f'mode "beam" fills one gap, and these are {len(request.budgets)}: use mode "block" or "full"'
-            )
+        if num_gaps > 1:
+            raise UnsupportedError(f'mode "beam" fills one gap, and these are {num_gaps}: use mode "block" or "full"')
 
-    def check_draft(self, decode: Decode) -> None:
+    def check_draft(self, settings: Settings) -> None:
         """It takes none."""
         raise UnsupportedError('mode "beam" searches from an empty gap and takes no draft: leave out the draft')
 

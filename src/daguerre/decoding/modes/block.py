@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from daguerre.canvas import Canvas, Span
-from daguerre.decoding.denoise import denoise, read_draft
-from daguerre.decoding.mode import SAMPLING, Mode, Steps
+from daguerre.decoding.denoise import denoise, heal, read_draft
+from daguerre.decoding.mode import SAMPLING, Steps
+from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.plan import Plan
 from daguerre.decoding.revision import readings, revise
+from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
+from daguerre.decoding.settings import Settings
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Logits
@@ -18,11 +20,6 @@ from daguerre.sampling.logits import biased
 from daguerre.sampling.policies import POLICIES
 from daguerre.sampling.rules import Rule
 from daguerre.trace import Event
-
-if TYPE_CHECKING:
-    from daguerre.decoding.options import Decode
-    from daguerre.decoding.plan import Plan
-    from daguerre.decoding.run import Run
 
 DEFAULT_BLOCK = 16
 DENOISING = frozenset({"policy", "revise"}).union(*(policy.options for policy in POLICIES.values()))
@@ -35,11 +32,11 @@ class Block(Mode):
     name = "block"
     options = SAMPLING | DENOISING | {"block_size"}
 
-    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The option's, the model's, or DEFAULT_BLOCK."""
-        if infilling and decode.block_size is None:
+        if infilling and settings.block_size is None:
             return max_tokens
-        return decode.block_size or config.block_size or DEFAULT_BLOCK
+        return settings.block_size or config.block_size or DEFAULT_BLOCK
 
     def bound(self, plan: Plan) -> int:
         """The bounds of all spans by their policy, and forwards that read drafts and finished spans."""
@@ -51,7 +48,7 @@ class Block(Mode):
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then one span after the other."""
         begun = 0 if canvas.span is None else canvas.span[0]
-        canvas = yield from run.heal(canvas)
+        canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
         return (yield from denoise_spans(run, canvas, begun))
@@ -69,7 +66,7 @@ class Full(Block):
         if config.context == "block":
             raise UnsupportedError('mode "full" is beyond a model with block context: use mode "block"')
 
-    def span_size(self, decode: Decode, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
+    def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The whole budget."""
         return max_tokens
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from daguerre.canvas import Canvas
+from daguerre.decoding.denoise import heal
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ar import Autoregressive
-
-if TYPE_CHECKING:
-    from daguerre.decoding.run import Run
+from daguerre.decoding.run import Run
 
 DEFAULT_SIZE = 3
 """The most tokens of a forward: the fastest size for the default model (docs/log.md)."""
@@ -24,7 +21,7 @@ class Speculative(Autoregressive):
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then cycles of verifying and drafting."""
-        canvas = yield from run.heal(canvas)
+        canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
         return (yield from self.verify(run, canvas, run.plan.decode.block_size or DEFAULT_SIZE))

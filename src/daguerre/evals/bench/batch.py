@@ -27,7 +27,7 @@ from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.evals.bench.job import FORCED, RANDOM, Job, Progress, Shape, model_of, prompts
 from daguerre.model import Model
 from daguerre.models.backends.library import library

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from daguerre.errors import DataError, InputError, MissingExtra
 from daguerre.evals.bench.job import Progress
-from daguerre.evals.heldout import load_frozen
+from daguerre.heldout import load_frozen
 
 Route = Literal["completions", "chat"]
 PATHS: dict[str, str] = {"completions": "completions", "chat": "chat/completions"}

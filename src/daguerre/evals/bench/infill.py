@@ -15,8 +15,8 @@ from daguerre.decoding.planning import make_plan
 from daguerre.errors import DataError
 from daguerre.evals.bench.job import FORCED, RANDOM, Progress, Shape, random_model, random_tokens
 from daguerre.evals.bench.timed import infilling
-from daguerre.evals.heldout import load_frozen
 from daguerre.evals.shared import SharedSession
+from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
 
 PREFIX, SUFFIX, NEW = 512, 256, 16

@@ -11,7 +11,7 @@ import torch
 
 from daguerre.errors import InputError, unknown
 from daguerre.evals import drafts
-from daguerre.evals.heldout import load_frozen
+from daguerre.heldout import load_frozen
 from daguerre.model import DTYPES, Model, load
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig

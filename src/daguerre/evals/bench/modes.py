@@ -12,8 +12,8 @@ from typing import Any
 from daguerre.decoding.options import Decode
 from daguerre.evals.bench.job import Progress
 from daguerre.evals.completion import LINE_TOKENS, grid, next_line_completion
-from daguerre.evals.heldout import load_frozen
 from daguerre.evals.lines import make_examples
+from daguerre.heldout import load_frozen
 from daguerre.model import load
 
 

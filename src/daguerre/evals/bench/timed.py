@@ -6,7 +6,7 @@ import time
 
 from daguerre.decoding.drive import drive
 from daguerre.decoding.plan import Plan
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.evals.shared import SharedSession
 
 

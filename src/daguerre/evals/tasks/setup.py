@@ -8,11 +8,11 @@ from typing import Any
 
 from daguerre.decoding.options import Decode
 from daguerre.errors import DataError, UnsupportedError
-from daguerre.evals.heldout import Document
 from daguerre.evals.lines import MissingLine, make_examples
 from daguerre.evals.options import Limits
 from daguerre.evals.spans import MissingSpan, make_spans, shown_around
 from daguerre.evals.workers import Progress
+from daguerre.heldout import Document
 from daguerre.model import Model
 
 BLOCK = Decode(mode="block")

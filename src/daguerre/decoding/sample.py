@@ -1,0 +1,104 @@
+"""One sample of a request, from its plan to its result; `decoding.drive` computes the forwards that it yields."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from daguerre.canvas import Decision, Span
+from daguerre.decoding.deadline import Clock, Deadline
+from daguerre.decoding.modes import MODES
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.planning import max_forwards
+from daguerre.decoding.reading import has_ended
+from daguerre.decoding.result import Result, make_result
+from daguerre.decoding.run import Run
+from daguerre.decoding.sampler import TokenSampler
+from daguerre.models.denoiser import Denoiser
+from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.wrappers.guidance import Guided
+from daguerre.sampling.random import Counter
+from daguerre.trace import Event
+
+
+class Sample:
+    """One sample in progress: `advance` it until it is done, then take the `result`. Between steps the caller may
+    `change` the canvas.
+
+    `bound` is the most forwards that the sample may have taken when it is done; a change updates it.
+    """
+
+    def __init__(
+        self, denoiser: Denoiser, plan: Plan, sample: int, timeout: float | None, clock: Clock | None = None
+    ) -> None:
+        decode, constraint = plan.decode, plan.constraint
+        self.plan, self.canvas, self.bound = plan, plan.canvas, max_forwards(plan)
+        self.events: list[Event] = []
+        self.backend = denoiser.backend
+        guidance = decode.logit_guidance
+        guided = denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
+        session = guided.session(plan.canvas, decode.cache)
+        sampler = TokenSampler(
+            decode.sampling,
+            Counter(decode.seed, sample),
+            not plan.mode.autoregressive,
+            None if constraint is None else replace(constraint),
+            decode.commit_policy.reads,
+        )
+        self._searched = plan.searched if sample == 0 else None
+        self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)
+        self._run, self._cut = Run(plan, session, sampler, self.deadline), False
+        self._mode = MODES[plan.mode.name]
+        self._steps = self._mode.run(self._run, plan.canvas)
+
+    def advance(self, answers: list[Answer] | None = None) -> Event | list[Forward | DraftStep] | None:
+        """The next event, or a batch of forwards, whose answers belong to the next call; None once the run is over.
+
+        Where a constrained run was late, a last event completes its texts.
+        """
+        item: Event | list[Forward | DraftStep] | None
+        try:
+            item = self._steps.send(answers)
+        except StopIteration:
+            item = self._completion()
+        if isinstance(item, Event):
+            self._add(item)
+        return item
+
+    def change(self, decision: Decision) -> Event:
+        """Apply a decision of the caller, and continue from there; returns its event. InputError, and nothing changes,
+        for one that does not fit the canvas or leaves the constraint no text.
+        """
+        changed, counts = self.canvas.apply(decision), self._run.counts
+        opened = [(start, end) for start, end in self.plan.spans(changed) if changed.open[start:end].any()]
+        changed = changed.at(min([*opened[:1], self.canvas.span or self._all_gaps]))
+        if self.plan.constraint is not None:
+            self.plan.constraint.check(changed, 1)
+        event = Event(counts.forwards, decision, changed)
+        self._add(event)
+        self.bound = self.plan.bound_from(changed, counts.forwards)
+        self._steps = self._mode.run(self._run, changed)
+        return event
+
+    @property
+    def _all_gaps(self) -> Span:
+        return self.canvas.gaps[0][0], self.canvas.gaps[-1][1]
+
+    def _add(self, event: Event) -> None:
+        self.canvas = event.canvas
+        self.events.append(event)
+
+    def _completion(self) -> Event | None:
+        """The event that completes the texts of a constrained run that was cut short; None for any other."""
+        cut = not (has_ended(self.plan, self.canvas) or self.plan.finished(self.canvas))
+        self._cut |= cut
+        if not cut or self.plan.constraint is None:
+            return None
+        decision = self.plan.constraint.finish(self.canvas)
+        return Event(self._run.counts.forwards, decision, self.canvas.at(self._all_gaps).apply(decision))
+
+    def result(self) -> Result:
+        """The result, once the run is over."""
+        counts = replace(self._run.counts)
+        if self._searched is not None:
+            counts.add(self._searched.counts)
+        return make_result(self.plan, self.canvas, self.events, counts, self.deadline.passed(), self._cut)

@@ -1,0 +1,108 @@
+"""The options of a request as data, and what follows from them alone. `options.Decode` checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
+
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.revision import RevisionReading
+from daguerre.models.denoiser import CacheMode
+from daguerre.models.wrappers.guidance import Guidance, Scorer
+from daguerre.sampling.logits import SamplingParams
+from daguerre.sampling.policies import POLICIES, Policy
+
+ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
+
+CONSTRAINTS = {
+    "schema": "a JSON Schema, an object or a boolean",
+    "regex": "a string",
+    "choices": "a sequence of strings",
+    "tools": 'a sequence of objects with "name" and "parameters"',
+}
+"""The type of each of these options, in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of `daguerre.decoding.options.Decode`, where each is described."""
+
+    mode: ModeName | None = None
+    block_size: int | None = None
+    num_beams: int = 32
+    no_repeat_context_lines: bool = False
+    policy: str = "threshold"
+    threshold: float = 0.9
+    factor: float = 1.0
+    gamma: float = 0.1
+    steps: int | None = None
+    revise: int = 0
+    revise_threshold: float = 0.9
+    revise_reading: RevisionReading = "unmasked"
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int | None = None
+    min_tokens: int = 0
+    stop: str | Sequence[str] = ()
+    logit_bias: Mapping[int, float] | None = None
+    n: int = 1
+    seed: int = 0
+    guidance: float = 1.0
+    guidance_schedule: str = "constant"
+    negative: str | None = None
+    scorer: Scorer | None = None
+    cache: CacheMode = "auto"
+    schema: Any = None
+    regex: str | None = None
+    choices: Sequence[str] | None = None
+    tools: Sequence[Mapping[str, Any]] | None = None
+    keywords: str | Sequence[str] = ()
+    forbidden: str | Sequence[str] = ()
+    ending: str | None = None
+    pins: Sequence[Pin] = ()
+    lenient: bool = False
+
+    @property
+    def shaping(self) -> tuple[str, ...]:
+        """Names of the given options that constrain the text as a whole, and so decide where it ends."""
+        given = () if self.constraint is None else (self.constraint[0],)
+        return given + tuple(name for name in ("keywords", "forbidden", "ending", "pins") if getattr(self, name))
+
+    @property
+    def constrained(self) -> bool:
+        """True where a formal language constrains the text: all of `shaping` but pins at fixed positions."""
+        return bool(set(self.shaping) - {"pins"}) or any(pin.floats for pin in self.pins)
+
+    @property
+    def constraint(self) -> tuple[str, Any] | None:
+        """The option that constrains the text, and its value."""
+        given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
+        return given[0] if given else None
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the options that differ from their defaults."""
+        return [
+            option.name
+            for option in fields(self)
+            if option.default is not MISSING and getattr(self, option.name) != option.default
+        ]
+
+    @cached_property
+    def sampling(self) -> SamplingParams:
+        """The parameters that a token is drawn by."""
+        return SamplingParams(self.temperature, self.top_p, self.top_k, self.logit_bias)
+
+    @cached_property
+    def logit_guidance(self) -> Guidance | None:
+        """Guidance and scorer; None where there is neither."""
+        guidance = Guidance(self.guidance, self.guidance_schedule, self.scorer)
+        return None if guidance == Guidance() else guidance
+
+    @cached_property
+    def commit_policy(self) -> Policy:
+        """The policy that the name stands for, with its options."""
+        kind = POLICIES[self.policy]
+        return kind(**{name: getattr(self, name) for name in kind.options})
