@@ -17,11 +17,12 @@ help:
 demo: .venv/.core
 	$(BIN)/daguerre demo
 
-# One thread: the tests' tensors are small, and threads that wait for a busy core make them many times slower.
+# A process for each core, and one thread in each: the tests' tensors are small, and threads that wait for a busy core make
+# them many times slower.
 test: export OMP_NUM_THREADS ?= 1
 test: export HF_HUB_OFFLINE := 1
 test: .venv/.dev
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q --numprocesses auto --dist worksteal
 
 test-eval: export OMP_NUM_THREADS ?= 1
 test-eval: export HF_HUB_OFFLINE := 1

@@ -67,17 +67,17 @@ def test_generate_continues_the_prompt_and_says_what_it_took(call: Callable[...,
     assert 0 < body["usage"]["completion_tokens"] <= 8
 
 
-def test_execution_and_type_are_those_asked_for(call: Callable[..., Called], tmp_path: Path) -> None:
-    asked = ("--execution", "lean", "--dtype", "bfloat16")
+def test_backend_and_type_are_those_asked_for(call: Callable[..., Called], tmp_path: Path) -> None:
+    asked = ("--backend", "torch", "--dtype", "bfloat16")
     assert call("generate", "import ", "--max-tokens", "4", *asked)[0] == 0
-    assert_one_line(call("generate", "x", "--execution", "nativ"), "did you mean 'native'")
+    assert_one_line(call("generate", "x", "--backend", "nativ"), "did you mean 'native'")
     assert_one_line(call("generate", "x", "--dtype", "bf16"), "did you mean 'bfloat16'")
     out = tmp_path / "report.json"
     code, _, err = call("eval", "--what", "draft", "--prompts", "2", "--out", str(out), *asked)
     assert code == 0, err
     model = json.loads(out.read_text())["model"]
-    assert (model["execution"], model["dtype"]) == ("lean", "bfloat16")
-    assert "bfloat16, decoded by lean execution" in out.with_suffix(".md").read_text()
+    assert (model["backend"], model["dtype"]) == ("torch", "bfloat16")
+    assert "bfloat16, torch backend" in out.with_suffix(".md").read_text()
 
 
 def test_threads_sleep_soon_but_where_speed_is_measured(

@@ -50,7 +50,11 @@ def resolves(name: str) -> bool:
 
 def dotted_names(text: str) -> list[str]:
     return sorted(
-        {n for n in re.findall(r"`([a-z_]+(?:\.\w+)+)`", text) if not n.endswith((".py", ".md", ".json", ".toml"))}
+        {
+            n
+            for n in re.findall(r"`([a-z_]+(?:\.\w+)+)`", text)
+            if not n.endswith((".py", ".md", ".json", ".toml", ".cpp", ".h"))
+        }
     )
 
 
@@ -195,7 +199,7 @@ def test_every_bar_is_met_or_missed(figures: ModuleType) -> None:
 
     assert "missed" not in figures.bars(good)
     assert figures.bars(good).count("| met |") == 5
-    assert figures.bars(bad).count("| **missed** |") == 3
+    assert figures.bars(bad).count("| **missed** |") == 4
     assert "| 60% fixed, 1.0% broken (each token masked, threshold 0.9) | 50% | met |" in figures.bars(good)
     assert "| 90% | 80% | met |" in figures.bars(good)
     assert "| `copy` 0.0%, `ar` 10.0% | below | met |" in figures.bars(good)

@@ -72,7 +72,11 @@ def test_the_wheel_holds_files_of_every_kind_that_the_package_reads(wheel: zipfi
         assert f"daguerre/assets/default/{part}" in names
     assert "daguerre/train/corpus/heldout.txt" in names
     assert "daguerre/recipes/small.toml" in names
-    assert "daguerre/models/native.cpp" in names
+    for source in (
+        "forward.cpp",
+        *(f"{name}.h" for name in "answers attention draws hidden model products vectors".split()),
+    ):
+        assert f"daguerre/models/backends/native/{source}" in names
 
 
 def test_the_wheel_has_the_version_license_and_command_of_the_project(wheel: zipfile.ZipFile) -> None:

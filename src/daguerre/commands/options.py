@@ -226,7 +226,7 @@ def check_picture(path: Path | None, options: dict[str, Any]) -> None:
     """Before any work: whether a picture that is asked for can be drawn."""
     if path is None:
         return
-    from daguerre import picture
+    from daguerre.view import picture
 
     if options.get("n", 1) != 1:
         raise InputError("a picture is of one sample: leave out --n or --picture")
@@ -236,7 +236,7 @@ def check_picture(path: Path | None, options: dict[str, Any]) -> None:
 def draw_picture(result: Any, model: Any, path: Path | None) -> None:
     """The picture that is asked for; what was printed stays, should it be too large to draw."""
     if path is not None:
-        from daguerre import picture
+        from daguerre.view import picture
 
         picture.draw(result, model.tokenizer, path)
 
