@@ -81,7 +81,7 @@ def test_a_bare_loop_computes_the_forwards_of_the_request_and_no_others(make_mod
         requests.bare(recorded)
     again = [requests.backend.forward(part) for part, lengths in recorded if not _truncate(part, lengths)]
 
-    assert clock.calls == took.batches == len(recorded) == len(tokens) == 12
+    assert clock.calls == took.whole.batches == len(recorded) == len(tokens) == 12
     assert [int(answer.tokens[0]) for (answer,) in again if answer.tokens is not None] == tokens
     assert not isinstance(library().daguerre_forward, type(clock._timed))
     assert len({len(plan.canvas) for plan in requests.plans}) == batch.REQUESTS

@@ -9,7 +9,7 @@ one       the same request, by `decoding.drive.Together`
 bare      the same forwards, one after the other, by a loop that does nothing else
 together  all requests, by `Together`
 
-Python's time is what a run takes outside of the calls of the native library.
+Python's time is what a step after the first takes outside of the calls of the native library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -41,33 +41,42 @@ Batch = list[Forward | DraftStep]
 
 
 @dataclass(frozen=True)
-class Took:
-    """Seconds of a run, and of them those in the native library; tokens written, and the batches that were computed.
-
-    first_seconds, first_tokens   up to the end of the first batch, which reads the prompts
-    """
+class Lap:
+    """Seconds, those of them in the native library, tokens written, and batches computed: from a run's start on."""
 
     seconds: float
     native_seconds: float
     tokens: int
     batches: int
-    first_seconds: float
-    first_tokens: int
 
     @property
     def per_second(self) -> float:
-        """Tokens a second, end to end."""
-        return self.tokens / self.seconds
-
-    @property
-    def per_second_behind(self) -> float:
-        """Tokens a second behind the first batch."""
-        return (self.tokens - self.first_tokens) / max(self.seconds - self.first_seconds, 1e-9)
+        """Tokens a second."""
+        return self.tokens / max(self.seconds, 1e-9)
 
     @property
     def python_ms(self) -> float:
         """Milliseconds of a batch outside of the native library."""
-        return 1e3 * (self.seconds - self.native_seconds) / self.batches
+        return 1e3 * (self.seconds - self.native_seconds) / max(self.batches, 1)
+
+
+@dataclass(frozen=True)
+class Took:
+    """A run: to its end, and to the end of the first batch, which reads the prompts."""
+
+    whole: Lap
+    first: Lap
+
+    @property
+    def behind(self) -> Lap:
+        """The steps after the first batch."""
+        whole, first = self.whole, self.first
+        return Lap(
+            whole.seconds - first.seconds,
+            whole.native_seconds - first.native_seconds,
+            whole.tokens - first.tokens,
+            whole.batches - first.batches,
+        )
 
 
 class NativeClock:
@@ -82,6 +91,10 @@ class NativeClock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._library.daguerre_forward = self._forward
+
+    def lap(self, started: float, tokens: int) -> Lap:
+        """Of a run that `started` then and has written so many tokens."""
+        return Lap(time.perf_counter() - started, self.seconds, tokens, self.calls)
 
     def _timed(self, *arguments: Any) -> Any:
         started = time.perf_counter()
@@ -125,11 +138,12 @@ class Requests:
             started, first = time.perf_counter(), None
             sample = self.sample(self.middle)
             for event in drive(sample):
-                first = first or (time.perf_counter() - started, len(event.decision))
-            seconds = time.perf_counter() - started
+                if first is None:
+                    first = native.lap(started, len(event.decision))
+            whole = native.lap(started, 0)
         assert first is not None
         written = tokens_of(sample)
-        return Took(seconds, native.seconds, len(written), native.calls, *first), written
+        return Took(replace(whole, tokens=len(written)), first), written
 
     def together(self, numbers: Sequence[int]) -> tuple[Took, list[list[int]]]:
         """Requests by `Together`; and the tokens of each."""
@@ -138,14 +152,11 @@ class Requests:
             samples = [self.sample(number) for number in numbers]
             group = Together(self.backend, samples)
             group.step()
-            first = time.perf_counter() - started
-            num_first = sum(len(event.decision) for sample in samples for event in sample.events)
-            started_again = time.perf_counter()
+            first = native.lap(started, sum(len(event.decision) for sample in samples for event in sample.events))
             group.run()
-            seconds = first + time.perf_counter() - started_again
+            whole = native.lap(started, 0)
         written = [tokens_of(sample) for sample in samples]
-        num = sum(map(len, written))
-        return Took(seconds, native.seconds, num, native.calls, first, num_first), written
+        return Took(replace(whole, tokens=sum(map(len, written))), first), written
 
     def recorded(self) -> list[tuple[Batch, list[int]]]:
         """The batches of the middle request, each with the length of the caches that it found."""
@@ -187,7 +198,7 @@ class Round:
     @property
     def alone(self) -> Took:
         """The run of middle length."""
-        runs = sorted((took for took, _, _ in self.singles), key=lambda took: took.seconds)
+        runs = sorted((took for took, _, _ in self.singles), key=lambda took: took.whole.seconds)
         return runs[len(runs) // 2]
 
 
@@ -215,12 +226,12 @@ def decodes(new_tokens: int) -> dict[str, Decode]:
 def compare(requests: Requests, rounds: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
     """The figures of one model and mode."""
     recorded, (took, written) = requests.recorded(), requests.alone()
-    repeats = min(MAX_REPEATS, math.ceil(REPEAT_SECONDS / took.seconds))
+    repeats = min(MAX_REPEATS, math.ceil(REPEAT_SECONDS / took.whole.seconds))
     found, same = list[Round](), True
     for number in range(rounds + WARM_UP):
         progress(number, rounds + WARM_UP)
         singles = [
-            (requests.alone()[0], requests.together([requests.middle])[0].seconds, requests.bare(recorded))
+            (requests.alone()[0], requests.together([requests.middle])[0].whole.seconds, requests.bare(recorded))
             for _ in range(repeats)
         ]
         together, texts = requests.together(range(len(requests.plans)))
@@ -234,17 +245,17 @@ def figures(rounds: Sequence[Round]) -> dict[str, Any]:
     median, singles = statistics.median, [single for found in rounds for single in found.singles]
     alone = [took for took, _, _ in singles]
     return {
-        "new_tokens": alone[0].tokens,
-        "batches": alone[0].batches,
-        "alone_tokens_per_second": median(took.per_second for took in alone),
-        "together_tokens_per_second": median(found.together.per_second for found in rounds),
-        "gain": median(found.together.per_second / found.alone.per_second for found in rounds),
+        "new_tokens": alone[0].whole.tokens,
+        "batches": alone[0].whole.batches,
+        "alone_tokens_per_second": median(took.whole.per_second for took in alone),
+        "together_tokens_per_second": median(found.together.whole.per_second for found in rounds),
+        "gain": median(found.together.whole.per_second / found.alone.whole.per_second for found in rounds),
         "gain_behind_first": median(
-            found.together.per_second_behind / found.alone.per_second_behind for found in rounds
+            found.together.behind.per_second / found.alone.behind.per_second for found in rounds
         ),
-        "driver_overhead": median(one / took.seconds for took, one, _ in singles) - 1,
-        "decoding_overhead": median(took.seconds / bare for took, _, bare in singles) - 1,
-        "step_ms": median(1e3 * took.seconds / took.batches for took in alone),
-        "python_ms": median(took.python_ms for took in alone),
-        "python_ms_together": median(found.together.python_ms / REQUESTS for found in rounds),
+        "driver_overhead": median(one / took.whole.seconds for took, one, _ in singles) - 1,
+        "decoding_overhead": median(took.whole.seconds / bare for took, _, bare in singles) - 1,
+        "step_ms": median(1e3 * took.behind.seconds / took.behind.batches for took in alone),
+        "python_ms": median(took.behind.python_ms for took in alone),
+        "python_ms_together": median(found.together.behind.python_ms / REQUESTS for found in rounds),
     }

@@ -85,7 +85,7 @@ def _sides(found: dict[str, Any]) -> str:
     header = [
         "",
         "tokens/s end to end",
-        "behind the first",
+        "after the first",
         "ms to the first",
         "tokens a forward",
         "rows",
@@ -169,7 +169,7 @@ def _rows(part: dict[str, Any]) -> str:
         return "\n\n".join([*parts, table(header, crowd)])
 
     return (
-        f"A forward that gives the logits of all its rows, behind {next(iter(part['threads'].values()))['context']} "
+        f"A forward that gives the logits of all its rows, after {next(iter(part['threads'].values()))['context']} "
         f'cached tokens. int8 is quantize="int8" with {part["machine"]["dtype"]} beside its matrices; the bare '
         f"products are in {part['machine']['dtype']}. A ratio is the median of those of the rounds.\n\n"
         f"{_by_threads(part, write)}"
@@ -201,8 +201,8 @@ def _batch(part: dict[str, Any]) -> str:
         f"{some['requests']} requests with prompts of unlike lengths, {part['settings']['shape']['new_tokens']} new "
         f"tokens each, in one batch, beside one of them alone, in {part['machine']['dtype']}; blocks are made to "
         "commit 4 tokens a forward. `Together` with one request is compared with `drive`, and `drive` with a loop that "
-        "computes the same forwards and does nothing else. Python is the time of a step outside of the native "
-        "library, for each request.\n\n"
+        "computes the same forwards and does nothing else. Python is the time of a step, for each request, outside of "
+        "the native library.\n\n"
         f"{_by_threads(part, batch_table)}"
     )
 
@@ -214,7 +214,7 @@ def batch_table(found: dict[str, Any]) -> str:
         "tokens/s of one",
         f"of {found['requests']}",
         "times",
-        "behind the first",
+        "after the first",
         "`Together` against `drive`",
         "`drive` against a bare loop",
         "ms a step",

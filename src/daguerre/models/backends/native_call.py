@@ -37,7 +37,8 @@ class Call:
     ) -> None:
         self._batch, self._only_hidden = batch, only_hidden
         self._held: list[Any] = []
-        self._longs, self._ints, self._logits_of = _Numbers(), _Numbers(), list[int]()
+        self._longs, self._ints = _Numbers(), _Numbers()
+        written = list[tuple[int, int, int]]()  # of each forward: its first answer, the end, its first row of logits
         parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         row = place = num_logits = num_best = 0
         kinds = set[int]()
@@ -58,7 +59,7 @@ class Call:
             if kind == DRAWS:
                 best = ask.num_best  # type: ignore[union-attr]
                 num_best = max(num_best, best)
-            self._logits_of.append(num_logits)
+            written.append((place, place + num_wanted, num_logits))
             where = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
             parts.append(interface.PART.pack(cache, mask, begin, added, *asked, *where))
             tokens.append(one.tokens.tobytes())
@@ -76,8 +77,16 @@ class Call:
         self._logits = np.empty((num_logits, config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
         self._best = np.zeros((2, place, num_best)) if num_best else None
         self._drawn, self._num_drawn = np.empty((3, place)), (ctypes.c_int32 * len(batch))()
+        self._tokens = self._drawn[0].view(np.int64)
         out = (None if x is None else _where(x) for x in (self._hidden, self._logits, self._drawn, self._best))
         self.made = len(self.given), *out, self._num_drawn
+        self._answers, self._unfinished = list[Answer](), list[tuple[int, int, int]]()
+        for index, (one, (first, end, first_logits)) in enumerate(zip(batch, written, strict=True)):
+            if not only_hidden and isinstance(one.ask, DrawsInTurn | Cycle):
+                self._answers.append(Answer())
+                self._unfinished.append((index, first, end))
+            else:
+                self._answers.append(self._answer(one.ask, first, end, first_logits))
 
     def _asked(self, ask: Ask) -> tuple[int, int, int, int, int, int, float, float]:
         """Rules; where tokens given, positions and groups are; tokens of a draft; entropies; worth, threshold."""
@@ -99,39 +108,38 @@ class Call:
         return _where(x)
 
     def answers(self) -> list[Answer]:
-        """Of each forward."""
-        out, first = [], 0
-        tokens, probabilities, entropies = self._drawn[0].view(np.int64), self._drawn[1], self._drawn[2]
-        for index, one in enumerate(self._batch):
-            ask, end = one.ask, first + len(one.wanted)
-            if self._only_hidden or isinstance(ask, Hidden | Logits):
-                out.append(self._numbers(ask, first, end, index))
-            elif isinstance(ask, LogProbs):
-                out.append(Answer(log_probs=probabilities[first:end]))
-            elif isinstance(ask, Draws):
-                answer = Answer(tokens=tokens[first:end], probabilities=probabilities[first:end])
-                if ask.entropy:
-                    answer.entropies = entropies[first:end]
-                if ask.num_best:
-                    assert self._best is not None
-                    answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
-                    answer.best_probabilities = self._best[1, first:end, : ask.num_best]
-                out.append(answer)
-            elif isinstance(ask, Cycle):
-                out.append(_cycle(ask, tokens[first:end], probabilities[first:end], self._num_drawn[index]))
+        """Of each forward, once the call is done."""
+        for index, first, end in self._unfinished:
+            ask, made = self._batch[index].ask, self._num_drawn[index]
+            tokens, probabilities = self._tokens[first:end], self._drawn[1, first:end]
+            if isinstance(ask, Cycle):
+                self._answers[index] = _cycle(ask, tokens, probabilities, made)
             else:
-                made = slice(first, first + self._num_drawn[index])
-                out.append(Answer(tokens=tokens[made], probabilities=probabilities[made]))
-            first = end
-        return out
+                self._answers[index] = Answer(tokens=tokens[:made], probabilities=probabilities[:made])
+        return self._answers
 
-    def _numbers(self, ask: Ask, first: int, end: int, index: int) -> Answer:
+    def _answer(self, ask: Ask, first: int, end: int, first_logits: int) -> Answer:
+        """Where the call will write what it answers. Made before the call: after it the processor's caches are full of
+        the model, and the same lines take several times as long.
+        """
         if self._only_hidden or isinstance(ask, Hidden):
             assert self._hidden is not None
             return Answer(hidden=self._hidden[first:end])
-        assert self._logits is not None
-        start = self._logits_of[index]
-        return Answer(logits=self._logits[start : start + end - first])
+        if isinstance(ask, Logits):
+            assert self._logits is not None
+            return Answer(logits=self._logits[first_logits : first_logits + end - first])
+        probabilities = self._drawn[1, first:end]
+        if isinstance(ask, LogProbs):
+            return Answer(log_probs=probabilities)
+        assert isinstance(ask, Draws)
+        answer = Answer(tokens=self._tokens[first:end], probabilities=probabilities)
+        if ask.entropy:
+            answer.entropies = self._drawn[2, first:end]
+        if ask.num_best:
+            assert self._best is not None
+            answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
+            answer.best_probabilities = self._best[1, first:end, : ask.num_best]
+        return answer
 
 
 def _cycle(ask: Cycle, tokens: np.ndarray, probabilities: np.ndarray, made: int) -> Answer:
