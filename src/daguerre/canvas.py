@@ -85,7 +85,7 @@ class Decision:
 
     @staticmethod
     def join(parts: Sequence[Decision]) -> Decision:
-        """All commits of `parts`, one behind the other; none of them reopens."""
+        """All commits of `parts`, one after the other; none of them reopens."""
         if len(parts) == 1:
             return parts[0]
         names = ("positions", "tokens", "probabilities", "confidence")
@@ -127,7 +127,7 @@ class Canvas:
     tokens  int64 (L,); at an open position a placeholder that nothing reads
     open    bool (L,)
     gaps    runs [start, end) that were open at the start, ascending and apart; all else is given and never changes
-    span    the run [start, end) whose open positions are asked now; None before the first
+    span    the run [start, end) whose open positions are decoded now; None before the first
     pins    int64 (q,), positions in the gaps, ascending, that are given too, as long as they are pinned
     """
 
@@ -193,7 +193,7 @@ class Canvas:
 
     @property
     def continues(self) -> bool:
-        """True when nothing given stands to the right of a gap: one gap, at the end."""
+        """True when there is no given text to the right of a gap: one gap, at the end."""
         return len(self.gaps) == 1 and self.gaps[0][1] == len(self)
 
     def active_positions(self) -> Ints:
@@ -241,10 +241,10 @@ class Canvas:
         return self._changed(tokens=tokens, open=opened, pins=pins)
 
     def _commit(self, decision: Decision) -> Canvas:
-        positions = decision.positions
-        if len(positions) and not (positions[0] >= 0 and positions[-1] < len(self)):
+        positions, where = decision.positions, decision.positions.tolist()
+        if where and not (where[0] >= 0 and where[-1] < len(self)):
             raise InputError(f"a decision reaches outside the canvas of {len(self)} positions")
-        if not self.open[positions].all():
+        if False in self.open[positions].tolist():  # of few positions faster than all()
             raise InputError("a decision would overwrite a position that is not open")
         tokens, opened = self.tokens.copy(), self.open.copy()
         tokens[positions] = decision.tokens

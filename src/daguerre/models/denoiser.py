@@ -106,7 +106,7 @@ class BackboneDenoiser:
         check_cache(self.config, cache)
         if cache == "none" or self.config.context == "full":  # where nothing settles
             return BackboneSession(self.config, None)
-        kept = self.backend.cache(self.config.max_positions, int8=cache == "approximate_int8")
+        kept = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
         return BackboneSession(self.config, kept)
 
 

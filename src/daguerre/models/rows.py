@@ -145,6 +145,7 @@ def plan_tree(num_given: int, tree: Tree) -> RowPlan:
     return RowPlan(num_given, num_given + tree.depth, 1, mask=tree.ancestors)
 
 
+@lru_cache(maxsize=4096)
 def plan_text(num: int) -> RowPlan:
     """Rows of a text that goes on: clean ones, of which the last is asked."""
     return RowPlan(num, NONE, 1, num_read=1)
@@ -169,7 +170,7 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
         return _in_block(config, start, end)
     if not canvas.continues:
         return _between_segments(canvas, offset)
-    if canvas.open[:start].any():
+    if 1 in canvas.open[:start].tobytes():  # faster than any()
         raise InputError(f"a position before the span {canvas.span} is open: spans are decoded from left to right")
     if offset and end - start == 1:
         return plan_text(start)

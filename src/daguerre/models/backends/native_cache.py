@@ -27,7 +27,7 @@ class NativeCache:
         self._heads = config.num_layers * config.num_kv_heads
         self._keys = self._values = self._scales = torch.zeros(0)
         self._struct = interface.Cache()
-        self._room = 0
+        self._panels = filled(capacity, ROUND) // COLUMNS
 
     @property
     def num_bytes(self) -> int:
@@ -43,25 +43,22 @@ class NativeCache:
         need = self.length + num_new
         if need > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
-        if need > self._room or not self._room:
-            self._grow(filled(max(need, self._room * 3 // 2), ROUND))
+        if not self._keys.numel():
+            self._allocate()
         return ctypes.addressof(self._struct)
 
-    def _grow(self, room: int) -> None:
-        panels, kind = room // COLUMNS, torch.int8 if self.int8 else self.dtype
-        sizes = (self._words * self._per * COLUMNS, COLUMNS * self._wide)
-        self._keys, self._values = (
-            _longer(old, torch.zeros(self._heads, panels, size, dtype=kind))
-            for old, size in zip((self._keys, self._values), sizes, strict=True)
-        )
+    def _allocate(self) -> None:
+        """All of it at once: the system gives a page of zeros only once it is written to."""
+        kind = torch.int8 if self.int8 else self.dtype
+        self._keys = torch.zeros(self._heads, self._panels, self._words * self._per * COLUMNS, dtype=kind)
+        self._values = torch.zeros(self._heads, self._panels, COLUMNS * self._wide, dtype=kind)
         if self.int8:
-            self._scales = _longer(self._scales, torch.zeros(self._heads, panels, COLUMNS * 2))
-        self._room = room
+            self._scales = torch.zeros(self._heads, self._panels, COLUMNS * 2)
         self._struct = interface.Cache(
             self._keys.data_ptr(),
             self._values.data_ptr(),
             self._scales.data_ptr() if self.int8 else None,
-            room,
+            self._panels * COLUMNS,
             self.config.num_layers,
         )
 
@@ -91,19 +88,11 @@ class NativeCache:
         out.address(self.length)
         if not self.length:
             return out
-        plain = self._plain_keys().new_zeros(self._heads, out._room, self._words * self._per)
+        plain = self._plain_keys().new_zeros(self._heads, self._panels * COLUMNS, self._words * self._per)
         keys = turned(self.config, self._plain_keys()[:, : self.length], torch.from_numpy(by))
         plain[:, : self.length, : self.config.head_width] = keys
         packed = plain.view(self._heads, -1, 4, QUARTER, self._words, self._per).transpose(-3, -2)
         out._keys.copy_(packed.flatten(2))
-        panels = out._room // COLUMNS
-        out._values.copy_(self._values[:, :panels])
+        out._values.copy_(self._values)
         out.length = self.length
         return out
-
-
-def _longer(old: Tensor, new: Tensor) -> Tensor:
-    """The new one, with what the old one holds."""
-    if old.numel():
-        new[:, : old.shape[1]] = old
-    return new

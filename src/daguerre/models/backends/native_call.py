@@ -13,7 +13,7 @@ import torch
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import num_agreed
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.forward import Answer, Ask, Cycle, Draws, DrawsInTurn, Forward, Hidden, Logits, LogProbs, Rules
+from daguerre.models.forward import Answer, Cycle, Draws, DrawsInTurn, Forward, Hidden, Logits, LogProbs, Rules
 
 HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, IN_TURN, CYCLE = range(6)
 KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
@@ -35,10 +35,10 @@ class Call:
     def __init__(
         self, config: ModelConfig, level: Callable[[float], np.ndarray], batch: Sequence[Forward], only_hidden: bool
     ) -> None:
-        self._batch, self._only_hidden = batch, only_hidden
+        self._batch = batch
         self._held: list[Any] = []
         self._longs, self._ints = _Numbers(), _Numbers()
-        written = list[tuple[int, int, int]]()  # of each forward: its first answer, the end, its first row of logits
+        written = list[tuple[int, int, int, int]]()  # kind, first answer and the end of each, its first row of logits
         parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         row = place = num_logits = num_best = 0
         kinds = set[int]()
@@ -54,12 +54,12 @@ class Call:
                 begin = self._address(layout.begin, np.int32)
             if one.level is not None:
                 added = self._address(level(one.level), np.float32)
-            asked = NOTHING if kind <= LOGITS else self._asked(ask)
+            asked = NOTHING if kind <= LOGITS else self._asked(kind, ask)
             kinds.add(kind)
             if kind == DRAWS:
                 best = ask.num_best  # type: ignore[union-attr]
                 num_best = max(num_best, best)
-            written.append((place, place + num_wanted, num_logits))
+            written.append((kind, place, place + num_wanted, num_logits))
             where = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
             parts.append(interface.PART.pack(cache, mask, begin, added, *asked, *where))
             tokens.append(one.tokens.tobytes())
@@ -81,23 +81,20 @@ class Call:
         out = (None if x is None else _where(x) for x in (self._hidden, self._logits, self._drawn, self._best))
         self.made = len(self.given), *out, self._num_drawn
         self._answers, self._unfinished = list[Answer](), list[tuple[int, int, int]]()
-        for index, (one, (first, end, first_logits)) in enumerate(zip(batch, written, strict=True)):
-            if not only_hidden and isinstance(one.ask, DrawsInTurn | Cycle):
-                self._answers.append(Answer())
+        for index, (kind, first, end, first_logits) in enumerate(written):
+            if kind >= IN_TURN:
                 self._unfinished.append((index, first, end))
-            else:
-                self._answers.append(self._answer(one.ask, first, end, first_logits))
+            self._answers.append(self._answer(kind, batch[index].ask, first, end, first_logits))
 
-    def _asked(self, ask: Ask) -> tuple[int, int, int, int, int, int, float, float]:
+    def _asked(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int, float, float]:
         """Rules; where tokens given, positions and groups are; tokens of a draft; entropies; worth, threshold."""
-        if isinstance(ask, LogProbs):
+        if kind == LOG_PROBABILITIES:
             return 0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0, 0.0, 0.0
-        assert isinstance(ask, Draws | DrawsInTurn | Cycle)
         rules, positions = _rules(ask.rules), self._longs.add(ask.positions)
         self._held.append(rules)
-        if isinstance(ask, Draws):
+        if kind == DRAWS:
             return rules.address, 0, positions, 0, 0, ask.entropy, 0.0, 0.0
-        if isinstance(ask, DrawsInTurn):
+        if kind == IN_TURN:
             return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0, 0.0, ask.threshold
         given, groups = self._longs.add(ask.draft), self._ints.add(ask.groups)
         return rules.address, given, positions, groups, len(ask.draft), 0, ask.worth, 0.0
@@ -118,28 +115,26 @@ class Call:
                 self._answers[index] = Answer(tokens=tokens[:made], probabilities=probabilities[:made])
         return self._answers
 
-    def _answer(self, ask: Ask, first: int, end: int, first_logits: int) -> Answer:
+    def _answer(self, kind: int, ask: Any, first: int, end: int, first_logits: int) -> Answer:
         """Where the call will write what it answers. Made before the call: after it the processor's caches are full of
         the model, and the same lines take several times as long.
         """
-        if self._only_hidden or isinstance(ask, Hidden):
+        if kind == DRAWS:
+            answer = Answer(tokens=self._tokens[first:end], probabilities=self._drawn[1, first:end])
+            if ask.entropy:
+                answer.entropies = self._drawn[2, first:end]
+            if ask.num_best:
+                assert self._best is not None
+                answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
+                answer.best_probabilities = self._best[1, first:end, : ask.num_best]
+            return answer
+        if kind == HIDDEN:
             assert self._hidden is not None
             return Answer(hidden=self._hidden[first:end])
-        if isinstance(ask, Logits):
+        if kind == LOGITS:
             assert self._logits is not None
             return Answer(logits=self._logits[first_logits : first_logits + end - first])
-        probabilities = self._drawn[1, first:end]
-        if isinstance(ask, LogProbs):
-            return Answer(log_probs=probabilities)
-        assert isinstance(ask, Draws)
-        answer = Answer(tokens=self._tokens[first:end], probabilities=probabilities)
-        if ask.entropy:
-            answer.entropies = self._drawn[2, first:end]
-        if ask.num_best:
-            assert self._best is not None
-            answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
-            answer.best_probabilities = self._best[1, first:end, : ask.num_best]
-        return answer
+        return Answer(log_probs=self._drawn[1, first:end]) if kind == LOG_PROBABILITIES else Answer()
 
 
 def _cycle(ask: Cycle, tokens: np.ndarray, probabilities: np.ndarray, made: int) -> Answer:
