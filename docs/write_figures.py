@@ -61,7 +61,7 @@ def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
         report = json.loads(path.read_text(encoding="utf-8"))
         same = {shipped} if WITH_HEAD & report.keys() else {shipped, headless}
         if report["model"]["weights_sha256"] not in same:
-            raise DataError(f"{path.name} is of other weights than the default model's: measure it anew, or remove it")
+            raise DataError(f"{path.name} is of other weights than the default model's: measure it again, or remove it")
         for task in report.keys() - set(FACTS):
             if task in out:
                 raise DataError(f"{path.name} has {task!r}, which another report has too: keep one of them")

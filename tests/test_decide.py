@@ -180,7 +180,7 @@ CANNOT_BE_ASKED: list[tuple[Callable[[], Question], str]] = [
     (lambda: Choice(labels=["a", "b", "a"]), "'a' is given twice"),
     (lambda: Choice(labels=["a", ""]), "at least one character"),
     (lambda: Choice(labels=["a", 5]), "strings, not int"),  # type: ignore[list-item]
-    (lambda: Choice(labels=["a", "ab"]), "give the text behind it as `after`"),
+    (lambda: Choice(labels=["a", "ab"]), "give the text after it, as `after`"),
     (lambda: YesNo(yes=" x", no=" x"), "make them differ"),
     (lambda: YesNo(before=None), "strings, not NoneType"),  # type: ignore[arg-type]
     (lambda: Score(low=3, high=3), "low below high"),

@@ -126,7 +126,7 @@ def test_what_cannot_be_searched_is_refused(models: dict[str, Model], without_nu
         causal.infill("a", "b", 8, search_length=True, mode="ar")
     with pytest.raises(UnsupportedError, match='mode "ancestral" cannot search a length first'):
         models["full"].infill("a", "b", 8, search_length=True, mode="ancestral")
-    with pytest.raises(InputError, match="needs a text behind the gap"):
+    with pytest.raises(InputError, match="needs a text after the gap"):
         causal.infill("a", "", 8, search_length=True)
     with pytest.raises(UnsupportedError, match="these are 2"):
         causal.fill("a{}b{}c", 8, search_length=True)

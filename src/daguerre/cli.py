@@ -14,8 +14,8 @@ from daguerre.commands.options import ModelName
 from daguerre.errors import DaguerreError
 
 SPINS = "5000"
-"""How often a thread looks whether the others are done before it sleeps. PyTorch's threads would look for milliseconds,
-and on a core that another program wants each of a forward's hundred meetings takes that long."""
+"""How often a thread checks whether the others are done before it sleeps. By default it spins for milliseconds; on a
+core that another program uses too, each of a forward's hundred barriers would take that long."""
 
 app = typer.Typer(
     name="daguerre",
@@ -54,9 +54,9 @@ app.command("inspect")(measuring.inspect_model)
 
 def main() -> None:
     """Console entry: a mistake is one line on standard error and exit status 2."""
-    if sys.argv[1:2] != ["bench"]:  # which measures what everybody has
+    if sys.argv[1:2] != ["bench"]:  # which measures with the default
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    if sys.stderr.isatty():  # what takes long is told to who waits for it
+    if sys.stderr.isatty():  # report slow steps to an interactive user
         logging.basicConfig(format="daguerre: %(message)s")
         logging.getLogger("daguerre").setLevel(logging.INFO)
     try:

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside, synced, renamed; and where those go that can be made again."""
+"""Files that are whole or absent (written under a temporary name, synced, renamed), and the folder of the cache."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import IO
 
 CACHE = "DAGUERRE_CACHE"
-"""The environment variable that names the cache's folder; "off" or nothing at all keeps nothing."""
+"""The environment variable that names the cache's folder; "off" or an empty value keeps nothing."""
 
 
 def cache_folder() -> Path | None:
-    """Where files are kept that can be made again: CACHE, else `daguerre` in the user's cache; None for nowhere."""
+    """The folder of files that can be made again: CACHE, else `daguerre` in the user's cache; None keeps none."""
     named = os.environ.get(CACHE)
     if named is not None:
         return None if named in ("", "off") else Path(named)

@@ -63,7 +63,7 @@ class Model:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of its numbers."""
+        """The type of the weights."""
         return self.backbone.embedding.weight.dtype
 
     def generate(
@@ -75,7 +75,7 @@ class Model:
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
-        """What goes between; see `daguerre.decoding.generate.infill` for the options."""
+        """Fill the gap between two texts; see `daguerre.decoding.generate.infill` for the options."""
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
 
     def fill(
@@ -96,7 +96,7 @@ class Model:
         decode: Decode | None = None,
         **options: Any,
     ) -> Result:
-        """Write parts of a text anew, the rest verbatim; see `daguerre.decoding.generate.edit` for the options."""
+        """Rewrite parts of a text and keep the rest verbatim; see `daguerre.decoding.generate.edit` for the options."""
         return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
 
     def stream(
@@ -156,16 +156,16 @@ def load(
     """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
 
     dtype     "float32", "bfloat16", or "auto": bfloat16 where the device multiplies it natively, else float32
-    backend   "native" computes on a CPU by C++ that is compiled for this processor at the first start, in seconds, and
+    backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and
               kept in the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device.
-              None: native where it can be had, else torch
-    quantize  "int8": matrices as 8-bit numbers, about half as long a forward and slightly other answers; native alone
+              None: native on a CPU with a C++ compiler, else torch
+    quantize  "int8": matrices as 8-bit numbers, which is faster and approximate; native backend only
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
               model and takes the best; None changes nothing
     graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device
 
-    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and for weights
-    that cannot be run so, or compiled, where that was asked for; InputError for a device that is not here.
+    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and where the
+    requested backend, quantize or graphs cannot run these weights here; InputError for a device that is not here.
     """
     if not isinstance(name, str | os.PathLike):
         raise InputError(f"a model is given by its name or folder, not by {name!r}")

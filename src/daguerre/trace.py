@@ -19,8 +19,8 @@ VERSION = 3
 class Event:
     """One step of a request: `decision` turned the canvas, whose active span it names, into `canvas`.
 
-    `step` counts the request's own forwards, from 0. `evidence` (k, ...) is what the model's head says about each token
-    of the decision; None for a head that says nothing, as the vocabulary projection does.
+    `step` counts the forwards of the request, from 0. `evidence` (k, ...) is what the model's head says about each
+    token of the decision; None for a head that says nothing, as the vocabulary projection does.
     """
 
     step: int

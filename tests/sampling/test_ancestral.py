@@ -21,7 +21,7 @@ from daguerre.sampling.random import NOISE as BEGIN
 from daguerre.sampling.random import TOKEN, Counter
 from daguerre.trace import Event, Trace
 from driving import run_steps
-from enumerated import JOINT, MASK, NOISE, NOISY, PROCESSES, V, exact_denoiser
+from enumerated import JOINT, MASK, NOISE, NOISY, PROCESSES, V, exact_denoiser, transitions
 
 Denoise = Callable[[Tensor, float], Tensor]
 each = pytest.mark.parametrize("name", PROCESSES)
@@ -34,7 +34,7 @@ def denoiser(name: str) -> Denoise:
 def end_of_chain(name: str, num_steps: int) -> Tensor:
     """The distribution of the two tokens that S steps end with, (V, V): every path summed over."""
     reverse = PROCESSES[name]
-    start = PROCESSES[name].marginal(torch.zeros(1, 1, V), torch.ones(1))[0, 0]
+    start = transitions(PROCESSES[name], 1.0)[0]
     out = (start[:, None] * start).flatten()
     for step in range(num_steps):
         t, s = 1 - step / num_steps, 1 - (step + 1) / num_steps

@@ -123,7 +123,7 @@ def edit(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Write parts of a file anew, the rest verbatim, and print the whole."""
+    """Rewrite parts of a file, keep the rest verbatim, and print the whole."""
     if diff and as_json:
         raise InputError("--json holds the difference already: leave out --diff")
     if options.get("n", 1) != 1 and not as_json:
@@ -170,7 +170,7 @@ def decide(
 
 
 def _question(label: list[str] | None, yes: str | None, no: str | None, score: str | None) -> Callable[..., Any]:
-    """The one kind of question that was asked for, still without its template."""
+    """The question that the options describe, without its template."""
     from daguerre.scoring.decisions import Choice, Score, YesNo
 
     kinds = [name for name, given in (("label", label), ("yes", yes or no), ("score", score)) if given]

@@ -1,4 +1,4 @@
-"""Commands that measure a model: what it knows, how fast it is, how sure it may be, what it is."""
+"""Commands that measure a model: evaluation, speed, calibration, inspection."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def evaluate_model(
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Measure a model on held-out code: how likely it finds it, and how well and how fast it writes and corrects it."""
+    """Measure a model on held-out code: its likelihood, and how well and fast the model writes and corrects code."""
     from daguerre.evals import options
     from daguerre.evals.documents import read_documents
     from daguerre.evals.harness import evaluate
@@ -169,11 +169,11 @@ def bench_endpoint(
 
 
 def _refuse_given(context: typer.Context) -> None:
-    """InputError for an option that stands before the name of a subcommand, which it is not for."""
+    """InputError for an option given before the name of a subcommand that does not take it."""
     for option in context.command.params:
         if getattr(context.get_parameter_source(option.name or ""), "name", "") == "COMMANDLINE":
             raise InputError(
-                f"{option.opts[0]} is not for `{context.invoked_subcommand}`: give options behind that word"
+                f"{option.opts[0]} is not for `{context.invoked_subcommand}`: give options after the subcommand's name"
             )
 
 

@@ -45,7 +45,7 @@ Picture = Annotated[
 REQUEST: dict[str, Any] = {
     "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
     "min_tokens": Annotated[
-        int | None, typer.Option(help="Least tokens to write; equal to --max-tokens: exactly that many.")
+        int | None, typer.Option(help="Fewest tokens to write; if equal to --max-tokens, exactly that many.")
     ],
     "mode": Annotated[
         str | None,
@@ -74,15 +74,17 @@ REQUEST: dict[str, Any] = {
     "threshold": Annotated[
         float | None, typer.Option(help="Probability from which policies threshold and chain commit.")
     ],
-    "factor": Annotated[float | None, typer.Option(help="How unsure the factor policy lets n positions be together.")],
-    "gamma": Annotated[float | None, typer.Option(help="Nats that the entropy_bounded policy commits together.")],
+    "factor": Annotated[float | None, typer.Option(help="Policy factor: how unsure n positions may be together.")],
+    "gamma": Annotated[
+        float | None, typer.Option(help="Policy entropy_bounded: nats of entropy that a commit may have.")
+    ],
     "steps": Annotated[
         int | None,
         typer.Option(
             help="Most forwards per span of the confidence, entropy, margin, random and first_hitting policies."
         ),
     ],
-    "revise": Annotated[int | None, typer.Option(help="How often a finished span is read again and corrected.")],
+    "revise": Annotated[int | None, typer.Option(help="How many times a finished span is read again and corrected.")],
     "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
     "revise_reading": Annotated[
         str | None,
@@ -100,10 +102,10 @@ REQUEST: dict[str, Any] = {
     "tools": Annotated[
         Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
     ],
-    "keywords": Annotated[list[str] | None, typer.Option(help="The output has this text in it; may be repeated.")],
+    "keywords": Annotated[list[str] | None, typer.Option(help="The output contains this text; may be repeated.")],
     "forbidden": Annotated[
         list[str] | None,
-        typer.Option(help="The output has this text nowhere, nor where it meets what is around it; may be repeated."),
+        typer.Option(help="This text is nowhere in the output, nor across its edges; may be repeated."),
     ],
     "ending": Annotated[str | None, typer.Option(help="The output ends with this text.")],
     "pins": Annotated[
@@ -114,7 +116,7 @@ REQUEST: dict[str, Any] = {
         ),
     ],
     "lenient": Annotated[
-        bool | None, typer.Option("--lenient", help="Ignore what of a schema is not supported, and say so.")
+        bool | None, typer.Option("--lenient", help="Ignore unsupported parts of a schema, and list them.")
     ],
     "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
     "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
@@ -130,9 +132,9 @@ REQUEST: dict[str, Any] = {
         str | None,
         typer.Option(help="auto; none: compute everything in every forward; approximate_int8: half of the memory."),
     ],
-    "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Draw a last word that may be cut again.")],
+    "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Redraw a last word that may be cut off.")],
     "timeout": Annotated[
-        float | None, typer.Option(help="Seconds to be done in; as they run out more is written at once.")
+        float | None, typer.Option(help="Seconds for the output; as they run out, a step commits more.")
     ],
 }
 
@@ -171,7 +173,7 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_pairs(given: list[str] | None) -> list[tuple[int, int]] | None:
-    """START:END as numbers; one number stands for both. None where nothing is given."""
+    """START:END as numbers; one number means both. None where nothing is given."""
     out = []
     for text in given or []:
         first, _, last = text.partition(":")
@@ -218,12 +220,12 @@ def read_text(argument: str) -> str:
 
 
 def read_draft(argument: str | None) -> str | None:
-    """The argument itself, or the file that it names behind an @."""
+    """The argument itself, or the file that it names after an @."""
     return read_file(argument[1:]) if argument is not None and argument.startswith("@") else argument
 
 
 def check_picture(path: Path | None, options: dict[str, Any]) -> None:
-    """Before any work: whether a picture that is asked for can be drawn."""
+    """InputError or MissingExtra, before any work, for a requested picture that cannot be drawn."""
     if path is None:
         return
     from daguerre.view import picture
@@ -234,7 +236,7 @@ def check_picture(path: Path | None, options: dict[str, Any]) -> None:
 
 
 def draw_picture(result: Any, model: Any, path: Path | None) -> None:
-    """The picture that is asked for; what was printed stays, should it be too large to draw."""
+    """Draw the picture, if one is requested. Call it last: an error leaves what was printed."""
     if path is not None:
         from daguerre.view import picture
 
@@ -262,7 +264,7 @@ def print_ignored(result: Any) -> None:
 
 
 def _body(result: Any) -> dict[str, Any]:
-    """One sample as JSON; what several gaps or an edit add to it stands behind."""
+    """One sample as JSON; what several gaps or an edit add comes last."""
     body = {"text": result.text, "finish_reason": result.finish_reason, "usage": asdict(result.usage)}
     if len(result.texts) > 1 or result.original is not None:
         body |= {"texts": result.texts, "spans": result.spans}

@@ -20,7 +20,7 @@ from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import commit, top
 
 RECENT = 3
-"""The next forward is expected to take as long as the longest of this many."""
+"""The next forward is expected to take as long as the longest of the last this many."""
 
 Clock = Callable[[], float]
 

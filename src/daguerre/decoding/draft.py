@@ -9,9 +9,9 @@ import numpy as np
 from daguerre.models.tokenizer import Tokenizer
 
 MAX_VERIFIED, MIN_VERIFIED = 16, 2
-"""Tokens of a draft that a forward verifies: at most, and right after a token that differed."""
+"""Draft tokens that a forward verifies: at most, and right after a token that differed."""
 TAIL = 4
-"""The place in the draft behind a difference is found by at most so many tokens at the end of the text."""
+"""After a difference, the place in the draft is found by at most this many tokens at the end of the text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Alignment:
 
 
 def occurrences(draft: np.ndarray, tail: np.ndarray) -> np.ndarray:
-    """The places in a draft (N,) right behind the occurrences of `tail`, int64, ascending."""
+    """The places in a draft (N,) right after the occurrences of `tail`, int64, ascending."""
     if len(tail) > len(draft):
         return np.zeros(0, dtype=np.int64)
     windows = np.lib.stride_tricks.sliding_window_view(draft, len(tail))

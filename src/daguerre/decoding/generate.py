@@ -1,6 +1,6 @@
 """The requests: `generate`, `infill`, `fill`, `edit` and `stream`.
 
-Each becomes a plan (`planning.plan_request`), whose samples (`run.Sample`) are driven to their results (`drive`).
+Each becomes a plan (`planning.plan_request`), whose samples (`sample.Sample`) are driven to their results (`drive`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_TOKENS = 64
 INFILL_TOKENS = 24
 """The default of a gap: well within the lengths of text and gap filler that infilling is trained with."""
 EDIT_SLACK = 8
-"""By default an edited part may get so many tokens more than it had."""
+"""By default an edited part may have this many tokens more than before."""
 
 
 def generate(
@@ -45,9 +45,9 @@ def generate(
 ) -> Result:
     """Continue `prompt`, a text or its token ids, by at most `max_tokens`.
 
-    `options` are fields of `Decode` and take precedence over those of `decode`. heal: draw a last word that may have
-    been cut again; the result's text follows the prompt byte for byte either way. timeout: seconds for each sample; as
-    they run out more is committed in a forward, so that the whole budget is filled in time
+    `options` are fields of `Decode` and take precedence over those of `decode`. heal: redraw the prompt's last word,
+    which may be cut off; the result's text follows the prompt byte for byte either way. timeout: seconds for each
+    sample; as they run out more is committed in a forward, so that the whole budget is filled in time
     (`daguerre.decoding.deadline`). Modes "ar" and "speculative" keep their distribution and their pace, and block
     context takes at least one forward for each block: positions that are open when time is up are left out, or, under a
     constraint, completed with the fewest tokens and without the model. With n samples, the result is the first and
@@ -80,7 +80,7 @@ def infill(
 ) -> Result:
     """The text between `prefix` and `suffix`, at most `max_tokens`; exactly as many if `min_tokens` is equal to it.
 
-    search_length: first find the length, from min_tokens to max_tokens, with one look of the model at each
+    search_length: first find the length, from min_tokens to max_tokens, by scoring a gap of each length
     (`daguerre.decoding.lengths`), then fill exactly as many; None: only for a model that has no <null> to end the gap
     with. Guidance and a scorer change what is drawn, not the search. The result's `searched` has the scores; forwards
     and time of a search count in the usage and the timeout of the first sample.
@@ -88,7 +88,7 @@ def infill(
     `generate`. UnsupportedError for a model that cannot see a suffix.
     """
     if suffix is None:
-        raise InputError("infill needs the text behind the gap: give a suffix, or call generate")
+        raise InputError("infill needs the text after the gap: give a suffix, or call generate")
     how = Decode.of(decode, **options)
     segments = encoded(prefix, suffix, tokenizer, denoiser.config)
     request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], heal=heal, draft=draft)

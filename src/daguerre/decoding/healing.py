@@ -116,7 +116,7 @@ class Healing(Rule):
         return position, rest, brought
 
     def end(self, canvas: Canvas) -> int:
-        """The position behind the last new token that the budget allows; `canvas` is healed."""
+        """The position after the last new token that the budget allows; `canvas` is healed."""
         position, _, brought = self.where(canvas)
         return position + self.limit - int(brought)
 

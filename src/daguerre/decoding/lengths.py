@@ -1,10 +1,10 @@
 """Length search: the length of a gap, found by a model that was not trained to end one.
 
 The training-free search of CAL (arXiv 2602.00476): a gap of each candidate length is laid out open between prefix and
-suffix, and scored by how confident the model's first look is in its most likely tokens. Confidence is highest near the
-right length, but it falls with length whatever the text. CAL divides by a bias that was measured on other text; here,
-as in LR-DLLM (arXiv 2602.07546), the bias is k log(length), with k from the request: the line that is fitted to the
-scores of its candidates. The candidate that is highest above that line is chosen.
+suffix, and scored by how confident the model's first forward is in its most likely tokens. Confidence is highest near
+the right length, but it falls with length whatever the text. CAL divides by a bias that was measured on other text;
+here, as in LR-DLLM (arXiv 2602.07546), the bias is k log(length), with k from the request: the line that is fitted to
+the scores of its candidates. The candidate that is highest above that line is chosen.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.logits import biased, most_likely
 
 MAX_LENGTHS = 32
-"""The most candidates of a search; of more lengths so many are taken, denser where they are short."""
+"""The most candidates of a search. Of more lengths this many are taken, more densely where they are short."""
 MAX_ROWS = 4096
 """The most noisy rows of a batch; more canvases take another batch."""
 
@@ -52,7 +52,7 @@ def wants_search(config: ModelConfig, request: Request, search_length: bool | No
     if search_length and not mode.searches_length:
         raise UnsupportedError(f'mode "{mode.name}" cannot search a length first: leave out search_length')
     if search_length and not infilling:
-        raise InputError("a length search needs a text behind the gap, and there is none: leave out search_length")
+        raise InputError("a length search needs a text after the gap, and there is none: leave out search_length")
     if search_length and len(budgets) > 1:
         raise UnsupportedError(
             f"the length of one gap can be searched, and these are {len(budgets)}: give each its length, with "
@@ -158,7 +158,7 @@ def _clean_cache(
 
 
 def _noisy(config: ModelConfig, canvas: Canvas, plan: RowPlan, cache: KeyCache | None) -> Forward:
-    """The noisy rows of a canvas, behind its cached clean rows."""
+    """The noisy rows of a canvas, after its cached clean rows."""
     tokens = np.where(canvas.open, config.mask_id, canvas.tokens)[plan.noisy]
     rows, level = plan.rows_of(canvas.active_positions(), plan.num_clean), 1.0 if config.time_input else None
     return Forward(tokens, plan.layout(config, plan.num_clean), cache, rows, Logits(), level)

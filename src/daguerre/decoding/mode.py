@@ -25,7 +25,7 @@ class ModeSpec:
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
-    """Fields of `Decode` that this mode reads, beside those that every mode reads."""
+    """Fields of `Decode` that this mode reads, in addition to those that every mode reads."""
     autoregressive: ClassVar[bool] = False
     """Whether its tokens are those of the autoregressive distribution, whatever is drafted."""
     heals: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class ModeSpec:
     shapes: ClassVar[bool] = True
     """Whether it can honor constraints, wordings and pins."""
     infills: ClassVar[bool] = True
-    """Whether it sees the text behind a gap."""
+    """Whether it sees the text after a gap."""
     changeable: ClassVar[bool] = True
     """Whether the caller may change the canvas between its steps."""
     keeps_commits: ClassVar[bool] = True

@@ -221,7 +221,7 @@ class Decode(Settings):
 
     @property
     def mode_entry(self) -> Mode:
-        """The mode that the name stands for; only once there is a name."""
+        """The entry of the mode in the table; there must be a name."""
         assert self.mode is not None
         return MODES[self.mode]
 

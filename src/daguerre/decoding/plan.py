@@ -31,11 +31,11 @@ class Gap:
         return self.healing.start
 
     def open_run(self, canvas: Canvas) -> Span:
-        """From the first position behind the healed text to the end of the budget; `canvas` is healed."""
+        """From the first position after the healed text to the end of the budget; `canvas` is healed."""
         return self.healing.where(canvas)[0], self.healing.end(canvas)
 
     def floor(self, canvas: Canvas) -> int:
-        """The first position at which the gap may end, behind its pins; `canvas` is healed."""
+        """The first position at which the gap may end, after its pins; `canvas` is healed."""
         end = self.healing.end(canvas)
         pins = canvas.pins[(canvas.pins >= self.start) & (canvas.pins < end)]
         return max([end - self.max_tokens + self.min_tokens, *(pins + 1).tolist()])
@@ -98,7 +98,7 @@ class Plan:
         return self.config.null_id if self.infilling else self.config.eos_id
 
     def healed(self, canvas: Canvas) -> bool:
-        """Whether every gap has the text again that was taken back."""
+        """Whether every gap again has the text that was taken back."""
         return not any(gap.healing.where(canvas)[1] for gap in self.gaps)
 
     def rules(self, canvas: Canvas) -> list[Rule]:
@@ -186,8 +186,8 @@ class Plan:
         return self.decode.revise * (num_tokens if self.decode.revise_reading == "leave_one_out" else num_spans)
 
     def bound_from(self, canvas: Canvas, forwards: int) -> int:
-        """The bound of a request that has taken so many forwards and then is changed to `canvas`: those, and the bounds
-        of the policy on what is open there.
+        """The bound of a request that has taken this many forwards and is then changed to `canvas`: those, and the
+        bounds of the policy on what is open there.
         """
         num_open = [int(canvas.open[start:end].sum()) for start, end in self.spans(canvas)]
         by_policy = sum(self.decode.commit_policy.bound(num) for num in num_open if num)
@@ -196,7 +196,7 @@ class Plan:
 
     @property
     def num_searching(self) -> int:
-        """The forwards of the search of the gap's length."""
+        """The forwards that the search of the gap's length took."""
         return 0 if self.searched is None else self.searched.counts.forwards
 
     @property

@@ -106,7 +106,7 @@ def _cut(reading: Reading, stop: Sequence[str]) -> Reading:
 
 
 def joined(plan: Plan, texts: Sequence[str], closed: bool = True) -> str:
-    """The gaps' texts, joined with those around them where the plan has these; behind the last gap only if `closed`."""
+    """The gaps' texts, joined with those around them where the plan has these; after the last gap only if `closed`."""
     if plan.around is None:
         return texts[0]
     pieces = [piece for pair in zip(plan.around, texts, strict=False) for piece in pair]

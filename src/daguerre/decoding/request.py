@@ -19,7 +19,7 @@ Text = str | Sequence[int]
 class Request:
     """One request.
 
-    segments  token ids, with a gap between each and the next; a single gap with nothing behind it is a completion
+    segments  token ids, with a gap between each and the next; a single gap with nothing after it is a completion
     budgets   of each gap: the fewest and the most tokens that it gets
     heal      draw cut words before the gaps again; None: where that is possible
     draft     the likely text of the only gap
@@ -40,7 +40,7 @@ class Request:
 
 
 def is_infilling(segments: Sequence[Sequence[int]], budgets: Sequence[object]) -> bool:
-    """Whether there is text behind a gap."""
+    """Whether there is text after a gap."""
     return len(budgets) > 1 or bool(segments[-1])
 
 

@@ -103,6 +103,6 @@ class Settings:
 
     @cached_property
     def commit_policy(self) -> Policy:
-        """The policy that the name stands for, with its options."""
+        """The policy of that name, with its options."""
         kind = POLICIES[self.policy]
         return kind(**{name: getattr(self, name) for name in kind.options})

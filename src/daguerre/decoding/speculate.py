@@ -1,4 +1,4 @@
-"""The tokens of mode "ar" in fewer forwards: a forward verifies a draft and drafts the tokens behind it."""
+"""The tokens of mode "ar" in fewer forwards: a forward verifies a draft and drafts the tokens after it."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ and by the UTF-8 bytes of the windows' text.
 
 The exact score (`ar`) is cheap and computed for all windows. Bounds take a forward for every draw of masks and are
 computed for some of the windows, evenly spread. Chains, the likelihood of spans revealed left to right, take a forward
-for every token of a span and are computed for every eighth of those. Such a figure still stands for all windows: it is
+for every token of a span and are computed for every eighth of those. Such a figure is still for all windows: it is
 estimated by regression on what is known of all of them, the exact score and the number of tokens (Cochran 1977,
 chapter 7; least squares without a constant). The estimate is the regression's sum over all windows plus the sum of the
 residuals scaled up. It is valid however well the regression fits; a good fit makes its error small, and windows that

@@ -49,12 +49,12 @@ def ratio(value: float, interval: Sequence[float] | None) -> str:
 
 
 def optional(value: float | None, digits: int) -> str:
-    """A number with so many digits; nothing for None."""
+    """A number with that many digits; nothing for None."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def plus_minus(error: float | None, digits: int = 2) -> str:
-    """A standard error behind its figure; nothing for None."""
+    """A standard error after its figure; nothing for None."""
     return "" if error is None else f" ± {error:.{digits}f}"
 
 

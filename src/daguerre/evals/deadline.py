@@ -139,7 +139,7 @@ def trials(
 
 
 def _run(shared: SharedSession, backend: Ticking, plan: Plan, forwards: int | None) -> Sample:
-    """A sample that may take so many forwards, at its end."""
+    """A sample that may take at most that many forwards, at its end."""
     sample = Sample(shared, plan, 0, forwards, None if forwards is None else lambda: float(backend.ticks))
     for _ in drive(sample):
         pass
@@ -147,7 +147,7 @@ def _run(shared: SharedSession, backend: Ticking, plan: Plan, forwards: int | No
 
 
 def _committed_by(plan: Plan, sample: Sample, forwards: int) -> Canvas:
-    """The canvas after so many forwards of a run."""
+    """The canvas after that many forwards of a run."""
     done = [event.canvas for event in sample.events if event.step < forwards]
     return done[-1] if done else plan.canvas
 

@@ -5,7 +5,7 @@ matches, the similarity of the lines and the share of files that are Python with
 
     infill                   mode "block"; at unknown length its first line break ends it. A prediction that begins
                              with a line break is empty, and wrong
-    infill, ended by itself  the same without that stop: exact only if the model ends the gap right behind the line
+    infill, ended by itself  the same without that stop: exact only if the model ends the gap right after the line
     infill, length searched  the same, its length found by a search first (`daguerre.decoding.lengths`)
     infill, beam             mode "beam" (`daguerre.decoding.modes.beam`), which compares whole lines, none of them
                              empty
@@ -13,7 +13,7 @@ matches, the similarity of the lines and the share of files that are Python with
                              such a line (`lines.py`); only this method makes use of that
     copy                     baseline: the nearest line above that is not blank. A missing line occurs nowhere in the
                              text shown, so this is never exact; it shows what similarity and parsing are worth
-    ar                       baseline: the same model's autoregressive mode, which does not see the suffix, cut behind
+    ar                       baseline: the same model's autoregressive mode, which does not see the suffix, cut after
                              its first line that is not blank
 
 All methods see the same examples, so differences are counted in pairs.

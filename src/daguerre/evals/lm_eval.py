@@ -159,7 +159,7 @@ class Answers:
 
 
 def _exact(config: ModelConfig, ids: list[int], given: int) -> Asking[tuple[float, bool]]:
-    """Log-likelihood in nats of `ids` behind the first `given`, and whether greedy decoding writes them, by one
+    """Log-likelihood in nats of `ids` after the first `given`, and whether greedy decoding writes them, by one
     autoregressive forward. Greedy decoding never writes <null> in a completion.
     """
     num, tokens = len(ids), np.array([config.bos_id, *ids])

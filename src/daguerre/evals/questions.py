@@ -3,9 +3,9 @@
 A base model follows no instructions, so every question is a gap in code with a few labels that could fill it:
 
     defined   is this name defined above? `print(` follows the text, then the name or the word `value`. Some of the
-              names are bound in the last lines of the text; the others are bound only behind it and do not occur in it
+              names are bound in the last lines of the text; the others are bound only after it and do not occur in it
     returns   does this function return a value? `-> str` or `-> None` in its header, in place of its annotation if it
-              has one, with the beginning of its body behind it; no generators, and no stubs
+              has one, with the beginning of its body after it; no generators, and no stubs
     keyword   which of Python's keywords comes here? The rest of the line is given
     operator  which comparison comes here? Some are two words. The rest of the line is given
     name      which of the last four names that were read comes here? The rest of the line is given
@@ -81,7 +81,7 @@ class Source:
         return first
 
     def around(self, line: int, start: int, stop: int) -> tuple[str, str]:
-        """A line, from 0, before and behind its bytes [start, stop); what is behind is cut to LINE_BYTES."""
+        """A line, from 0, before and after its bytes [start, stop); the part after is cut to LINE_BYTES."""
         raw = self.lines[line].encode()
         return raw[:start].decode(), raw[stop:][:LINE_BYTES].decode(errors="ignore")
 
@@ -114,7 +114,7 @@ def _examples(document: Document, kind: str, counter: Tokenizer, room: int, seed
 
 
 def _defined(source: Source) -> Iterator[Place]:
-    """At every eighth line two names: one bound above the line, one behind it."""
+    """At every eighth line two names: one bound above the line, one after it."""
     for line in range(8, len(source.lines), 8):
         above = [name for name, first in source.bound.items() if line - NEAR_LINES <= first < line]
         below = [name for name, first in source.bound.items() if first >= line]

@@ -44,7 +44,7 @@ SPAN_TOKENS, SPAN_STEPS = 16, (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Prompt:
-    """Whole lines of a document from a statement of its module on, and the text behind them."""
+    """Whole lines of a document from a statement of its module on, and the text after them."""
 
     document: Document
     text: str
@@ -210,7 +210,7 @@ def unigram_entropy(tokens: np.ndarray) -> float:
 
 
 def parses_by_half(prompt: str, text: str) -> bool:
-    """Whether half of the text's lines or more, from its first on, are Python behind the prompt."""
+    """Whether half of the text's lines or more, from its first on, are Python after the prompt."""
     lines = split_lines(text.removesuffix("\n"))
     half = -(-len(lines) // 2)
     return any(parse(prompt + "".join(lines[:num])) is not None for num in range(len(lines), half - 1, -1))

@@ -50,7 +50,7 @@ COMPILERS: dict[str, Callable[[Any, Tokenizer, bool], TokenAutomaton]] = {
 WORTH = 0.05
 """Seconds of processor time; an automaton that compiles faster is not kept on disk."""
 STRIDE = 16
-"""The state after every so many tokens of a text is cached."""
+"""The state is cached at every multiple of this many tokens of a text."""
 NO_COMMIT = Decision(*np.zeros((4, 0)))
 
 
@@ -59,7 +59,7 @@ class Constraint:
     """The text of each gap is in the language of the gap's automaton.
 
     automata  by gap
-    filler    the token that fills a gap behind its text, which the automata accept; None: texts are as long as their
+    filler    the token that fills a gap after its text, which the automata accept; None: texts are as long as their
     gap
     floors    the first position in each gap that may be filled
     """
@@ -76,7 +76,7 @@ class Constraint:
 
     def check(self, canvas: Canvas, span_size: int) -> None:
         """InputError when a gap has too few tokens for the language, no text agrees with the tokens that are kept, or
-        spans of so many positions are too long for so large an automaton.
+        spans of `span_size` positions are too long for an automaton as large as this one.
         """
         pairs = max(1, *(len(automaton.pairs.src) for automaton in self.automata.values()))
         most = max(1, MAX_TRANSITIONS // pairs)

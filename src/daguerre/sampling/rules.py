@@ -78,7 +78,7 @@ class Never(Rule):
 
 @dataclass(frozen=True)
 class EndOfText(Rule):
-    """<eos> ends a completion: once it is committed, all open positions of the active span behind it become <eos> too.
+    """<eos> ends a completion: once it is committed, all open positions of the active span after it become <eos> too.
 
     It is not drawn at positions below `floor`.
     """
@@ -92,7 +92,7 @@ class EndOfText(Rule):
         return Forbidden(((self.token, 0, self.floor),))
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """Fill the span behind the first <eos> of the decision: nothing behind it is text."""
+        """Fill the span after the first <eos> of the decision: nothing after it is text."""
         if self.token not in decision.tokens.tolist():
             return decision
         ends = np.flatnonzero(decision.tokens == self.token)

@@ -4,7 +4,8 @@ A question is a template that follows a state: `before`, a label, `after`. Each 
 as a whole, so that its tokens are those the model knows. A label's score is a log-probability:
 
     causal  log p(label, after | state, before), by the autoregressive distribution of mode "ar". A row sees nothing
-            behind it, so `after` counts by how likely it is behind the label: Bayes' rule for p(label | before, after).
+            after it, so `after` counts by how likely it is to follow the label, which is Bayes' rule for
+            p(label | before, after).
     block   the same product, left to right; each token is predicted with the rest of its block masked.
     full    log p(label | state, before, after), left to right, the label's later positions masked; `after` is seen.
 
@@ -12,10 +13,10 @@ Tokens that all texts of a question begin with are left out: they change no prob
 label of several tokens is exact, by the chain rule, and not a product of independent positions.
 
 One forward holds all of it. In causal context the texts are a tree: what two texts begin with is computed once, and a
-row sees only the rows of its text. In the other contexts a row may depend on what is masked behind it, so every scored
+row sees only the rows of its text. In the other contexts a row may depend on what is masked after it, so every scored
 token has a copy of its text, and equal copies are computed once: labels of one token share one.
 
-In full context labels of different lengths stand on canvases of different lengths, and nothing prices the length: a
+In full context labels of different lengths have canvases of different lengths, and nothing corrects for length: a
 long label of easy tokens wins too often. Compare labels of one length there, or fit a bias.
 
 Letters: B copies, R rows, A wanted rows, V vocabulary.
@@ -48,7 +49,7 @@ Value = bool | int | str
 
 @dataclass(frozen=True, kw_only=True)
 class Question(ABC):
-    """A label between two texts, behind a state. Subclasses define the labels.
+    """A label between two texts, after a state. Subclasses define the labels.
 
     before, after  the texts around the label, character by character: a space belongs to one of them or to every label
     calibration    the name of one that the model has, or a `Calibration`; None: the model's probabilities as they are
@@ -86,7 +87,7 @@ class Question(ABC):
             longer = next((other for other in filled if other != text and other.startswith(text)), None)
             if longer is not None and not self.after:
                 raise InputError(
-                    f"{longer!r} begins with {text!r}, and no text ends the label: give the text behind it as `after`"
+                    f"{longer!r} begins with {text!r}, and no text ends the label: give the text after it, as `after`"
                 )
 
 
@@ -110,7 +111,7 @@ class YesNo(Question):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Question):
-    """One of `labels`, each of them its own text."""
+    """One of `labels`, each of which is the text that it writes."""
 
     labels: Sequence[str]
 
@@ -319,7 +320,7 @@ Batch = tuple[list[Forward], list[np.ndarray]]
 def _as_tree(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
     """The texts as one tree of tokens, the last of each text left out; a row sees the path to it.
 
-    In a shifted model the row of a token predicts what follows it; else a masked row behind it does.
+    In a shifted model the row of a token predicts what follows it; else a masked row after it does.
     """
     tree, paths = Tree.of([text.ids[:-1] for text in texts])
     scored = [

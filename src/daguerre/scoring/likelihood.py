@@ -106,7 +106,7 @@ def score_tokens(
     layout   for `elbo` and `chain`: tokens in a span, or "full". None: the model's own block size, "full" where its
              context is, else DEFAULT_BLOCK
     order    for `chain`: "left" (None), "random" (drawn from `seed`), or a permutation of the numbers of the tokens
-             scored, from 0; each span reveals its own in that order
+             scored, from 0; each span reveals its tokens in that order
     samples  for `elbo`: draws of masks, 2 or more; the number of masks is stratified over them
 
     InputError for tokens that cannot be scored; UnsupportedError for a layout that the model's context does not have.

@@ -130,7 +130,7 @@ def _play(console: Console, live: bool, frames: Iterator[tuple[Group, StreamEven
 
 
 def infill_parts(documents: Sequence[Document]) -> tuple[str, str, str]:
-    """(text before, missing line without its indentation, text behind) of the function that the demonstration shows."""
+    """(text before, missing line without its indentation, text after) of the function that the demonstration shows."""
     lines = FUNCTION.lines(documents)
     index = MISSING - FUNCTION.first
     line = lines[index]
@@ -190,7 +190,7 @@ def _show_speed(console: Console, model: Model, documents: Sequence[Document], l
                 characters_drawn = sum(len(r.text) for r in results)
                 rates[name].append((drawn_tokens / seconds, characters_drawn / seconds, drawn_tokens / forwards))
     table = Table(title=f"speed here, median of {ROUNDS} rounds; at .9: threshold of the policy", title_justify="left")
-    for column in ("mode", "tokens/s", "characters/s", "tokens a forward", "beside ar"):
+    for column in ("mode", "tokens/s", "characters/s", "tokens a forward", "times ar"):
         table.add_column(column, justify="left" if column == "mode" else "right")
     base = statistics.median(r[0] for r in rates[MODES[0][0]])
     for name, _ in MODES:

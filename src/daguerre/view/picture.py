@@ -1,9 +1,9 @@
-"""A picture of a canvas over time: what stood at each position after each step, as a PNG.
+"""A picture of a canvas over time: what was at each position after each step, as a PNG.
 
 Across are the positions of the gaps with a little of what is given around them, labeled with the tokens in the end;
 down are the steps. A cell is gray where the text was given, blue where it was kept from a draft, white where it is
-open, and from its commit on colored by how sure that was. A step's own commits have their token written in them; what
-it replaced or opened again is framed.
+open, and from its commit on colored by the confidence of that commit. What a step commits has its token written in it;
+what it replaced or opened again is framed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GIVEN, KEPT, OPEN, INK, CHANGED = "#d5d8dc", "#bcd8f0", "#ffffff", "#1b1f24", "#
 
 
 def draw(result: Result, tokenizer: Tokenizer, path: str | os.PathLike[str]) -> None:
-    """Draw the trace of `result` to the PNG file `path`, written beside and renamed.
+    """Draw the trace of `result` to the PNG file `path`, written under a temporary name and renamed.
 
     InputError for a path that is no .png file in a folder, and for more positions or steps than can be read;
     MissingExtra without matplotlib.
@@ -44,7 +44,7 @@ def draw(result: Result, tokenizer: Tokenizer, path: str | os.PathLike[str]) -> 
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
-    """InputError or MissingExtra where no picture can be written: to be asked before any work."""
+    """InputError or MissingExtra where no picture can be written: call it before any work."""
     target = Path(path)
     if target.suffix != ".png" or target.is_dir() or not target.absolute().parent.is_dir():
         raise InputError(f"a picture cannot be written to {os.fspath(path)!r}: give a .png file in a folder there is")

@@ -33,7 +33,7 @@ def test_bars_are_met_and_missed_as_the_figures_say() -> None:
     assert one[PRODUCTS] == ("1.25", True)
     assert one[FLOAT32] == ("0.90, the lowest, at 32", False)
     assert one[FLOAT32.replace("float32", "int8", 1)] == ("2.00, the lowest, at 8", True)
-    assert one["ar against llama.cpp F32"] == ("1.20 end to end, 0.88 behind the first tokens", False)
+    assert one["ar against llama.cpp F32"] == ("1.20 end to end, 0.88 after the first tokens", False)
     assert one["default: ar bfloat16 against llama.cpp BF16"][1]
     assert one["block 16 against transformers"][1]
     assert one["block 8 int8 against LLaDA loop"][0].startswith("26.67 end to end")
@@ -47,7 +47,7 @@ def test_bars_are_met_and_missed_as_the_figures_say() -> None:
 def test_bars_follow_the_instruction_set_in_use() -> None:
     gain, eight = "default, ar: 16 requests at once, times the tokens a second of one", "8 rows, times one row"
 
-    assert found(REPORT)[gain] == ("4.00 end to end, 4.50 behind the first tokens", True)
+    assert found(REPORT)[gain] == ("4.00 end to end, 4.50 after the first tokens", True)
     assert not found(on("amx", "batch"))[gain][1]
     assert found(on("avx2", "rows"))[f"random weights, native int8: {eight}"] == ("2.50", False)
     assert not any(eight in name for name in found(on("avx512", "rows")))

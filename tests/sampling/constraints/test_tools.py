@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_function_is_said_with_its_name(tokenizer: Tokenize
     with pytest.raises(InputError, match="unknown function 'nov': did you mean 'now'"):
         compile_tools([NOW], tokenizer, choice="nov")
     for tools in ([NOW, NOW], [{"name": "auto"}], [{}]):
-        with pytest.raises(InputError, match="a name of its own"):
+        with pytest.raises(InputError, match="needs a different name"):
             compile_tools(tools, tokenizer)
     with pytest.raises(InputError, match="nothing to call"):
         compile_tools([], tokenizer)

@@ -33,7 +33,7 @@ class Autoregressive(Mode):
         needs_next_token(self, config)
 
     def check_draft(self, settings: Settings) -> None:
-        """No pins at fixed positions beside a draft."""
+        """No pins at fixed positions together with a draft."""
         if any(not pin.floats for pin in settings.pins):
             raise UnsupportedError(
                 f'mode "{self.name}" cannot use a draft together with pins: leave out one of the two'

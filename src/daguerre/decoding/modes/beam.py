@@ -52,11 +52,11 @@ class Beam(Mode):
         needs_next_token(self, config)
 
     def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
-        """One gap, with a text behind it."""
+        """One gap, with a text after it."""
         super().check_request(num_gaps, infilling, heal)
         if not infilling:
             raise InputError(
-                'mode "beam" chooses by the text behind the gap, and there is none: give a suffix, or use mode "ar"'
+                'mode "beam" chooses by the text after the gap, and there is none: give a suffix, or use mode "ar"'
             )
         if num_gaps > 1:
             raise UnsupportedError(f'mode "beam" fills one gap, and these are {num_gaps}: use mode "block" or "full"')
@@ -111,7 +111,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Finished:
-    """A hypothesis that ends the gap, and the log-probability, in nats, of the first tokens of the suffix behind it."""
+    """A hypothesis that ends the gap, and the log-probability, in nats, of the first tokens of the suffix after it."""
 
     hypothesis: Hypothesis
     suffix_logprob: float
@@ -123,8 +123,8 @@ class Finished:
 
 @dataclass(frozen=True)
 class ContextLines:
-    """The lines around a gap, stripped of blanks at their ends. Of the line that the gap is in: what stands before it,
-    `head`, and behind it, `tail`.
+    """The lines around a gap, stripped of blanks at their ends. Of the line that the gap is in: what precedes it,
+    `head`, and after it, `tail`.
     """
 
     lines: frozenset[bytes]
@@ -261,7 +261,7 @@ def _descending(values: np.ndarray, num: int) -> list[int]:
 
 
 def _decision(canvas: Canvas, null_id: int | None, hypothesis: Hypothesis) -> Decision:
-    """Commit the hypothesis, and gap fillers behind it."""
+    """Commit the hypothesis, and gap fillers after it."""
     start, end = canvas.gaps[0]
     num, probabilities = len(hypothesis.tokens), np.exp(hypothesis.logprobs)
     decision = Decision(start + np.arange(num), np.array(hypothesis.tokens), probabilities, probabilities)

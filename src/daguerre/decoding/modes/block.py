@@ -102,7 +102,7 @@ def denoise_spans(run: Run, canvas: Canvas, begun: int) -> Steps:
 
 
 def _fill(run: Run, canvas: Canvas, rules: list[Rule]) -> Steps:
-    """Denoise the active span, which is widened once time is too short for the spans behind it."""
+    """Denoise the active span, which is widened once time is too short for the spans after it."""
     revised = run.plan.decode.revise > 0
 
     def should_stop(now: Canvas) -> bool:  # a span that is revised is finished first

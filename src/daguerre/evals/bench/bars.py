@@ -1,4 +1,4 @@
-"""What was aimed at, beside what a report of `daguerre bench` found."""
+"""The targets of `daguerre bench`, with the figures of a report."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_PYTHON_MS = 0.12
 MAX_INFILL_MS = {RANDOM: 60.0}
 MAX_OTHER_INFILL_MS = 30.0
 Bar = tuple[str, str, str, str, bool]
-"""What, threads, the figure, the bar, whether it is met."""
+"""What was measured, threads, the figure, the target, whether it is met."""
 Sides = dict[str, Any]
 
 
@@ -37,7 +37,7 @@ def bars(report: dict[str, Any]) -> list[Bar]:
 
 
 def ratios(own: dict[str, Any], other: dict[str, Any]) -> tuple[float, float]:
-    """How many times as fast, end to end and behind the first tokens: medians of the ratios of the rounds."""
+    """How many times as fast, end to end and after the first tokens: medians of the ratios of the rounds."""
     rounds = ((own["rounds"][name], other["rounds"][name]) for name in (RATE, DECODE_RATE))
     whole, behind = (statistics.median(a / b for a, b in zip(*pair, strict=True)) for pair in rounds)
     return whole, behind
@@ -53,7 +53,7 @@ def _against(sides: Sides, own: str, other: str, threads: str, bar: float, prefi
     """One side beside another, where both were measured."""
     if own in sides and other in sides:
         whole, behind = ratios(sides[own], sides[other])
-        figure = f"{whole:.2f} end to end, {behind:.2f} behind the first tokens"
+        figure = f"{whole:.2f} end to end, {behind:.2f} after the first tokens"
         yield f"{prefix}{own} against {other}", threads, figure, f"{bar:g}", min(whole, behind) >= bar
 
 
@@ -105,7 +105,7 @@ def _together(
     """The bars of one model and mode, without its name and threads."""
     gain, behind, overhead = (figures[name] for name in ("gain", "gain_behind_first", "driver_overhead"))
     name, figure = f"{requests} requests at once, times the tokens a second of one", f"{gain:.2f} end to end"
-    yield name, f"{figure}, {behind:.2f} behind the first tokens", f"{min_gain:g} end to end", gain >= min_gain
+    yield name, f"{figure}, {behind:.2f} after the first tokens", f"{min_gain:g} end to end", gain >= min_gain
     name, bar = "one request by `Together`, longer than by `drive`", f"{MAX_DRIVER_OVERHEAD:.0%} or less"
     yield name, f"{overhead:+.1%}", bar, overhead <= MAX_DRIVER_OVERHEAD
     if max_python is not None:

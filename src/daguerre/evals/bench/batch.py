@@ -1,4 +1,4 @@
-"""Many requests driven together beside one alone, and what decoding takes beside the model.
+"""Many requests driven together compared with one alone, and the time of decoding outside the model.
 
 For random weights and a trained model, in the processor's native type: REQUESTS requests whose prompts have unlike
 lengths, in mode "ar" and in blocks of BLOCK of which a forward commits FORCED tokens. In each round everything runs in

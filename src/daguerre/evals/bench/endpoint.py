@@ -65,7 +65,7 @@ class Outcome:
 def measure_endpoint(
     target: Target, levels: Sequence[int] = (1, 4, 16), requests: int = 16, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """`requests` requests at each level, so many of them at once; one request before them warms up.
+    """`requests` requests at each level, which is how many of them run at once; one request before them warms up.
 
     InputError for levels below 1; DataError when the server cannot be reached at all. A request that fails is counted
     under its reason, and the others go on.

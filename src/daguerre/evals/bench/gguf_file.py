@@ -34,7 +34,7 @@ EXPRESSIBLE: dict[str, Any] = {
     "rope_share": 1.0,
     "rope_scaling": None,
 }
-"""What a model's facts must be."""
+"""The values that a model's config must have."""
 
 
 def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3") -> None:

@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A model's shape, and a request's: a prompt of `prompt_tokens`, <bos> included, and `new_tokens` behind it."""
+    """A model's shape, and a request's: a prompt of `prompt_tokens`, <bos> included, and `new_tokens` after it."""
 
     width: int
     num_layers: int
@@ -101,7 +101,7 @@ class Timing:
 
     @property
     def decode_tokens_per_second(self) -> float:
-        """Behind the first tokens, which the prefill brings."""
+        """After the first tokens, which the prefill brings."""
         return (len(self.tokens) - self.first_tokens) / max(self.seconds - self.first_seconds, 1e-9)
 
 

@@ -28,7 +28,7 @@ def llada_loop(
     mask_id: int,
     step_done: Callable[[], None],
 ) -> Tensor:
-    """Tokens (L,) of the prompt (P,) and `new_tokens` behind it, in `steps` forwards, greedily.
+    """Tokens (L,) of the prompt (P,) and `new_tokens` after it, in `steps` forwards, greedily.
 
     `new_tokens` divides into blocks of `block`, and `steps` into as many parts. step_done: called after each forward.
     """

@@ -1,4 +1,4 @@
-"""Other engines at the same shape: what is installed runs, and an error says how to install what is not.
+"""Other engines at the same shape. For an engine that is not installed, an error says how to install it.
 
 All have random weights, or for llama.cpp those of a given model, in the job's type unless the name says otherwise, and
 write greedily. Each is timed from token ids to token ids: no text is encoded or decoded.
@@ -205,7 +205,7 @@ class LlamaCpp:
             self._decode([token])
 
     def one_row(self, prompt: Sequence[int]) -> Callable[[], None]:
-        """What runs one token behind a prompt that is in the cache, and forgets that token before it runs again."""
+        """What runs one token after a prompt that is in the cache, and forgets that token before it runs again."""
         self._forget(0)
         self._decode(prompt)
 

@@ -1,4 +1,4 @@
-"""Sides against one another: a process for each, all ready at once, one request in turn, round by round."""
+"""Sides compared: a process for each, all ready before the first request, one request in turn, round by round."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def summary(timings: Sequence[Timing]) -> dict[str, Any]:
     """Medians over rounds, and the rates of every round.
 
     tokens_per_second         end to end, prefill included
-    decode_tokens_per_second  behind the first tokens
+    decode_tokens_per_second  after the first tokens
     """
     last = timings[-1]
     rates, decode_rates = ([getattr(one, name) for one in timings] for name in (RATE, DECODE_RATE))

@@ -1,6 +1,6 @@
 """What rows cost on this machine: milliseconds of a forward by its number of rows, and by the number of requests.
 
-models       one request behind CONTEXT cached tokens: a forward that gives the logits of 1 to 64 rows, by the native
+models       one request after CONTEXT cached tokens: a forward that gives the logits of 1 to 64 rows, by the native
              backend in float32, with bfloat16 weights and in int8, and by PyTorch's modules in float32; the bare matrix
              products of the forward, packed by oneDNN in the processor's native type; and llama.cpp, for one row
 concurrency  many requests in one batch, each with its own cache, by the native backend in the processor's native type:
@@ -38,7 +38,7 @@ CONTEXT = 256
 BLOCK = 16
 WARM_UP = 2
 MIN_SECONDS = 0.02
-"""What is shorter is repeated for so long in each round."""
+"""Seconds for which a shorter step is repeated in each round."""
 TORCH = "torch float32"
 PRODUCTS = "bare products"
 Step = Callable[[], object]
@@ -113,7 +113,7 @@ def native(backbone: Backbone, dtype: str, int8: bool = False) -> NativeBackend:
 
 
 def cached(backend: Backend, num: int) -> KeyCache:
-    """A cache of so many clean rows."""
+    """A cache of `num` clean rows."""
     cache, rows = backend.cache(num), np.arange(num)
     layout = Layout(rows, np.arange(1, num + 1, dtype=np.int32), num)
     last = np.array([num - 1], dtype=np.int32)
@@ -122,7 +122,7 @@ def cached(backend: Backend, num: int) -> KeyCache:
 
 
 def behind(cache: KeyCache, tokens: np.ndarray) -> Forward:
-    """A forward that gives the logits of noisy rows behind a cache: it leaves the cache as it is."""
+    """A forward that gives the logits of noisy rows after a cache: it leaves the cache as it is."""
     num = len(tokens)
     layout = Layout(cache.length + np.arange(num), np.full(num, cache.length + num, dtype=np.int32), 0)
     return Forward(tokens, layout, cache, np.arange(num, dtype=np.int32), Logits())

@@ -95,7 +95,7 @@ PARTS: dict[str, Part] = {
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Progress that shows nothing."""
 
 
 def bench(

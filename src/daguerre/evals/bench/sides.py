@@ -1,4 +1,4 @@
-"""The sides of a benchmark: each makes, for a job, what runs one request and says how long it took.
+"""The sides of a benchmark: each makes, for a job, a function that runs one request and returns its timing.
 
 Daguerre's sides run the native backend in the job's type, unless the name says otherwise: `float32` and `bfloat16` are
 types of the weights, `int8` is quantize="int8", and `torch` is the torch backend. With random weights a forward is made
@@ -53,8 +53,9 @@ def mode_side(
 def decode_of(mode: ModeName, job: Job, block_size: int | None = None) -> Decode:
     """The options of a mode: with random weights FORCED tokens a forward, else the default policy."""
     new = job.shape.new_tokens
-    if mode in ("ar", "speculative"):
-        return Decode(mode=mode, min_tokens=new)
+    plain = Decode(mode=mode, min_tokens=new)
+    if plain.autoregressive:
+        return plain
     if job.model is not None:
         return Decode(mode=mode, block_size=block_size, min_tokens=new)
     steps = max(1, (block_size or new) // FORCED)

@@ -2,7 +2,7 @@
 
 The first line it reads is a task: {"task": a name of TASKS, ...}. A side answers {"ready": facts}, and each {"go":
 number} with {"timing": ...}. Any other task answers {"progress": [what, done, total]} on the way and {"result": ...} at
-the end. What goes wrong is {"error": one line}. Whatever a library prints goes to standard error.
+the end. An error is {"error": one line}. What libraries print goes to standard error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def environment(threads: int) -> dict[str, str]:
 
 
 class Worker:
-    """The other end: a process with so many threads."""
+    """The leading process's end of a worker, which has that many threads."""
 
     def __init__(self, task: dict[str, Any], threads: int) -> None:
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed with the process
@@ -104,7 +104,7 @@ class Worker:
 
 
 def in_worker(task: dict[str, Any], threads: int, progress: Progress) -> Any:
-    """The result of a task in a process of its own."""
+    """The result of a task in a separate process."""
     worker = Worker(task, threads)
     try:
         return worker.result(progress)

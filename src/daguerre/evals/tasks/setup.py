@@ -18,7 +18,7 @@ from daguerre.model import Model
 BLOCK = Decode(mode="block")
 
 Measure = Callable[[Progress], Any]
-"""What measures a task, once it is known that model and documents allow it; returns its part of the report."""
+"""Measures a task that the model and the documents allow; returns its part of the report."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Setup:
 
 
 def make_lines(setup: Setup, task: str, shown: tuple[int, int]) -> list[MissingLine]:
-    """The lines of a task, with so many tokens `shown` before and after each."""
+    """The lines of a task, with at most `shown` tokens before and after each."""
     check_process(setup.model)
     check_number("lines", setup.limits.lines, task)
     return make_examples(setup.documents, setup.limits.lines, seed=setup.seed, shown=shown)
@@ -70,7 +70,7 @@ def check_draft(model: Model, task: str) -> None:
 
 
 def check_suffix(model: Model, task: str) -> None:
-    """UnsupportedError for a model that cannot see what is behind a gap."""
+    """UnsupportedError for a model that cannot see the text after a gap."""
     if model.config.context == "block":
         raise UnsupportedError(f"a model with block context does not see a suffix: leave {task!r} out")
 

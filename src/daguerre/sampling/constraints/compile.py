@@ -71,7 +71,7 @@ def compile_schema(
 ) -> TokenAutomaton:
     """The JSON texts that a schema accepts, compact and with members in the order of the schema.
 
-    A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it asks for
+    A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it constrains
     nothing. UnsupportedError names a keyword that is not supported and its place; with `lenient` it is ignored, and the
     automaton's `ignored` lists it.
     """

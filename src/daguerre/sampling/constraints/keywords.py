@@ -1,6 +1,6 @@
 """The keywords of JSON Schema: for each, the values that satisfy it and, under `not`, those that do not.
 
-A function of the table `KEYWORDS` is given the whole schema, the object that the keyword stands in, its place, and
+A function of the table `KEYWORDS` is given the whole schema, the object that the keyword is in, its place, and
 whether it is negated. Keywords that mean something only together have one function.
 """
 
@@ -109,9 +109,7 @@ def _not(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
 
 
 def _one_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
-    """Alternatives that exclude one another are an anyOf; of others, one holds and those that overlap with it do
-    not.
-    """
+    """Alternatives that exclude one another are an anyOf; else one holds, and those that overlap with it do not."""
     parts = whole.parts(schema, "oneOf", pointer)
     pairs = [(i, j) for i in range(len(parts)) for j in range(i) if not whole.never(And((parts[i], parts[j])))]
     if negate:
@@ -188,7 +186,7 @@ def _format(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values |
 
 
 def _size(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Values:
-    """minItems, maxItems, minProperties and maxProperties: not so many is the other bound, one further."""
+    """minItems, maxItems, minProperties and maxProperties; the opposite of a bound is the other bound, moved by one."""
     count = whole.number(schema, keyword, pointer, count=True)
     lower = keyword.startswith("min") != negate
     if negate:

@@ -18,16 +18,16 @@ import numpy as np
 from daguerre.sampling.constraints.unrolled import Unrolled
 
 RESCALE = 8
-"""Sums are rescaled to one after so many positions."""
+"""Sums are rescaled to one after this many positions."""
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 SMALLEST = 1e-200
 """A number loses at most 1e-307; the paths that contain it then lose at most that times the largest sums that it is
-multiplied by. Where this is negligible beside SMALLEST of all paths, nothing is lost."""
+multiplied by. Where this is negligible compared with SMALLEST of all paths, nothing is lost."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums of path weights, each position at a scale of its own.
+    """Sums of path weights, each position with a separate scale.
 
     before  (N,): of all paths to a node
     onward  (T,), of all positions: of all paths from a transition's first node that take it

@@ -116,7 +116,7 @@ class Nfa:
         return last
 
     def _escape(self, chosen: int, target: int) -> int:
-        """The state behind a backslash from which each of the bytes leads to `target`."""
+        """The state after a backslash from which each of the bytes leads to `target`."""
         if (chosen, target) not in self._escapes:
             first = self.state()
             for byte, text in ESCAPES.items():

@@ -21,7 +21,7 @@ INTEGER = "0|-?[1-9][0-9]*"
 PLAIN = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?"
 NUMBER = PLAIN + "([eE][+-]?[0-9]{1,3})?"
 FLOAT_DIGITS = 15
-"""Decimals of so many digits are different floats when they are different, and in the same order."""
+"""Different decimals of this many digits are different floats, in the same order."""
 MAX_REMAINDERS = 20_000
 
 
@@ -107,7 +107,7 @@ def multiples(of: int | float, budget: Budget) -> Dfa:
     count = modulus * (scale + 1)
     if count > MAX_REMAINDERS:
         raise InputError(f"multipleOf {of} needs {count:,} states, above {MAX_REMAINDERS:,}: choose a rounder number")
-    # state 0: nothing read; then remainders before the point; then those after f digits behind it
+    # state 0: nothing read; then remainders before the point; then those after f digits of the fraction
     delta = np.full((1 + modulus * (scale + 2), 256), DEAD, dtype=np.int32)
     accept = np.zeros(len(delta), dtype=bool)
     remainder = np.arange(modulus)

@@ -24,7 +24,7 @@ def intersect_tokens(a: TokenAutomaton, b: TokenAutomaton, budget: Budget) -> To
     are none, or the budget is spent.
 
     Pairs of states are followed level by level. A class of the product is a pair of classes, so each edge of `a` is
-    written out first, once for every class of `b` that its class meets.
+    written out first, once for every class of `b` that has tokens in common with its class.
     """
     both = (a.class_of_token != NONE) & (b.class_of_token != NONE)
     codes = a.class_of_token[both].astype(np.int64) * b.num_classes + b.class_of_token[both]

@@ -7,7 +7,7 @@ log-probabilities are known for them, and none for the open positions to their r
 
 The distribution is that of independent positions, p(x) = prod_i p_i(x_i), given that x is in the language: Viterbi's
 algorithm finds the most likely x, a pass backward and a walk forward draw x exactly, both passes give exact marginals.
-After DINGO (arXiv 2505.23061), with sums beside maxima. `Lattice` computes them on the span up to the last wanted
+After DINGO (arXiv 2505.23061), with sums besides maxima. `Lattice` computes them on the span up to the last wanted
 position.
 
 Letters: L positions of the row, A wanted positions, P positions from the first to the last wanted one, Q states,
@@ -31,7 +31,7 @@ from daguerre.sampling.constraints.unrolled import Unrolled, unroll
 from daguerre.sampling.constraints.weights import Weights, best_of_bundles, log_sum_of_bundles, sum_of_bundles
 
 BLOCK = 256
-"""A token of a larger class is drawn in two steps: first a block of so many tokens, then one of them."""
+"""A token of a larger class is drawn in two steps: first a block of this many tokens, then one of them."""
 
 
 class Programme:

@@ -3,7 +3,7 @@
 A keyword that is in neither `keywords.KEYWORDS` nor `ANNOTATIONS` is an UnsupportedError with its place, or is reported
 when lenient.
 
-Drafts 4 to 2020-12 are read; where `$schema` names one up to draft 7, what stands beside a `$ref` is void, as it says
+Drafts 4 to 2020-12 are read; where `$schema` names one up to draft 7, what is beside a `$ref` is ignored, as it says
 there. `format` is checked. Strings and patterns count characters, not UTF-16 units.
 """
 
@@ -46,7 +46,7 @@ ANNOTATIONS = frozenset(
     "example comment readonly links".split()  # of OpenAPI, of hyper-schema, and in wide use; they ask for nothing
 )
 EXTENSIONS = ("x-", "_", "$$")
-"""Names that begin so are an author's own."""
+"""Names that begin with these are extensions of an author."""
 
 
 Json = Mapping[str, Any]
@@ -128,7 +128,7 @@ class Schema:
         """Whether no value can be in the set, as far as that shows within `depth` levels."""
         try:
             held = self.values(expr)
-        except _LoopError:  # it is part of what is being worked out
+        except _LoopError:  # its values are being computed
             return False
         if depth == 0 or held.null or held.booleans or not (held.numbers.is_empty and held.strings.is_empty):
             return False
@@ -146,7 +146,7 @@ class Schema:
             return True
         return any(self.never(shape.item(i), depth - 1) for i in range(min(shape.least, shape.num_prefix + 1)))
 
-    # A schema and where it stands
+    # A schema and its place
 
     def resolve(self, pointer: str) -> object:
         """The part of the document at a JSON pointer. InputError when there is none."""
@@ -214,7 +214,7 @@ class Schema:
         return [(key, self.node(f"{pointer}/{keyword}/{escaped(key)}")) for key in keys]
 
     def node(self, pointer: str) -> Expr:
-        """The schema at a pointer, or where its $ref leads; one that asks for nothing is TRUE, false is FALSE."""
+        """The schema at a pointer, or where its $ref leads; one that constrains nothing is TRUE, false is FALSE."""
         passed: set[str] = set()
         while pointer not in passed:
             passed.add(pointer)
@@ -223,10 +223,10 @@ class Schema:
                 return TRUE if schema else FALSE
             if not isinstance(schema, dict):
                 break
-            asked = [key for key in schema if key not in ANNOTATIONS and not key.startswith(EXTENSIONS)]
-            if not asked:
+            constraining = [key for key in schema if key not in ANNOTATIONS and not key.startswith(EXTENSIONS)]
+            if not constraining:
                 return TRUE
-            if "$ref" in asked and (self.old or len(asked) == 1):
+            if "$ref" in constraining and (self.old or len(constraining) == 1):
                 pointer = self.target(schema["$ref"], pointer)
         return Node(pointer)
 
@@ -299,7 +299,7 @@ class Schema:
 
 
 class _LoopError(InputError):
-    """An expression is needed to work itself out."""
+    """The values of an expression depend on themselves."""
 
 
 def _schemas(part: object, pointer: str) -> Iterator[tuple[str, Json]]:

@@ -41,7 +41,7 @@ class Pairs:
     """Distinct (src, dst), in that order, and the bundle that leads from one to the other: a set of classes.
 
     Pairs of state q are first[q] to first[q+1]; the classes of bundle b are classes[starts[b]:starts[b+1]], ascending.
-    Few bundles are distinct: in a bounded string, whatever was read, the same tokens are so many characters long.
+    Few bundles are distinct: in a bounded string, whatever was read, the same tokens are n characters long.
     """
 
     src: np.ndarray

@@ -19,7 +19,7 @@ from daguerre.sampling.constraints.text import compact
 from daguerre.sampling.constraints.writing import Writer
 
 ANY_DEPTH = 1
-"""How deep values nest where the parameters ask for nothing."""
+"""How deep values nest where the parameters constrain nothing."""
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 AUTO, REQUIRED = "auto", "required"
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
@@ -37,7 +37,7 @@ def tools_dfa(
     for tool in tools:
         name = tool.get("name")
         if not isinstance(name, str) or name in calls or name in (AUTO, REQUIRED):
-            raise InputError(f"each function needs a name of its own, other than auto and required, not {name!r:.40}")
+            raise InputError(f"each function needs a different name, other than auto and required, not {name!r:.40}")
         try:
             schema = read_schema(tool.get("parameters", NO_PARAMETERS), budget, lenient)
             calls[name] = Writer(schema, depth, ANY_DEPTH, budget).dfa(schema.root)

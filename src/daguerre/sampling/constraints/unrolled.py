@@ -1,7 +1,7 @@
 """An automaton laid out over the positions of a span: its possible states before each position, and the transitions
 between them.
 
-Only states that are reached from the state before the span, and from which the text behind it completes, are laid out.
+Only states that are reached from the state before the span, and from which the text after it completes, are laid out.
 Tokens that are fixed within the span do not change the layout: they are weights like any others. So one layout serves
 all steps of a span.
 
@@ -24,7 +24,7 @@ from daguerre.sampling.constraints.tokens import TokenAutomaton
 class Layer:
     """The transitions at one position, ordered by the node that they lead to. Arrays (T,) int64.
 
-    here    the nodes before the position, as a slice of all nodes; `after` those behind it
+    here    the nodes before the position, as a slice of all nodes; `after` those that follow it
     src     the node that each transition leaves; `src_local` the same, counted from here.start
     dst     the node that it leads to; `dst_local` the same, counted from after.start
     bundle  the bundle of classes that takes it
@@ -43,7 +43,7 @@ class Layer:
     runs: np.ndarray
 
     def run(self, node: int) -> tuple[int, int]:
-        """The first of the transitions that lead to a node of `after`, and the one behind the last."""
+        """The first of the transitions that lead to a node of `after`, and the one after the last."""
         at = node - self.after.start
         return int(self.runs[at]), int(self.runs[at + 1]) if at + 1 < len(self.runs) else len(self.dst)
 
@@ -52,7 +52,7 @@ class Layer:
 class Unrolled:
     """Layers of the positions.
 
-    nodes   the nodes before each position, and behind the last, as slices of all nodes
+    nodes   the nodes before each position, and after the last, as slices of all nodes
     states  (N,): the automaton's states, ascending within a position
     src, dst, code   of all transitions, position by position: the nodes, and the bundle + position * B
     """

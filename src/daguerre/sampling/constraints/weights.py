@@ -1,8 +1,8 @@
-"""What logits weigh: each class of tokens, and each bundle of classes, by its likeliest token and by all together.
+"""Weights of logits: for each class of tokens and each bundle of classes, the highest token and the sum.
 
 Work on tokens is done in the precision of the logits, all that follows in float64.
 
-Letters: A asked positions, P positions of a span, C classes, S classes of all bundles, B bundles, V vocabulary.
+Letters: A wanted positions, P positions of a span, C classes, S classes of all bundles, B bundles, V vocabulary.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from daguerre.sampling.constraints.dfa import ranges
 from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 
 CACHED = 1 << 16
-"""Bytes of rows that are worked on at a time, in one buffer: fresh memory is dear."""
+"""Bytes of rows that are worked on at a time, in one buffer: new memory is expensive."""
 TINY = 1e-30
 """Below it a sum of float32 may have lost small terms."""
 
@@ -24,10 +24,10 @@ class Weights:
     """Log-probabilities (A, V), or logits, over a temperature: nothing depends on their sum.
 
     top_A    the highest of each row
-    sum_AC   the probability of each class, beside that of the row's likeliest token; float64
+    sum_AC   the probability of each class, divided by that of the row's likeliest token; float64
     total_A  the log of the sum of all tokens' probabilities: 0 for log-probabilities, but for rounding; float64
     most_AC  with `best`, the highest of each class, as given
-    exp_AV   without it, the probability of each token of `automaton.order`, likewise beside the row's likeliest
+    exp_AV   without it, the probability of each token of `automaton.order`, divided likewise
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class Weights:
         with np.errstate(divide="ignore"):
             self.total_A = np.log(sum_A + self.sum_AC.sum(axis=1)) + self.top_A / np.float64(self.temperature)
         self.faint = np.nonzero(self.sum_AC < TINY)
-        if len(self.faint[0]):  # beside the likeliest token of the row these vanish: they need a scale of their own
+        if len(self.faint[0]):  # relative to the row's likeliest token these vanish: they need a separate scale
             self._faint_logs = self._by_itself(*self.faint)
             self.sum_AC[self.faint] = np.exp(self._faint_logs)
 
     @cached_property
     def best_AC(self) -> np.ndarray:
-        """The log-probability of the likeliest token of each class, beside the row's likeliest; float64."""
+        """The log-probability of the likeliest token of each class, less that of the row's likeliest; float64."""
         return np.asarray((self.most_AC - self.top_A[:, None].astype(np.float64)) / self.temperature)
 
     @cached_property
@@ -73,7 +73,7 @@ class Weights:
         return out
 
     def of_class(self, i: int, cls: int) -> np.ndarray:
-        """What the tokens of a class weigh in a row, in their order, at any scale."""
+        """The weights of a class's tokens in a row, in their order, up to a common factor."""
         first = self.automaton.first_token
         if len(self.most_AC) == 0 and self.sum_AC[i, cls] >= TINY:
             return np.asarray(self.exp_AV[i, first[cls] : first[cls + 1]])
@@ -82,7 +82,7 @@ class Weights:
         return np.asarray(np.exp(logs / self.temperature))
 
     def relative(self, logp: np.ndarray, rows: slice | int) -> np.ndarray:
-        """Log-probabilities of some rows beside the likeliest of each row, over the temperature; changed in place."""
+        """Log-probabilities of some rows less the highest of each row, over the temperature; changed in place."""
         logp -= self.top_A[rows, None] if isinstance(rows, slice) else self.top_A[rows]
         if self.temperature != 1:
             logp /= self.temperature

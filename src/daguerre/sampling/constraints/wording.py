@@ -1,8 +1,8 @@
 """Required and forbidden strings of a text: keywords, forbidden strings, an ending, and strings in an interval of
 tokens.
 
-Each is a small automaton whose state is the length of its string's beginning at the end of the bytes read (Knuth,
-Morris and Pratt); several together are their intersection. Intervals count tokens; everything else is about bytes.
+Each is a small automaton whose state is the length of the longest prefix of its string that ends the bytes read
+(Knuth, Morris and Pratt); several together are their intersection. Intervals count tokens, everything else bytes.
 
 Letters: K columns of symbols, C classes of tokens, V vocabulary.
 """
@@ -62,15 +62,15 @@ class Wording:
         return bool(self.keywords or self.forbidden or self.ending or self.within)
 
     def crosses(self, rest: bytes) -> bool:
-        """Whether what is behind the gap begins with `rest`, or may."""
+        """Whether what is after the gap begins with `rest`, or may."""
         return self.after.startswith(rest) or (self.followed and rest.startswith(self.after))
 
 
 def matcher(pattern: Sequence[int], num_symbols: int) -> tuple[np.ndarray, np.ndarray]:
     """(next state (m+1, K), column of each symbol (num_symbols,)) for a pattern of m symbols.
 
-    In state j the longest beginning of the pattern that ends what was read has j symbols. Column 0 is that of all
-    symbols the pattern does not have.
+    In state j the longest prefix of the pattern that ends what was read has j symbols. Column 0 is that of all symbols
+    the pattern does not have.
     """
     symbols = sorted(set(pattern))
     column = np.zeros(num_symbols, dtype=np.int64)
@@ -87,7 +87,7 @@ def matcher(pattern: Sequence[int], num_symbols: int) -> tuple[np.ndarray, np.nd
 
 
 def _endings(word: bytes, state: int) -> Iterator[int]:
-    """The lengths, from 1, of beginnings of `word` that are at the end of its first `state` bytes."""
+    """The lengths, from 1, of prefixes of `word` that are suffixes of its first `state` bytes."""
     return (size for size in range(1, state + 1) if word[:state].endswith(word[:size]))
 
 

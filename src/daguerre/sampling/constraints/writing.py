@@ -1,7 +1,7 @@
 """Sets of JSON values as automata over their text: compact, members in the order of the schema, then all others.
 
 A set is written once for each place where it nests differently. A set that contains itself is entered again at most
-`depth` times; values that nest deeper are not in the language. Where a schema asks for nothing, values nest at most
+`depth` times; values that nest deeper are not in the language. Where a schema constrains nothing, values nest at most
 `any_depth` deep: every level more doubles the automaton.
 """
 
@@ -44,7 +44,7 @@ class Writer:
     def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
         """Write a set into `nfa` from `entry` on, and return the state it ends in; nothing leads there if it is empty.
 
-        `around`: the sets that this one stands in, of those that contain themselves; `left`: how often one of them may
+        `around`: the sets around this one, of those that contain themselves; `left`: how often one of them may
         yet be entered again.
         """
         if expr in self._reached(expr):
@@ -186,7 +186,7 @@ class Writer:
                 nfa.link(nfa.literal(state, b"," * (count > 0)), begins[more, seen_then, member])
 
     def _arms(self, shape: Arrays, i: int, seen: frozenset[str]) -> Iterator[Arm]:
-        """(an item, what is then seen): with every choice of wanted items that it is at once."""
+        """(an item, what is then seen): once for each set of the wanted items that it matches."""
         wanted = {str(k): expr for k, expr in enumerate(shape.contains) if str(k) not in seen}
         for size in range(len(wanted) + 1):
             for chosen in combinations(wanted, size):
@@ -209,13 +209,13 @@ Arm = tuple[Expr, frozenset[str]]
 
 
 class Put(Protocol):
-    """`Writer._put`, but for what is given."""
+    """`Writer._put`, with all but these arguments bound."""
 
     def __call__(self, entry: int, /, expr: Expr) -> int: ...
 
 
 def _more(count: int, top: int, most: int | None) -> int:
-    """One more than `count`; where nothing limits it, `top` stands for itself and all above."""
+    """One more than `count`; where nothing limits it, `top` means itself and all above."""
     return min(count + 1, top) if most is None else count + 1
 
 

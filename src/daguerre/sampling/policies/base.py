@@ -30,17 +30,19 @@ class Policy(ABC):
     options: ClassVar[tuple[str, ...]]
     """The fields of `Decode` that it is made with."""
     reads: ClassVar[tuple[str, ...]] = ()
-    """The fields of proposals that it reads beside their probabilities: "entropies", or "best", the two likeliest."""
+    """The fields of proposals that it reads besides their probabilities: "entropies", or "best", the two likeliest."""
     in_turn: ClassVar[bool] = False
     """Whether proposals are drawn from the left, each given the one before it (`models.forward.DrawsInTurn`)."""
 
-    @abstractmethod
     def bound(self, num_open: int) -> int:
-        """The most forwards that a span of `num_open` open positions can take."""
+        """The most forwards that a span of `num_open` open positions can take; by default one for each position."""
+        return num_open
 
-    @abstractmethod
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """The numbers that proposals are ranked by, float64 (A,): where more are needed, the highest are next."""
+        """The numbers that proposals are ranked by, float64 (A,): where more are needed, the highest are next. By
+        default the probabilities.
+        """
+        return proposals.confidence
 
     @abstractmethod
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:

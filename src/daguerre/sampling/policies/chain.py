@@ -16,7 +16,7 @@ from daguerre.sampling.random import Counter
 
 @dataclass(frozen=True)
 class Chain(Threshold):
-    """Commit the leftmost proposal, and those behind it up to the first of a probability below `threshold`.
+    """Commit the leftmost proposal, and those after it up to the first of a probability below `threshold`.
 
     Its proposals are drawn one position after the other. In a model with a draft head each distribution is conditioned
     on the token before it, so that tokens committed together fit one another; without one it is the distribution that

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, Static
-from daguerre.sampling.random import Counter
+from daguerre.sampling.policies.base import Static
 
 
 class Confidence(Static):
     """See the head of this file."""
-
-    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """The probability of the token."""
-        return proposals.confidence

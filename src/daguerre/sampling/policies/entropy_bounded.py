@@ -28,10 +28,6 @@ class EntropyBounded(Policy):
         if not self.gamma >= 0:
             raise InputError(f"gamma must be a number of nats from 0 up, not {self.gamma}")
 
-    def bound(self, num_open: int) -> int:
-        """One forward for each open position, since each commits at least one."""
-        return num_open
-
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
         """Minus the entropies."""
         assert proposals.entropies is not None

@@ -27,14 +27,6 @@ class Factor(Policy):
         if not self.factor >= 0:
             raise InputError(f"factor must be a number from 0 up, not {self.factor}")
 
-    def bound(self, num_open: int) -> int:
-        """One forward for each open position, since each commits at least one."""
-        return num_open
-
-    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """The probabilities."""
-        return proposals.confidence
-
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """The likeliest ones, as many as the rule allows."""
         c = proposals.confidence

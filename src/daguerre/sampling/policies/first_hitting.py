@@ -19,7 +19,7 @@ class FirstHitting(Policy):
 
     steps   None: the position whose time is next, one a forward, which has the distribution of the process: with n open
             positions the next time is t u^(1/n), and each position is equally likely to have it. A number: the
-            distribution of ancestral sampling on so many equal intervals; those without a position take no forward
+            distribution of ancestral sampling on that many equal intervals; those without a position take no forward
     """
 
     steps: int | None = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from daguerre.canvas import Decision
 from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
@@ -24,14 +22,6 @@ class Threshold(Policy):
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
             raise InputError(f"threshold must be a probability, from 0 to 1, not {self.threshold}")
-
-    def bound(self, num_open: int) -> int:
-        """One forward for each open position, since each commits at least one."""
-        return num_open
-
-    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
-        """The probabilities."""
-        return proposals.confidence
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """All that are likely enough, and the likeliest."""

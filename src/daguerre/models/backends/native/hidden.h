@@ -45,6 +45,9 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
   }
 }
 
+// Queries of one key head of a request, as many as attention takes at once.
+struct Item { int part, kv, first, num; };
+
 template <class T, class C> struct Stack {
   const Model& m;
   const Batch& b;
@@ -55,13 +58,9 @@ template <class T, class C> struct Stack {
   void hidden(float* out) const {
     const int rows = b.rows, some = b.num_wanted, most = std::max(rows, some), qkv_width = m.layers[0].qkv.panels * COLUMNS;
     const int longest = std::max({width, all_heads, inner});
+    const int groups = m.heads / m.kv_heads;
     const Sizes<C> sizes(m.head);
-    size_t kept = 0;  // words of clean rows without a cache, and of noisy rows
-    for (int p = 0; p < b.num_parts; p++) {
-      const Part& part = b.parts[p];
-      const int panels = (part.cache ? 0 : (part.clean + COLUMNS - 1) / COLUMNS) + (part.rows - part.clean + COLUMNS - 1) / COLUMNS;
-      kept += (size_t)panels * m.kv_heads * (sizes.key_panel + sizes.value_panel) + 64;
-    }
+    const size_t kept = words_kept(sizes);
     static thread_local Room room;
     room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)filled(most, BLOCK) * longest * T::PARTS +
                     rows + kept) + 64 * 12);
@@ -75,35 +74,14 @@ template <class T, class C> struct Stack {
     std::memset(h, 0, (size_t)most * inner * 4);
     std::memset(memory, 0, kept * 4);
 
-    struct Item { int part, kv, first, num; };  // some queries of a key head
-    std::vector<Keys> keys(b.num_parts);
-    std::vector<Item> every, last;
-    const int groups = m.heads / m.kv_heads;
-    int longest_part = 0;
-    for (int p = 0; p < b.num_parts; p++) {
-      const Part& part = b.parts[p];
-      Keys& own = keys[p];
-      auto panels = [&](int num) {
-        const size_t all_panels = (size_t)(num + COLUMNS - 1) / COLUMNS * m.kv_heads;
-        uint32_t *from = memory, *values = memory + all_panels * sizes.key_panel;
-        memory = values + all_panels * sizes.value_panel;
-        return Cache{from, values, nullptr, filled(num, COLUMNS), 1};
-      };
-      own.cache = part.cache ? *part.cache : panels(part.clean);
-      own.noisy = panels(part.rows - part.clean);
-      own.num_clean = part.past + part.clean, own.num_noisy = part.rows - part.clean;
-      own.begin = part.begin, own.end = b.end + part.first;
-      own.mask = part.mask, own.mask_width = part.mask ? part.mask_width : 0;
-      for (int i = 0; i < part.rows; i++) part_of[part.first + i] = p;
-      for (int kv = 0; kv < m.kv_heads; kv++) {
-        for (int i = 0; i < part.rows * groups; i += QUERIES) every.push_back({p, kv, i, std::min(QUERIES, part.rows * groups - i)});
-        for (int i = 0; i < part.num_wanted * groups; i += QUERIES)
-          last.push_back({p, kv, i, std::min(QUERIES, part.num_wanted * groups - i)});
+    const std::vector<Keys> keys = keys_in(memory, sizes);
+    const std::vector<Item> every = items(&Part::rows), last = items(&Part::num_wanted);
+    std::vector<int32_t> all_rows;
+    for (int p = 0; p < b.num_parts; p++)
+      for (int i = 0; i < b.parts[p].rows; i++) {
+        part_of[b.parts[p].first + i] = p;
+        if (i == (int)all_rows.size()) all_rows.push_back(i);
       }
-      longest_part = std::max(longest_part, part.rows);
-    }
-    std::vector<int32_t> all_rows(longest_part);
-    for (int i = 0; i < longest_part; i++) all_rows[i] = i;
 
     const Norm norm = {m.centered != 0, m.eps};
     const int seen = m.post_norm ? 0 : m.width;  // what norms before products see
@@ -159,6 +137,50 @@ template <class T, class C> struct Stack {
       }
     }
     room.end();
+  }
+
+  // Words for keys and values of rows that no cache keeps: clean ones of requests without a cache, and noisy ones.
+  size_t words_kept(const Sizes<C>& sizes) const {
+    size_t words = 0;
+    for (int p = 0; p < b.num_parts; p++) {
+      const Part& part = b.parts[p];
+      const int clean = part.cache ? 0 : part.clean, noisy = part.rows - part.clean;
+      words += (size_t)(filled(clean, COLUMNS) + filled(noisy, COLUMNS)) / COLUMNS * m.kv_heads *
+               (sizes.key_panel + sizes.value_panel);
+    }
+    return words;
+  }
+
+  // The keys of every request; those that no cache keeps are in `memory`.
+  std::vector<Keys> keys_in(uint32_t* memory, const Sizes<C>& sizes) const {
+    auto panels = [&](int num) {
+      const size_t all_panels = (size_t)filled(num, COLUMNS) / COLUMNS * m.kv_heads;
+      uint32_t *keys = memory, *values = memory + all_panels * sizes.key_panel;
+      memory = values + all_panels * sizes.value_panel;
+      return Cache{keys, values, nullptr, filled(num, COLUMNS), 1};
+    };
+    std::vector<Keys> out(b.num_parts);
+    for (int p = 0; p < b.num_parts; p++) {
+      const Part& part = b.parts[p];
+      Keys& keys = out[p];
+      keys.cache = part.cache ? *part.cache : panels(part.clean);
+      keys.noisy = panels(part.rows - part.clean);
+      keys.num_clean = part.past + part.clean, keys.num_noisy = part.rows - part.clean;
+      keys.begin = part.begin, keys.end = b.end + part.first;
+      keys.mask = part.mask, keys.mask_width = part.mask ? part.mask_width : 0;
+    }
+    return out;
+  }
+
+  // The queries of all requests, of which each has as many rows as `num_rows` says.
+  std::vector<Item> items(int32_t Part::*num_rows) const {
+    std::vector<Item> out;
+    const int groups = m.heads / m.kv_heads;
+    for (int p = 0; p < b.num_parts; p++)
+      for (int kv = 0; kv < m.kv_heads; kv++)
+        for (int i = 0, num = b.parts[p].*num_rows * groups; i < num; i += QUERIES)
+          out.push_back({p, kv, i, std::min(QUERIES, num - i)});
+    return out;
   }
 
   // The rows' embeddings, zeros behind them up to the stride.
