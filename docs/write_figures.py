@@ -4,7 +4,8 @@ A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of 
 `benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
 them must be of the shipped model; reports of tasks that need no draft head may be of the same weights without it.
 DataError for a report of other weights, and for a task that was measured twice. Tables of speed are of
-`benchmarks/results/speed.json`, a report of `daguerre bench`.
+`benchmarks/results/speed.json`, a report of `daguerre bench`; with `_avx2` after their name, of `speed-avx2.json`, the
+same machine held to AVX2.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("MODEL_CARD.md", "docs/speed.md", "docs/when-slower.md")
 RESULTS = ROOT / "benchmarks" / "results"
-SPEED = RESULTS / "speed.json"
+SPEEDS = {"speed": RESULTS / "speed.json", "speed_avx2": RESULTS / "speed-avx2.json"}
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
-    """{task: what its report says of it}; under "reports", the reports by file name, under "speed" that of speed."""
+    """{task: what its report says of it}; under "reports", the reports by file name, under SPEEDS those of speed."""
     folder = model_folder("default")
     shipped = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["weights_sha256"]
     headless = without_draft_head(folder / WEIGHTS)
@@ -67,9 +68,8 @@ def read_tasks(paths: Sequence[Path]) -> dict[str, Any]:
                 raise DataError(f"{path.name} has {task!r}, which another report has too: keep one of them")
             out[task] = report[task]
         out["reports"][path.name] = report
-    if SPEED.exists():
-        out["speed"] = json.loads(SPEED.read_text(encoding="utf-8"))
-    return out
+    found = {name: path for name, path in SPEEDS.items() if path.exists()}
+    return out | {name: json.loads(path.read_text(encoding="utf-8")) for name, path in found.items()}
 
 
 def without_draft_head(weights: Path) -> str:
@@ -82,9 +82,12 @@ def rewritten(text: str, tasks: dict[str, Any]) -> str:
     """A document with its tables written again. DataError for a table that is not in TABLES."""
 
     def write(match: re.Match[str]) -> str:
-        if match[2] not in TABLES:
-            raise DataError(f"no table is called {match[2]!r}: choose one of {', '.join(TABLES)}")
-        return f"{match[1]}{TABLES[match[2]](tasks)}\n{match[3]}"
+        name, given = match[2].removesuffix("_avx2"), tasks
+        if name not in TABLES:
+            raise DataError(f"no table is called {name!r}: choose one of {', '.join(TABLES)}")
+        if name != match[2]:
+            given = tasks | {"speed": tasks.get("speed_avx2", {})}
+        return f"{match[1]}{TABLES[name](given)}\n{match[3]}"
 
     return BLOCK.sub(write, text)
 
