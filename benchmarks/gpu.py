@@ -2,10 +2,13 @@
 
     python benchmarks/gpu.py [--tiny --device cpu] [--out FILE]
 
-Weights are random, in bfloat16. A step asks BLOCK rows of each request: at the shape of LLaDA all rows of the canvas
-are computed, at that of block diffusion those of the block, behind a cache, by the backbone and, for one request on a
-CUDA device, by a captured graph. The floor is the larger of two times: bytes of weights and cache over the measured
-bandwidth of a copy, and operations over the measured rate of a product. Only our embeddings are tied. None: no memory.
+It has never run on a CUDA device; `--tiny --device cpu` shows that it runs.
+
+Weights are random, in bfloat16. A step draws the likeliest token for BLOCK rows of each request: at the shape of LLaDA
+all rows of the canvas are computed, at that of block diffusion those of the block, behind a cache, by the torch backend
+and, for one request on a CUDA device, by a captured graph. The floor is the larger of two times: bytes of weights and
+cache over the measured bandwidth of a copy, and operations over the measured rate of a product. Only our embeddings are
+tied. None: no memory.
 """
 
 from __future__ import annotations
@@ -21,14 +24,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from daguerre.evals.machine import machine_facts
+from daguerre.models.backends.graph_backend import GraphBackend
+from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.cache import Cache
-from daguerre.models.captured import CapturedBackbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.layout import Layout, Rows
+from daguerre.models.forward import Draws, Forward, Layout, Rules
 
 BLOCK, ROUNDS, DTYPE = 32, 5, torch.bfloat16
 BATCHES, CONTEXTS = (1, 8, 32), (512, 4096)
@@ -72,7 +76,7 @@ def limits(device: str, tiny: bool) -> dict[str, float]:
 
 
 def floor(backbone: Backbone, batch: int, context: int, limit: dict[str, float]) -> float:
-    """Milliseconds that a step cannot do without. Products with the embedding are of the asked rows alone."""
+    """Milliseconds that a step cannot do without. Products with the embedding are of the wanted rows alone."""
     config, full = backbone.config, backbone.config.context == "full"
     head = backbone.embedding.weight.numel()
     inner = backbone.num_parameters - head
@@ -84,25 +88,29 @@ def floor(backbone: Backbone, batch: int, context: int, limit: dict[str, float])
     return 1e3 * max(moved / limit["bytes a second"], operations / limit["operations a second"])
 
 
+def step(backend: TorchBackend, batch: int, context: int) -> Callable[[], object]:
+    """A step of so many requests. Cached keys are zeros, which take as long as any."""
+    config, forwards, rng = backend.config, list[Forward](), np.random.default_rng(0)
+    past, rows = (0, context) if config.context == "full" else (context, BLOCK)
+    for _ in range(batch):
+        cache: Any = None
+        if past:
+            cache = backend.cache(past)
+            cache.reserve(past, past)
+            cache.commit(past)
+        layout = Layout(np.arange(past, past + rows), np.full(rows, past + rows, dtype=np.int32), 0)
+        wanted = np.arange(rows - BLOCK, rows, dtype=np.int32)
+        draws = Draws(Rules(), layout.position[wanted])
+        forwards.append(Forward(rng.choice(config.ordinary_ids, rows), layout, cache, wanted, draws))
+    return lambda: backend.forward(forwards)
+
+
 def steps(backbone: Backbone, batch: int, context: int, device: str) -> dict[str, Callable[[], object]]:
     """A step by each way to run it."""
-    config, full = backbone.config, backbone.config.context == "full"
-    first, rows = (0, context) if full else (context, BLOCK)
-    tokens = torch.randint(config.num_reserved, config.vocab_size, (batch, rows), device=device)
-    position = torch.arange(first, first + rows, device=device).expand(batch, -1)
-    layout = Layout(Rows.make(position, span=0), 0, config.context, config.block_size, open_sees_all=True)
-    asked = torch.arange(rows - BLOCK, rows, device=device)
-    if full:
-        return {"reference": lambda: backbone.logits(backbone(tokens, layout, asked_A=asked))}
-    plain = Cache(config, context + BLOCK, batch=batch, dtype=DTYPE, device=device)
-    sides: dict[str, Any] = {"reference": (backbone, plain)}
-    if device == "cuda" and batch == 1:
-        captured = CapturedBackbone(backbone)
-        sides["compiled"] = captured, captured.cache(context + BLOCK)
-    for _, cache in sides.values():
-        cache.stored(context)
-        cache.commit(Rows.make(torch.arange(context, device=device).expand(batch, -1)))
-    return {name: lambda e=e, c=c: e.logits(e(tokens, layout, c, asked_A=asked)) for name, (e, c) in sides.items()}
+    backends = {"torch": TorchBackend(backbone)}
+    if device == "cuda" and batch == 1 and backbone.config.context != "full":
+        backends["graphs"] = GraphBackend(backbone)
+    return {name: step(backend, batch, context) for name, backend in backends.items()}
 
 
 def transformers_token(backbone: Backbone, batch: int, context: int, device: str) -> float:
@@ -142,12 +150,12 @@ def measure(device: str, tiny: bool) -> dict[str, Any]:
         config = ModelConfig(max_positions=8192, **facts | FACTS | (TINY if tiny else LARGE))
         backbone = random(lambda config=config: Backbone(config), device)
         for context, batch in itertools.product((64, 128) if tiny else CONTEXTS, (1, 2) if tiny else BATCHES):
-            told = backbone, batch, context, device
-            took = {key: or_none(lambda step=step: milliseconds(step, device)) for key, step in steps(*told).items()}
+            shape = backbone, batch, context, device
+            took = {key: or_none(lambda run=run: milliseconds(run, device)) for key, run in steps(*shape).items()}
             least = floor(backbone, batch, context, limit)
             over = {f"{key} / floor": None if ms is None else ms / least for key, ms in took.items()}
             found.append({"shape": name, "context": context, "batch": batch, "floor": least, **took, **over})
-            found[-1]["transformers token"] = or_none(lambda told=told: transformers_token(*told))
+            found[-1]["transformers token"] = or_none(lambda shape=shape: transformers_token(*shape))
             print(json.dumps(found[-1]), flush=True)
     return {"limits": limit, "milliseconds": found}
 

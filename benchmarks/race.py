@@ -35,9 +35,9 @@ from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, MissingExtra, unknown
 from daguerre.evals.bits import bits_per_byte, spread
 from daguerre.evals.documents import read_documents
-from daguerre.evals.heldout import Document, load_frozen
 from daguerre.evals.machine import machine_facts
 from daguerre.files import atomic_write
+from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.models.forward import Answer, Backend
 from daguerre.models.loading import CONFIG, read_extra
@@ -235,8 +235,9 @@ class Filling:
 
 def most_likely(session: Session, tokens: np.ndarray, t: float, positions: np.ndarray) -> Asking[Tensor]:
     """All probability on the most likely token: a sampler of it draws where and when a token changes, not which."""
-    logits = yield from session.noisy_logits(tokens, t, positions)
-    return torch.from_numpy(tempered(logits, SamplingParams()))
+    answer = yield from session.ask_noisy(tokens, t, positions)
+    assert answer.logits is not None
+    return torch.from_numpy(tempered(answer.logits, SamplingParams()))
 
 
 def frames(model: Model, ids: np.ndarray, steps: int = SPAN) -> dict[str, Any]:

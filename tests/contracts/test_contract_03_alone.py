@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import needs_compiler
+from backends import ISAS, needs_compiler
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
@@ -22,10 +23,11 @@ from daguerre.decoding.pins import Pin
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.request import Request, is_infilling
 from daguerre.decoding.result import Result
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.denoiser import BackboneDenoiser, Quantization
+from daguerre.models.forward import Answer, DraftStep, Forward
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.policies import POLICIES
 from daguerre.trace import Event
@@ -34,7 +36,6 @@ PROMPT = "def area(w, h):\n    return "
 TIMED: dict[str, Any] = {"context": "full", "shift": False, "time_input": True}
 FACTS = CONTEXTS | {
     "drafting": {"draft_head": 24},
-    "shifted block": {"context": "block", "shift": True, "block_size": 8},
     "timed": TIMED,
     "uniform": TIMED | {"process": "uniform", "null_id": None},
 }
@@ -148,14 +149,34 @@ REQUESTS = {
     "causal_unshifted": UNSHIFTED,
     "full": FULL,
     "block": BLOCK,
-    "shifted block": BLOCK,
+    "block_shifted": BLOCK,
     "timed": [*FULL[:1], *NOISE],
     "uniform": NOISE,
 }
-Begin = Callable[[], list[Sample]]
+KINDS: dict[str, tuple[torch.dtype, Quantization | None]] = {
+    "float32": (torch.float32, None),
+    "bfloat16": (torch.bfloat16, None),
+    "int8": (torch.float32, "int8"),
+}
+MANY = [(ISAS[-1], kind) for kind in KINDS] + [(isa, [*KINDS][n % 3]) for n, isa in enumerate(ISAS[:-1])]
+"""Every type of numbers on the processor as it is, and every lesser instruction set with one of them."""
 
 
-def begin(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[Asked]) -> list[Sample]:
+class Kept(Sample):
+    """A sample that keeps the bits of each answer it is sent: of hidden states, logits, draws."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.bits: list[list[int]] = []
+
+    def advance(self, answers: list[Answer] | None = None) -> Event | list[Forward | DraftStep] | None:
+        for answer in answers or ():
+            made = [getattr(answer, one.name) for one in fields(Answer)]
+            self.bits.append([0 if x is None else hash(x.tobytes()) for x in made])
+        return super().advance(answers)
+
+
+def begin(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[Asked]) -> list[Kept]:
     """A sample of each, before its first step; their seeds differ."""
     out = []
     for seed, one in enumerate(requests):
@@ -165,17 +186,17 @@ def begin(denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[A
             budgets = [(one.max_tokens, one.max_tokens)] * len(budgets)
         decode = Decode(**one.options, seed=seed).resolved(denoiser.config, is_infilling(segments, budgets))
         plan = plan_request(denoiser.config, tokenizer, Request(decode, segments, budgets, **one.more))
-        out.append(Sample(denoiser, plan, 0, None))
+        out.append(Kept(denoiser, plan, 0, None))
     return out
 
 
-def finished(sample: Sample) -> Sample:
+def finished(sample: Kept) -> Kept:
     for _ in drive(sample):
         pass
     return sample
 
 
-def finished_together(samples: list[Sample], seed: int) -> list[Sample]:
+def finished_together(samples: list[Kept], seed: int) -> list[Kept]:
     """All of them, each arriving at a random step, in a random order."""
     rng = random.Random(seed)
     arrivals = sorted((rng.randrange(30), rng.random(), index) for index in range(len(samples)))
@@ -202,8 +223,9 @@ def same_events(one: Event, other: Event) -> bool:
     return all(same(a, b) for a, b in parts)
 
 
-def check_same(got: Sample, want: Sample) -> None:
+def check_same(got: Kept, want: Kept) -> None:
     assert len(got.events) == len(want.events)
+    assert got.bits == want.bits
     assert all(map(same_events, got.events, want.events))
     a, b = got.result(), want.result()
     assert [vars(t) for t in a.tokens] == [vars(t) for t in b.tokens]
@@ -216,20 +238,35 @@ def backbones(make_model: Any) -> dict[str, Backbone]:
     return {name: make_model(**FACTS[name]).backbone for name in REQUESTS}
 
 
-@needs_compiler
-@pytest.mark.parametrize("name", REQUESTS)
-def test_requests_computed_together_are_as_each_alone(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
-    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches, arriving at random: events,
-    tokens and probabilities have the same bits, 64 at once on one thread and on two.
-    """
-    denoiser = BackboneDenoiser(backbones[name], "native")
-    alone = [finished(sample) for sample in begin(denoiser, tokenizer, REQUESTS[name])]
+def check_together(
+    denoiser: BackboneDenoiser, tokenizer: Tokenizer, requests: Sequence[Asked], nums_threads: Sequence[int] = (1,)
+) -> None:
+    """Events, tokens, probabilities and every answer have the bits that each request has alone on one thread."""
+    alone = [finished(sample) for sample in begin(denoiser, tokenizer, requests)]
     assert len({tuple(ids(sample.result())) for sample in alone}) > len(alone) // 2
-    for num_threads in (1, 2) if name == "drafting" else (1,):
+    for num_threads in nums_threads:
         with threads(num_threads):
-            together = finished_together(begin(denoiser, tokenizer, REQUESTS[name]), num_threads)
+            together = finished_together(begin(denoiser, tokenizer, requests), num_threads)
         for got, want in zip(together, alone, strict=True):
             check_same(got, want)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("isa", "kind"), MANY, indirect=["isa"])
+def test_64_requests_computed_together_are_as_each_alone(
+    backbones: Any, tokenizer: Tokenizer, isa: str, kind: str
+) -> None:
+    """All modes and policies, guidance, constraints, infilling, drafts, lengths and caches, arriving at random."""
+    dtype, quantize = KINDS[kind]
+    backbone = copy.deepcopy(backbones["drafting"]).to(dtype)
+    nums_threads = (1, 2) if (isa, kind) == MANY[0] else (1,)
+    check_together(BackboneDenoiser(backbone, "native", quantize), tokenizer, REQUESTS["drafting"], nums_threads)
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name != "drafting"])
+def test_requests_of_every_kind_of_model_are_as_each_alone(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
+    check_together(BackboneDenoiser(backbones[name], "native"), tokenizer, REQUESTS[name])
 
 
 class Shaken:
@@ -240,15 +277,11 @@ class Shaken:
 
     def __call__(self, hidden: torch.Tensor) -> tuple[torch.Tensor, None]:
         logits = self._backbone.logits(hidden)
-        return logits * (1 + 1e-5 * torch.randn(logits.shape, generator=self._random)), None
+        return logits * (1 + 1e-5 * torch.randn(logits.shape, generator=self._random)).to(logits.device), None
 
 
-@pytest.mark.parametrize("name", ["drafting", "causal_unshifted", "block"])
-def test_the_torch_backend_gives_the_same_tokens(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
-    """Not the same bits: those of PyTorch's products are a library's, and may differ with the number of rows. So only
-    requests count whose tokens stay when logits change by a hundred-thousandth.
-    """
-    backbone, requests = backbones[name], REQUESTS[name][: len(CAUSAL)]
+def check_tokens(backbone: Backbone, tokenizer: Tokenizer, requests: Sequence[Asked]) -> None:
+    """Of the torch backend, on any device: tokens are the same, and probabilities to 1e-4."""
     denoiser = BackboneDenoiser(backbone, "torch")
     alone = [finished(sample).result() for sample in begin(denoiser, tokenizer, requests)]
     steady = np.ones(len(alone), dtype=bool)
@@ -263,3 +296,11 @@ def test_the_torch_backend_gives_the_same_tokens(backbones: Any, tokenizer: Toke
         for name in ("logprob", "confidence"):
             a, b = ([getattr(token, name) for token in result.tokens] for result in (got, want))
             assert np.allclose(np.array(a, dtype=float), np.array(b, dtype=float), atol=1e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["drafting", "causal_unshifted", "block"])
+def test_the_torch_backend_gives_the_same_tokens(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
+    """Not the same bits: PyTorch's products promise none, a row's last bits may change with the number of rows beside
+    it. So it is float32 alone, and only requests whose tokens stay when logits change by a hundred-thousandth.
+    """
+    check_tokens(backbones[name], tokenizer, REQUESTS[name][: len(CAUSAL)])

@@ -23,7 +23,6 @@ from driving import logits_of
 
 PROMPT = "def area(w, h):\n    return w"
 SUFFIX = " * h\n\nprint(area(2, 3))\n"
-SHIFTED_BLOCK: dict[str, Any] = {"context": "block", "shift": True, "block_size": 8}
 MODES: list[dict[str, Any]] = [
     {"mode": "ar"},
     {"mode": "speculative", "block_size": 4},
@@ -31,14 +30,12 @@ MODES: list[dict[str, Any]] = [
     {"mode": "block", "policy": "entropy", "steps": 4},
     {"mode": "full", "threshold": 0.5},
 ]
-CACHED = ["causal", "causal_unshifted", "block", "shifted block"]
+CACHED = ["causal", "causal_unshifted", "block", "block_shifted"]
 
 
 @pytest.fixture(scope="module")
 def by_context(make_model: Any) -> dict[str, Model]:
-    """Models of every context, and of block context with a shift."""
-    facts = CONTEXTS | {"shifted block": SHIFTED_BLOCK, "drafting": {"draft_head": 24}}
-    return {name: make_model(**own) for name, own in facts.items()}
+    return {name: make_model(**facts) for name, facts in (CONTEXTS | {"drafting": {"draft_head": 24}}).items()}
 
 
 def steps_of(model: Model, call: str = "generate", **options: Any) -> list[Canvas]:
@@ -53,8 +50,8 @@ def steps_of(model: Model, call: str = "generate", **options: Any) -> list[Canva
 
 
 def both(denoiser: BackboneDenoiser, canvases: list[Canvas]) -> float:
-    """The largest difference of logits along `canvases`, as a share of the largest logit: of one session that caches, on
-    any backend, and of the torch backend without a cache.
+    """The largest difference of logits along `canvases`, as a share of the largest logit: of one session that caches,
+    on any backend, and of the torch backend without a cache.
     """
     reference = BackboneDenoiser(denoiser.backbone, "torch")
     fast, slow = denoiser.session(canvases[0], "auto"), reference.session(canvases[0], "none")
@@ -70,7 +67,9 @@ def both(denoiser: BackboneDenoiser, canvases: list[Canvas]) -> float:
 
 @pytest.mark.parametrize("options", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_generating_with_a_cache_equals_generating_without(causal: Model, backend: Any, options: dict[str, Any]) -> None:
+def test_generating_with_a_cache_equals_generating_without(
+    causal: Model, backend: Any, options: dict[str, Any]
+) -> None:
     """By the native backend to the bit. PyTorch's products may be other bits with other numbers of rows, so there the
     canvases of a run are compared (`both`), not its draws.
     """
@@ -106,7 +105,7 @@ def test_logits_agree_along_a_whole_request(by_context: dict[str, Model], backen
 
 @every_isa
 def test_on_every_instruction_set_too(by_context: dict[str, Model], isa: str) -> None:
-    for name in ("causal", "shifted block"):
+    for name in ("causal", "block_shifted"):
         model = by_context[name]
         assert both(BackboneDenoiser(model.backbone, "native"), steps_of(model)[::3]) < 1e-5
 
@@ -143,13 +142,8 @@ def test_several_gaps_agree_and_are_computed_once(causal: Model, backend: Any) -
     assert session.counts.query_tokens == 3 * (4 + 6 + 3)
 
 
-@pytest.mark.parametrize("name", [*CACHED, "full"])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_session_answers_for_the_canvas_at_hand_whatever_it_saw_before(
-    by_context: dict[str, Model], backend: Any, name: str
-) -> None:
+def that_differ(model: Model) -> list[Canvas]:
     """Texts that differ early, late and in the middle of a block, come back, get shorter, and are cut into segments."""
-    model = by_context[name]
     t, config = model.tokenizer, model.config
     texts = ["aaa = bbb + 1\n# x\ny = 2\nz", "aaa = ccc + 2\n# x\ny = 2\nz", "aaa = bbb + 1\n# x\ny = 3\nz"]
     rows = [[t.bos_id, *t.encode(text)][:16] for text in texts]
@@ -163,7 +157,16 @@ def test_a_session_answers_for_the_canvas_at_hand_whatever_it_saw_before(
     if config.context != "block":
         canvases.append(Canvas.lay_out([rows[0][:6], rows[1][6:8]], [16], t.mask_id).at((6, 22)))
         canvases.append(canvases[0])
-    assert both(BackboneDenoiser(model.backbone, backend), canvases) < 1e-5
+    return canvases
+
+
+@pytest.mark.parametrize("name", [*CACHED, "full"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_session_answers_for_the_canvas_at_hand_whatever_it_saw_before(
+    by_context: dict[str, Model], backend: Any, name: str
+) -> None:
+    model = by_context[name]
+    assert both(BackboneDenoiser(model.backbone, backend), that_differ(model)) < 1e-5
 
 
 def test_an_empty_prompt_leaves_no_clean_row_and_its_span_still_sees_itself(causal: Model) -> None:

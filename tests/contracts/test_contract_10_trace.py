@@ -14,7 +14,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import plan_request
 from daguerre.decoding.reading import committed_text
 from daguerre.decoding.request import Request
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
 from daguerre.model import Model
 from daguerre.trace import Trace

@@ -17,7 +17,7 @@ from daguerre.decoding import generate as main_path
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.reading import committed_text
 from daguerre.decoding.result import Result
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError
 from daguerre.model import Model
 

@@ -1,4 +1,4 @@
-"""Models on a CUDA device. DAGUERRE_TEST_DEVICE=cpu runs the same tests without one: what repeats a step is plain."""
+"""Models on a CUDA device. DAGUERRE_TEST_DEVICE=cpu runs the same tests without one, captured steps imitated."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from captures import Fixed, in_place
 from conftest import CONTEXTS
 from daguerre.model import Model
-from daguerre.models.captured import CapturedBackbone
+from graphs import Repeats, replayed
 
 OnDevice = Callable[..., Model]
 
@@ -29,24 +28,25 @@ def device() -> str:
 
 @pytest.fixture(scope="session")
 def on_device(device: str, make_model: Any) -> OnDevice:
-    """Make a model: on_device(dtype, execution, **facts of the config); of full context always by the reference."""
+    """Make a model of backend "torch": on_device(dtype, graphs, **facts of the config). In full context, which has no
+    step to capture, without graphs.
+    """
 
     @cache
-    def make(dtype: torch.dtype = torch.float32, execution: str = "reference", **facts: Any) -> Model:
+    def make(dtype: torch.dtype = torch.float32, graphs: bool = False, **facts: Any) -> Model:
         made = make_model(**facts)
-        if execution == "reference" or made.config.context == "full":
-            return Model(made.backbone.to(device, dtype), made.tokenizer, "reference")
-        model = Model(made.backbone.to(device, dtype), made.tokenizer, "compiled")
-        if device == "cpu":
-            model.denoiser = Fixed(CapturedBackbone(model.backbone, in_place))  # type: ignore[assignment]
+        captured = graphs and made.config.context != "full"
+        model = Model(made.backbone.to(device, dtype), made.tokenizer, "torch", graphs=captured and device == "cuda")
+        if captured and device != "cuda":
+            model.denoiser = replayed(model.backbone, Repeats())
         return model
 
     return make
 
 
-@pytest.fixture(scope="module", params=["reference", "compiled"])
+@pytest.fixture(scope="module", params=[False, True], ids=["modules", "graphs"])
 def models(request: pytest.FixtureRequest, on_device: OnDevice) -> dict[str, Model]:
-    """One model for each context, by name."""
+    """One model for each context, by name, in float32."""
     return {name: on_device(torch.float32, request.param, **facts) for name, facts in CONTEXTS.items()}
 
 

@@ -1,114 +1,87 @@
-"""What is a device's own: batches and caches in bfloat16, contract 8, speculation, and graphs beside what they repeat.
+"""What only a device shows: answers beside those of the CPU, batches, caches in bfloat16, speculation, graphs, memory.
 
-Contract 3 promises equal bits on the CPU alone; here laws agree to the last bits of their type, and tokens in float32.
+Bits are promised by the native backend alone; here logits agree to the last bits of their type, and tokens in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from captures import Fixed, in_place
 from conftest import CONTEXTS
-from contracts.test_contract_03_alone import PROMPT, draw, layout
-from contracts.test_contract_06_07_exact_cache import both
-from daguerre.canvas import Canvas
-from daguerre.model import Model
-from daguerre.models.captured import CapturedBackbone
+from contracts.test_contract_03_alone import CAUSAL, PROMPT, REQUESTS, check_tokens
+from contracts.test_contract_06_07_exact_cache import both, steps_of
+from contracts.test_contract_08_projection import wanted_of
+from daguerre.errors import UnsupportedError
+from daguerre.model import Model, load
+from daguerre.models.backends.torch_backend import TorchBackend
+from daguerre.models.core.backbone import Backbone
+from driving import logits_of
+from forwards import NUM_KINDS, Expected, difference, make
 
 pytestmark = pytest.mark.gpu
-DTYPES = [torch.float32, torch.bfloat16]
-EXECUTED = ["reference", "compiled"]
-LONG = PROMPT * 8
 WIDE = {"width": 256, "mlp_width": 704}
+TIMED = {"context": "full", "shift": False, "time_input": True}
 SHARE = {torch.float32: 1e-5, torch.bfloat16: 1 / 64}
-"""Of the largest logit, what two ways to compute a law may differ by."""
+"""Of the largest logit, what two ways to compute it may differ by."""
+each_type = pytest.mark.parametrize("dtype", SHARE, ids=["float32", "bfloat16"])
+each_way = pytest.mark.parametrize("graphs", [False, True], ids=["modules", "graphs"])
 
 
-def close(one: Any, other: Any, dtype: torch.dtype) -> bool:
-    """Whether finite logits agree to the last bits."""
-    one, other = (np.asarray(x, dtype=np.float64)[..., 16:] for x in (one, other))
-    return bool(np.abs(one - other).max() <= SHARE[dtype] * np.abs(other).max())
-
-
-def canvases(model: Model) -> Iterator[Canvas]:
-    """Every canvas of a completion that something is asked about."""
-    result = model.generate(LONG, 40, threshold=0.4, temperature=1.0)
-    return (c for c in (result.trace.canvas, *result.trace.replay()) if c.active_positions().size)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("num_open", [0, 16])
-@pytest.mark.parametrize("num_rows", [17, 200])
-def test_a_row_of_a_batch_has_the_law_it_has_alone(
-    on_device: Any, device: str, num_rows: int, num_open: int, dtype: torch.dtype
+@each_way
+@pytest.mark.parametrize("facts", [{"draft_head": 24}, {"head_width": 24, "qkv_bias": True, "norm": "layer"}, TIMED])
+def test_every_forward_equals_that_of_the_cpu(
+    on_device: Any, make_model: Any, facts: dict[str, Any], graphs: bool
 ) -> None:
-    backbone, tokens = on_device(dtype, **WIDE).backbone, draw(4, num_rows).to(device)
+    """And its draws those of NumPy; alone, and all in one batch."""
+    backend, reference = (
+        on_device(torch.float32, graphs, **facts).denoiser.backend,
+        TorchBackend(make_model(**facts).backbone),
+    )
+    expected = [Expected(reference, number) for number in range(NUM_KINDS)]
+    for number, want in enumerate(expected):
+        want.check(backend.forward([make(backend, number)])[0], 1e-5)
+    together = backend.forward([make(backend, number) for number in range(NUM_KINDS)])
+    for want, answer in zip(expected, together, strict=True):
+        want.check(answer, 1e-5)
 
-    def logits(given: torch.Tensor) -> Any:
-        now = layout(num_rows, num_open, len(given))
-        with torch.inference_mode():
-            rows = now.rows.to(device)
-            return backbone.logits(backbone(given, type(now)(rows, now.num_clean, plain=True))).cpu()
 
-    together, alone = logits(tokens), torch.cat([logits(row[None]) for row in tokens])
-    assert close(together, alone, dtype)
-    if dtype == torch.float32:
-        assert torch.equal(together.argmax(-1), alone.argmax(-1))
+def test_requests_computed_together_have_the_tokens_of_each_alone(on_device: Any) -> None:
+    model = on_device(draft_head=24)
+    check_tokens(model.backbone, model.tokenizer, REQUESTS["drafting"][: len(CAUSAL)])
 
 
-@pytest.mark.parametrize("execution", EXECUTED)
+@each_way
 @pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block"])
-def test_in_bfloat16_a_cache_changes_the_last_bits_alone(on_device: Any, name: str, execution: str) -> None:
-    model = on_device(torch.bfloat16, execution, **WIDE, **CONTEXTS[name])
-    seen = list(canvases(model))
-    assert len(seen) > 5
-    largest = max(model.denoiser.session(c, "none").logits(c, c.active_positions()).max() for c in seen)
-    assert both(model, seen) < largest / 32
+def test_in_bfloat16_a_cache_changes_the_last_bits_alone(on_device: Any, name: str, graphs: bool) -> None:
+    model = on_device(torch.bfloat16, graphs, **WIDE, **CONTEXTS[name])
+    assert both(model.denoiser, steps_of(model)) < 1 / 32
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("execution", EXECUTED)
-@pytest.mark.parametrize("name", ["causal", "full", "block"])
-def test_only_asked_rows_are_projected(
-    on_device: Any, name: str, execution: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@each_way
+@pytest.mark.parametrize("name", ["causal", "block"])
+def test_open_positions_alone_are_projected(
+    on_device: Any, name: str, graphs: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = on_device(dtype, execution, **CONTEXTS[name])
-    executor, projected = type(model.denoiser.executor), []
-    project = executor.logits
+    model = on_device(torch.float32, graphs, **CONTEXTS[name])
+    projected: list[int] = []
+    project = Backbone.logits
 
-    def counted(self: Any, hidden: torch.Tensor) -> torch.Tensor:
+    def counted(self: Backbone, hidden: Any) -> Any:
         projected.append(hidden.shape[:-1].numel())
         return project(self, hidden)
 
-    monkeypatch.setattr(executor, "logits", counted)
-    result = model.generate(LONG, 24, mode="block", threshold=0.5)
-    before = [result.trace.canvas, *result.trace.replay()]
-    spans = [step.span for step in result.trace.steps]
-    asked = [len(canvas.at(span).active_positions()) for canvas, span in zip(before, spans, strict=False)]
-    assert projected == asked
+    monkeypatch.setattr(Backbone, "logits", counted)
+    assert wanted_of(model.denoiser, model, {"mode": "block", "threshold": 0.5}) == projected
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("prompt", ["", PROMPT, LONG])
-def test_captured_speculation_has_the_bits_of_ar(on_device: Any, prompt: str, dtype: torch.dtype) -> None:
-    """One row and a verification of up to 16 are steps of one size."""
-    model = on_device(dtype, "compiled", **WIDE)
-    for temperature in (0.0, 1.0):
-        options = {"temperature": temperature, "min_tokens": 70, "seed": 3}
-        want, got = (model.generate(prompt, 70, mode=mode, **options) for mode in ("ar", "speculative"))
-        texts = [[(t.id, t.logprob, t.confidence) for t in result.tokens] for result in (want, got)]
-        assert texts[0] == texts[1]
-
-
-@pytest.mark.parametrize("execution", EXECUTED)
+@each_way
 @pytest.mark.parametrize("block_size", [None, 7])
-def test_in_float32_speculation_has_the_tokens_of_ar(on_device: Any, execution: str, block_size: int | None) -> None:
-    model = on_device(torch.float32, execution, draft_head=16)
+def test_in_float32_speculation_has_the_tokens_of_ar(on_device: Any, graphs: bool, block_size: int | None) -> None:
+    model = on_device(torch.float32, graphs, draft_head=24)
     for temperature in (0.0, 1.0):
         options = {"temperature": temperature, "seed": 5}
         want = model.generate(PROMPT, 40, mode="ar", **options)
@@ -116,60 +89,45 @@ def test_in_float32_speculation_has_the_tokens_of_ar(on_device: Any, execution: 
         assert [t.id for t in got.tokens] == [t.id for t in want.tokens]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("execution", EXECUTED)
-def test_a_verification_has_the_laws_of_ar(on_device: Any, execution: str, dtype: torch.dtype) -> None:
-    model = on_device(dtype, execution, **WIDE)
-    t, draft = model.tokenizer, np.array([50, 60, 70])
-    canvas = Canvas.lay_out([[t.bos_id, *t.encode(LONG)]], [9], t.mask_id)
-    start = canvas.gaps[0][0]
-    got = model.denoiser.session(canvas).verify(canvas.at((start, len(canvas))), draft, 3).logits
-    session = model.denoiser.session(canvas)
-    for place, law in enumerate(got, start):
-        tokens, opened = canvas.tokens.copy(), canvas.open.copy()
-        tokens[start:place], opened[start:place] = draft[: place - start], False
-        now = Canvas(tokens, opened, canvas.gaps, (place, place + 1))
-        assert close(law, session.logits(now, np.array([place]))[0], dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block"])
-def test_a_graph_has_the_bits_of_what_it_repeats(on_device: Any, device: str, name: str, dtype: torch.dtype) -> None:
+@each_type
+@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block", "block_shifted"])
+def test_a_captured_step_has_the_logits_of_the_modules(on_device: Any, name: str, dtype: torch.dtype) -> None:
     """Sessions in turn, twice over: the first captures, the second replays in memory that the first gave back."""
-    model = on_device(dtype, "compiled", **WIDE, **CONTEXTS[name])
-    plain = Fixed(CapturedBackbone(model.backbone, in_place))
-    seen = list(canvases(model))
+    model, plain = (on_device(dtype, graphs, **WIDE, **CONTEXTS[name]) for graphs in (True, False))
+    canvases = steps_of(plain)
     for _ in range(2):
-        pairs = [[denoiser.session(seen[0]) for denoiser in (model.denoiser, plain)] for _ in range(2)]
-        for canvas in seen:
-            for sessions in pairs:
-                one, other = (session.logits(canvas, canvas.active_positions()) for session in sessions)
-                assert np.array_equal(one, other)
+        sessions = [[one.denoiser.session(canvases[0]) for one in (model, plain)] for _ in range(2)]
+        for canvas in canvases:
+            for pair in sessions:
+                a, b = (
+                    logits_of(one.denoiser, canvas, canvas.active_positions(), session)
+                    for one, session in zip((model, plain), pair, strict=True)
+                )
+                assert difference(a, b) < SHARE[dtype]
+        del sessions, pair
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "block"])
-def test_captured_laws_are_those_of_the_reference(on_device: Any, name: str, dtype: torch.dtype) -> None:
-    facts = WIDE | CONTEXTS[name]
-    model, reference = (on_device(dtype, execution, **facts) for execution in EXECUTED)
-    seen = list(canvases(model))
-    one, other = (each.denoiser.session(seen[0]) for each in (model, reference))
-    for canvas in seen:
-        assert close(*(session.logits(canvas, canvas.active_positions()) for session in (one, other)), dtype)
+def test_graphs_load_on_a_device_alone(device: str) -> None:
+    if device != "cuda":
+        with pytest.raises(UnsupportedError, match="need a CUDA device"):
+            load(device=device, backend="torch", graphs=True).generate(PROMPT, 2)
+        return
+    plain, captured = (load(device=device, dtype="float32", backend="torch", graphs=graphs) for graphs in (False, True))
+    texts = [model.generate(PROMPT, 40, mode="ar").text for model in (plain, captured)]
+    assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize("execution", EXECUTED)
+@each_way
 def test_memory_of_a_request_does_not_grow_with_canvas_times_vocabulary(
-    on_device: Any, device: str, execution: str
+    on_device: Any, device: str, graphs: bool
 ) -> None:
     if device != "cuda":
         pytest.skip("only a CUDA device tells how much memory it gave")
-    model = on_device(torch.float32, execution)
-    canvas_tokens, options = 200, {"mode": "block", "block_size": 8, "threshold": 0.5, "heal": False}
-    prompt = model.tokenizer.encode(LONG * 4)[: canvas_tokens - 30]
+    model: Model = on_device(torch.float32, graphs)
+    num, options = 200, {"mode": "block", "block_size": 8, "threshold": 0.5, "heal": False}
+    prompt = np.resize(model.tokenizer.encode(PROMPT), num - 30).tolist()
     model.generate(prompt, 24, **options)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     model.generate(prompt, 24, **options)
-    grown = torch.cuda.max_memory_allocated() - before
-    assert grown < canvas_tokens * model.config.vocab_size * 4
+    assert torch.cuda.max_memory_allocated() - before < num * model.config.vocab_size * 4

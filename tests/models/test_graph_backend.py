@@ -6,32 +6,15 @@ import gc
 
 import pytest
 import torch
-from torch import Tensor
 
 from daguerre.decoding.drive import compute
 from daguerre.decoding.generate import generate
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
-from daguerre.models.backends.graph_backend import ROWS, Call, GraphBackend, SlotCache
+from daguerre.models.backends.graph_backend import ROWS, GraphBackend, SlotCache
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
-
-
-class Repeats:
-    """Repeats a call into one place, as a graph does; counts."""
-
-    def __init__(self) -> None:
-        self.captured, self.played = 0, 0
-
-    def __call__(self, call: Call) -> Call:
-        self.captured += 1
-        out = call().clone()
-
-        def play() -> Tensor:
-            self.played += 1
-            return out.copy_(call())
-
-        return play
+from graphs import Repeats, replayed
 
 
 @pytest.fixture
@@ -41,13 +24,7 @@ def repeats() -> Repeats:
 
 @pytest.fixture
 def denoiser(causal: Model, repeats: Repeats) -> BackboneDenoiser:
-    return replayed(causal, repeats)
-
-
-def replayed(model: Model, repeats: Repeats) -> BackboneDenoiser:
-    out = BackboneDenoiser(model.backbone, "torch")
-    out._make = lambda: GraphBackend(model.backbone, capture=repeats)  # type: ignore[method-assign]
-    return out
+    return replayed(causal.backbone, repeats)
 
 
 MODES = [
@@ -77,7 +54,7 @@ def test_every_mode_writes_what_it_writes_without(
 def test_a_block_model_is_replayed_too(models: dict[str, Model], repeats: Repeats) -> None:
     model = models["block"]
     want = generate(BackboneDenoiser(model.backbone, "torch"), model.tokenizer, "x = ", 12)
-    assert generate(replayed(model, repeats), model.tokenizer, "x = ", 12).text == want.text
+    assert generate(replayed(model.backbone, repeats), model.tokenizer, "x = ", 12).text == want.text
     assert repeats.played
 
 

@@ -14,7 +14,7 @@ from conftest import CONTEXTS
 from daguerre.decoding.drive import drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
-from daguerre.decoding.run import Sample
+from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ import torch
 
 from backends import every_isa, needs_compiler
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.files import cache_folder
 from daguerre.model import Model, load
 from daguerre.models.backends import library as interface
 from daguerre.models.backends import native_backend
@@ -38,7 +40,7 @@ PROMPT = "def area(w, h):\n    return w"
 WIDE: dict[str, Any] = {"width": 256, "num_heads": 2, "num_kv_heads": 2, "mlp_width": 704}
 """Heads of two panels, and rows of several."""
 KINDS = [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True), (torch.bfloat16, True)]
-each_kind = pytest.mark.parametrize(("dtype", "int8"), KINDS, ids=["float32", "bfloat16", "int8", "int8-bfloat16"])
+"""Type of the weights, and whether matrices are 8-bit numbers."""
 
 
 @pytest.fixture(scope="module")
@@ -82,22 +84,22 @@ def test_every_forward_equals_the_reference(backbones: Any, isa: str, shape: str
 
 
 @every_isa
-@each_kind
-def test_an_answer_has_the_bits_that_it_has_alone(backbones: Any, isa: str, dtype: torch.dtype, int8: bool) -> None:
+def test_an_answer_has_the_bits_that_it_has_alone(backbones: Any, isa: str) -> None:
     """Requests of every kind, in another order in each batch, on up to three threads."""
-    backend = NativeBackend(backbones["drafting", dtype], int8)
-    numbers = np.arange(2 * NUM_KINDS)
-    alone = {number: backend.forward([make(backend, number)])[0] for number in numbers.tolist()}
-    for num_threads in (1, 3):
-        order = np.random.default_rng(num_threads).permutation(numbers).tolist()
-        batch = [make(backend, number) for number in order]
-        with threads(num_threads):
-            answers = backend.forward(batch)
-        for number, answer in zip(order, answers, strict=True):
-            assert same_bits(answer, alone[number]), number
+    for dtype, int8 in KINDS:
+        backend = NativeBackend(backbones["drafting", dtype], int8)
+        numbers = np.arange(2 * NUM_KINDS)
+        alone = {number: backend.forward([make(backend, number)])[0] for number in numbers.tolist()}
+        for num_threads in (1, 3):
+            order = np.random.default_rng(num_threads).permutation(numbers).tolist()
+            batch = [make(backend, number) for number in order]
+            with threads(num_threads):
+                answers = backend.forward(batch)
+            for number, answer in zip(order, answers, strict=True):
+                assert same_bits(answer, alone[number]), (dtype, int8, num_threads, number)
 
 
-def settled(backend: NativeBackend, *parts: int, noisy: int = 0, cached: bool = True) -> np.ndarray:
+def computed(backend: NativeBackend, *parts: int, noisy: int = 0, cached: bool = True) -> np.ndarray:
     """Logits of clean rows, computed in parts, each with some noisy rows beside it."""
     tokens, start, found = tokens_of(backend, 2, 150), 0, []  # type: ignore[arg-type]
     cache = backend.cache(200) if cached else None
@@ -113,19 +115,17 @@ def settled(backend: NativeBackend, *parts: int, noisy: int = 0, cached: bool = 
 
 
 @every_isa
-@each_kind
-def test_a_row_has_the_same_bits_whatever_is_cached_or_beside_it(
-    backbones: Any, isa: str, dtype: torch.dtype, int8: bool
-) -> None:
+def test_a_row_has_the_same_bits_whatever_is_cached_or_beside_it(backbones: Any, isa: str) -> None:
     """The cache is exact to the bit: computed at once, in parts, or without one; on one thread or two."""
-    backend = NativeBackend(backbones["wide", dtype], int8)
-    whole = settled(backend, 150)
-    assert whole[:, 16:].std() > 0.5
-    assert np.array_equal(settled(backend, 150, cached=False), whole)
-    assert np.array_equal(settled(backend, 100, 1, 1, 5, 13, 17, 13), whole)
-    with threads(2):
-        assert np.array_equal(settled(backend, 150, noisy=3), whole)
-        assert np.array_equal(settled(backend, 64, 1, 60, 25, noisy=9), whole)
+    for dtype, int8 in KINDS:
+        backend = NativeBackend(backbones["wide", dtype], int8)
+        whole = computed(backend, 150)
+        assert whole[:, 16:].std() > 0.5
+        assert np.array_equal(computed(backend, 150, cached=False), whole)
+        assert np.array_equal(computed(backend, 100, 1, 1, 5, 13, 17, 13), whole)
+        with threads(2):
+            assert np.array_equal(computed(backend, 150, noisy=3), whole)
+            assert np.array_equal(computed(backend, 64, 1, 60, 25, noisy=9), whole)
 
 
 @every_isa
@@ -294,10 +294,13 @@ def test_a_second_start_compiles_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nor does a damaged file stop one, nor a folder that cannot be written. Who waits for it reads why."""
+    interface.library()
+    used, folder = (*interface.FLAGS, *interface.compiler_flags()), cache_folder()
+    assert folder is not None
+    whole = interface.ctypes.CDLL(str(folder / "compiled" / f"native-{interface._key(used)}.so"))
     caplog.set_level(logging.INFO, logger="daguerre")
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
     compiles: list[Any] = []
-    whole = interface.ctypes.CDLL(interface.library()._name)
 
     def compiled(flags: Any, folder: Path) -> Any:
         compiles.append(flags)
@@ -335,25 +338,37 @@ def test_a_compiler_that_fails_is_quoted_and_asked_once(monkeypatch: pytest.Monk
         library("-fnonsense")
 
 
-def test_without_a_compiler_or_a_place_torch_runs_and_native_says_what_to_do(
-    causal: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_a_compiler_or_a_place_torch_runs_and_one_sentence_says_what_to_do(
+    causal: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, logger="daguerre")
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
 
     def refused(message: str) -> None:
         monkeypatch.setattr(interface, "_libraries", {})
-        assert isinstance(BackboneDenoiser(causal.backbone).backend, TorchBackend)
-        with pytest.raises(UnsupportedError, match=message):
+        native_backend._say_once.cache_clear()
+        caplog.clear()
+        for _ in range(2):
+            assert isinstance(BackboneDenoiser(causal.backbone).backend, TorchBackend)
+        with pytest.raises(UnsupportedError, match=f"{message}.*leave out backend$"):
             BackboneDenoiser(causal.backbone, "native").backend  # noqa: B018
+        (said,) = caplog.messages
+        assert re.match(f'backend "native" .*{message}', said)
+        assert said.endswith("; PyTorch computes instead, which is slower")
+        assert "leave out" not in said
 
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
         refused("no place to compile in")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.delenv("CXX", raising=False)
-    refused(r"install g\+\+, or leave out backend")
+    refused(r"install g\+\+")
     monkeypatch.setenv("CXX", "no-such-compiler")
     refused("CXX names no-such-compiler, which is not found")
+    monkeypatch.undo()
+    monkeypatch.setenv("DAGUERRE_CACHE", "off")
+    monkeypatch.setenv("CXX", "false")
+    refused(r"could not be compiled by false \(no reason given\): install another compiler and name it in CXX")
 
 
 def test_a_processor_is_known_by_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_nobody_runs_with_a_wrong_instruction_set(monkeypatch: pytest.MonkeyPatc
 def test_every_level_has_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(library, "_libraries", {})
-    monkeypatch.setattr(library, "_load", lambda flags: asked.append(flags))
+    monkeypatch.setattr(library, "_load", asked.append)
     monkeypatch.setattr(library, "_declared", lambda made: made)
     for level in (*LEVELS, ""):
         pretend(monkeypatch, FEATURES["amx"], level)

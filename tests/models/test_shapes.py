@@ -38,9 +38,7 @@ FACTORS: dict[str, list[Facts]] = {
     "mlp": [
         {},
         {"activation": "gelu", "gated_mlp": False},
-        {"activation": "gelu_tanh", "gated_mlp": False},
-        {"activation": "gelu"},
-        {"activation": "silu", "gated_mlp": False},
+        {"activation": "gelu_tanh"},
     ],
     "norm": [
         {},

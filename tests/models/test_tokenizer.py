@@ -39,12 +39,12 @@ def test_the_published_vocabularies_never_change(name: str) -> None:
     assert (tokenizer.vocab_size, tokenizer.sha256) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_decoding_what_was_encoded_gives_the_text_back(tokenizer: Tokenizer, text: str) -> None:
-    ids = tokenizer.encode(text)
-    assert tokenizer.decode(ids) == text
-    assert tokenizer.decode_bytes(ids) == text.encode()
-    assert not tokenizer.special_ids.intersection(ids)
+def test_decoding_what_was_encoded_gives_the_text_back(tokenizer: Tokenizer) -> None:
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.decode_bytes(ids) == text.encode()
+        assert not tokenizer.special_ids.intersection(ids)
 
 
 def test_random_text_comes_back_whole(tokenizer: Tokenizer) -> None:

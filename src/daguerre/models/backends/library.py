@@ -113,7 +113,9 @@ def library(*more: str) -> Any:
             except UnsupportedError as error:
                 _libraries[flags] = error
             except OSError as error:
-                _libraries[flags] = UnsupportedError(f'backend "native" has no place to compile in ({error})')
+                _libraries[flags] = UnsupportedError(
+                    f'backend "native" has no place to compile in ({error}): make one, or leave out backend'
+                )
         found = _libraries[flags]
     if isinstance(found, UnsupportedError):
         raise found

@@ -12,7 +12,9 @@ Letters: R rows, A wanted rows, D width, H head width, V vocabulary.
 from __future__ import annotations
 
 import ctypes
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -25,6 +27,8 @@ from daguerre.models.backends.native_call import Call
 from daguerre.models.backends.packing import COLUMNS, Packing, filled, pack
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
+
+LOG = logging.getLogger("daguerre")
 
 
 class NativeBackend:
@@ -118,11 +122,17 @@ def cannot_run(backbone: Backbone) -> str | None:
 
 
 def can_run(backbone: Backbone) -> bool:
-    """Whether this backbone can run native here; what is needed for that is compiled."""
+    """Whether this backbone can run native here. Compiles what is needed; where that fails, the log says why."""
     if cannot_run(backbone):
         return False
     try:
         interface.library()
-    except UnsupportedError:
+    except UnsupportedError as error:
+        _say_once(str(error).removesuffix("leave out backend").rstrip("or ,:"))
         return False
     return True
+
+
+@lru_cache
+def _say_once(reason: str) -> None:
+    LOG.warning("%s; PyTorch computes instead, which is slower", reason)

@@ -48,7 +48,7 @@ class NativeCache:
         return ctypes.addressof(self._struct)
 
     def _allocate(self) -> None:
-        """All of it at once: the system gives a page of zeros only once it is written to."""
+        """All of it at once: a request knows its length, and memory that grows is copied each time."""
         kind = torch.int8 if self.int8 else self.dtype
         self._keys = torch.zeros(self._heads, self._panels, self._words * self._per * COLUMNS, dtype=kind)
         self._values = torch.zeros(self._heads, self._panels, COLUMNS * self._wide, dtype=kind)
