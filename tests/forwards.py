@@ -20,13 +20,13 @@ from daguerre.models.forward import (
     Cycle,
     DraftStep,
     Draws,
-    DrawsInTurn,
     Forward,
     Hidden,
     Layout,
     Logits,
     LogProbs,
     Rules,
+    SequentialDraws,
 )
 from daguerre.sampling.logits import SamplingParams, biased, log_softmax, propose
 from daguerre.sampling.random import Counter
@@ -138,11 +138,11 @@ def _ask(number: int, wanted: np.ndarray, layout: Layout, vocabulary: np.ndarray
         Logits,
         lambda: LogProbs(rng.choice(vocabulary, len(wanted))),
         lambda: Draws(rules, positions, entropy=number % 4 == 3, num_best=number % 3),
-        lambda: DrawsInTurn(rules, positions, 0.05),
+        lambda: SequentialDraws(rules, positions, 0.05),
         lambda: Cycle(rules, positions[:3], rng.choice(vocabulary, 2), np.array([0, 2, 4, 6], dtype=np.int32), 0.01),
     )
     made = kinds[number % 6]()
-    return DrawsInTurn(rules, positions, 0.05) if isinstance(made, Cycle) and layout.mask is None else made
+    return SequentialDraws(rules, positions, 0.05) if isinstance(made, Cycle) and layout.mask is None else made
 
 
 def same_bits(one: Answer, other: Answer) -> bool:
@@ -176,7 +176,7 @@ class Expected:
         elif isinstance(ask, Draws):
             self.answer = self._draws(self.logits, ask.rules, ask.positions, ask.entropy, ask.num_best)
         else:
-            self.answer = self._cycle(ask) if isinstance(ask, Cycle) else self._in_turn(ask)
+            self.answer = self._cycle(ask) if isinstance(ask, Cycle) else self._draw_sequentially(ask)
 
     def _computed(self, ask: Ask) -> Answer:
         cache = self.forward.cache
@@ -208,7 +208,7 @@ class Expected:
             token = int(made.tokens[0])
             yield token, float(made.probabilities[0])
 
-    def _in_turn(self, ask: DrawsInTurn) -> Answer:
+    def _draw_sequentially(self, ask: SequentialDraws) -> Answer:
         rows = self._computed(Hidden()).hidden
         assert rows is not None
         tokens, probabilities = list[int](), list[float]()

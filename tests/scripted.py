@@ -16,12 +16,12 @@ from daguerre.models.forward import (
     Cycle,
     DraftStep,
     Draws,
-    DrawsInTurn,
     Forward,
     Hidden,
     Logits,
     LogProbs,
     Rules,
+    SequentialDraws,
 )
 from daguerre.models.session import BackboneSession
 from daguerre.sampling.logits import Proposals, SamplingParams, biased, log_softmax, propose
@@ -100,8 +100,8 @@ class Scripted:
                 entropies=made.entropies,
                 best_probabilities=made.best,
             )
-        if isinstance(ask, DrawsInTurn):
-            tokens, probabilities = in_turn(ask.rules, ask.positions, logits)
+        if isinstance(ask, SequentialDraws):
+            tokens, probabilities = draw_sequentially(ask.rules, ask.positions, logits)
             below = np.flatnonzero(probabilities[1:] < ask.threshold)
             num = len(tokens) if not below.size else int(below[0]) + 2
             return Answer(tokens=tokens[:num], probabilities=probabilities[:num])
@@ -148,7 +148,7 @@ def drawn(rules: Rules, positions: np.ndarray, logits: np.ndarray, **more: Any) 
     return propose(positions, logits, params, u, **more)
 
 
-def in_turn(rules: Rules, positions: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def draw_sequentially(rules: Rules, positions: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and probabilities, one position after the other."""
     made = [drawn(rules, positions[row : row + 1], logits[row : row + 1]) for row in range(len(positions))]
     tokens = np.array([one.tokens[0] for one in made], dtype=np.int64)
@@ -164,6 +164,6 @@ def cycle(ask: Cycle, logits: np.ndarray) -> Answer:
         place += 1
     behind = logits[num:][ask.groups[place] : ask.groups[place + 1]]
     likely = Rules(logit_bias=ask.rules.logit_bias, bans=ask.rules.bans)
-    draft, probabilities = in_turn(likely, ask.positions[place] + 1 + np.arange(len(behind)), behind)
+    draft, probabilities = draw_sequentially(likely, ask.positions[place] + 1 + np.arange(len(behind)), behind)
     worth = np.cumprod(probabilities) >= ask.worth
     return Answer(tokens=made.tokens, probabilities=made.probabilities, draft=draft[worth])

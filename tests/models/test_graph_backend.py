@@ -11,7 +11,7 @@ from daguerre.decoding.drive import compute
 from daguerre.decoding.generate import generate
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
-from daguerre.models.backends.graph_backend import ROWS, GraphBackend, SlotCache
+from daguerre.models.backends.graph_backend import ROWS, GraphBackend, GraphCache
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
 from graphs import Repeats, replayed
@@ -61,16 +61,16 @@ def test_a_block_model_is_replayed_too(models: dict[str, Model], repeats: Repeat
 def test_memory_is_lent_to_one_request_at_a_time(causal: Model, denoiser: BackboneDenoiser, repeats: Repeats) -> None:
     backend = denoiser.backend
     one, other = backend.cache(100), backend.cache(100)
-    assert isinstance(one, SlotCache)
-    assert isinstance(other, SlotCache)
-    assert one.slot is not other.slot
-    slot = one.slot
-    slot.keys.fill_(float("nan"))
+    assert isinstance(one, GraphCache)
+    assert isinstance(other, GraphCache)
+    assert one.memory is not other.memory
+    memory = one.memory
+    memory.keys.fill_(float("nan"))
     del one
     gc.collect()
     again = backend.cache(100)
-    assert isinstance(again, SlotCache)
-    assert again.slot is slot
+    assert isinstance(again, GraphCache)
+    assert again.memory is memory
     assert not again.keys.isnan().any()
 
 

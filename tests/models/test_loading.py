@@ -138,7 +138,7 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: (f / "config.json").write_text("{"), "is not JSON"),
     (lambda f: (f / "config.json").write_text("[]"), "is not a JSON object"),
     (lambda f: rehash(f, widht=3), "did you mean 'width'"),
-    (lambda f: rehash(f, num_heads=0), "no model can have"),
+    (lambda f: rehash(f, num_heads=0), "an invalid value"),
     (lambda f: rehash(f, width="32"), "config.json"),
     (lambda f: (f / "config.json").unlink(), "No such file"),
     (lambda f: (f / "model.safetensors").unlink(), "No such file"),

@@ -202,8 +202,8 @@ def wrong(forward: Forward, **layout: Any) -> Forward:
 
 
 WRONG: list[tuple[Callable[[Forward], Forward], str]] = [
-    (lambda f: replace(f, wanted=np.array([8], dtype=np.int32)), "a row is wanted"),
-    (lambda f: replace(f, wanted=np.array([-1], dtype=np.int32)), "a row is wanted"),
+    (lambda f: replace(f, wanted=np.array([8], dtype=np.int32)), "a wanted row that does not exist"),
+    (lambda f: replace(f, wanted=np.array([-1], dtype=np.int32)), "a wanted row that does not exist"),
     (lambda f: wrong(f, position=np.arange(249, 257)), "a position that the model does not have"),
     (lambda f: wrong(f, position=np.arange(-1, 7)), "a position that the model does not have"),
     (lambda f: replace(f, tokens=np.full(8, 2048)), "a token that the vocabulary does not have"),
@@ -316,8 +316,8 @@ def test_a_second_start_compiles_nothing(
     for _ in range(2):
         interface._load(flags)
         assert len(compiles) == 1
-    said = "compiling the forward for this processor"
-    assert caplog.messages == [f"{said}, once: it is kept"]
+    said = "compiling the native backend for this processor"
+    assert caplog.messages == [f"{said}; this happens only once"]
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
     interface._load(flags)
     assert len(compiles) == 2
@@ -359,7 +359,7 @@ def test_without_a_compiler_or_a_place_torch_runs_and_one_sentence_says_what_to_
 
     with monkeypatch.context() as patch:
         patch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-        refused("no place to compile in")
+        refused("no folder to compile in")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.delenv("CXX", raising=False)
     refused(r"install g\+\+")

@@ -114,8 +114,8 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: shards(f)[2].unlink(), "cannot read .* which model.safetensors.index.json lists"),
     (lambda f: (f / INDEX).write_text("{}"), "truncated or altered"),
     (lambda f: (f / INDEX).unlink(), "No such file"),
-    (lambda f: change_index(f, lambda index: index.pop("weight_map")), "no index of weights"),
-    (lambda f: change_index(f, lambda index: index["weight_map"].update(x="../x")), "not a file beside it"),
+    (lambda f: change_index(f, lambda index: index.pop("weight_map")), "not an index of weights"),
+    (lambda f: change_index(f, lambda index: index["weight_map"].update(x="../x")), "not a file in this folder"),
 ]
 
 

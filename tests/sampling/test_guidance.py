@@ -17,7 +17,7 @@ from daguerre.decoding.result import Result
 from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.wrappers.guidance import Guidance, Guided, behind_prefix, unconditional_prefix
+from daguerre.models.wrappers.guidance import Guidance, Guided, unconditional_prefix, with_prefix
 from driving import Recorded, logits_of
 
 PROMPT = "def area(w, h):\n    return "
@@ -56,7 +56,7 @@ def test_the_answer_is_the_formula_of_two_plain_answers_of_one_batch(models: dic
         canvas = plan.canvas.at(plan.spans(plan.canvas)[0])
         positions, prefix = canvas.active_positions(), plan.unconditional
         assert prefix is not None
-        without = behind_prefix(canvas, prefix)
+        without = with_prefix(canvas, prefix)
         plain = logits_of(model.denoiser, canvas, positions)
         other = logits_of(model.denoiser, without, positions + len(prefix) - canvas.gaps[0][0])
         recorded = Recorded(model.denoiser)

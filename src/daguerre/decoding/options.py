@@ -138,7 +138,7 @@ class Decode(Settings):
             self._check_type(given[0])
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
-        if POLICIES[self.policy].in_turn and self.constrained:
+        if POLICIES[self.policy].sequential and self.constrained:
             raise UnsupportedError(
                 f'policy "{self.policy}" cannot honor the option {self.shaping[0]}: leave out one of the two'
             )

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.models.forward import Answer, Draws, DrawsInTurn, Logits, Rules
+from daguerre.models.forward import Answer, Draws, Logits, Rules, SequentialDraws
 from daguerre.models.rows import first_run
 from daguerre.models.session import Asking, Session
 from daguerre.sampling.constrained import Constraint
@@ -53,7 +53,7 @@ class TokenSampler:
         answer = yield from session.ask(canvas, positions, ask)
         return proposals_of(positions, answer)
 
-    def propose_in_turn(
+    def propose_sequentially(
         self, session: Session, canvas: Canvas, rules: Sequence[Rule], step: int, threshold: float
     ) -> Asking[Proposals]:
         """Tokens for the first open positions of the active span, drawn from the left, each given the one before it.
@@ -63,12 +63,12 @@ class TokenSampler:
         """
         positions = first_run(canvas.active_positions())
         if session.draws and self.constraint is None:
-            ask = DrawsInTurn(self.rules(canvas, rules, step), positions, threshold)
+            ask = SequentialDraws(self.rules(canvas, rules, step), positions, threshold)
             answer = yield from session.ask(canvas, positions, ask)
             assert answer.tokens is not None
             return proposals_of(positions[: len(answer.tokens)], answer)
         parts: list[Proposals] = []
-        distributions = yield from session.in_turn(canvas)
+        distributions = yield from session.sequential_logits(canvas)
         token = int(canvas.tokens[positions[0] - 1])
         while (logits := (yield from distributions.after(token))) is not None:
             place = positions[[len(parts)]]

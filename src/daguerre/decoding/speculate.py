@@ -80,7 +80,7 @@ def _cycle_slowly(
     verified = yield from run.session.verify(canvas, draft, size - 1)
     positions = start + np.arange(len(verified.logits))
     if sampler.constraint is not None:
-        canvas, decision = _agreed_in_turn(sampler, canvas, draft, verified.logits, rules, should_stop)
+        canvas, decision = _agreed_sequentially(sampler, canvas, draft, verified.logits, rules, should_stop)
     else:
         proposals = sampler.from_logits(canvas, positions, verified.logits, rules, 0)
         canvas, decision = _agreed(canvas, draft, proposals, rules, should_stop)
@@ -88,7 +88,7 @@ def _cycle_slowly(
     num = len(decision)
     if start + num == end or should_stop(canvas):
         return canvas, event, draft[:0]
-    following = yield from _draft(sampler.greedy(), canvas, start + num, verified.behind(num - 1), rules)
+    following = yield from _draft(sampler.greedy(), canvas, start + num, verified.following(num - 1), rules)
     return canvas, event, following
 
 
@@ -107,7 +107,7 @@ def _agreed(
     return filled, decision
 
 
-def _agreed_in_turn(
+def _agreed_sequentially(
     sampler: TokenSampler,
     canvas: Canvas,
     draft: np.ndarray,

@@ -1,9 +1,9 @@
-"""What a run needs computed, and what it is answered: data that every backend serves.
+"""Requests for computation and their answers: plain data that every backend accepts and returns.
 
-A run of decoding never calls a model. It yields forwards and is sent their answers; whoever drives it computes them,
-alone or together with those of other runs (`Backend.forward`).
+A decoding run never calls a model. It yields forwards and is sent their answers. The code that drives the run computes
+them, alone or in one batch with those of other runs (`Backend.forward`).
 
-Letters: R rows of a forward, M keys that a mask is about, A wanted rows, D width, V vocabulary.
+Letters: R rows of a forward, M keys that a mask covers, A wanted rows, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from daguerre.models.core.config import ModelConfig
 
 @dataclass(eq=False, slots=True)
 class Layout:
-    """Who may attend to whom in a forward of one request.
+    """Which keys each row attends to in a forward of one request.
 
-    Its keys are the rows that the cache holds, then its own rows. A row sees a run of them, from begin[r] up to but not
-    including end[r]; and of the last M keys those for which its row of `mask` is true.
+    The keys are the rows in the cache, followed by the rows of this forward. Row r sees the keys from begin[r] up to
+    but not including end[r], and those of the last M keys for which its row of `mask` is true.
 
-    position   int64 (R,): places on the canvas
+    position   int64 (R,): positions on the canvas
     end        int32 (R,)
-    num_clean  the first so many rows are clean: they go into the cache, and see no noisy row; the others are noisy
+    num_clean  how many rows are clean; they come first, are stored in the cache and see no noisy row
     begin      int32 (R,); None: 0 for every row
-    mask       bool (R, M); None: no row sees more than its run
+    mask       bool (R, M); None: no row sees keys outside its run
     """
 
     position: np.ndarray
@@ -38,7 +38,7 @@ class Layout:
     mask: np.ndarray | None = None
 
     def dense(self, num_cached: int) -> np.ndarray:
-        """The same as a boolean (R, num_cached + R) mask: the definition, and what backends without runs use."""
+        """The layout as a boolean (R, num_cached + R) mask: its definition, used by backends without runs."""
         keys = np.arange(num_cached + len(self.position))
         first = 0 if self.begin is None else self.begin[:, None]
         seen: np.ndarray = (keys >= first) & (keys < self.end[:, None])
@@ -51,7 +51,7 @@ NO_BANS = np.zeros((0, 3), dtype=np.int64)
 
 
 class Uniform(Protocol):
-    """Random numbers that are a function of what they are for (`sampling.random.Counter`)."""
+    """Counter-based random numbers, a function of their keys alone (`sampling.random.Counter`)."""
 
     @property
     def seed(self) -> int: ...
@@ -68,9 +68,9 @@ class Rules:
     """How tokens are drawn in a forward.
 
     temperature, top_p, top_k, logit_bias   as in `sampling.logits.SamplingParams`
-    bans        int64 (n, 3): a token, and the positions [start, end) at which it is not drawn
-    allowed_at  the position at which only `allowed`, int32 (k,), may be drawn; None: there is none
-    rng, purpose, step   make the random number of a position; not needed at temperature 0
+    bans        int64 (n, 3): a token, and the positions [start, end) at which it may not be drawn
+    allowed_at  the position at which only the tokens `allowed`, int32 (k,), may be drawn; None: no such position
+    rng, purpose, step   determine the random number of a position; not needed at temperature 0
     """
 
     temperature: float = 0.0
@@ -104,10 +104,10 @@ class LogProbs:
 
 @dataclass(eq=False, slots=True)
 class Draws:
-    """Ask for a token for each wanted row, drawn by `rules`; `positions`, int64 (A,), are those of the tokens.
+    """Ask for one token for each wanted row, drawn by `rules`; `positions`, int64 (A,), are those of the tokens.
 
-    entropy   also the entropy of each distribution at temperature 1, in nats
-    num_best  also so many of the likeliest tokens of each
+    entropy   also return the entropy of each distribution at temperature 1, in nats
+    num_best  how many of the most likely tokens of each distribution to return as well
     """
 
     rules: Rules
@@ -117,10 +117,10 @@ class Draws:
 
 
 @dataclass(eq=False, slots=True)
-class DrawsInTurn:
-    """Ask for tokens of consecutive positions, from the left, each drawn once the one before it is (`DraftHead`).
+class SequentialDraws:
+    """Ask for tokens at consecutive positions, drawn from left to right, each given the one before it (`DraftHead`).
 
-    They end with the first, from the second on, whose probability is below `threshold`.
+    Drawing stops after a token, other than the first, whose probability is below `threshold`.
     """
 
     rules: Rules
@@ -130,15 +130,15 @@ class DrawsInTurn:
 
 @dataclass(eq=False, slots=True)
 class Cycle:
-    """Ask for a cycle of speculation: verify, draw, accept, draft.
+    """Ask for one cycle of speculative decoding: verify, draw, accept, draft.
 
     The first D + 1 wanted rows are clean and have read the first 0, 1, ..., D tokens of `draft`, int64 (D,). A token is
-    drawn for each by `rules`. Let j be the first of them that differs from the draft. The masked rows groups[j] up to
-    groups[j + 1], counted from the first masked row, then draft the likeliest tokens behind it, one after the other, up
-    to the one with which the product of their probabilities falls below `worth`.
+    drawn for each by `rules`. Let j be the index of the first one that differs from the draft, or D. The masked rows
+    from groups[j] up to groups[j + 1], counted from the first masked row, then draft the most likely tokens after it,
+    one by one, until the product of their probabilities falls below `worth`.
 
-    positions  int64 (D + 1,): of the tokens drawn
-    groups     int32 (D + 2,)
+    positions  int64 (D + 1,): positions of the drawn tokens
+    groups     int32 (D + 2,): where the masked rows of each j begin, and the end
     """
 
     rules: Rules
@@ -148,30 +148,30 @@ class Cycle:
     worth: float
 
 
-Ask = Hidden | Logits | LogProbs | Draws | DrawsInTurn | Cycle
+Ask = Hidden | Logits | LogProbs | Draws | SequentialDraws | Cycle
 
 
 class KeyCache(Protocol):
-    """Keys and values of one request's clean rows, as its backend keeps them."""
+    """Keys and values of one request's clean rows, in the format of its backend."""
 
     @property
     def length(self) -> int:
-        """Rows that forwards read."""
+        """Number of rows that forwards read."""
 
     def truncate(self, length: int) -> None:
-        """Forget every row behind the first `length`."""
+        """Discard all rows after the first `length`."""
 
     def moved(self, by: np.ndarray) -> KeyCache:
-        """A copy whose rows stand `by`, int64 (length,), positions further to the right."""
+        """A copy whose rows are moved right by `by`, int64 (length,), positions."""
 
 
 @dataclass(eq=False, slots=True)
 class Forward:
-    """Rows of one request that are to be computed, and what is asked about some of them.
+    """Rows of one request to compute, and what to return for some of them.
 
     tokens  int64 (R,)
-    cache   holds earlier clean rows, and gets this forward's; None: nothing is cached
-    wanted  int32 (A,): rows of this forward
+    cache   holds earlier clean rows; the clean rows of this forward are added; None: nothing is cached
+    wanted  int32 (A,): indices of the rows that `ask` is about
     level   the noise level, for a model with `time_input`
     """
 
@@ -185,10 +185,11 @@ class Forward:
 
 @dataclass(eq=False, slots=True)
 class DraftStep:
-    """One step of the draft head over the hidden state (1, D) of a row, for whoever chooses a draft's tokens himself.
+    """One step of the draft head over the hidden state (1, D) of a row, for a caller that chooses the draft's tokens.
 
-    The answer has the next `hidden` state (1, D), from the token and the `state` (1, D) before it, and its `logits`
-    (1, V). Without a state, or a draft head, both are those of the `rows`, of which there may be several, (A, D).
+    The answer has the next `hidden` state (1, D), computed from the previous token and the previous `state` (1, D), and
+    its `logits` (1, V). Without a state, or without a draft head, it has the hidden states and logits of the `rows`
+    themselves; there may then be several, (A, D).
     """
 
     rows: np.ndarray
@@ -198,13 +199,13 @@ class DraftStep:
 
 @dataclass(eq=False, slots=True)
 class Answer:
-    """What was asked for; everything else is None.
+    """The fields that the `Ask` calls for; all others are None.
 
     tokens, probabilities, entropies   (A,) int64, float64, float64: of draws; probabilities are at temperature 1, over
-                                       the whole vocabulary; a token of -1 says that none was left to draw
+                                       the whole vocabulary; token -1: no token was allowed
     best_tokens, best_probabilities    (A, num_best)
-    draft       of a cycle: int64 (d,), the tokens drafted behind those that stand
-    evidence    (A, ...): what the head that made the logits says about them
+    draft       of a cycle: int64 (d,), the tokens drafted after the accepted ones
+    evidence    (A, ...): what the head returned along with the logits
     """
 
     hidden: np.ndarray | None = None
@@ -220,19 +221,19 @@ class Answer:
 
 
 class Head(Protocol):
-    """What turns hidden states into logits, where it is not the model's own vocabulary projection."""
+    """Turns hidden states into logits in place of the model's vocabulary projection."""
 
     def __call__(self, hidden: Any) -> tuple[Any, np.ndarray | None]:
-        """Float32 logits (A, V) of hidden states (A, D), both tensors, and evidence for each row, (A, ...) or None."""
+        """Float32 logits (A, V) of hidden states (A, D), both tensors; and evidence for each row, (A, ...), or None."""
 
 
 class Backend(Protocol):
-    """What computes forwards. Safe to use from several threads, each with caches of its own."""
+    """Computes forwards. Safe to use from several threads, if each uses separate caches."""
 
     config: ModelConfig
 
     def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
-        """An answer to each; what stands beside a request changes nothing of its own answer."""
+        """One answer for each; a request's answer does not depend on the other requests of the batch."""
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
-        """An empty cache for one request of at most so many clean rows; with `int8` an approximate one."""
+        """An empty cache for one request of at most `capacity` clean rows; with `int8` an approximate one."""

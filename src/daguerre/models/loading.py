@@ -1,8 +1,8 @@
-"""Model folders: config.json, model.safetensors and tokenizer.json, read strictly and written whole.
+"""Model folders: config.json, model.safetensors and tokenizer.json, read strictly and written atomically.
 
-A folder never holds code, and nothing in it is executed. `config.json` has the fields of `ModelConfig` beside
-`weights_sha256` (hash of model.safetensors, or of the index of several such files), `tokenizer_sha256` and, where a run
-wrote it, `extra` (free JSON).
+A folder never holds code, and nothing in it is executed. `config.json` has the fields of `ModelConfig`,
+`weights_sha256` (hash of model.safetensors, or of the index of several such files), `tokenizer_sha256` and, if given,
+`extra` (free JSON).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def save_model(
     extra: dict[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> Path:
-    """Write a model folder, replacing the one that is there; other files of the folder are left alone.
+    """Write a model folder, replacing an existing model; other files of the folder are left alone.
 
-    Weights are stored in `dtype`, in several files where they have more than `shard_bytes`; `extra` must be JSON. Files
-    are written beside, synced, then renamed, the weights first and `config.json` last: whatever interrupts this, the
-    folder holds one whole model, old or new.
+    Weights are stored in `dtype`, in several files if larger than `shard_bytes`; `extra` must be JSON. Files are
+    written under temporary names, synced, then renamed, the weights first and `config.json` last: if this is
+    interrupted, the folder still holds one complete model, old or new.
     """
     target = Path(folder)
     _check_vocabulary(backbone.config, tokenizer, target)
@@ -66,10 +66,10 @@ def save_model(
     config = (json.dumps(values, indent=2) + "\n").encode()
     contents = {name: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
     for file_name, content in contents.items():
-        with synced_write(_beside(target / file_name)) as file:
+        with synced_write(_temporary(target / file_name)) as file:
             file.write(content)
     for file_name in contents:
-        _beside(target / file_name).replace(target / file_name)
+        _temporary(target / file_name).replace(target / file_name)
     sync_folder(target)
     remove_other_weights(target, name)
     return target
@@ -95,7 +95,7 @@ def load_model(
 
 
 def usable_device(name: str) -> torch.device:
-    """The device of that name. InputError when there is none here."""
+    """The device of that name. InputError if it cannot be used here."""
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
@@ -106,9 +106,9 @@ def usable_device(name: str) -> torch.device:
 
 
 def model_folder(name: str | os.PathLike[str] = DEFAULT_MODEL) -> Path:
-    """Where a model is: "default" is the one in the package, all else a folder.
+    """The folder of a model: "default" is the one in the package; any other name is a path.
 
-    CheckpointError when the package has none; UnsupportedError for a name on a model hub.
+    CheckpointError if the package has none; UnsupportedError for a name on a model hub.
     """
     if name == DEFAULT_MODEL:
         path = Path(str(resources.files("daguerre") / "assets" / DEFAULT_MODEL))
@@ -121,34 +121,34 @@ def model_folder(name: str | os.PathLike[str] = DEFAULT_MODEL) -> Path:
     path = Path(name)
     if not path.exists() and isinstance(name, str) and name.count("/") == 1 and not name.startswith((".", "/", "~")):
         raise UnsupportedError(
-            f"{name!r} is no folder here, and models of a hub cannot be loaded yet: give a folder in Daguerre's layout"
+            f"{name!r} is not a folder, and models of a hub cannot be loaded yet: give a folder in Daguerre's layout"
         )
     return path
 
 
 def read_extra(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `save_model` was given as `extra`; empty when nothing was."""
+    """The `extra` that was given to `save_model`; empty if there was none."""
     return dict(_parse_config(Path(folder) / CONFIG).get("extra") or {})
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:
-    """SHA-256 of a model folder's weights file, as `config.json` has it."""
+    """SHA-256 of a model folder's weights file, from `config.json`."""
     return str(_parse_config(Path(folder) / CONFIG).get("weights_sha256"))
 
 
-def _beside(path: Path) -> Path:
+def _temporary(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
 
 def _finish_renames(folder: Path) -> None:
-    """Give the files of a save that was cut off between its renames their names, before others are written beside."""
-    if not _beside(folder / CONFIG).exists():
+    """Complete an earlier save that was interrupted between its renames, before new temporary files are written."""
+    if not _temporary(folder / CONFIG).exists():
         return
-    with suppress(CheckpointError):  # there is no whole model to lose
-        if _parse_config(_beside(folder / CONFIG)).get("weights_sha256") in _hashes(folder):
+    with suppress(CheckpointError):  # no complete model to save
+        if _parse_config(_temporary(folder / CONFIG)).get("weights_sha256") in _hashes(folder):
             for name in (TOKENIZER, CONFIG):
-                if _beside(folder / name).exists():
-                    _beside(folder / name).replace(folder / name)
+                if _temporary(folder / name).exists():
+                    _temporary(folder / name).replace(folder / name)
 
 
 def _read(path: Path) -> bytes:
@@ -176,7 +176,7 @@ def _parse_config(path: Path) -> dict[str, Any]:
 
 
 def _hashes(source: Path) -> dict[str, Path]:
-    """Files that may be a folder's weights, by their hash."""
+    """The files that may hold a folder's weights, by their hash."""
     found = [source / name for name in (INDEX, WEIGHTS) if (source / name).exists()] or [source / WEIGHTS]
     try:
         return {sha256_of(path): path for path in found}
@@ -185,11 +185,11 @@ def _hashes(source: Path) -> dict[str, Path]:
 
 
 def _read_config(source: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
-    """The weights, and the config that belongs to them: a save cut off between its renames left it beside."""
+    """The weights file and the config that belongs to it, which has a temporary name if a save was interrupted."""
     path, hashes = source / CONFIG, _hashes(source)
-    if _beside(path).exists():
+    if _temporary(path).exists():
         with suppress(CheckpointError):
-            path = _beside(path) if _parse_config(_beside(path)).get("weights_sha256") in hashes else path
+            path = _temporary(path) if _parse_config(_temporary(path)).get("weights_sha256") in hashes else path
     values = _parse_config(path)
     if "weights_sha256" not in values:
         raise CheckpointError(f"{path} has no weights_sha256: save the model again with `save_model`")
@@ -202,17 +202,17 @@ def _read_config(source: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
     try:
         config = ModelConfig.from_dict({k: v for k, v in values.items() if k not in others}, str(path))
     except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} has a value that no model can have ({error}): copy it again") from None
+        raise CheckpointError(f"{path} has an invalid value ({error}): copy it again") from None
     return weights, config, values
 
 
 def _read_tokenizer(source: Path, config: ModelConfig, values: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that belongs to the config: a save cut off between its renames left it beside."""
+    """The tokenizer that belongs to the config, which has a temporary name if a save was interrupted."""
     tokenizer = _load_tokenizer(source / TOKENIZER)
     expected = values.get("tokenizer_sha256", tokenizer.sha256)
-    if tokenizer.sha256 != expected and _beside(source / TOKENIZER).exists():
+    if tokenizer.sha256 != expected and _temporary(source / TOKENIZER).exists():
         with suppress(CheckpointError):
-            tokenizer = _load_tokenizer(_beside(source / TOKENIZER))
+            tokenizer = _load_tokenizer(_temporary(source / TOKENIZER))
     _check_vocabulary(config, tokenizer, source)
     if tokenizer.sha256 != expected:
         raise CheckpointError(f"{source / TOKENIZER} is not the vocabulary this model was trained with: copy it again")
@@ -249,7 +249,7 @@ def _check_tensors(backbone: Backbone, path: Path) -> None:
         has, kind = found[name]
         if has != shape:
             raise CheckpointError(
-                f"{path}: {name!r} has shape {has} and config.json asks for {shape}: copy the folder again"
+                f"{path}: {name!r} has shape {has} and config.json requires {shape}: copy the folder again"
             )
         if not kind.startswith(("F", "BF")):
             raise CheckpointError(f"{path}: {name!r} holds {kind}, not floating point: copy it again")

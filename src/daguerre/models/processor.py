@@ -1,7 +1,7 @@
-"""What the processor can do: its instruction set, and the numbers that it multiplies natively.
+"""Features of the processor: its instruction set, and the types of numbers that it multiplies natively.
 
-The environment variable DAGUERRE_ISA names a lesser instruction set than the machine's, for the native backend and for
-the choice of precision, so that one machine can stand in for another.
+The environment variable DAGUERRE_ISA selects a smaller instruction set than the machine's, for the native backend and
+for the choice of precision, so that one machine can emulate an older one.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LEVELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16", "-mamx-tile", "-mamx-int8", "-mamx-bf16"),
     ),
 }
-"""From the least to the most: what each needs beside those before it, as Linux names it, and a compiler's flags."""
+"""In ascending order: the features, by Linux's names, that each adds to those before it; and the compiler's flags."""
 
 
 @lru_cache(maxsize=1)
 def cpu_flags() -> frozenset[str]:
-    """Names of the processor's features, as Linux has them; none elsewhere."""
+    """Linux's names of the processor's features; empty on other systems."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith(("flags", "Features")):
@@ -41,7 +41,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def available() -> tuple[str, ...]:
-    """The names of LEVELS that this processor has, from the least to the most."""
+    """The names of LEVELS that this processor supports, in ascending order."""
     found: list[str] = []
     for name, (features, _) in LEVELS.items():
         if not cpu_flags() >= set(features):
@@ -51,7 +51,7 @@ def available() -> tuple[str, ...]:
 
 
 def chosen() -> str | None:
-    """The level that DAGUERRE_ISA names; None where it is not set. InputError for one that is not here."""
+    """The level that DAGUERRE_ISA names; None if it is not set. InputError if the processor does not support it."""
     name = os.environ.get(VARIABLE) or None
     if name is None:
         return None
@@ -59,23 +59,23 @@ def chosen() -> str | None:
         raise unknown(VARIABLE, name, LEVELS)
     if name not in available():
         known = ", ".join(available()) or "none of its values"
-        raise InputError(f"{VARIABLE}={name} asks for what this processor has not: it has {known}; unset it")
+        raise InputError(f"{VARIABLE}={name} is not supported by this processor, which has {known}; unset it")
     return name
 
 
 def compiler_flags() -> tuple[str, ...]:
-    """A compiler's flags for the chosen level, or for this processor as it is."""
+    """Compiler flags for the chosen level, or for this processor if none is chosen."""
     name = chosen()
     return ("-march=native",) if name is None else LEVELS[name][1]
 
 
 def instruction_set() -> str:
-    """The level in use: the chosen one, or the most that this processor has; elsewhere the name of its kind."""
+    """The level in use: the chosen one, or the highest that this processor supports; without one, its architecture."""
     return chosen() or next(reversed(available()), platform.machine())
 
 
 def native_dtype(device: str | torch.device = "cpu") -> torch.dtype:
-    """bfloat16 where the device multiplies it natively, else float32, which then is at least as fast."""
+    """bfloat16 if the device multiplies it natively, else float32, which is then at least as fast."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32

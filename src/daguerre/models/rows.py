@@ -1,9 +1,9 @@
-"""Which rows a canvas needs, and what each of them sees.
+"""Which rows a canvas needs, and which keys each of them sees.
 
-That the row at position j predicts j+1 in a shifted model, that a span's first row is its anchor, and which rows are
-clean is known here and nowhere else.
+Only this module knows that the row at position j predicts j+1 in a shifted model, that a span's first row is its
+anchor, and which rows are clean.
 
-Letters: A asked positions, S clean rows, R rows of a forward.
+Letters: A wanted positions, S clean rows, R rows of a forward.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Layout
 
 NONE = np.zeros(0, dtype=np.int64)
-_COUNTED = {kind: np.arange(1 << 14, dtype=kind) for kind in (np.int64, np.int32)}
+_INDICES = {kind: np.arange(1 << 14, dtype=kind) for kind in (np.int64, np.int32)}
 
 
-def numbers(start: int, stop: int, kind: type[np.int64] | type[np.int32] = np.int64) -> np.ndarray:
-    """start, ..., stop - 1; not to be changed."""
-    known = _COUNTED[kind]
-    return known[start:stop] if stop <= len(known) else np.arange(start, stop, dtype=kind)
+def index_range(start: int, stop: int, kind: type[np.int64] | type[np.int32] = np.int64) -> np.ndarray:
+    """start, ..., stop - 1; a shared array that must not be written to."""
+    shared = _INDICES[kind]
+    return shared[start:stop] if stop <= len(shared) else np.arange(start, stop, dtype=kind)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,10 +37,10 @@ class RowPlan:
     noisy      int64 (R - S,) positions
     offset     position i is predicted by the row at position i - offset
     clean      int64 (S,) positions, ascending; None: 0, ..., S - 1
-    segment    int64 (S,): numbers the fixed run of each clean row, which sees no other; None: there is one run
-    num_read   how many clean rows, the last ones, are asked too: the autoregressive distribution
-    num_hidden how many clean rows, the last ones, noisy rows see only where `mask` says so
-    mask       bool (R - S, num_hidden + R - S): which of the last keys a noisy row sees; None: all keys
+    segment    int64 (S,): the segment (run of fixed text) of each clean row, which sees no other; None: there is one
+    num_read   how many of the last clean rows are wanted, too: they give the autoregressive distribution
+    num_hidden how many of the last clean rows are covered by `mask`
+    mask       bool (R - S, num_hidden + R - S): which of the last keys each noisy row sees; None: all keys
     """
 
     num_clean: int
@@ -53,18 +53,18 @@ class RowPlan:
     mask: np.ndarray | None = None
 
     def tokens(self, canvas: Canvas) -> np.ndarray:
-        """What the clean rows read, int64 (S,)."""
+        """Tokens of the clean rows, int64 (S,)."""
         return canvas.tokens[: self.num_clean] if self.clean is None else canvas.tokens[self.clean]
 
     def layout(self, config: ModelConfig, past: int) -> Layout:
-        """Of the rows behind the first `past` clean ones, which are cached."""
+        """The layout of all rows but the first `past` clean ones, which are cached."""
         num_clean, num_noisy, num_new = self.num_clean, len(self.noisy), self.num_clean - past
-        position = numbers(past, num_clean) if self.clean is None else self.clean[past:]
+        position = index_range(past, num_clean) if self.clean is None else self.clean[past:]
         if config.context == "block":
             assert config.block_size is not None
             end = np.minimum((position // config.block_size + 1) * config.block_size, num_clean).astype(np.int32)
         else:
-            end = numbers(past + 1, num_clean + 1, np.int32)
+            end = index_range(past + 1, num_clean + 1, np.int32)
         begin, mask = None, None
         if self.segment is not None:
             begin = np.zeros(num_new + num_noisy, dtype=np.int32)
@@ -72,22 +72,22 @@ class RowPlan:
         if num_noisy:
             last = num_clean + num_noisy if self.mask is None else num_clean - self.num_hidden
             noisy_end = np.full(num_noisy, last, dtype=np.int32)
-            position, end = _behind(position, self.noisy), _behind(end, noisy_end)
+            position, end = _joined(position, self.noisy), _joined(end, noisy_end)
             if self.mask is not None:
-                mask = _behind(_unseen(num_new, self.mask.shape[1]), self.mask)
+                mask = _joined(_unseen(num_new, self.mask.shape[1]), self.mask)
         return Layout(position, end, num_new, begin, mask)
 
     def rows_of(self, positions: np.ndarray, past: int) -> np.ndarray:
-        """The rows, of those behind the first `past` clean ones, that predict `positions`, int32 (A,)."""
+        """Indices of the rows that predict `positions`, int32 (A,), not counting the first `past` clean rows."""
         first = self.num_clean - self.num_read
         if not len(self.noisy):
-            return numbers(first - past, self.num_clean - past, np.int32)
+            return index_range(first - past, self.num_clean - past, np.int32)
         index = np.searchsorted(self.noisy, positions - self.offset)
-        assert np.array_equal(self.noisy[index], positions - self.offset), "a position is asked outside the active span"
+        assert np.array_equal(self.noisy[index], positions - self.offset), "a wanted position outside the active span"
         return (index + (self.num_clean - past)).astype(np.int32)
 
 
-def _behind(first: np.ndarray, more: np.ndarray) -> np.ndarray:
+def _joined(first: np.ndarray, more: np.ndarray) -> np.ndarray:
     return np.concatenate([first, more]) if len(first) else more
 
 
@@ -98,8 +98,8 @@ def _unseen(num_rows: int, num_keys: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Tree:
-    """Ways in which a text may go on: `tokens`, int64 (T,), and the `parents` (T,) they stand behind, each an earlier
-    one of them, or -1, the text itself.
+    """A tree of continuations of a text: `tokens`, int64 (T,), and `parents`, int64 (T,): the index of the token before
+    each, always an earlier one, or -1 for the text itself.
     """
 
     tokens: np.ndarray
@@ -107,13 +107,13 @@ class Tree:
 
     @classmethod
     def of(cls, paths: Sequence[Sequence[int]]) -> tuple[Tree, list[list[int]]]:
-        """The tree of these paths, each beginning that some share in it once; and of each path the numbers of its
-        tokens in the tree.
+        """The tree of these paths, in which shared prefixes occur once; and for each path the indices of its tokens in
+        the tree.
         """
-        tokens, parents, ways = list[int](), list[int](), list[list[int]]()
+        tokens, parents, nodes_of_paths = list[int](), list[int](), list[list[int]]()
         known: dict[tuple[int, int], int] = {}
         for path in paths:
-            way, last = list[int](), -1
+            nodes, last = list[int](), -1
             for token in path:
                 new = last, token
                 if new not in known:
@@ -121,18 +121,18 @@ class Tree:
                     tokens.append(token)
                     parents.append(last)
                 last = known[new]
-                way.append(last)
-            ways.append(way)
-        return cls(np.array(tokens, dtype=np.int64), np.array(parents, dtype=np.int64)), ways
+                nodes.append(last)
+            nodes_of_paths.append(nodes)
+        return cls(np.array(tokens, dtype=np.int64), np.array(parents, dtype=np.int64)), nodes_of_paths
 
     @property
     def depth(self) -> np.ndarray:
-        """How many tokens stand before each on its way from the text, int64 (T,)."""
+        """The number of ancestors of each token, int64 (T,)."""
         return self.ancestors.sum(axis=1) - 1
 
     @cached_property
     def ancestors(self) -> np.ndarray:
-        """Bool (T, T): the tokens on the way to each, itself included."""
+        """Bool (T, T): the ancestors of each token, itself included."""
         seen = np.eye(len(self.tokens), dtype=bool)
         for row, parent in enumerate(self.parents.tolist()):
             if parent >= 0:
@@ -141,18 +141,18 @@ class Tree:
 
 
 def plan_tree(num_given: int, tree: Tree) -> RowPlan:
-    """Rows of a tree behind clean ones: none of them is kept, and each sees its own way alone."""
+    """Rows of a tree after `num_given` clean rows: none is cached; each sees the clean rows and its ancestors."""
     return RowPlan(num_given, num_given + tree.depth, 1, mask=tree.ancestors)
 
 
 @lru_cache(maxsize=4096)
 def plan_text(num: int) -> RowPlan:
-    """Rows of a text that goes on: clean ones, of which the last is asked."""
+    """Rows of a text to be continued: all are clean, and the last is wanted."""
     return RowPlan(num, NONE, 1, num_read=1)
 
 
 def first_run(positions: np.ndarray) -> np.ndarray:
-    """Of ascending positions, int64 (A,), those side by side with the first."""
+    """The run of adjacent positions that begins at the first of these ascending positions, int64 (A,)."""
     run: np.ndarray = positions[positions - positions[0] == np.arange(len(positions))]
     return run
 
@@ -165,7 +165,7 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
     if canvas.gaps and canvas.gaps[0][0] < offset:
         raise InputError("a canvas begins with <bos>: its first position cannot be open")
     if config.context == "full":
-        return RowPlan(0, numbers(0, len(canvas)), offset)
+        return RowPlan(0, index_range(0, len(canvas)), offset)
     if config.context == "block":
         return _in_block(config, start, end)
     if not canvas.continues:
@@ -174,17 +174,17 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
         raise InputError(f"a position before the span {canvas.span} is open: spans are decoded from left to right")
     if offset and end - start == 1:
         return plan_text(start)
-    return RowPlan(start - offset, numbers(start - offset, end - offset), offset)
+    return RowPlan(start - offset, index_range(start - offset, end - offset), offset)
 
 
 def _in_block(config: ModelConfig, start: int, end: int) -> RowPlan:
-    """A block of the grid. With a shift the anchor row stands in the block before, where its own key is hidden."""
+    """A block of the grid. With a shift the anchor row is in the previous block, and its clean key is hidden."""
     size, offset = config.block_size, int(config.shift)
     assert size is not None
     first = start // size * size
     if end > first + size:
         raise InputError(f"the span {(start, end)} crosses a block of {size}: ask for one block at a time")
-    noisy = numbers(max(0, first - offset), end - offset)
+    noisy = index_range(max(0, first - offset), end - offset)
     if not (offset and first):
         return RowPlan(first, noisy, offset)
     mask = np.ones((len(noisy), 1 + len(noisy)), dtype=bool)
@@ -193,7 +193,7 @@ def _in_block(config: ModelConfig, start: int, end: int) -> RowPlan:
 
 
 def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
-    """Infilling: all gaps are one active span; each fixed run is blind to the others; an anchor row is not clean."""
+    """Infilling: all gaps are one active span; a clean row sees only its own segment; anchor rows are not clean."""
     in_gap = canvas.in_gap
     segment = np.zeros(len(canvas), dtype=np.int64)
     for _, end in canvas.gaps:
@@ -207,24 +207,24 @@ def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
 
 
 def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> tuple[RowPlan, np.ndarray]:
-    """Rows that verify a draft at the start of the active span: the anchor and the draft, clean; and behind each of
-    them `ahead` masked rows, which see clean rows up to it. Where the draft fails, the clean rows behind are wrong, and
-    what they wrote into the cache is forgotten by the next call. Also where the masked rows of each place begin, and
-    the end, int32 (num_draft + 2,).
+    """Rows that verify a draft at the start of the active span: the anchor and the draft as clean rows, and for each of
+    them `ahead` masked rows, which see the clean rows up to it. If the draft is rejected at some position, the clean
+    rows after it are wrong, and the next call discards them from the cache. Also returns where the masked rows of each
+    clean row begin, and the end, int32 (num_draft + 2,).
     """
     assert canvas.span is not None
     start, end = canvas.span
     assert num_draft < end - start, "a draft ends before the last position of its span"
-    noisy, groups, mask = _behind_each(num_draft, ahead, min(end - start, num_draft + ahead + 2))
+    noisy, groups, mask = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2))
     num_read = num_draft + 1
     plan = RowPlan(start + num_draft, start + noisy, 1, num_read=num_read, num_hidden=num_read, mask=mask)
     return plan, groups
 
 
 @lru_cache(maxsize=1024)
-def _behind_each(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions of the masked rows of a verification, counted from the start of a span of `room` positions, where those
-    behind each place begin, and their mask over the clean rows that are read and themselves.
+def _masked_rows(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions of the masked rows of a verification, relative to the start of a span of `room` positions; where the
+    rows for each clean row begin; and their mask over the clean rows that are read and themselves.
     """
     each = [np.arange(place, max(place, min(place + ahead, room - 2))) for place in range(num_draft + 1)]
     sizes = [len(rows) for rows in each]

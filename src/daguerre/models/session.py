@@ -1,10 +1,10 @@
-"""One request's denoiser: what it asks a backend, and what it keeps between its steps.
+"""The denoiser state of one request: which forwards it needs, and what is cached between its steps.
 
-A session turns questions about a canvas into forwards; `models.rows` knows which rows those take. Its cache holds
+A session turns queries about a canvas into forwards; `models.rows` decides which rows they need. The cache holds
 exactly the clean rows that the current canvas needs, so no mask ever hides a cached key: a span's anchor row is noisy,
 and its key enters the cache only once it is no longer the anchor.
 
-Letters: A asked positions, D tokens of a draft, V vocabulary.
+Letters: A wanted positions, D tokens of a draft, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from daguerre.models.rows import (
     RowPlan,
     Tree,
     first_run,
-    numbers,
+    index_range,
     plan_rows,
     plan_text,
     plan_tree,
@@ -44,24 +44,24 @@ from daguerre.models.rows import (
 
 T = TypeVar("T")
 Asking = Generator[list[Forward | DraftStep], list[Answer], T]
-"""What yields batches of forwards, is sent their answers, and returns what came of them."""
+"""A generator that yields batches of forwards, is sent their answers, and returns its result."""
 
 
 @dataclass
 class Counts:
-    """What a request has computed.
+    """How much a request has computed.
 
     forwards
-    query_tokens       rows that forwards ask about: open positions, anchors, and clean rows that are read
-    prefill_tokens     other rows of the first forward: the caller's text
-    finalized_tokens   other rows of later forwards, computed for the first time: what was committed
-    recomputed_tokens  other rows that had been computed before: none with a cache
+    query_tokens       rows whose outputs are used: open positions, anchors, and clean rows with wanted outputs
+    prefill_tokens     other rows of the first forward: the given text
+    finalized_tokens   other rows of later forwards, computed for the first time: committed tokens
+    recomputed_tokens  other rows, computed before; always 0 with a cache
     reused_tokens      rows read from the cache instead of computed, summed over forwards
     drafted            tokens of the model's drafts that were verified
-    accepted           those of them that were right
+    accepted           how many of them were accepted
     deadline_forced    forwards in which the deadline, not the policy, decided how much is committed
-    accepted_prediction_tokens   tokens of the caller's draft that the text has where they were expected
-    rejected_prediction_tokens   the others of it
+    accepted_prediction_tokens   tokens of the caller's draft that are in the text, in their expected place
+    rejected_prediction_tokens   all other tokens of the caller's draft
     """
 
     forwards: int = 0
@@ -77,18 +77,18 @@ class Counts:
     rejected_prediction_tokens: int = 0
 
     def accept(self, num: int) -> None:
-        """Tokens of the caller's draft, all of them rejected until they stand."""
+        """Count `num` tokens of the caller's draft as accepted; until then they count as rejected."""
         self.accepted_prediction_tokens += num
         self.rejected_prediction_tokens -= num
 
     def add(self, other: Counts) -> None:
-        """Count what another has computed, too."""
+        """Add the counts of `other`."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
 
 def together(*askings: Asking[Any]) -> Asking[list[Any]]:
-    """What each of them returns, their forwards in the same batches."""
+    """Run several at once, with their forwards in shared batches; returns their results in order."""
     out: list[Any] = [None] * len(askings)
     waiting: dict[int, list[Forward | DraftStep]] = {}
 
@@ -102,47 +102,47 @@ def together(*askings: Asking[Any]) -> Asking[list[Any]]:
     for number in range(len(askings)):
         go_on(number, None)
     while waiting:
-        asked = dict(waiting)
-        answers = iter((yield [forward for batch in asked.values() for forward in batch]))
-        for number, batch in asked.items():
+        pending = dict(waiting)
+        answers = iter((yield [forward for batch in pending.values() for forward in batch]))
+        for number, batch in pending.items():
             go_on(number, [next(answers) for _ in batch])
     return out
 
 
 class NextLogits(Protocol):
-    """The distributions of consecutive positions, one after the other, for whoever chooses the tokens.
+    """The distributions of consecutive positions, one at a time, for a caller that chooses the tokens.
 
-    evidence  (1, ...): what the head says about the last one; None for the vocabulary projection
+    evidence  (1, ...): the head's evidence for the last distribution; None for the vocabulary projection
     """
 
     @property
     def evidence(self) -> np.ndarray | None: ...
 
     def after(self, token: int) -> Asking[np.ndarray | None]:
-        """Float32 logits (V,) of the next position, `token` standing before it; None: there is none left. Without a
-        draft head they do not depend on the token.
+        """Float32 logits (V,) of the next position, given `token` at the position before it; None if no position is
+        left. Without a draft head they do not depend on the token.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """What one forward says about a draft of D tokens that begins at a span's first position s, and about what follows.
+    """Distributions from one forward that verifies a draft of D tokens at the start s of a span.
 
-    logits  float32 (D + 1, V): the autoregressive distribution at s + j, had the draft's first j tokens been drawn
-    behind  behind(j): the distributions of the positions s + j + 1, ..., masked, that see the same j tokens; what
-            stands at s + j tells only a draft head
-    evidence  (D + 1, ...): what the head says about each of the first; None for the vocabulary projection
+    logits     float32 (D + 1, V): the autoregressive distribution at s + j given the first j tokens of the draft
+    following  following(j): the distributions of the masked positions s + j + 1, ..., which see the same j tokens; only
+               a draft head takes the token at s + j into account
+    evidence   (D + 1, ...): the head's evidence for each row of `logits`; None for the vocabulary projection
     """
 
     logits: np.ndarray
-    behind: Callable[[int], NextLogits]
+    following: Callable[[int], NextLogits]
     evidence: np.ndarray | None = None
 
 
 class Session(Protocol):
-    """One request's denoiser: keeps what it may between calls, and changes no answer by it.
+    """The denoiser state of one request. What it caches between calls never changes an answer.
 
-    draws: whether the session can ask for draws; else only for logits.
+    draws: whether the session can answer with draws; otherwise only with logits.
     """
 
     counts: Counts
@@ -151,39 +151,41 @@ class Session(Protocol):
     def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
         """An answer about positions of the active span, int64 (A,), ascending."""
 
-    def in_turn(self, canvas: Canvas) -> Asking[NextLogits]:
-        """The distributions of the first masked positions of the active span, as far as they are side by side, one
-        after the other: the first as `ask` has it, the others too, but where a draft head knows what stands before.
+    def sequential_logits(self, canvas: Canvas) -> Asking[NextLogits]:
+        """The distributions of the first run of adjacent masked positions of the active span, one at a time. They are
+        those of `ask`, except that with a draft head each but the first also depends on the token before it.
         """
 
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
-        """Test `draft`, int64 (D,), at the start of the active span, of which nothing is committed, in one forward.
+        """Verify `draft`, int64 (D,), at the start of the active span in one forward. Nothing of the span may be
+        committed.
 
-        ahead: masked positions behind each place where the draft may fail; fewer at the end of the span, and none at
-        its last position. Only for causal context with a shift, and one gap at the end.
+        ahead: how many masked positions follow each position at which the draft may be rejected; fewer near the end of
+        the span, none after its last position. Only for causal context with a shift, and a single gap at the end.
         """
 
     def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
-        """`verify`, what `rules` draw, and the likeliest draft behind what stands, in one answer (`Cycle`). For a
-        session that `draws`.
+        """One cycle of speculative decoding in one answer (`Cycle`): verify, draw by `rules`, and draft the most
+        likely tokens after the accepted ones. Only where `draws` is true.
         """
 
-    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> Asking[np.ndarray]:
-        """The autoregressive distribution, float32 logits (A, V), behind the `asked` tokens of a tree, int64 (A,), that
-        goes on from tokens given, (S,); -1 asks behind those. Only for causal context with a shift.
+    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
+        """The autoregressive distributions, float32 logits (A, V), after the `wanted` nodes, int64 (A,), of a tree of
+        continuations of the `given` tokens, (S,); -1 means after the last given token. Only for causal context with a
+        shift.
         """
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
-        """Logits (A, V) of the clean tokens of a text, int64 (L,), at noise level t. For an unshifted model of
-        full context with `time_input`; one of the absorbing process takes t on the linear schedule.
+        """Logits (A, V) of the clean tokens of a text, int64 (L,), at noise level t. Only for an unshifted model with
+        full context and `time_input`; with the absorbing process t is that of the linear schedule.
         """
 
 
 class BackboneSession:
-    """State of one request: its cache, and which clean rows are in it.
+    """The state of one request: its cache, and which clean rows are in it.
 
-    A call compares the rows in the cache with those that its canvas needs and forgets from the first that differs, so
-    an answer is a function of the canvas alone.
+    Each call compares the cached rows with those that its canvas needs and discards them from the first difference on,
+    so an answer is a function of the canvas alone.
     """
 
     draws = True
@@ -194,13 +196,13 @@ class BackboneSession:
         self._held_tokens, self._held_rows = NONE, RowPlan(0, NONE, 0)
 
     def restart(self) -> None:
-        """Count from nothing, for another request whose canvas is as long; what is cached stays."""
+        """Reset the counts, for another request whose canvas has the same length; the cache is kept."""
         self.counts, self._first = Counts(), True
 
     def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
         """An answer about positions of the active span; see `Session`.
 
-        UnsupportedError for a model of another process than the absorbing one: it does not fill open positions.
+        UnsupportedError unless the model's process is absorbing: other processes do not fill open positions.
         """
         config = self.config
         if config.process != "absorbing":
@@ -214,14 +216,14 @@ class BackboneSession:
         (answer,) = yield [self._forward(plan, plan.tokens(canvas), noisy, positions, ask, level)]
         return answer
 
-    def in_turn(self, canvas: Canvas) -> Asking[NextLogits]:
-        """The distributions of the first masked positions, one after the other; see `Session`."""
+    def sequential_logits(self, canvas: Canvas) -> Asking[NextLogits]:
+        """The distributions of the first masked positions, one at a time; see `Session`."""
         answer = yield from self.ask(canvas, first_run(canvas.active_positions()), Hidden())
         assert answer.hidden is not None
         return DraftRows(answer.hidden, None)
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
-        """What a text at noise level t was; see `Session`."""
+        """Logits of the clean tokens of a text at noise level t; see `Session`."""
         assert self.config.time_input and not self.config.shift and self.config.context == "full"
         layout = Layout(np.arange(len(tokens)), np.full(len(tokens), len(tokens), dtype=np.int32), 0)
         self.counts.forwards += 1
@@ -230,17 +232,17 @@ class BackboneSession:
         return answer
 
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
-        """The distributions of a draft and of what is behind it; see `Session`."""
+        """The distributions of a draft and of the positions after it; see `Session`."""
         (answer,) = yield [self._verifying(canvas, draft, ahead, Hidden())]
         assert answer.hidden is not None
         hidden, groups = answer.hidden, plan_verification(canvas, len(draft), ahead)[1] + len(draft) + 1
         (read,) = yield [DraftStep(hidden[: len(draft) + 1])]
         assert read.logits is not None
 
-        def behind(row: int) -> NextLogits:
+        def following(row: int) -> NextLogits:
             return DraftRows(hidden[groups[row] : groups[row + 1]], hidden[row : row + 1])
 
-        return Verification(read.logits, behind, read.evidence)
+        return Verification(read.logits, following, read.evidence)
 
     def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
         """Verify, draw, accept and draft; see `Session`."""
@@ -250,33 +252,33 @@ class BackboneSession:
         (answer,) = yield [self._verifying(canvas, draft, ahead, Cycle(rules, positions, draft, groups, worth))]
         return answer
 
-    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> Asking[np.ndarray]:
-        """The distributions behind tokens of a tree; see `Session`."""
-        out = np.empty((len(asked), self.config.vocab_size), dtype=np.float32)
-        behind, num = asked >= 0, len(given)
-        if not behind.all() or (self._cache is not None and not self._holds(given)):
+    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
+        """The distributions after tokens of a tree; see `Session`."""
+        out = np.empty((len(wanted), self.config.vocab_size), dtype=np.float32)
+        in_tree, num = wanted >= 0, len(given)
+        if not in_tree.all() or (self._cache is not None and not self._holds(given)):
             (answer,) = yield [self._forward(plan_text(num), given, NONE, np.array([num]), Logits())]
-            out[~behind] = answer.logits
-        if behind.any():
+            out[~in_tree] = answer.logits
+        if in_tree.any():
             plan = plan_tree(num, tree)
-            places = (asked[behind] + num).astype(np.int32)  # among all rows, clean ones first
-            (answer,) = yield [self._forward(plan, given, tree.tokens, places, Logits(), by_row=True)]
-            out[behind] = answer.logits
+            rows = (wanted[in_tree] + num).astype(np.int32)  # among all rows, clean ones first
+            (answer,) = yield [self._forward(plan, given, tree.tokens, rows, Logits(), by_row=True)]
+            out[in_tree] = answer.logits
         return out
 
     def _holds(self, given: np.ndarray) -> bool:
-        """Whether the cache begins with these tokens, as one run from the first position on."""
+        """Whether the cache begins with these tokens, as one run from position 0 on."""
         segment = self._held_rows.segment
         one_run = segment is None or not segment[: len(given)].any()
         return one_run and np.array_equal(self._held_tokens[: len(given)], given)
 
     def _verifying(self, canvas: Canvas, draft: np.ndarray, ahead: int, ask: Ask) -> Forward:
-        """The forward of `verify`, its rows wanted in their order: clean ones that are read, then masked ones."""
+        """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows."""
         assert canvas.span is not None and canvas.continues
         start = canvas.span[0]
         plan, _ = plan_verification(canvas, len(draft), ahead)
         masks = np.full(len(plan.noisy), self.config.mask_id)
-        wanted = numbers(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
+        wanted = index_range(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
         clean = np.concatenate([canvas.tokens[:start], draft])
         return self._forward(plan, clean, masks, wanted, ask, by_row=True)
 
@@ -290,9 +292,9 @@ class BackboneSession:
         level: float | None = None,
         by_row: bool = False,
     ) -> Forward:
-        """The forward of the rows that are not cached, whose tokens are given.
+        """The forward of all rows that are not cached; `clean` and `noisy` are the tokens of the plan's rows.
 
-        wanted  positions that are asked; `by_row` rows of the plan, clean ones first
+        wanted  positions to predict; with `by_row`, rows of the plan, clean ones first
         """
         past = self._reuse(plan, clean)
         rows = wanted - np.int32(past) if by_row else plan.rows_of(wanted, past)
@@ -300,7 +302,7 @@ class BackboneSession:
         return Forward(tokens, plan.layout(self.config, past), self._cache, rows, ask, level)
 
     def _reuse(self, plan: RowPlan, tokens: np.ndarray) -> int:
-        """Forget cached rows from the first that this plan does not need, and count; returns how many stay."""
+        """Discard cached rows from the first that this plan does not need on, and count; returns how many are kept."""
         held, held_rows = self._held_tokens, self._held_rows
         common = min(plan.num_clean - plan.num_read, len(held))
         differs = held[:common] != tokens[:common]
@@ -309,7 +311,7 @@ class BackboneSession:
         known = int(differs.argmax()) if common else 0
         if not (common and differs[known]):
             known = common
-        if self.config.block_size is not None and self.config.context == "block":  # a block's rows saw all of it
+        if self.config.block_size is not None and self.config.context == "block":  # its rows see each other
             known -= known % self.config.block_size
         self._held_tokens, self._held_rows = tokens, plan
         self._count(plan, known)
@@ -319,7 +321,7 @@ class BackboneSession:
         return known
 
     def _count(self, plan: RowPlan, known: int) -> None:
-        """Add a forward whose first `known` clean rows have been computed before."""
+        """Count a forward whose first `known` clean rows have been computed before."""
         counts, new = self.counts, plan.num_clean - known - plan.num_read
         if self._first:
             counts.prefill_tokens += new
@@ -337,14 +339,14 @@ class BackboneSession:
 def _places(plan: RowPlan) -> np.ndarray:
     """Position and segment of each clean row, int64 (2, S)."""
     if plan.clean is None or plan.segment is None:
-        return np.stack([numbers(0, plan.num_clean), np.zeros(plan.num_clean, dtype=np.int64)])
+        return np.stack([index_range(0, plan.num_clean), np.zeros(plan.num_clean, dtype=np.int64)])
     return np.stack([plan.clean, plan.segment])
 
 
 class DraftRows:
-    """Distributions of consecutive masked rows, whose hidden states are (A, D), by the draft head where there is one.
+    """Distributions of consecutive masked rows with hidden states (A, D); uses the draft head if the model has one.
 
-    state  (1, D), of what stands before the first row; None: the first row has read that itself
+    state  (1, D): the state before the first row; None: the first row has read the token before it
     """
 
     def __init__(self, rows: np.ndarray, state: np.ndarray | None) -> None:

@@ -1,4 +1,4 @@
-"""How many threads PyTorch uses on the CPU: a setting of the whole process, changed only where somebody asks for it."""
+"""How many threads PyTorch uses on the CPU: a setting of the whole process, changed only on request."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from daguerre.models.forward import Backend, Forward, Hidden, Layout
 TRIAL_ROWS = 8
 TRIALS = 5
 GAIN = 0.95
-"""More threads are taken where they need less than this share of the time of fewer."""
+"""More threads are used only if they need less than this share of the time of fewer."""
 
 
 def check_threads(threads: object, device: str) -> None:
-    """InputError for what is neither None, "auto" nor a number from 1 up, and for any number on another device."""
+    """InputError unless `threads` is None, "auto" or an int from 1 up, and None if the device is not a CPU."""
     valid = isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1
     if not (valid or threads in (None, "auto")):
         raise InputError(f'threads must be a number from 1 up, "auto" or None, not {threads!r}')
@@ -44,7 +44,7 @@ def candidates(num_cpus: int) -> list[int]:
 
 
 def fastest(nums: list[int], seconds: Callable[[int], float]) -> int:
-    """The first of ascending numbers whose successor gains too little; `seconds` says what a number takes."""
+    """The first of ascending numbers whose successor is not faster by GAIN; `seconds(num)` measures a number."""
     best, least = nums[0], seconds(nums[0])
     for num in nums[1:]:
         took = seconds(num)
@@ -60,7 +60,7 @@ def num_cpus() -> int:
 
 
 def _seconds(num_threads: int, backend: Backend) -> float:
-    """Least seconds of a few forwards of TRIAL_ROWS rows."""
+    """The minimum time of a few forwards of TRIAL_ROWS rows, in seconds."""
     torch.set_num_threads(num_threads)
     rows = np.arange(TRIAL_ROWS)
     layout = Layout(rows, np.full(TRIAL_ROWS, TRIAL_ROWS, dtype=np.int32), 0)

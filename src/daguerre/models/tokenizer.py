@@ -1,7 +1,8 @@
 """Byte-level BPE: text to token ids and back, without loss.
 
-The sixteen special tokens have the ids 0 to 15 in every vocabulary of ours. They live in the BPE vocabulary alone, not
-among the library's "added tokens", so text such as "<mask>" is ordinary characters: no text can produce a special id.
+The sixteen special tokens have the ids 0 to 15 in every vocabulary of Daguerre. They are in the BPE vocabulary only,
+not among the library's "added tokens", so text such as "<mask>" is ordinary characters: no text can produce a special
+id.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ DEFAULTS = {"2k": "tokenizer-2k.json", "8k": "tokenizer-8k.json"}
 
 @lru_cache(maxsize=1)
 def byte_of_character() -> dict[str, int]:
-    """The byte that each of the 256 characters of the byte-level alphabet (GPT-2's) stands for."""
+    """The byte that each of the 256 characters of the byte-level alphabet (GPT-2's) represents."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -37,7 +38,8 @@ def byte_of_character() -> dict[str, int]:
 class Tokenizer:
     """An immutable byte-level BPE vocabulary; safe to share between threads.
 
-    `content` is the text of a `tokenizer.json` of the `tokenizers` library. DataError when it is not one of ours.
+    `content` is the text of a `tokenizer.json` of the `tokenizers` library. DataError if it is not in Daguerre's
+    format.
     """
 
     pad_id, bos_id, eos_id, mask_id, null_id = range(len(NAMED_SPECIALS))
@@ -53,7 +55,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Read a `tokenizer.json`. DataError when it is missing or not one of ours."""
+        """Read a `tokenizer.json`. DataError if it is missing or not in Daguerre's format."""
         try:
             return cls(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -72,7 +74,7 @@ class Tokenizer:
         return self._inner.encode(text, add_special_tokens=False).ids
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """The exact bytes of `ids`; special tokens stand for none. InputError for an id outside the vocabulary."""
+        """The exact bytes of `ids`; special tokens have none. InputError for an id outside the vocabulary."""
         return b"".join(map(self.token_bytes, ids))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -92,12 +94,12 @@ class Tokenizer:
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the canonical JSON: equal for equal contents, whatever the file's white space or order of keys."""
+        """Hash of the canonical JSON: independent of white space and of the order of keys in the file."""
         canonical = json.dumps(self._json, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(canonical.encode("utf-8")).hexdigest()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a `tokenizer.json`, whole or not at all."""
+        """Write a `tokenizer.json` atomically."""
         with atomic_write(Path(path)) as file:
             file.write(self.to_bytes())
 
@@ -140,7 +142,7 @@ class Tokenizer:
 
 
 def check_unicode(text: str, what: str = "the text") -> None:
-    """InputError for a lone surrogate, which is what a byte that is not UTF-8 becomes on a command line."""
+    """InputError for a lone surrogate, which a command line yields for a byte that is not UTF-8."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

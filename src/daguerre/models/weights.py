@@ -1,7 +1,7 @@
 """The weights of a model folder: one safetensors file, or several and an index, read and written one at a time.
 
 The index has the form that model hubs use, {"metadata": {...}, "weight_map": {tensor: file}}; its metadata also has the
-hash of each file. A file's name has a part of its hash, so a new set never overwrites the one that is there.
+hash of each file. A file's name contains a part of its hash, so a new set never overwrites an existing one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from daguerre.files import synced_write
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 4 << 30
-"""Weights of more bytes are stored in several files."""
+"""Weights larger than this are split into several files."""
 
 
 def write_weights(
     folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int
 ) -> tuple[str, bytes]:
-    """Name and content of WEIGHTS, or of an INDEX whose files are written here; the caller writes what is returned."""
+    """Name and content of the file that the caller must write: WEIGHTS, or INDEX, whose shards are written here."""
     shards = _shards(tensors, dtype, shard_bytes)
     if len(shards) == 1:
         return WEIGHTS, _format(tensors, shards[0], dtype)
@@ -48,7 +48,7 @@ def write_weights(
 
 
 def remove_other_weights(folder: Path, kept: str) -> None:
-    """Remove weights that an earlier save left beside the file `kept`, which is WEIGHTS or INDEX, and its shards."""
+    """Remove the weights of earlier saves: all but the file `kept`, which is WEIGHTS or INDEX, and its shards."""
     needed = {kept} if kept == WEIGHTS else {kept, *_read_index(folder / kept)[0].values()}
     for path in [folder / WEIGHTS, folder / INDEX, *folder.glob("model-?????-of-?????-????????.safetensors")]:
         if path.name not in needed:
@@ -57,7 +57,7 @@ def remove_other_weights(folder: Path, kept: str) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a file. OSError where it cannot be read."""
+    """The hash of a file. OSError if it cannot be read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -69,7 +69,7 @@ def shapes_of(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
         with _open(file) as content:
             for name in content.keys():  # noqa: SIM118 - not a mapping
                 if name in out:
-                    raise CheckpointError(f"{file} has {name!r} again, which another file has: copy the folder again")
+                    raise CheckpointError(f"{file} has {name!r}, which another file has, too: copy the folder again")
                 view = content.get_slice(name)
                 out[name] = tuple(view.get_shape()), view.get_dtype()
     return out
@@ -86,7 +86,7 @@ def read_weights(path: Path, dtype: torch.dtype, device: torch.device | str) -> 
 
 
 def _files(path: Path, check: bool = False) -> Iterator[Path]:
-    """The files that hold the tensors; with `check`, those of an index are compared with their hashes first."""
+    """The files that hold the tensors; with `check`, shards of an index are first compared with their hashes."""
     if path.name != INDEX:
         yield path
         return
@@ -109,10 +109,10 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
         weight_map = {str(name): str(file) for name, file in index["weight_map"].items()}
         hashes = {str(name): str(digest) for name, digest in index.get("metadata", {}).get("sha256", {}).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} is no index of weights ({error}): copy it again") from None
+        raise CheckpointError(f"{path} is not an index of weights ({error}): copy it again") from None
     for name in weight_map.values():
         if Path(name).name != name:
-            raise CheckpointError(f"{path} lists {name!r}, which is not a file beside it: copy the folder again")
+            raise CheckpointError(f"{path} lists {name!r}, which is not a file in this folder: copy the folder again")
     return weight_map, hashes
 
 
@@ -124,7 +124,7 @@ def _open(file: Path) -> Any:
 
 
 def _shards(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> list[list[str]]:
-    """The tensors' names in groups of at most so many bytes, or of one tensor."""
+    """The tensors' names in groups of at most `shard_bytes` bytes, or of a single larger tensor."""
     shards, size = [list[str]()], 0
     for name, tensor in tensors.items():
         num = tensor.numel() * dtype.itemsize

@@ -68,8 +68,8 @@ template <class T> void check_products(int num_in, int num_out) {
   for (int i = 0; i < num_in; i++) inputs[3][i] = 0, inputs[4][i] *= i ? 1 : 40;
   std::vector<float> given((size_t)most * stride, 0), scales(most), out((size_t)most * width);
   for (int row = 0; row < most; row++) std::copy(inputs[row].begin(), inputs[row].end(), given.begin() + (size_t)row * stride);
-  std::vector<uint32_t> rows((size_t)filled(most, BLOCK) * linear.words * T::PARTS + 16);
-  const Inputs to = {reinterpret_cast<uint32_t*>(filled((int)(reinterpret_cast<uintptr_t>(rows.data()) % 64), 64)
+  std::vector<uint32_t> rows((size_t)round_up(most, BLOCK) * linear.words * T::PARTS + 16);
+  const Inputs to = {reinterpret_cast<uint32_t*>(round_up((int)(reinterpret_cast<uintptr_t>(rows.data()) % 64), 64)
                                                  - reinterpret_cast<uintptr_t>(rows.data()) % 64 + reinterpret_cast<char*>(rows.data())),
                      scales.data()};
   const Worker worker;
@@ -115,7 +115,7 @@ template <class C> void check_attention(int head, int num_clean, int num_noisy, 
   const Sizes<C> sizes(head);
   Rows k = random_rows(total * kv_heads, head, 5), v = random_rows(total * kv_heads, head, 6);
   const Rows q = random_rows(rows * heads, head, 7, 2 / std::sqrt((float)head));
-  const int capacity = filled(std::max(num_clean, 1), COLUMNS), room = filled(std::max(num_noisy, 1), COLUMNS);
+  const int capacity = round_up(std::max(num_clean, 1), COLUMNS), room = round_up(std::max(num_noisy, 1), COLUMNS);
   std::vector<uint32_t> memory[4];
   std::vector<float> scales(codes ? (size_t)kv_heads * capacity * 2 : 0);
   for (int i = 0; i < 4; i++)
@@ -170,7 +170,7 @@ template <class C> void check_attention(int head, int num_clean, int num_noisy, 
 }
 
 void check_draws() {
-  const int vocab = 70, size = filled(vocab, COLUMNS);
+  const int vocab = 70, size = round_up(vocab, COLUMNS);
   const int32_t bias_tokens[] = {3, 5}, allowed[] = {7, 9};
   const double bias_values[] = {1.5, -INFINITY};
   const int64_t bans[] = {11, 0, 100, 13, 4, 6};

@@ -48,7 +48,7 @@ template <class T> struct Matrix {
 
   explicit Matrix(const Rows& given, bool biased = false)
       : num_in((int)given[0].size()), num_out((int)given.size()), matrix(given) {
-    const int num_words = filled(filled(num_in, T::PER) / T::PER, WORDS), panels = filled(num_out, COLUMNS) / COLUMNS;
+    const int num_words = round_up(round_up(num_in, T::PER) / T::PER, WORDS), panels = round_up(num_out, COLUMNS) / COLUMNS;
     words.assign((size_t)panels * COLUMNS * num_words, 0);
     bias.assign((size_t)panels * COLUMNS, 0), scale.assign(bias.size(), 0), offset.assign(bias.size(), 0);
     for (int row = 0; row < num_out; row++) {

@@ -34,7 +34,7 @@ template <class T, class C> struct Whole {
       }
     for (int layer = 0; layer < LAYERS; layer++) {
       auto make = [&](int out, int in, int kind) { return Matrix<T>(random_rows(out, in, 10 * layer + kind, 0.2f), true); };
-      Rows up = random_rows(classic ? INNER : 2 * filled(INNER, GROUP), WIDTH, 10 * layer + 7, 0.2f);
+      Rows up = random_rows(classic ? INNER : 2 * round_up(INNER, GROUP), WIDTH, 10 * layer + 7, 0.2f);
       for (int i = 0; i < (int)up.size() && !classic; i++)  // columns that there are not
         if (i / (2 * GROUP) * GROUP + i % GROUP >= INNER) up[i].assign(WIDTH, 0);
       matrices.push_back({make((HEADS + 2 * KV_HEADS) * HEAD, WIDTH, 5), make(WIDTH, HEADS * HEAD, 6), Matrix<T>(up), make(WIDTH, INNER, 8)});

@@ -169,7 +169,7 @@ def beam_search(run: Run) -> Asking[list[Finished]]:
     while beam and not run.late():
         tree, nodes = Tree.of([hypothesis.tokens for hypothesis in beam])
         last = np.array([path[-1] if path else -1 for path in nodes])
-        logits = yield from run.session.branches(before, tree, last)
+        logits = yield from run.session.tree_logits(before, tree, last)
         plain_logprobs = log_softmax(logits)  # of the suffix, which the caller wrote: no bias is added
         logprobs = log_softmax(biased(logits, decode.sampling)) if decode.logit_bias else plain_logprobs
         for hypothesis, row in zip(beam, plain_logprobs, strict=True):
@@ -209,7 +209,7 @@ def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.
         some = found[start : start + size]
         tree, nodes = Tree.of([[*one.hypothesis.tokens, *suffix[:-1].tolist()] for one in some])
         behind = np.array([path[len(one.hypothesis.tokens) :] for path, one in zip(nodes, some, strict=True)])
-        logprobs = log_softmax((yield from run.session.branches(before, tree, behind.reshape(-1))))
+        logprobs = log_softmax((yield from run.session.tree_logits(before, tree, behind.reshape(-1))))
         of_suffix = logprobs[np.arange(len(logprobs)), np.tile(suffix[1:], len(some))]
         sums = of_suffix.reshape(len(some), -1).sum(axis=1)
         out += [

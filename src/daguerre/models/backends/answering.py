@@ -1,7 +1,7 @@
 """From hidden states to answers, in PyTorch: logits, log-probabilities, draws, cycles.
 
-The reference for `native/answers.h`, and what serves every head that is not the vocabulary projection. Draws equal
-those of `sampling.logits`, which is NumPy.
+The reference for `native/answers.h`, and the implementation for every head other than the vocabulary projection. Draws
+equal those of `sampling.logits`, which is NumPy.
 
 Letters: A rows, D width, V vocabulary.
 """
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.forward import Answer, Ask, Cycle, DraftStep, Draws, DrawsInTurn, Head, Hidden, LogProbs, Rules
+from daguerre.models.forward import Answer, Ask, Cycle, DraftStep, Draws, Head, Hidden, LogProbs, Rules, SequentialDraws
 
 LOGITS_AT_ONCE = 1 << 23
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Drawn:
-    """Tokens of rows, (A,) tensors; see `Answer`."""
+    """Tokens drawn for rows, (A,) tensors; see `Answer`."""
 
     tokens: Tensor
     probabilities: Tensor
@@ -33,7 +33,7 @@ class Drawn:
 
 
 class Answering:
-    """Answers what is asked about hidden states, by a backbone's vocabulary projection and draft head, or by another
+    """Computes answers from hidden states, with a backbone's vocabulary projection and draft head, or with another
     `head` in place of the projection.
     """
 
@@ -41,15 +41,15 @@ class Answering:
         self.backbone, self._head = backbone, head
 
     def answer(self, ask: Ask, hidden: Tensor) -> Answer:
-        """What is asked about hidden states (A, D)."""
+        """The answer to `ask` from hidden states (A, D)."""
         if isinstance(ask, Hidden):
             return Answer(hidden=array(hidden.float()))
         if isinstance(ask, LogProbs):
             return Answer(log_probs=self._log_probs(ask, hidden))
         if isinstance(ask, Cycle):
             return self._cycle(ask, hidden)
-        if isinstance(ask, DrawsInTurn):
-            return self._in_turn(ask.rules, ask.positions, hidden, None, 0, 0.0, ask.threshold)
+        if isinstance(ask, SequentialDraws):
+            return self._draw_sequentially(ask.rules, ask.positions, hidden, None, 0, 0.0, ask.threshold)
         logits, evidence = self._logits(hidden)
         if isinstance(ask, Draws):
             return _answer(draw(logits, ask.rules, ask.positions, ask.entropy, ask.num_best), evidence)
@@ -68,7 +68,7 @@ class Answering:
         return (self.backbone.logits(hidden), None) if self._head is None else self._head(hidden)
 
     def _log_probs(self, ask: LogProbs, hidden: Tensor) -> np.ndarray:
-        """With at most LOGITS_AT_ONCE logits in memory."""
+        """Float64 (A,); at most LOGITS_AT_ONCE logits are in memory at a time."""
         tokens = torch.from_numpy(ask.tokens).to(hidden.device)
         out, step = [], max(1, LOGITS_AT_ONCE // self.backbone.config.vocab_size)
         for rows, wanted in zip(hidden.split(step), tokens.split(step), strict=True):
@@ -83,7 +83,7 @@ class Answering:
         out: Tensor = head(row, embedding[token : token + 1], state)
         return out
 
-    def _in_turn(
+    def _draw_sequentially(
         self,
         rules: Rules,
         positions: np.ndarray,
@@ -93,21 +93,21 @@ class Answering:
         worth: float,
         threshold: float,
     ) -> Answer:
-        """Tokens over rows (A, D), each drawn given the one before. The last is that with which the product of all
-        probabilities falls below `worth`, or, from the second on, one below `threshold`.
+        """Draw a token for each of the rows (A, D) in order, each given the one before. Stops after the token with
+        which the product of all probabilities falls below `worth`, or, but for the first, one below `threshold`.
         """
         made: list[Drawn] = []
         evidence: list[np.ndarray] = []
         product = 1.0
-        for place in range(len(rows)):
-            state = self._next_state(rows[place : place + 1], state, token)
+        for index in range(len(rows)):
+            state = self._next_state(rows[index : index + 1], state, token)
             logits, found = self._logits(state)
-            made.append(draw(logits, rules, positions[place : place + 1]))
+            made.append(draw(logits, rules, positions[index : index + 1]))
             if found is not None:
                 evidence.append(found)
             token, probability = int(made[-1].tokens), float(made[-1].probabilities)
             product *= probability
-            if token < 0 or not product >= worth or (place > 0 and probability < threshold):
+            if token < 0 or not product >= worth or (index > 0 and probability < threshold):
                 break
         return Answer(
             tokens=np.array([int(one.tokens) for one in made], dtype=np.int64),
@@ -116,7 +116,7 @@ class Answering:
         )
 
     def _cycle(self, ask: Cycle, hidden: Tensor) -> Answer:
-        """Draws of the rows that read the draft, and a draft behind the first that differs from it."""
+        """Draws of the rows that read the draft, and a new draft after the first token that differs from it."""
         num = len(ask.draft) + 1
         logits, evidence = self._logits(hidden[:num])
         drawn = _answer(draw(logits, ask.rules, ask.positions), evidence)
@@ -125,16 +125,16 @@ class Answering:
         rows = hidden[num:][ask.groups[last] : ask.groups[last + 1]]
         likely = Rules(logit_bias=ask.rules.logit_bias, bans=ask.rules.bans)
         token, position = int(drawn.tokens[last]), int(ask.positions[last])
-        behind = self._in_turn(
+        drafted = self._draw_sequentially(
             likely, position + 1 + np.arange(len(rows)), rows, hidden[last : last + 1], token, ask.worth, 0.0
         )
-        assert behind.tokens is not None and behind.probabilities is not None
-        draft = behind.tokens[np.cumprod(behind.probabilities) >= ask.worth]
+        assert drafted.tokens is not None and drafted.probabilities is not None
+        draft = drafted.tokens[np.cumprod(drafted.probabilities) >= ask.worth]
         return Answer(tokens=drawn.tokens, probabilities=drawn.probabilities, draft=draft, evidence=evidence)
 
 
 def num_agreed(tokens: np.ndarray, draft: np.ndarray) -> int:
-    """How many tokens of a draft (D,) what was drawn, (D + 1,), has up to the first that differs."""
+    """The length of the common prefix of a draft (D,) and the drawn tokens (D + 1,)."""
     differs = np.flatnonzero(tokens[: len(draft)] != draft)
     return int(differs[0]) if differs.size else len(draft)
 
@@ -157,7 +157,7 @@ def array(x: Tensor) -> np.ndarray:
 
 
 def draw(logits: Tensor, rules: Rules, positions: np.ndarray, entropy: bool = False, num_best: int = 0) -> Drawn:
-    """A token for each row of float32 logits (A, V), by its rules: at temperature 0 in float32, else in float64."""
+    """Draw a token for each row of float32 logits (A, V) by `rules`: in float32 at temperature 0, else in float64."""
     logits = forbid(biased(logits, rules), rules, positions)
     top, likeliest = logits.max(dim=-1)
     some_left = torch.isfinite(top)
@@ -190,7 +190,7 @@ def biased(logits: Tensor, rules: Rules) -> Tensor:
 
 
 def forbid(logits: Tensor, rules: Rules, positions: np.ndarray) -> Tensor:
-    """Minus infinity, in place, at all that may not be drawn at positions (A,)."""
+    """Set to minus infinity, in place, the logits of all tokens that may not be drawn at positions (A,)."""
     for token, start, end in rules.bans.tolist():
         held = np.flatnonzero((positions >= start) & (positions < end))
         if held.size:

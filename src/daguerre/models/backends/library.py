@@ -1,6 +1,6 @@
-"""The compiled source of the native backend, the folder `native`, and its C interface.
+"""The compiled library of the native backend (source: the folder `native`) and its C interface.
 
-Compiled for the processor at hand by the compiler at hand, once, and kept in the folder of `files.cache_folder`.
+It is compiled once for the local processor, by an installed compiler, and kept in the folder of `files.cache_folder`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from daguerre.models.processor import compiler_flags
 LOG = logging.getLogger("daguerre")
 SOURCES = Path(__file__).with_name("native")
 FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
-WRONG = {
+ERRORS = {
     1: "a position that the model does not have",
-    2: "a row is wanted that there is not",
-    3: "no memory is left",
+    2: "a wanted row that does not exist",
+    3: "out of memory",
     4: "a token that the vocabulary does not have",
     5: "tokens and positions must be int64, the rest of a layout and wanted rows int32",
 }
-"""What `daguerre_forward` answers when it has done nothing."""
+"""Meanings of the error codes of `daguerre_forward`."""
 
 Pointer, Int, Long = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
@@ -52,7 +52,7 @@ class Linear(ctypes.Structure):
 
 
 class Layer(ctypes.Structure):
-    """The matrices of a layer, and the weights of norms that are not in them."""
+    """The matrices of a layer, and the weights of norms that are not folded into them."""
 
     _fields_ = [
         *_fields("qkv out up down", Linear),
@@ -61,7 +61,7 @@ class Layer(ctypes.Structure):
 
 
 class Model(ctypes.Structure):
-    """The facts and weights of a backbone."""
+    """The shape, options and weights of a backbone."""
 
     _fields_ = [
         *_fields("width heads kv_heads head rotary inner num_layers vocab positions", Int),
@@ -92,7 +92,7 @@ class Rules(ctypes.Structure):
 
 
 BATCH = struct.Struct("@7i4x")
-"""The sizes of a batch: `Batch` of native/model.h."""
+"""The sizes of a batch: `Packed` of native/model.h."""
 PART = struct.Struct("@5P5i2d10i")
 """One request's part of a batch: `Part` of native/model.h."""
 
@@ -101,9 +101,9 @@ _making = Lock()
 
 
 def library(*more: str) -> Any:
-    """The compiled source for the instruction set that `models.processor` names; compiled at first use, kept on disk.
+    """The library for the instruction set that `models.processor` chooses; compiled at first use and kept on disk.
 
-    more: flags for the compiler in place of those for the instruction set. UnsupportedError if it cannot be compiled.
+    more: compiler flags in place of those for the instruction set. UnsupportedError if it cannot be compiled.
     """
     flags = (*FLAGS, *(more or compiler_flags()))
     with _making:
@@ -114,7 +114,7 @@ def library(*more: str) -> Any:
                 _libraries[flags] = error
             except OSError as error:
                 _libraries[flags] = UnsupportedError(
-                    f'backend "native" has no place to compile in ({error}): make one, or leave out backend'
+                    f'backend "native" has no folder to compile in ({error}): set TMPDIR to one, or leave out backend'
                 )
         found = _libraries[flags]
     if isinstance(found, UnsupportedError):
@@ -126,13 +126,13 @@ def _load(flags: Sequence[str]) -> Any:
     folder = cache_folder()
     path = None if folder is None else folder / "compiled" / f"native-{_key(flags)}.so"
     if path is not None:
-        with suppress(OSError):  # not there, damaged, not ours to read
+        with suppress(OSError):  # missing, damaged, or not readable
             return ctypes.CDLL(str(path))
-    LOG.info("compiling the forward for this processor%s", "" if path is None else ", once: it is kept")
-    with tempfile.TemporaryDirectory() as beside:
-        made, found = _compile(flags, Path(beside))
+    LOG.info("compiling the native backend for this processor%s", "" if path is None else "; this happens only once")
+    with tempfile.TemporaryDirectory() as temporary:
+        made, found = _compile(flags, Path(temporary))
         if path is not None:
-            with suppress(OSError):  # a full disk, a folder that is not ours
+            with suppress(OSError):  # a full disk, or a folder that is not writable
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path) as file:
                     file.write(made.read_bytes())
@@ -140,7 +140,7 @@ def _load(flags: Sequence[str]) -> Any:
 
 
 def _key(flags: Sequence[str]) -> str:
-    """A hash of what compiled code depends on: the source, flags, the compiler's name, and the processor."""
+    """A hash of what the compiled code depends on: source, flags, CXX, processor and PyTorch version."""
     processor = [platform.processor()]
     with suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
@@ -154,7 +154,7 @@ def _key(flags: Sequence[str]) -> str:
 
 
 def _compile(flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
-    """A library, loaded: with PyTorch's run-time of threads, or, of another compiler's kind, its own."""
+    """The compiled library, loaded. It uses PyTorch's OpenMP runtime, or, if that fails, the compiler's."""
     compiler, parts = find_compiler(), folder / "native.o"
     _run(compiler, *flags, "-c", SOURCES / "forward.cpp", "-o", parts)
     for number, threads in enumerate(((), ("-fopenmp",))):
@@ -162,11 +162,11 @@ def _compile(flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
         with suppress(OSError, UnsupportedError):
             _run(compiler, "-shared", *threads, parts, "-o", made)
             return made, ctypes.CDLL(str(made))
-    raise UnsupportedError(f'backend "native": what {compiler} made cannot be loaded: leave out backend')
+    raise UnsupportedError(f'backend "native": the library compiled by {compiler} cannot be loaded: leave out backend')
 
 
 def find_compiler() -> str:
-    """The name of a C++ compiler, that in the environment's CXX first; UnsupportedError without one."""
+    """The name of a C++ compiler: that of the environment variable CXX, if set. UnsupportedError if none is found."""
     named = os.environ.get("CXX")
     found = next(filter(shutil.which, [named] if named else ["g++", "clang++", "c++"]), None)
     if found is None:

@@ -1,10 +1,10 @@
-"""The native backend: a batch of forwards as one call of C++, compiled for the processor at hand.
+"""The native backend: a batch of forwards as one call of C++, compiled for the local processor.
 
-Compiled once, in seconds, for every model, and kept on disk; never required. Every sum of a row is made in one order
-whatever is computed beside it, so a row has the same bits alone and in any batch, on any number of threads.
+It is compiled once, in seconds, for all models, and kept on disk; it is never required. Every sum of a row is computed
+in a fixed order, so a row has the same bits alone and in any batch, on any number of threads.
 
-With `int8` matrices, and what they are multiplied with, are 8-bit numbers: an approximation, which `load` offers as
-quantize="int8". Sums of those are exact.
+With `int8` the matrices, and the rows that they are multiplied with, are 8-bit numbers: an approximation, which `load`
+offers as quantize="int8". Their sums are exact.
 
 Letters: R rows, A wanted rows, D width, H head width, V vocabulary.
 """
@@ -24,7 +24,7 @@ from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import Answering
 from daguerre.models.backends.native_cache import NativeCache
 from daguerre.models.backends.native_call import Call
-from daguerre.models.backends.packing import COLUMNS, Packing, filled, pack
+from daguerre.models.backends.packing import COLUMNS, Packing, pack, round_up
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
 
@@ -32,10 +32,10 @@ LOG = logging.getLogger("daguerre")
 
 
 class NativeBackend:
-    """A `Backend` on a CPU: the answers of `TorchBackend` to rounding, or nearly with `int8`.
+    """A `Backend` on a CPU. Its answers equal those of `TorchBackend` up to rounding; approximately so with `int8`.
 
-    Holds a packed copy of the matrices. Nothing in it changes afterwards: safe to use from several threads, each with
-    its own caches. UnsupportedError for what it cannot run, and without a C++ compiler when one is needed.
+    Holds a packed copy of the matrices and never changes it: safe to use from several threads, if each uses separate
+    caches. UnsupportedError for a model it cannot run, and if a C++ compiler is needed and missing.
     """
 
     def __init__(self, backbone: Backbone, int8: bool = False, head: Head | None = None) -> None:
@@ -49,7 +49,7 @@ class NativeBackend:
         self._packing = Packing(torch.int8 if int8 else self.dtype)
         self._model = pack(backbone, self._packing)
         self._this = ctypes.byref(self._model)
-        self._width, self._vocab = filled(self.config.width, COLUMNS), filled(self.config.vocab_size, COLUMNS)
+        self._width, self._vocab = round_up(self.config.width, COLUMNS), round_up(self.config.vocab_size, COLUMNS)
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
         """An empty cache for one request; see `Backend`."""
@@ -66,7 +66,7 @@ class NativeBackend:
             return [self._finish(one, next(left)) if isinstance(one, Forward) else self._step(one) for one in batch]
 
     def _finish(self, forward: Forward, answer: Answer) -> Answer:
-        """The answer, or what another head makes of the hidden states that are in its place."""
+        """The answer itself, or, with another head, the answer computed from the hidden states that `answer` holds."""
         if self._answering is None:
             return answer
         assert answer.hidden is not None
@@ -89,15 +89,15 @@ class NativeBackend:
         return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size])
 
     def _fill(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of D numbers, filled up to their stride."""
+        """Rows of D numbers, padded to their stride."""
         return np.pad(rows.astype(np.float32), ((0, 0), (0, self._width - rows.shape[1])))
 
     def _run(self, batch: Sequence[Forward]) -> list[Answer]:
-        """One call."""
+        """One call of the library."""
         call = Call(self.config, self.level, batch, self._answering is not None)
         wrong = self._library.daguerre_forward(self._this, call.given, *call.made)
         if wrong:
-            raise (MemoryError if wrong == 3 else IndexError)(interface.WRONG[wrong])
+            raise (MemoryError if wrong == 3 else IndexError)(interface.ERRORS[wrong])
         for forward in batch:
             if forward.cache is not None:
                 forward.cache.length += forward.layout.num_clean  # type: ignore[misc]
@@ -105,14 +105,14 @@ class NativeBackend:
 
     @torch.inference_mode()
     def level(self, level: float) -> np.ndarray:
-        """What a noise level adds to every row, float32 (D,)."""
+        """The vector that a noise level adds to every row, float32 (D,)."""
         assert self.backbone.time_input is not None
         out: np.ndarray = self.backbone.time_input(torch.tensor([level]))[0].float().numpy()
         return out
 
 
 def cannot_run(backbone: Backbone) -> str | None:
-    """Why this backbone cannot run native, or None when it can, given a compiler."""
+    """Why this backbone cannot run on the native backend; None if it can, given a compiler."""
     weight = backbone.embedding.weight
     if weight.device.type != "cpu":
         return f"on {weight.device.type}"
@@ -122,7 +122,7 @@ def cannot_run(backbone: Backbone) -> str | None:
 
 
 def can_run(backbone: Backbone) -> bool:
-    """Whether this backbone can run native here. Compiles what is needed; where that fails, the log says why."""
+    """Whether this backbone can run on the native backend. Compiles the library; if that fails, logs the reason."""
     if cannot_run(backbone):
         return False
     try:

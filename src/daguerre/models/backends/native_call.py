@@ -1,4 +1,4 @@
-"""One call of the native library: what it is given, and where its answers are."""
+"""One call of the native library: its input, and the memory for its answers."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import torch
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import num_agreed
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.forward import Answer, Cycle, Draws, DrawsInTurn, Forward, Hidden, Logits, LogProbs, Rules
+from daguerre.models.forward import Answer, Cycle, Draws, Forward, Hidden, Logits, LogProbs, Rules, SequentialDraws
 
-HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, IN_TURN, CYCLE = range(6)
+HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE = range(6)
 KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
-KINDS |= {DrawsInTurn: IN_TURN, Cycle: CYCLE}
+KINDS |= {SequentialDraws: SEQUENTIAL, Cycle: CYCLE}
 
 
 class Call:
-    """What one call is given, and where its answers are.
+    """The input of one call, and the memory for its answers.
 
-    All that requests give is joined to one string of bytes, and what is drawn is one array: every object more is a
-    noticeable part of a small model's forward.
+    The input of all requests is joined into one string of bytes, and all draws are written to one array: every further
+    object takes a noticeable part of a small model's forward.
 
-    level        what a noise level adds to every row, float32 (D,)
-    only_hidden  all that is answered are hidden states
-    given        `interface.BATCH`, an `interface.PART` for each request, and the numbers that those count
-    made         addresses that are written to
+    level        a function from a noise level to the vector that it adds to every row, float32 (D,)
+    only_hidden  answer with hidden states only
+    given        `interface.BATCH`, an `interface.PART` for each request, and the arrays that these refer to
+    made         the arguments after `given`: its size, and the addresses that the call writes to
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class Call:
     ) -> None:
         self._batch = batch
         self._held: list[Any] = []
-        self._longs, self._ints = _Numbers(), _Numbers()
-        written = list[tuple[int, int, int, int]]()  # kind, first answer and the end of each, its first row of logits
+        self._longs, self._ints = _JoinedArrays(), _JoinedArrays()
+        written = list[tuple[int, int, int, int]]()  # kind, first and end of answers, first row of logits
         parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         row = place = num_logits = num_best = 0
         kinds = set[int]()
@@ -54,47 +54,49 @@ class Call:
                 begin = self._address(layout.begin, np.int32)
             if one.level is not None:
                 added = self._address(level(one.level), np.float32)
-            asked = NOTHING if kind <= LOGITS else self._asked(kind, ask)
+            details = NO_DETAILS if kind <= LOGITS else self._details(kind, ask)
             kinds.add(kind)
             if kind == DRAWS:
                 best = ask.num_best  # type: ignore[union-attr]
                 num_best = max(num_best, best)
             written.append((kind, place, place + num_wanted, num_logits))
-            where = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
-            parts.append(interface.PART.pack(cache, mask, begin, added, *asked, *where))
+            sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
+            parts.append(interface.PART.pack(cache, mask, begin, added, *details, *sizes))
             tokens.append(one.tokens.tobytes())
             positions.append(layout.position.tobytes())
             ends.append(layout.end.tobytes())
             wanted.append(one.wanted.tobytes())
             num_logits += num_wanted if kind == LOGITS else 0
             row, place = row + num, place + num_wanted
-        sizes = len(batch), row, place, num_best, torch.get_num_threads(), self._longs.num, self._ints.num
+        totals = len(batch), row, place, num_best, torch.get_num_threads(), self._longs.num, self._ints.num
         longs, ints = self._longs.parts, self._ints.parts
         self.given = b"".join(
-            [interface.BATCH.pack(*sizes), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]
+            [interface.BATCH.pack(*totals), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]
         )
         self._hidden = np.empty((place, config.width), dtype=np.float32) if HIDDEN in kinds else None
         self._logits = np.empty((num_logits, config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
         self._best = np.zeros((2, place, num_best)) if num_best else None
         self._drawn, self._num_drawn = np.empty((3, place)), (ctypes.c_int32 * len(batch))()
         self._tokens = self._drawn[0].view(np.int64)
-        out = (None if x is None else _where(x) for x in (self._hidden, self._logits, self._drawn, self._best))
+        out = (None if x is None else _address_of(x) for x in (self._hidden, self._logits, self._drawn, self._best))
         self.made = len(self.given), *out, self._num_drawn
         self._answers, self._unfinished = list[Answer](), list[tuple[int, int, int]]()
         for index, (kind, first, end, first_logits) in enumerate(written):
-            if kind >= IN_TURN:
+            if kind >= SEQUENTIAL:
                 self._unfinished.append((index, first, end))
             self._answers.append(self._answer(kind, batch[index].ask, first, end, first_logits))
 
-    def _asked(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int, float, float]:
-        """Rules; where tokens given, positions and groups are; tokens of a draft; entropies; worth, threshold."""
+    def _details(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int, float, float]:
+        """Fields of `Part` from `rules` to `threshold`: the rules' address; offsets of the given tokens, positions and
+        groups; the length of the draft; whether entropies are wanted; worth; threshold.
+        """
         if kind == LOG_PROBABILITIES:
             return 0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0, 0.0, 0.0
         rules, positions = _rules(ask.rules), self._longs.add(ask.positions)
         self._held.append(rules)
         if kind == DRAWS:
             return rules.address, 0, positions, 0, 0, ask.entropy, 0.0, 0.0
-        if kind == IN_TURN:
+        if kind == SEQUENTIAL:
             return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0, 0.0, ask.threshold
         given, groups = self._longs.add(ask.draft), self._ints.add(ask.groups)
         return rules.address, given, positions, groups, len(ask.draft), 0, ask.worth, 0.0
@@ -102,10 +104,10 @@ class Call:
     def _address(self, x: np.ndarray, kind: type) -> int:
         x = np.ascontiguousarray(x, dtype=kind)
         self._held.append(x)
-        return _where(x)
+        return _address_of(x)
 
     def answers(self) -> list[Answer]:
-        """Of each forward, once the call is done."""
+        """The answer for each forward, after the call has returned."""
         for index, first, end in self._unfinished:
             ask, made = self._batch[index].ask, self._num_drawn[index]
             tokens, probabilities = self._tokens[first:end], self._drawn[1, first:end]
@@ -116,8 +118,8 @@ class Call:
         return self._answers
 
     def _answer(self, kind: int, ask: Any, first: int, end: int, first_logits: int) -> Answer:
-        """Where the call will write what it answers. Made before the call: after it the processor's caches are full of
-        the model, and the same lines take several times as long.
+        """An answer whose arrays the call will fill. Made before the call: after it the processor's caches are full
+        of the model's weights, and the same lines take several times as long.
         """
         if kind == DRAWS:
             answer = Answer(tokens=self._tokens[first:end], probabilities=self._drawn[1, first:end])
@@ -138,32 +140,32 @@ class Call:
 
 
 def _cycle(ask: Cycle, tokens: np.ndarray, probabilities: np.ndarray, made: int) -> Answer:
-    """What was drawn, and of the `made` tokens drafted behind it those that are worth verifying."""
+    """The drawn tokens, and those of the `made` drafted tokens after them that are worth verifying."""
     num = len(ask.draft) + 1
     start = num + int(ask.groups[num_agreed(tokens[:num], ask.draft)])
-    behind = slice(start, start + made)
-    draft = tokens[behind][np.cumprod(probabilities[behind]) >= ask.worth]
+    drafted = slice(start, start + made)
+    draft = tokens[drafted][np.cumprod(probabilities[drafted]) >= ask.worth]
     return Answer(tokens=tokens[:num], probabilities=probabilities[:num], draft=draft)
 
 
 NO_TOKEN = np.zeros(1, dtype=np.int64)
-NOTHING = 0, 0, 0, 0, 0, 0, 0.0, 0.0
+NO_DETAILS = 0, 0, 0, 0, 0, 0, 0.0, 0.0
 
 
-def _where(x: np.ndarray) -> int:
-    """The address of an array's numbers."""
+def _address_of(x: np.ndarray) -> int:
+    """The address of an array's data."""
     address: int = x.__array_interface__["data"][0]
     return address
 
 
-class _Numbers:
-    """Numbers of one type, joined."""
+class _JoinedArrays:
+    """Arrays of one type, joined end to end."""
 
     def __init__(self) -> None:
         self.parts, self.num = list[bytes](), 0
 
     def add(self, part: np.ndarray) -> int:
-        """Where those of one more array begin."""
+        """Append an array; returns the index of its first element."""
         start = self.num
         self.parts.append(part.tobytes())
         self.num += len(part)
@@ -171,7 +173,7 @@ class _Numbers:
 
 
 class _Rules:
-    """`Rules` as C has them, and what they point to."""
+    """`Rules` as a C struct, and the arrays that it points to."""
 
     def __init__(self, rules: Rules) -> None:
         bias = rules.logit_bias
@@ -189,4 +191,4 @@ class _Rules:
         self.address = ctypes.addressof(self._struct)
 
 
-_rules = lru_cache(maxsize=1024)(_Rules)  # of one request's forwards many have the same
+_rules = lru_cache(maxsize=1024)(_Rules)  # many forwards of a request have the same rules

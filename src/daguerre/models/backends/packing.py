@@ -1,7 +1,7 @@
-"""Weights packed as `native/products.h` reads them.
+"""Packs weights into the layout that `native/products.h` reads.
 
-A matrix (out, in) becomes panels of COLUMNS outputs, each in quarters of QUARTER outputs whose 32-bit words of the same
-inputs lie side by side. The weight of a norm before a matrix is multiplied into it.
+A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters of QUARTER outputs; within a quarter the
+32-bit words of the same inputs are adjacent. The weight of a norm before a matrix is multiplied into the matrix.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from daguerre.models.core.draft_head import DraftHead
 from daguerre.models.core.rotary import rotary_tables
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
-"""Outputs of a panel, and of a quarter of it; gates that take turns with values; words of a row come in multiples."""
+"""Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
+multiple of WORDS."""
 PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 
 
-def filled(num: int, to: int) -> int:
-    """The least multiple of `to` that is at least `num`."""
+def round_up(num: int, to: int) -> int:
+    """The smallest multiple of `to` that is at least `num`."""
     return -(-num // to) * to
 
 
 def pack(backbone: Backbone, packing: Packing) -> interface.Model:
-    """The facts and packed weights of a backbone."""
+    """The shape, options and packed weights of a backbone."""
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
     layers = [_layer(config, cast(Layer, layer), packing) for layer in backbone.layers]
     final, learned = backbone.final_norm, backbone.position_embedding
@@ -42,8 +43,8 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     never = torch.zeros(config.vocab_size)
     never[list(config.unpredictable_ids)] = float("-inf")
     bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
-    nothing = interface.Linear()
-    head = (nothing, nothing, nothing, None)
+    empty = interface.Linear()
+    head = (empty, empty, empty, None)
     if backbone.draft_head is not None:
         head = _draft_head(config, backbone.draft_head, weight, packing)
     return interface.Model(
@@ -75,10 +76,10 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
     norms: list[Norm | None] = [None, None]
     if config.norm_placement == "pre":
         norms = [layer.attention_norm, layer.mlp_norm]
-    behind = [layer.attention_norm, layer.mlp_norm] if config.norm_placement == "post" else [None, None]
+    post_norms = [layer.attention_norm, layer.mlp_norm] if config.norm_placement == "post" else [None, None]
     up_weight, up_bias = folded(up, norms[1])
     if config.gated_mlp:
-        up_weight, up_bias = in_turn(up_weight), None if up_bias is None else in_turn(up_bias[:, None])[:, 0]
+        up_weight, up_bias = interleaved(up_weight), None if up_bias is None else interleaved(up_bias[:, None])[:, 0]
     return interface.Layer(
         packing.linear(*folded(attention.qkv, norms[0])),
         packing.linear(*folded(attention.out, None)),
@@ -87,16 +88,16 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
         hold(both),
         *(
             None if norm is None or x is None else hold(x.detach().float())
-            for norm in behind
+            for norm in post_norms
             for x in ((None, None) if norm is None else (norm.weight, norm.bias))
         ),
     )
 
 
 def _draft_head(config: ModelConfig, head: DraftHead, embedding: Tensor, packing: Packing) -> tuple[Any, ...]:
-    """The matrices of the head's steps, and embeddings over their root mean square, filled up to the stride of D."""
-    width, up = config.width, in_turn(head.up.weight.detach())
-    stride = filled(width, COLUMNS)
+    """The matrices of the draft head, and embeddings divided by their root mean square, padded to the stride of D."""
+    width, up = config.width, interleaved(head.up.weight.detach())
+    stride = round_up(width, COLUMNS)
     past = torch.cat([F.pad(x, (0, stride - width)) for x in (up[:, width : 2 * width], up[:, 2 * width :])], dim=1)
     units = F.pad(F.rms_norm(embedding.float(), embedding.shape[-1:]), (0, stride - width))
     down = packing.linear(head.down.weight.detach())
@@ -115,26 +116,26 @@ def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor |
     return weight.float() * norm.weight.detach().float(), bias
 
 
-def in_turn(gate_up: Tensor) -> Tensor:
-    """Rows of gates and of values, GROUP of each in turn: (2 * filled up, D)."""
+def interleaved(gate_up: Tensor) -> Tensor:
+    """GROUP rows of gates and GROUP rows of values, alternating: (2 * inner width rounded up to GROUP, D)."""
     gate, up = (F.pad(x, (0, 0, 0, -len(x) % GROUP)).unflatten(0, (-1, GROUP)) for x in gate_up.chunk(2))
     return torch.stack([gate, up], dim=1).flatten(0, 2)
 
 
 class Packing:
-    """Packs matrices as `native/products.h` reads them, and holds what it points to."""
+    """Packs matrices into the layout of `native/products.h`, and keeps alive the memory that it points to."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self._held: list[Tensor] = []
 
     def hold(self, x: Tensor) -> int:
-        """The address of a tensor that stays."""
+        """The address of a tensor, which is kept alive."""
         self._held.append(x.contiguous())
         return self._held[-1].data_ptr()
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> interface.Linear:
-        """Of a matrix (out, in): panels of COLUMNS, each (4, words, QUARTER, numbers in 32 bits)."""
+        """Pack a matrix (out, in) into panels of COLUMNS outputs, (4, words, QUARTER, numbers in 32 bits) each."""
         scale = offset = None
         if self.dtype == torch.int8:
             matrix, scale, offset = rounded(weight)
@@ -142,7 +143,7 @@ class Packing:
             matrix = weight.to(self.dtype)
         num_out, num_in = matrix.shape
         numbers = 4 // matrix.element_size()
-        words, panels = filled(-(-num_in // numbers), WORDS), -(-num_out // COLUMNS)
+        words, panels = round_up(-(-num_in // numbers), WORDS), -(-num_out // COLUMNS)
         matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
         matrix = matrix.view(panels, 4, QUARTER, words, numbers).transpose(2, 3)
         more = [
@@ -152,8 +153,8 @@ class Packing:
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Int8 codes (out, in) of a matrix, float32 scales (out,), and int32 (out,), 128 times the sums of codes: what a
-    product gains where 128 is added to each code of the inputs.
+    """Int8 codes (out, in) of a matrix; float32 scales (out,); and int32 (out,), 128 times the sums of codes, the
+    excess of a product when 128 is added to each code of the inputs.
     """
     weight = weight.float()
     scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / INT8

@@ -1,7 +1,7 @@
-"""The reference backend: a backbone's plain modules, on any device.
+"""The reference backend: a backbone's PyTorch modules, on any device.
 
-A batch is packed: products run over the rows of all requests together, attention over the keys of each request. There
-is no padding.
+A batch is packed without padding: products run over the rows of all requests together, attention over the keys of each
+request.
 
 Letters: R rows of all requests, N heads, H head width.
 """
@@ -18,28 +18,28 @@ from torch import Tensor
 from daguerre.models.backends.answering import Answering
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.cache import Cache, turned
+from daguerre.models.core.cache import Cache, shifted_keys
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache, Layout
 
 
 class TorchCache(Cache):
-    """A `Cache` of one request, which may be copied to other positions."""
+    """A `Cache` of one request whose rows can be copied to other positions."""
 
     def moved(self, by: np.ndarray) -> TorchCache:
-        """A copy whose rows stand `by` (length,) positions further to the right; see `KeyCache`."""
+        """A copy whose rows are moved right by `by`, int64 (length,), positions; see `KeyCache`."""
         assert self.scales is None
         out = TorchCache(self.config, self.capacity, dtype=self.keys.dtype, device=self.keys.device)
         out.reserve(self.length, self.length)
         rows = slice(self.length)
         turn = torch.from_numpy(by).to(self.keys.device)
-        out.keys[:, :, :, rows] = turned(self.config, self.keys[:, :, :, rows], turn)
+        out.keys[:, :, :, rows] = shifted_keys(self.config, self.keys[:, :, :, rows], turn)
         out.values[:, :, :, rows] = self.values[:, :, :, rows]
         out.length = self.length
         return out
 
 
 class TorchBackend:
-    """Runs a backbone as it is; weights that change are seen by the next forward."""
+    """Runs a backbone as it is; each forward uses the current weights."""
 
     def __init__(self, backbone: Backbone, head: Head | None = None) -> None:
         self.config, self.backbone = backbone.config, backbone
@@ -83,7 +83,7 @@ class TorchBackend:
 
 
 class _Packed:
-    """Attention over a batch of forwards whose rows lie behind one another, each over its own keys."""
+    """Attention over a batch of forwards whose rows are concatenated, each over the keys of its request."""
 
     def __init__(self, batch: Sequence[Forward], edges: Sequence[int], device: torch.device) -> None:
         self._batch, self._edges = batch, edges
@@ -98,16 +98,15 @@ class _Packed:
         out = torch.empty_like(q)
         for index, one in enumerate(self._batch):
             rows = slice(self._edges[index], self._edges[index + 1])
-            own = [x[rows].transpose(0, 1)[None] for x in (q, k, v)]
-            keys, values = own[1:]
+            query, keys, values = (x[rows].transpose(0, 1)[None] for x in (q, k, v))
             if one.cache is not None:
                 keys, values = cast(Cache, one.cache).extend(layer, keys, values, one.layout.num_clean)
-            out[rows] = sdpa(own[0], keys, values, self._masks[index])[0].transpose(0, 1)
+            out[rows] = sdpa(query, keys, values, self._masks[index])[0].transpose(0, 1)
         return out
 
 
 def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | None:
-    """The layout as SDPA takes it, (1, 1, R, C); None for a causal triangle."""
+    """The layout as a boolean mask for SDPA, (1, 1, R, C); None for a causal triangle."""
     plain = not num_cached and layout.mask is None and layout.begin is None
     if plain and np.array_equal(layout.end, np.arange(1, len(layout.end) + 1)):
         return None

@@ -1,6 +1,6 @@
 """Attention of queries over keys under a mask: one function, several implementations, equal results.
 
-Letters: B requests, R rows, C keys, N heads, G query heads for each key-value head, H head width.
+Letters: B examples, R rows, C keys, N heads, G query heads for each key-value head, H head width.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from torch import Tensor
 from daguerre.errors import unknown
 
 Block = tuple[slice, int, Tensor | None]
-"""Query rows, the number of keys they are multiplied with, and a mask; None stands for the plain causal triangle."""
+"""Query rows, the number of keys they are multiplied with, and a mask; None means the causal triangle."""
 Attention = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """attend(layer, q, k, v): attention (..., R, N, H) of a layer's queries (..., R, N, H) over the keys and values
-(..., R, kv heads, H) of this forward and over those that are cached. A backbone is given one for each forward."""
+(..., R, kv heads, H) of this forward and the cached ones. A backbone gets one such function for each forward."""
 Product = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -31,7 +31,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, blocks: list[Block], attn_impl: str 
 
 
 def prepare(blocks: list[Block], dtype: torch.dtype, attn_impl: str, device: torch.device) -> list[Block]:
-    """Turn boolean masks into what the implementation adds to its scores, once for all layers."""
+    """Turn boolean masks into the biases that the implementation adds to scores, once for all layers."""
     if attn_impl != "matmul":
         return blocks
     out: list[Block] = []
@@ -45,7 +45,7 @@ def prepare(blocks: list[Block], dtype: torch.dtype, attn_impl: str, device: tor
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The reference: PyTorch's scaled dot product, with a boolean mask or the plain causal triangle."""
+    """The reference: PyTorch's scaled dot product attention, with a boolean mask or the causal triangle."""
     gqa = q.shape[1] != k.shape[1]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=gqa)
 
@@ -61,7 +61,7 @@ def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _MatmulAttention(torch.autograd.Function):
-    """softmax(q k^T / sqrt(H) + bias) v, keeping only the probabilities for the way back."""
+    """softmax(q k^T / sqrt(H) + bias) v, keeping only the probabilities for the backward pass."""
 
     @staticmethod
     def forward(ctx, q, k, v, bias, groups):  # type: ignore[no-untyped-def]

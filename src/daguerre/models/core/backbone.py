@@ -1,8 +1,8 @@
-"""The backbone: a transformer decoder whose parts a `ModelConfig` chooses.
+"""The backbone: a transformer decoder configured by a `ModelConfig`.
 
 By default pre-RMSNorm, rotary positions, QK-norm, grouped queries, SwiGLU and tied embeddings.
 
-Letters: R rows of a forward, A those that are wanted, D width, N heads, H head width, V vocabulary.
+Letters: R rows of a forward, A wanted rows, D width, N heads, H head width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Norm(nn.Module):
-    """RMSNorm, or LayerNorm where there is a bias, in the type of its input."""
+    """RMSNorm, or LayerNorm if there is a bias, in the type of its input."""
 
     def __init__(self, width: int, eps: float, centered: bool = False) -> None:
         super().__init__()
@@ -97,9 +97,10 @@ class Layer(nn.Module):
 
 
 class TimeInput(nn.Module):
-    """A noise level in [0, 1] as a vector: sines and cosines of 1000 t, two products; starts at zero.
+    """Embeds a noise level in [0, 1]: sines and cosines of 1000 t, then a two-layer MLP; zero at initialization.
 
-    It is no longer than a token's embedding at the start: added to every row alike, a long one drowns the tokens.
+    The vector's norm is below 1, like that of a token's embedding at initialization: the vector is added to every row,
+    and a larger one would drown out the tokens.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -142,8 +143,8 @@ class Backbone(nn.Module):
         time: Tensor | None = None,
         wanted: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states (..., R, D) of rows whose tokens and positions are int64 (..., R), or of the `wanted` of them
-        (..., A, D). `attend` says who sees whom. `time` is each row's noise level, for a model with `time_input`.
+        """Hidden states (..., R, D) of rows whose tokens and positions are int64 (..., R); with `wanted`, only of those
+        rows, (..., A, D). `attend` computes attention. `time` is each row's noise level, for a model with `time_input`.
         """
         assert (time is None) == (self.time_input is None)
         x = self.embedding(tokens)
@@ -170,7 +171,7 @@ class Backbone(nn.Module):
 
     @torch.no_grad()
     def initialize(self, seed: int, *, zero_outputs: bool = True, scale: float = 1.0) -> Backbone:
-        """Seeded normal weights of variance 1/fan-in; outputs of the residual branches start at zero for training.
+        """Seeded normal weights of variance 1/fan-in; output matrices of the residual branches are zero by default.
 
         Tests pass zero_outputs=False and a scale that makes the mean top probability about one half.
         """

@@ -1,8 +1,8 @@
-"""Who may attend to whom in a batch of training examples, by labels.
+"""Attention masks of a batch of training examples, defined by labels of rows.
 
-A forward computes rows. Each row has a position and a few labels, and one rule over labels (`allowed`) says which keys
-a query sees. Keys that come from a cache carry the same labels. Decoding describes one request by runs of keys instead
-(`models.forward.Layout`); tests hold the two equal.
+Each row of a forward has a position and a few labels, and a single rule over labels (`allowed`) decides which keys a
+query sees. Cached keys have the same labels. Decoding describes one request by runs of keys instead
+(`models.forward.Layout`); tests check that the two agree.
 
 Letters: B examples, R rows of this forward, C rows already cached, N heads, H head width.
 """
@@ -31,7 +31,7 @@ EVERY_SPAN = -2
 class Rows:
     """Labels of rows, int64 (B, R) each.
 
-    position  place on the canvas
+    position  position on the canvas
     span      CLEAN, PADDING (seen by none), or the number of the noisy span; rows of one span see each other
     document  rows of different documents never see each other
     segment   clean rows see only their own segment; noisy rows see every segment of their document
@@ -48,7 +48,7 @@ class Rows:
 
     @classmethod
     def make(cls, position: Tensor, span: Tensor | int = CLEAN, **labels: Tensor | int) -> Rows:
-        """Rows at `position` (B, R); every other label is a tensor of that shape or one number for all."""
+        """Rows at `position` (B, R); every other label is a tensor of that shape or one number for all rows."""
         values: dict[str, Any] = {
             "document": 0,
             "segment": 0,
@@ -113,9 +113,9 @@ def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None 
 class BatchLayout:
     """The rows of one forward; clean rows come first, `num_clean` in every example.
 
-    `plain` says that the clean rows are one causal run each (one document, one segment, positions in order), so that no
-    mask is needed. `seen` is a boolean (B or 1, R, R) mask of the pairs that may be seen, where not all that the rule
-    allows may be; only for a forward without a cache.
+    `plain`: the clean rows of each example are one causal run (one document, one segment, positions in order), so no
+    mask is needed. `seen` is a boolean (B or 1, R, R) mask that further restricts the pairs that the rule allows; only
+    for a forward without a cache.
     """
 
     rows: Rows
@@ -134,7 +134,7 @@ class BatchLayout:
         return cls(Rows.make(position), num_clean=num_rows, plain=start == 0)
 
     def blocks(self, cached: Rows | None) -> list[Block]:
-        """The products that attention has to make. Keys are the cached rows followed by this forward's."""
+        """The attention products of the forward. Keys are the cached rows followed by those of this forward."""
         past = 0 if cached is None else cached.num_rows
         keys = self.rows if cached is None else Rows.cat([cached, self.rows])
         out: list[Block] = []
@@ -170,12 +170,12 @@ class BatchCache(Cache):
         return self._rows[0] if self._rows else None
 
     def label(self, rows: Rows) -> None:
-        """Make the clean rows that the last forward wrote part of the cache."""
+        """Make the clean rows that the last forward wrote part of the cache, with these labels."""
         self._rows.append(rows)
         self.commit(rows.num_rows)
 
     def truncate(self, length: int) -> None:
-        """Forget every row behind the first `length`."""
+        """Discard all rows after the first `length`."""
         super().truncate(length)
         rows = self.rows
         self._rows = [] if rows is None or not length else [rows[:length]]

@@ -1,7 +1,7 @@
-"""Keys and values of clean rows: exact, because a clean row never depends on anything that may still change; or, on
-request, as 8-bit numbers, an approximation.
+"""Cached keys and values of clean rows: exact, because a clean row never depends on anything that may still change; or,
+as an option, approximated by 8-bit numbers.
 
-Letters: B examples, K key-value heads, C rows there is room for, H head width.
+Letters: B examples, K key-value heads, C allocated rows, H head width.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from daguerre.models.core.rotary import rotary_tables, rotate
 INT8 = 127
 """The largest code."""
 ROUND = 64
-"""There is room for multiples of it."""
+"""Allocated rows are a multiple of it."""
 
 
 def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Int8 codes (..., H) of numbers, and scales (..., 1) of `dtype`: a 127th of the largest of each row of H.
+    """Int8 codes (..., H) of numbers, and scales (..., 1) of `dtype`: 1/127 of the largest magnitude of each row of H.
 
-    The scale is rounded to `dtype` first, so codes times scales are as near to the numbers as they can be.
+    The scale is rounded to `dtype` first, so that codes times scales are as close to the numbers as possible.
     """
     x = x.float()
     scales = (x.abs().amax(-1, keepdim=True) / INT8).to(dtype)
@@ -32,12 +32,12 @@ def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 class Cache:
     """Keys and values, (layers, B, K, C, H), written in place.
 
-    A forward reads the first `length` rows and, through `extend`, stores its own rows behind them. `commit` makes the
-    clean ones visible to the next forward; what is stored and never committed is scratch.
+    A forward reads the first `length` rows and, through `extend`, stores its rows after them. `commit` makes the
+    clean ones visible to the next forward; rows that are never committed are scratch.
 
-    int8: an approximation. Every key and value, those of the forward at hand too, is rounded to a multiple of a 127th
-    of the largest of its row and head (`to_int8`) before anything attends to it, so an answer does not depend on what
-    was cached, as in an exact cache. Takes little more than half of the memory of bfloat16.
+    int8: an approximation. Every key and value, those of the current forward too, is rounded to a multiple of 1/127 of
+    the largest magnitude of its row and head (`to_int8`) before any row attends to it. So, as with an exact cache, an
+    answer does not depend on which rows were cached. Needs little more than half of the memory of bfloat16.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Cache:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of keys and values, and of their scales."""
+        """Bytes of keys and values, and of their scales."""
         return sum(x.nbytes for x in (self.keys, self.values, self.scales) if x is not None)
 
     def read(self, layer: int, num_rows: int | None = None) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer's first rows, (B, K, rows, H) each; by default of the `length` rows."""
+        """Keys and values of one layer's first rows, (B, K, rows, H) each; by default the first `length`."""
         rows = slice(self.length if num_rows is None else num_rows)
         keys, values = self.keys[layer, :, :, rows], self.values[layer, :, :, rows]
         if self.scales is None:
@@ -71,7 +71,7 @@ class Cache:
         return keys * scales[..., :1], values * scales[..., 1:]
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Store rows of one layer, (B, K, rows, H), behind the last committed row."""
+        """Store rows of one layer, (B, K, rows, H), after the last committed row."""
         rows = slice(self.length, self.length + keys.shape[2])
         if self.scales is not None:
             keys, key_scales = to_int8(keys, self.scales.dtype)
@@ -80,8 +80,8 @@ class Cache:
         self.keys[layer, :, :, rows], self.values[layer, :, :, rows] = keys, values
 
     def extend(self, layer: int, keys: Tensor, values: Tensor, num_clean: int) -> tuple[Tensor, Tensor]:
-        """Store one layer's new rows, (B, K, rows, H), of which the first are clean; returns what is attended to: the
-        `length` rows and all of the new ones.
+        """Store one layer's new rows, (B, K, rows, H), the first `num_clean` of them clean. Returns all keys and values
+        to attend to: those of the first `length` rows and of the new ones.
         """
         num = keys.shape[2]
         self.reserve(self.length + num, self.length + num_clean)
@@ -89,7 +89,9 @@ class Cache:
         return self.read(layer, self.length + num)
 
     def reserve(self, num_rows: int, num_clean: int) -> None:
-        """Have memory for so many rows, of which the first are clean. InputError beyond the capacity for those."""
+        """Allocate memory for `num_rows` rows, the first `num_clean` of them clean. InputError if these exceed the
+        capacity.
+        """
         if num_clean > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {num_clean} are needed: ask for fewer tokens")
         if num_rows > self.keys.shape[3]:
@@ -103,18 +105,18 @@ class Cache:
         return longer
 
     def commit(self, num_rows: int) -> None:
-        """Make the first rows stored by the last forward part of the cache."""
+        """Make the first `num_rows` rows stored by the last forward part of the cache."""
         self.length += num_rows
 
     def truncate(self, length: int) -> None:
-        """Forget every row behind the first `length`."""
+        """Discard all rows after the first `length`."""
         self.length = min(self.length, length)
 
 
-def turned(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
-    """Keys (..., rows, H) of rows that stand `by` (rows,) positions further to the right."""
+def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
+    """Keys (..., rows, H) after their rows are moved right by `by`, int64 (rows,), positions: rotated further."""
     if not (config.rotary_width and len(by)):
         return keys
     cos, sin = rotary_tables(config, by, torch.float32)
-    scale = torch.hypot(cos[0, 0, 0], sin[0, 0, 0])  # keys are scaled already
+    scale = torch.hypot(cos[0, 0, 0], sin[0, 0, 0])  # the keys are already scaled
     return rotate(keys.float()[..., None, :], cos / scale, sin / scale)[..., 0, :].to(keys.dtype)

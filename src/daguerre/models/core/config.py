@@ -1,4 +1,4 @@
-"""The facts that make a model loadable: shape of the backbone, context, shift, special tokens."""
+"""The configuration of a model: shape of the backbone, context, shift, special tokens."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ NAMES: dict[str, tuple[str, ...]] = {
     "activation": ("silu", "gelu", "gelu_tanh"),
     "positions": ("rotary", "learned"),
 }
-"""What each of these fields may be."""
+"""The allowed values of each of these fields."""
 SIZES = ("vocab_size", "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """How rotary positions were stretched beyond `original_positions` (names and defaults as in transformers).
+    """How rotary positions were extended beyond `original_positions` (names and defaults as in transformers).
 
     linear  every position is divided by `factor`
-    llama3  slow frequencies are divided by `factor`, fast ones are not, those between are in between (Llama 3.1)
-    yarn    the same by how often a frequency turns within the original positions, and all rotations are scaled by
-            `attention_factor`, 0.1 ln(factor) + 1 where it is None (YaRN, arXiv 2309.00071)
+    llama3  low frequencies are divided by `factor`, high ones are kept, those between are interpolated (Llama 3.1)
+    yarn    the same, with limits given as numbers of turns within the original positions; cosines and sines are scaled
+            by `attention_factor`, by default 0.1 ln(factor) + 1 (YaRN, arXiv 2309.00071)
     """
 
     kind: ScalingName
@@ -62,21 +62,21 @@ class RopeScaling:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """Shape of a backbone and the facts of its family; set by a recipe, stored in `config.json`.
+    """Shape of a backbone and how it was trained; set by a recipe, stored in `config.json`.
 
-    `context` says how clean rows were computed (DESIGN, section 2). With `shift`, the row at position j predicts the
-    token at j+1. `null_id` is the gap filler; None for a model that was not trained to end gaps with it.
-    `reserved_ids` are tokens that text never has; no row predicts one but the end of text and the gap filler.
-    `process` is the noise that the model was trained to undo. With `time_input` it is given the noise level: of the
-    absorbing process the share of what may be masked that is, else t. `draft_head` is the inner width of its draft
-    head, 0 without one.
+    `context` is how clean rows attend to each other (DESIGN, section 2). With `shift`, the row at position j predicts
+    the token at j+1. `null_id` is the gap filler; None for a model that was not trained to end gaps with it.
+    `reserved_ids` are tokens that never occur in text; of them only the end of text and the gap filler are predicted.
+    `process` is the noise process that the model was trained to reverse. With `time_input` the noise level is an input:
+    for the absorbing process the masked share of the positions that may be masked, else t. `draft_head` is the inner
+    width of the draft head, 0 without one.
 
     head_width       0: width / num_heads
     qkv_bias, out_bias, mlp_bias   biases of the matrices of attention, and of the MLP
     tied             the vocabulary projection is the embedding
     norm_placement   pre: x + f(norm(x)); post: x + norm(f(x)), as in OLMo 2
     gated_mlp        down(activation(gate(x)) * up(x)); else down(activation(up(x)))
-    rope_share       the share of each head, from its first number on, that is rotated
+    rope_share       the share of each head that is rotated; the rotated numbers come first
     """
 
     vocab_size: int
@@ -133,7 +133,7 @@ class ModelConfig:
         if self.process != "absorbing" and (self.shift or not self.time_input):
             raise CheckpointError(f"a model of the {self.process} process needs `time_input`, and no shift")
         if self.draft_head and (self.context != "causal" or not self.shift):
-            raise CheckpointError("a model with `draft_head` needs causal context and a shift: no other drafts ahead")
+            raise CheckpointError("a model with `draft_head` needs causal context and a shift: others do not draft")
         if self.num_heads % self.num_kv_heads:
             raise CheckpointError(f"{self.num_heads} heads must divide by {self.num_kv_heads} for keys")
         if self.positions == "rotary" and (self.rotary_width % 2 or not 0 < self.rope_share <= 1):
@@ -148,7 +148,7 @@ class ModelConfig:
 
     @property
     def can_draft(self) -> bool:
-        """True where a forward gives the autoregressive distribution beside drafts: causal context with a shift."""
+        """Whether a forward gives both autoregressive distributions and drafts: causal context with a shift."""
         return self.context == "causal" and self.shift
 
     @property
@@ -163,11 +163,11 @@ class ModelConfig:
 
     @property
     def ends(self) -> list[int]:
-        """The end of text, and the gap filler where there is one."""
+        """The end of text, and the gap filler if there is one."""
         return [self.eos_id] if self.null_id is None else [self.eos_id, self.null_id]
 
     def to_dict(self) -> dict[str, Any]:
-        """What `config.json` holds; `from_dict` reads it back."""
+        """The content of `config.json`; the inverse of `from_dict`."""
         return asdict(self) | {"reserved_ids": list(self.reserved_ids)}
 
     def save(self, path: Path) -> None:
@@ -177,7 +177,7 @@ class ModelConfig:
     def from_dict(cls, values: Mapping[str, Any], source: str = "config.json") -> ModelConfig:
         known = {f.name for f in fields(cls)}
         values = dict(values)
-        if "num_reserved" in values:  # as folders of version 0.1 have it
+        if "num_reserved" in values:  # folders of version 0.1
             values["reserved_ids"] = range(values.pop("num_reserved"))
         values.pop("family", None)
         for key in values:
@@ -190,4 +190,4 @@ class ModelConfig:
         except TypeError as error:
             raise CheckpointError(f"{source} is incomplete: {error}") from None
         except DaguerreError as error:
-            raise CheckpointError(f"{source} has a value that no model can have: {error}") from None
+            raise CheckpointError(f"{source} has an invalid value: {error}") from None

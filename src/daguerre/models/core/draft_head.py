@@ -1,9 +1,9 @@
-"""A draft head: what a drafted token is once the one before it is known.
+"""A draft head: predicts each token of a draft given the token before it.
 
-The noisy rows of a draft are computed together, so that none of them knows what the others will become. A small
-recurrent step for each position makes up for that: it mixes the row's hidden state with the embedding of the token
-before it and with what the step before made of its own row. The backbone runs once for a whole draft, the head once a
-token (sequentially dependent heads: Hydra, arXiv 2402.05109, here over masked rows).
+The noisy rows of a draft are computed together, so none of them depends on the tokens chosen for the others. A small
+recurrent step for each position adds that dependence: it mixes the row's hidden state with the embedding of the
+previous token and with the result of the previous step. The backbone runs once for a whole draft, the head once for
+each token (sequentially dependent heads: Hydra, arXiv 2402.05109, here over masked rows).
 
 Letters: A rows, D width, I inner width.
 """
@@ -18,7 +18,7 @@ from daguerre.models.core.config import ModelConfig
 
 
 class DraftHead(nn.Module):
-    """The two matrices of a draft head, `config.draft_head` wide inside; it leaves hidden states alone at the start."""
+    """A draft head of inner width `config.draft_head`. At initialization it returns hidden states unchanged."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -26,9 +26,10 @@ class DraftHead(nn.Module):
         self.down = nn.Linear(config.draft_head, config.width, bias=False)
 
     def forward(self, hidden: Tensor, before: Tensor, state: Tensor) -> Tensor:
-        """The next states (A, D), from rows' hidden states, the embeddings before them and the states before them.
+        """The next states (A, D), from hidden states, embeddings of the previous tokens and previous states, (A, D)
+        each.
 
-        A state stands in for a hidden state: its logits are the distribution of the drafted position.
+        A state replaces the hidden state: its logits are the distribution of the drafted position.
         """
         x = torch.cat([F.rms_norm(y, y.shape[-1:]) for y in (hidden, before, state)], dim=-1)
         gate, value = self.up(x).chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""Rotary positions (RoFormer, arXiv 2104.09864): what a query sees of a key depends on how far apart they are.
+"""Rotary positions (RoFormer, arXiv 2104.09864): attention scores depend on the distance of query and key.
 
 Letters: R rows, N heads, H head width, W rotated width.
 """
@@ -14,8 +14,8 @@ from daguerre.models.core.config import ModelConfig, RopeScaling
 
 
 def frequencies(config: ModelConfig, device: torch.device | str = "cpu") -> tuple[Tensor, float]:
-    """Radians that each pair of a head turns by from one position to the next, float32 (W/2,), theta^(-2i/W) (RoFormer,
-    eq. 15) or as `rope_scaling` has it; and what all rotations are scaled by.
+    """Radians by which each pair of numbers of a head is rotated from one position to the next, float32 (W/2,):
+    theta^(-2i/W) (RoFormer, eq. 15), or modified by `rope_scaling`; and the scale of all cosines and sines.
     """
     width = config.rotary_width
     exponent = torch.arange(0, width, 2, device=device, dtype=torch.float32) / width
@@ -31,8 +31,8 @@ def frequencies(config: ModelConfig, device: torch.device | str = "cpu") -> tupl
 
 
 def _llama3(turns: Tensor, scaling: RopeScaling) -> Tensor:
-    """Wavelengths beyond original/low are divided by the factor, those below original/high are kept, and those between
-    are interpolated over 1/wavelength.
+    """Frequencies with wavelengths above original/low are divided by the factor, those below original/high are kept,
+    and those between are interpolated linearly in 1/wavelength.
     """
     length = 2 * math.pi / turns
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
@@ -42,7 +42,7 @@ def _llama3(turns: Tensor, scaling: RopeScaling) -> Tensor:
 
 def _yarn(turns: Tensor, scaling: RopeScaling, width: int, theta: float) -> tuple[Tensor, float]:
     """Pairs that turn more than beta_fast times within the original positions are kept, those that turn less than
-    beta_slow times divided, a ramp over the pair's number between (YaRN, section 3.2).
+    beta_slow times are divided by the factor, with a linear ramp over the pair's index between (YaRN, section 3.2).
     """
 
     def pair(rotations: float) -> float:
@@ -58,7 +58,7 @@ def _yarn(turns: Tensor, scaling: RopeScaling, width: int, theta: float) -> tupl
 
 
 def rotary_tables(config: ModelConfig, position: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosines and sines (..., R, 1, W/2) of the angles at positions (..., R), made in float32."""
+    """Cosines and sines (..., R, 1, W/2) of the angles at positions (..., R), computed in float32."""
     turns, scale = frequencies(config, position.device)
     angle = position[..., None, None].float() * turns
     return (angle.cos() * scale).to(dtype), (angle.sin() * scale).to(dtype)

@@ -1,15 +1,15 @@
-"""Guidance: a denoiser around another, whose logits are moved toward the prompt, or to what a callable scores.
+"""Guidance: a wrapper of a denoiser that moves its logits toward the prompt, or by what a scorer adds.
 
-Classifier-free guidance (Ho and Salimans, arXiv 2207.12598; for masked text Nie et al., arXiv 2410.18514) asks a second
-time with the prompt hidden, or a negative text in its place, and goes from that answer past the first:
+Classifier-free guidance (Ho and Salimans, arXiv 2207.12598; for masked text Nie et al., arXiv 2410.18514) computes the
+logits a second time with the prompt hidden, or replaced by a negative text, and extrapolates from these:
 
     unconditional + scale * (conditional - unconditional)
 
-A row's constant changes no distribution, so it is the same of logits and of log-probabilities. LLaDA writes scale - 1
-for scale: its `cfg_scale` s is our s + 1. At scale 1 the answer is the first one, to the bit, and the second is not
-asked for. Both questions are in one batch.
+Logits and log-probabilities give the same result, because they differ by a constant for each row. LLaDA's
+`cfg_scale` s is our scale s + 1. At scale 1 the answer is the conditional one, bit for bit, and the unconditional one
+is not computed. Otherwise both are computed in one batch.
 
-Letters: A asked positions, D tokens of a draft, V vocabulary.
+Letters: A wanted positions, D tokens of a draft, V vocabulary.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "linear": lambda share: share,
     "cosine": lambda share: (1 - math.cos(math.pi * share)) / 2,
 }
-"""How far from 1 to its value the scale is, by the share of the gaps that is committed. Little is known of a text of
-which nothing stands yet, so two of them begin at nothing."""
+"""The fraction by which the scale has moved from 1 to its value, given the committed share of the gaps. Two schedules
+begin at 0, because little is known of a text of which nothing is committed yet."""
 
 Scorer = Callable[[Canvas, np.ndarray, np.ndarray], np.ndarray]
-"""From the canvas, the asked positions int64 (A,) and their logits float32 (A, V) to what is added to these: (A, V) or
-a shape that broadcasts to it, finite wherever the logits are. It must be a function of what it is given."""
+"""scorer(canvas, positions, logits): what to add to the logits, float32 (A, V), of the wanted positions, int64 (A,).
+Its result has a shape that broadcasts to (A, V), is finite wherever the logits are, and depends on its arguments
+alone."""
 
 
 @dataclass(frozen=True)
 class Guidance:
-    """What is done to logits: a `scale` and how it grows, and what a `scorer` adds."""
+    """How logits are changed: a `scale` and its schedule, and a `scorer` whose result is added."""
 
     scale: float = 1.0
     schedule: str = "constant"
@@ -63,10 +64,10 @@ class Guidance:
 
 
 def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequence[int]) -> np.ndarray:
-    """What stands for a prefix of `num_prefix` tokens, <bos> included, in the second question: <bos> and `negative`.
+    """What replaces a prefix of `num_prefix` tokens, <bos> included, for unconditional logits: <bos> and `negative`.
 
-    Masks between the two keep gaps where they are in full context, as LLaDA hides its prompt, and at their place in
-    the grid in block context. A clean row is never a mask in causal context, where the prompt is left out.
+    Masks between the two keep the positions of gaps in full context (LLaDA hides its prompt so) and their offset in the
+    grid of blocks in block context. In causal context a clean row is never a mask, so the prompt is left out.
     """
     spare = num_prefix - 1 - len(negative)
     if config.context == "block":
@@ -78,8 +79,8 @@ def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequenc
 
 
 class Guided:
-    """A `Denoiser` around `denoiser`. prefix: int64 tokens that take the place of those before the first gap in the
-    second question; None: there is none, and `guidance` has a scorer alone.
+    """A `Denoiser` that wraps `denoiser`. prefix: int64 tokens that replace those before the first gap for
+    unconditional logits; None: these are not computed, and `guidance` has only a scorer.
     """
 
     def __init__(self, denoiser: Denoiser, guidance: Guidance, prefix: np.ndarray | None) -> None:
@@ -88,20 +89,20 @@ class Guided:
 
     @property
     def backend(self) -> Backend:
-        """That of the denoiser inside."""
+        """The backend of the wrapped denoiser."""
         return self._denoiser.backend
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> GuidedSession:
-        """Sessions of both questions."""
-        own = self._denoiser.session(canvas, cache)
+        """A fresh session, with one inner session for each of the two kinds of logits."""
+        inner = self._denoiser.session(canvas, cache)
         if self._prefix is None:
-            return GuidedSession(own, self._guidance, None, None)
-        other = self._denoiser.session(behind_prefix(canvas, self._prefix), cache)
-        return GuidedSession(own, self._guidance, other, self._prefix)
+            return GuidedSession(inner, self._guidance, None, None)
+        other = self._denoiser.session(with_prefix(canvas, self._prefix), cache)
+        return GuidedSession(inner, self._guidance, other, self._prefix)
 
 
-def behind_prefix(canvas: Canvas, prefix: np.ndarray) -> Canvas:
-    """The canvas with `prefix` in place of what is before its first gap; all else moves with it."""
+def with_prefix(canvas: Canvas, prefix: np.ndarray) -> Canvas:
+    """The canvas with `prefix` in place of the tokens before its first gap; all later positions shift accordingly."""
     first = canvas.gaps[0][0]
     moved = len(prefix) - first
     return Canvas(
@@ -113,7 +114,7 @@ def behind_prefix(canvas: Canvas, prefix: np.ndarray) -> Canvas:
 
 
 class GuidedSession:
-    """A `Session` of one request. `counts` are of both questions together."""
+    """A `Session` of one request. `counts` include conditional and unconditional forwards."""
 
     draws: bool = False
 
@@ -124,44 +125,44 @@ class GuidedSession:
             other.counts = own.counts
 
     def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
-        """Float32 logits (A, V) of the asked positions; see `Session`."""
+        """Guided float32 logits (A, V) of the wanted positions; see `Session`."""
         assert isinstance(ask, Logits)
         own = self._own.ask(canvas, positions, ask)
-        if not self._asks_twice(canvas):
+        if not self._needs_unconditional(canvas):
             answer, other = (yield from own), None
         else:
             assert self._other is not None and self._prefix is not None
             moved = positions + len(self._prefix) - canvas.gaps[0][0]
-            answer, against = yield from together(own, self._other.ask(self._behind(canvas), moved, ask))
+            answer, against = yield from together(own, self._other.ask(self._with_prefix(canvas), moved, ask))
             other = against.logits
         assert answer.logits is not None
         return replace(answer, logits=self._guided(canvas, positions, answer.logits, other))
 
-    def in_turn(self, canvas: Canvas) -> Asking[NextLogits]:
-        """Both answers, one position after the other; see `Session`."""
-        first, own, other = int(canvas.active_positions()[0]), self._own.in_turn(canvas), None
-        if self._asks_twice(canvas):
+    def sequential_logits(self, canvas: Canvas) -> Asking[NextLogits]:
+        """Guided logits, one position at a time; see `Session`."""
+        first, own, other = int(canvas.active_positions()[0]), self._own.sequential_logits(canvas), None
+        if self._needs_unconditional(canvas):
             assert self._other is not None
-            found, other = yield from together(own, self._other.in_turn(self._behind(canvas)))
+            found, other = yield from together(own, self._other.sequential_logits(self._with_prefix(canvas)))
         else:
             found = yield from own
-        return _GuidedInTurn(self, canvas, first, found, other)
+        return _GuidedNextLogits(self, canvas, first, found, other)
 
     def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
-        """Both answers about a draft, each guided as where it is asked for alone; see `Session`."""
+        """Guided verification; each distribution is guided as `ask` would guide it. See `Session`."""
         assert canvas.span is not None
         start = canvas.span[0]
         drafted = [_with_draft(canvas, draft[:num]) for num in range(len(draft) + 1)]
         own, other = self._own.verify(canvas, draft, ahead), None
-        if any(map(self._asks_twice, drafted)):
+        if any(map(self._needs_unconditional, drafted)):
             assert self._other is not None
-            found, other = yield from together(own, self._other.verify(self._behind(canvas), draft, ahead))
+            found, other = yield from together(own, self._other.verify(self._with_prefix(canvas), draft, ahead))
         else:
             found = yield from own
 
-        def behind(row: int) -> NextLogits:
-            against = None if other is None else other.behind(row)
-            return _GuidedInTurn(self, drafted[row], start + row + 1, found.behind(row), against)
+        def following(row: int) -> NextLogits:
+            against = None if other is None else other.following(row)
+            return _GuidedNextLogits(self, drafted[row], start + row + 1, found.following(row), against)
 
         rows = [slice(row, row + 1) for row in range(len(drafted))]
         logits = [
@@ -170,29 +171,29 @@ class GuidedSession:
             )
             for at, row in zip(drafted, rows, strict=True)
         ]
-        return Verification(np.concatenate(logits), behind, found.evidence)
+        return Verification(np.concatenate(logits), following, found.evidence)
 
     def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
-        """Never asked for: what it draws from is made here. See `Session`."""
+        """Never called, because `draws` is False. See `Session`."""
         raise AssertionError("a guided session does not draw")
 
-    def branches(self, given: np.ndarray, tree: Tree, asked: np.ndarray) -> Asking[np.ndarray]:
-        """As they are: mode "beam" is not guided (`Decode`). See `Session`."""
-        return self._own.branches(given, tree, asked)
+    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
+        """Unguided logits: mode "beam" is not guided (`Decode`). See `Session`."""
+        return self._own.tree_logits(given, tree, wanted)
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
-        """As they are: mode "ancestral" is not guided (`Decode`). See `Session`."""
+        """Unguided logits: mode "ancestral" is not guided (`Decode`). See `Session`."""
         return self._own.ask_noisy(tokens, level, positions)
 
-    def _asks_twice(self, canvas: Canvas) -> bool:
+    def _needs_unconditional(self, canvas: Canvas) -> bool:
         return self._other is not None and self._guidance.at(canvas) != 1
 
-    def _behind(self, canvas: Canvas) -> Canvas:
+    def _with_prefix(self, canvas: Canvas) -> Canvas:
         assert self._prefix is not None
-        return behind_prefix(canvas, self._prefix)
+        return with_prefix(canvas, self._prefix)
 
     def _guided(self, canvas: Canvas, positions: np.ndarray, own: np.ndarray, other: np.ndarray | None) -> np.ndarray:
-        """Logits (A, V) after guidance; what is minus infinity stays so."""
+        """Logits (A, V) after guidance; minus infinity stays minus infinity."""
         scale, out = self._guidance.at(canvas), own
         if other is not None and scale != 1:
             known = np.isfinite(own)
@@ -203,8 +204,8 @@ class GuidedSession:
         return out
 
 
-class _GuidedInTurn:
-    """Distributions of consecutive positions, from `first` on, after guidance."""
+class _GuidedNextLogits:
+    """Guided distributions of consecutive positions, from `first` on."""
 
     def __init__(
         self, session: GuidedSession, canvas: Canvas, first: int, own: NextLogits, other: NextLogits | None
@@ -214,7 +215,7 @@ class _GuidedInTurn:
 
     @property
     def evidence(self) -> np.ndarray | None:
-        """What the head says about the request's own distribution."""
+        """The head's evidence for the conditional distribution."""
         return self._own.evidence
 
     def after(self, token: int) -> Asking[np.ndarray | None]:
@@ -231,16 +232,16 @@ class _GuidedInTurn:
 
 
 def _with_draft(canvas: Canvas, draft: np.ndarray) -> Canvas:
-    """The draft's tokens committed at the start of the active span, which then is the position behind them."""
+    """The canvas with the draft committed at the start of the active span, which then is the position after it."""
     assert canvas.span is not None
     place = canvas.span[0] + len(draft)
     sure = np.ones(len(draft))
     return canvas.apply(Decision(np.arange(canvas.span[0], place), draft, sure, sure)).at((place, place + 1))
 
 
-def _scored(scorer: Scorer, canvas: Canvas, asked: np.ndarray, logits: np.ndarray) -> np.ndarray:
-    """What a scorer adds, float32 (A, V); nothing to minus infinity. InputError when a number is not finite."""
-    added = scorer(canvas, asked, logits.copy())
+def _scored(scorer: Scorer, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
+    """What a scorer adds, float32 (A, V); 0 where the logits are minus infinity. InputError if it is not finite."""
+    added = scorer(canvas, positions, logits.copy())
     try:
         out = np.broadcast_to(np.asarray(added, dtype=np.float32), logits.shape)
     except (TypeError, ValueError):

@@ -31,8 +31,8 @@ class Policy(ABC):
     """The fields of `Decode` that it is made with."""
     reads: ClassVar[tuple[str, ...]] = ()
     """The fields of proposals that it reads besides their probabilities: "entropies", or "best", the two likeliest."""
-    in_turn: ClassVar[bool] = False
-    """Whether proposals are drawn from the left, each given the one before it (`models.forward.DrawsInTurn`)."""
+    sequential: ClassVar[bool] = False
+    """Whether proposals are drawn from the left, each given the one before it (`models.forward.SequentialDraws`)."""
 
     def bound(self, num_open: int) -> int:
         """The most forwards that a span of `num_open` open positions can take; by default one for each position."""

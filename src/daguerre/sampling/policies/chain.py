@@ -24,7 +24,7 @@ class Chain(Threshold):
     """
 
     options: ClassVar[tuple[str, ...]] = ("threshold",)
-    in_turn: ClassVar[bool] = True
+    sequential: ClassVar[bool] = True
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
         """The probability of a token and all those before it: the leftmost is the highest."""

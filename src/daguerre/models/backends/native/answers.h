@@ -1,4 +1,4 @@
-// From hidden states to what is asked about them: logits, log-probabilities, tokens.
+// From hidden states to answers: logits, log-probabilities, tokens.
 
 #pragma once
 
@@ -9,13 +9,13 @@
 
 constexpr int CHUNK = 64;  // rows whose logits are in memory at a time
 
-// Tokens drawn one after the other over the consecutive rows of one part, each given the one before it.
+// Tokens drawn one by one over consecutive rows of one part, each given the token before it.
 struct Chain {
-  int part, first, num;  // rows of the batch's wanted ones
+  int part, first, num;  // first and num: a range of the batch's wanted rows
   int64_t token, position;
-  const float* state;  // of what stands before the first row; none: its own hidden state gives the logits
+  const float* state;  // the draft head's previous state; null: the row's hidden state gives the logits
   Rules rules;
-  double together = 1;
+  double joint = 1;  // the product of the tokens' probabilities
   int made = 0;
 };
 
@@ -23,40 +23,40 @@ template <class T> struct Answers {
   const Model& m;
   const Batch& b;
   const float* hidden;  // (A, stride of D)
-  const int width = filled(m.width, COLUMNS), vocab = filled(m.vocab, COLUMNS);
+  const int width = round_up(m.width, COLUMNS), vocab = round_up(m.vocab, COLUMNS);
   int64_t* const drawn = reinterpret_cast<int64_t*>(b.drawn);
   double *const probabilities = b.drawn + b.num_wanted, *const entropies = probabilities + b.num_wanted;
 
   void answer() const {
     if (b.hidden)
       for (int i = 0; i < b.num_wanted; i++) std::memcpy(b.hidden + (size_t)i * m.width, hidden + (size_t)i * width, m.width * 4);
-    struct Asked { int part, row; };
-    std::vector<Asked> asked;
+    struct Wanted { int part, row; };
+    std::vector<Wanted> wanted;
     for (int p = 0; p < b.num_parts; p++) {
       const Part& part = b.parts[p];
-      const int num = part.kind == CYCLE ? part.num_draft + 1 : part.kind == HIDDEN || part.kind == IN_TURN ? 0 : part.num_wanted;
-      for (int i = 0; i < num; i++) asked.push_back({p, part.first_wanted + i});
+      const int num = part.kind == CYCLE ? part.num_draft + 1 : part.kind == HIDDEN || part.kind == SEQUENTIAL ? 0 : part.num_wanted;
+      for (int i = 0; i < num; i++) wanted.push_back({p, part.first_wanted + i});
     }
-    for (size_t start = 0; start < asked.size(); start += CHUNK) {
-      const int num = (int)std::min<size_t>(CHUNK, asked.size() - start);
-      static thread_local Room room;
+    for (size_t start = 0; start < wanted.size(); start += CHUNK) {
+      const int num = (int)std::min<size_t>(CHUNK, wanted.size() - start);
+      static thread_local Scratch room;
       room.begin((size_t)num * (width + vocab) * 4 + 128);
       float *x = room.take<float>((size_t)num * width), *logits = room.take<float>((size_t)num * vocab);
-      for (int i = 0; i < num; i++) std::memcpy(x + (size_t)i * width, hidden + (size_t)asked[start + i].row * width, width * 4);
+      for (int i = 0; i < num; i++) std::memcpy(x + (size_t)i * width, hidden + (size_t)wanted[start + i].row * width, width * 4);
       multiply(m.logits, x, num, width, logits);
 #pragma omp parallel for num_threads(b.threads) schedule(dynamic)
-      for (int i = 0; i < num; i++) answer_row(b.parts[asked[start + i].part], asked[start + i].row, logits + (size_t)i * vocab);
+      for (int i = 0; i < num; i++) answer_row(b.parts[wanted[start + i].part], wanted[start + i].row, logits + (size_t)i * vocab);
       room.end();
     }
     std::vector<Chain> chains;
     for (int p = 0; p < b.num_parts; p++) {
-      if (b.parts[p].kind == IN_TURN) chains.push_back(first_rows(p));
-      if (b.parts[p].kind == CYCLE) chains.push_back(behind_what_stands(p));
+      if (b.parts[p].kind == SEQUENTIAL) chains.push_back(sequential_chain(p));
+      if (b.parts[p].kind == CYCLE) chains.push_back(drafting_chain(p));
     }
-    if (!chains.empty()) draw_in_turn(chains);
+    if (!chains.empty()) draw_sequentially(chains);
   }
 
-  // What is asked of one row, whose logits (V filled up) may be changed.
+  // Answer for one row; its logits (V, padded) may be overwritten.
   void answer_row(const Part& part, int row, float* logits) const {
     const int at = row - part.first_wanted;
     if (part.kind == LOGITS) std::memcpy(b.logits + (size_t)(part.first_logits + at) * m.vocab, logits, (size_t)m.vocab * 4);
@@ -64,23 +64,23 @@ template <class T> struct Answers {
     else put(part, row, *part.rules, logits, b.longs[part.positions + at]);
   }
 
-  // Draw the token of a row.
+  // Draw the token of a row and store it.
   Drawn put(const Part& part, int row, const Rules& rules, float* logits, int64_t position) const {
     const size_t best = (size_t)row * b.num_best;
     int64_t* tokens = reinterpret_cast<int64_t*>(b.best) + best;
-    const Wanted wanted = {part.entropy != 0, part.num_best, tokens, b.best + (size_t)b.num_wanted * b.num_best + best};
-    const Drawn one = draw(rules, logits, vocab, position, wanted);
+    const Extras extras = {part.entropy != 0, part.num_best, tokens, b.best + (size_t)b.num_wanted * b.num_best + best};
+    const Drawn one = draw(rules, logits, vocab, position, extras);
     drawn[row] = one.token, probabilities[row] = one.probability, entropies[row] = one.entropy;
     return one;
   }
 
-  Chain first_rows(int p) const {
+  Chain sequential_chain(int p) const {
     const Part& part = b.parts[p];
     return {p, part.first_wanted, part.num_wanted, b.longs[part.given], b.longs[part.positions], nullptr, *part.rules};
   }
 
-  // The likeliest tokens behind the first token that a part's draft has otherwise.
-  Chain behind_what_stands(int p) const {
+  // The chain that drafts the most likely tokens after the first drawn token that differs from the part's draft.
+  Chain drafting_chain(int p) const {
     const Part& part = b.parts[p];
     const int32_t* groups = b.ints + part.groups;
     int last = 0;
@@ -92,9 +92,9 @@ template <class T> struct Answers {
     return chain;
   }
 
-  // Chains side by side, a token of each at a time. One ends with its rows, with the token with which the product of all
-  // probabilities falls below `worth`, or, from the second on, with one below `threshold`.
-  void draw_in_turn(std::vector<Chain>& chains) const {
+  // Run all chains in parallel, one token of each at a time. A chain ends after its last row, after the token with which the
+  // product of all probabilities falls below `worth`, or after a token, other than the first, that is below `threshold`.
+  void draw_sequentially(std::vector<Chain>& chains) const {
     const size_t most = chains.size();
     std::vector<float> states(2 * most * width), logits(most * vocab);
     std::vector<int64_t> tokens(most);
@@ -118,8 +118,8 @@ template <class T> struct Answers {
         const Part& part = b.parts[chain.part];
         const Drawn one = put(part, chain.first + depth, chain.rules, logits.data() + (size_t)i * vocab, chain.position + depth);
         chain.token = one.token, chain.state = state + (size_t)i * width, chain.made++;
-        chain.together *= one.probability;
-        const bool ends = one.token < 0 || !(chain.together >= part.worth) || (chain.made > 1 && one.probability < part.threshold);
+        chain.joint *= one.probability;
+        const bool ends = one.token < 0 || !(chain.joint >= part.worth) || (chain.made > 1 && one.probability < part.threshold);
         if (!ends && chain.made < chain.num) next.push_back(alive[i]);
       }
       alive.swap(next);
@@ -127,11 +127,11 @@ template <class T> struct Answers {
     for (const Chain& chain : chains) b.made[chain.part] = chain.made;
   }
 
-  // A step of the draft head: the next states in place of rows' hidden states (num, stride of D), from those, the tokens
-  // before them (num,) and the states before them.
+  // A step of the draft head: replaces the rows' hidden states (num, stride of D) by the next states, computed from them, the
+  // previous tokens (num,) and the previous states.
   void draft(float* rows, const int64_t* tokens, const float* const* before, int num) const {
     if (!num) return;
-    const int raw = m.up_past.panels * COLUMNS, inner = filled(raw / 2, COLUMNS);
+    const int raw = m.up_past.panels * COLUMNS, inner = round_up(raw / 2, COLUMNS);
     std::vector<float> past((size_t)num * 2 * width), up((size_t)num * raw), more((size_t)num * raw), h((size_t)num * inner);
     for (int i = 0; i < num; i++) {
       float* to = past.data() + (size_t)i * 2 * width;
@@ -151,10 +151,11 @@ template <class T> struct Answers {
     for (int i = 0; i < num * width; i += LANES) store(rows + i, load<F>(rows + i) + load<F>(past.data() + i));
   }
 
-  // One product alone: rows of x (rows, stride) to out (rows, panels * COLUMNS). Where `num` is given, its rows are normed.
+  // A single product: rows of x (rows, stride) to out (rows, panels * COLUMNS). If `num` is given, the first `num` numbers of
+  // each row are normalized first.
   void multiply(const Linear& linear, const float* x, int rows, int stride, float* out, int num = 0) const {
-    static thread_local Room room;
-    const size_t words = (size_t)filled(rows, BLOCK) * linear.words * T::PARTS;
+    static thread_local Scratch room;
+    const size_t words = (size_t)round_up(rows, BLOCK) * linear.words * T::PARTS;
     room.begin((words + rows + (num ? (size_t)rows * stride : 0)) * 4 + 64 * 4);
     const Inputs inputs = {room.take<uint32_t>(words), room.take<float>(rows)};
     float* units = room.take<float>(num ? (size_t)rows * stride : 0);

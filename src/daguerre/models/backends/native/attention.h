@@ -1,8 +1,9 @@
-// Attention of the rows of many requests, each over its own keys.
+// Attention of the rows of many requests, each over the keys of its request.
 //
-// Keys and values lie in panels of COLUMNS rows, as matrices do, so that they are multiplied where they are: clean rows in
-// the request's cache, or, without one, in memory of the call; noisy rows, which nobody keeps, apart from them. Where a key
-// lies depends on its number alone, so a row sums over its keys in one order, cached or not, whatever noisy rows there are.
+// Keys and values are stored in panels of COLUMNS rows, packed like matrices, so that they are multiplied in place. Clean
+// rows are stored in the request's cache or, without one, in memory of the call; noisy rows, which are not cached, separately.
+// A key's place depends only on its index, so a row sums over its keys in the same order with and without a cache, and
+// whatever the noisy rows.
 
 #pragma once
 
@@ -10,11 +11,11 @@
 
 #include "products.h"
 
-constexpr size_t KEPT = (size_t)64 << 20;  // bytes of a thread, from one call to the next
-constexpr int QUERIES = 2 * BLOCK;         // of a key head, for which keys and values are read once
+constexpr size_t KEPT = (size_t)64 << 20;  // bytes that a thread keeps from one call to the next
+constexpr int QUERIES = 2 * BLOCK;         // queries of a key head for which keys and values are read once
 
-// Memory of a call, kept by the thread that called.
-struct Room {
+// Memory for one call, reused by the next calls of the same thread.
+struct Scratch {
   std::unique_ptr<char[]> bytes;
   size_t size = 0, used = 0;
   void begin(size_t num) {
@@ -26,39 +27,39 @@ struct Room {
     used = start + (num * sizeof(X) + 63) / 64 * 64;
     return reinterpret_cast<X*>(bytes.get() + start);
   }
-  void end() {  // a long prompt's is not kept
+  void end() {  // memory for a long prompt is freed
     if (size > KEPT) bytes.reset(), size = 0;
   }
 };
 
-// Numbers of a cache: float32, or bfloat16 as its 16 bits; and the type of their products.
+// Maps the type of a cache's numbers (float, or uint16_t for bfloat16) to the type of their products.
 template <class C> struct Stored { typedef Float32 Product; };
 template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
 
-// Clean keys and values of one request, (layers, K, panels) each. With scales (layers, K, capacity, 2) numbers are codes of
-// 8 bits, in the places that the numbers would have.
+// Clean keys and values of one request, (layers, K, panels) each. With scales (layers, K, capacity, 2) the numbers
+// are 8-bit codes, in the same order.
 struct Cache {
   void *keys, *values;
   float* scales;
   int32_t capacity;  // rows, a multiple of COLUMNS
-  int32_t layers;    // 1: each layer may forget the one before
+  int32_t layers;    // 1: each layer may overwrite the one before
 };
 
 // Sizes of panels, in words.
 template <class C> struct Sizes {
-  static constexpr int PER = 4 / sizeof(C), KEYS = COLUMNS / PER;  // words of a panel of values: pairs of keys, or keys
-  int words, wide;                                                // of a key; columns of a value, filled up
+  static constexpr int PER = 4 / sizeof(C), KEYS = COLUMNS / PER;  // KEYS: words of a column of values in a panel
+  int words, wide;                                                // words of a key; columns of a value, rounded up
   size_t key_panel, value_panel;
   explicit Sizes(int head)
-      : words(filled(filled(head, PER) / PER, WORDS)), wide(filled(head, COLUMNS)), key_panel((size_t)words * COLUMNS),
-        value_panel((size_t)KEYS * filled(head, COLUMNS)) {}
+      : words(round_up(round_up(head, PER) / PER, WORDS)), wide(round_up(head, COLUMNS)), key_panel((size_t)words * COLUMNS),
+        value_panel((size_t)KEYS * round_up(head, COLUMNS)) {}
 };
 
-// One key head of one layer: where its panels begin.
+// The panels of one key head of one layer.
 template <class C> struct Panels {
   uint32_t *keys, *values;
   float* scales;
-  // In a cache of codes a word's place has PER bytes.
+  // In a cache of codes a word takes PER bytes.
   Panels(const Cache& cache, const Sizes<C>& sizes, int layer, int heads, int head) {
     const size_t at = ((size_t)(cache.layers > 1 ? layer : 0) * heads + head) * (cache.capacity / COLUMNS);
     const size_t bytes = cache.scales ? sizes.PER : 4;
@@ -68,13 +69,13 @@ template <class C> struct Panels {
   }
 };
 
-// Where in a panel of so many words a number lies, in numbers: `number` of the row for `column`.
+// The index, within a panel of `words` words, of number `number` of the row in column `column`.
 template <class C> inline size_t place_of(int words, int number, int column) {
   constexpr int per = 4 / sizeof(C);
   return (((size_t)(column / QUARTER) * words + number / per) * QUARTER + column % QUARTER) * per + number % per;
 }
 
-// The scale of a row of 8-bit codes, the largest of which is 127; as precise as numbers of the cache are.
+// The scale with which the largest 8-bit code of a row is 127, rounded to the type of the cache's numbers.
 template <class C> inline float scale_of(const float* x, int num) {
   float largest = 0;
   for (int j = 0; j < num; j++) largest = std::max(largest, std::fabs(x[j]));
@@ -84,7 +85,8 @@ inline float code_of(float x, float scale) {
   return std::max(-127.0f, std::min(127.0f, std::nearbyint(x / std::max(scale, std::numeric_limits<float>::min()))));
 }
 
-// One row's key, or its value, into a panel: row `column` of a panel of keys, number `column` of the rows of one of values.
+// Stores a row's key, or value, in a panel: as row `column` of a panel of keys, or as number `column` of each row of a panel of
+// values.
 template <class C> void put_key(const float* x, C* panel, int words, int column, int head) {
   constexpr int per = 4 / sizeof(C);
   alignas(64) C numbers[LANES];
@@ -104,7 +106,7 @@ template <class C> void put_value(const float* x, C* panel, int column, int head
   }
 }
 
-// A row of a request into its cache, as numbers or codes.
+// Stores a row of a request in its cache, as numbers or codes.
 template <class C> void keep(const float* key, const float* value, const Panels<C>& to, const Sizes<C>& sizes, int row, int head) {
   const int panel = row / COLUMNS, column = row % COLUMNS;
   const size_t keys = panel * sizes.key_panel * sizes.PER, values = panel * sizes.value_panel * sizes.PER;
@@ -122,7 +124,7 @@ template <class C> void keep(const float* key, const float* value, const Panels<
   }
 }
 
-// A panel of codes as numbers.
+// Converts a panel of codes to numbers.
 template <class C> void decode(const Panels<C>& from, const Sizes<C>& sizes, int panel, uint32_t* keys, uint32_t* values) {
   const float* scales = from.scales + (size_t)panel * COLUMNS * 2;
   const size_t num_keys = sizes.key_panel * sizes.PER, num_values = sizes.value_panel * sizes.PER;
@@ -140,21 +142,21 @@ template <class C> void decode(const Panels<C>& from, const Sizes<C>& sizes, int
   }
 }
 
-// What a query has gathered from the keys before: the largest score, and relative to it the sum of weights, by lane.
-struct Gathered {
-  float largest = NEVER, factor = 1;  // factor: what all before is multiplied with
+// The state of a query's online softmax: the largest score so far, and the sum of weights relative to it, by lane.
+struct SoftmaxState {
+  float largest = NEVER, factor = 1;  // factor: rescales the sums so far
   F total{};
 };
 
-// Which keys of a panel a row sees: the run [first, last) of its columns, and those of which `mask` is true.
-struct Seen {
+// Which keys of a panel a row sees: the run [first, last) of its columns, and those for which `mask` is true.
+struct Visible {
   int first, last, num;  // num: columns that hold a key
-  const uint8_t* mask;   // of column 0 on, where it begins at `from`
+  const uint8_t* mask;   // indexed by column, valid from column `from` on; or null
   int from;
 };
 
-// Weights in place of a query's scores on the keys of a panel.
-inline void soften(F* s, Gathered& of, const Seen& seen) {
+// Replaces a query's scores on the keys of a panel by their weights.
+inline void online_softmax(F* s, SoftmaxState& of, const Visible& seen) {
   if (seen.first > 0 || seen.last < COLUMNS) {
     if (seen.mask) {
       float* score = reinterpret_cast<float*>(s);
@@ -187,34 +189,34 @@ inline void soften(F* s, Gathered& of, const Seen& seen) {
   of.total = of.total * of.factor + total;
 }
 
-// One request's part of a forward, as attention sees it.
+// The keys of one request in a forward.
 struct Keys {
-  Cache cache;            // its clean rows, those of this forward too
-  Cache noisy;            // its noisy rows, of this forward and one layer
+  Cache cache;            // its clean rows, including those of this forward
+  Cache noisy;            // its noisy rows of this forward, in one layer
   int32_t num_clean;      // keys in the cache, this forward's included
   int32_t num_noisy;
-  const int32_t *begin, *end;  // of each row: the run of keys that it sees; no begin: from 0 on
-  const uint8_t* mask;         // (rows, mask_width): which of the last keys it sees besides; or none
+  const int32_t *begin, *end;  // of each row: the run of keys that it sees; begin may be null: from 0 on
+  const uint8_t* mask;         // (rows, mask_width): which of the last keys it sees in addition; or null
   int32_t mask_width;
   int32_t first(int row) const { return begin ? begin[row] : 0; }
 };
 
-// Some queries of one key head of a request: y (rows, stride_y) from q (rows, stride). Keys are taken a panel at a time,
-// weights being relative to the largest score so far (online softmax: Milakov and Gimelshein, arXiv 1805.02867).
+// Some queries of one key head of a request: y (rows, stride_y) from q (rows, stride). Keys are processed one panel at a
+// time, with weights relative to the largest score so far (online softmax: Milakov and Gimelshein, arXiv 1805.02867).
 template <class C>
 void attend(const Worker& worker, const Keys& keys, int layer, int num_kv, int kv, int groups, int head, const int32_t* wanted,
             int first, int num, const float* q, int stride, float* y, int stride_y) {
   typedef typename Stored<C>::Product T;
   const Sizes<C> sizes(head);
   const int room = sizes.words * T::PER, total = keys.num_clean + keys.num_noisy, base = total - keys.mask_width;
-  static thread_local Room memory;
+  static thread_local Scratch memory;
   const size_t made = keys.cache.scales ? sizes.key_panel + sizes.value_panel : 0;
   memory.begin(4 * ((size_t)QUERIES * (sizes.words * T::PARTS + sizes.wide) + room + BLOCK * sizes.KEYS * T::PARTS + made) +
-               QUERIES * sizeof(Gathered) + 512);
+               QUERIES * sizeof(SoftmaxState) + 512);
   uint32_t *queries = memory.take<uint32_t>((size_t)QUERIES * sizes.words * T::PARTS);
   uint32_t *weights = memory.take<uint32_t>(BLOCK * sizes.KEYS * T::PARTS), *decoded = memory.take<uint32_t>(made);
   float *out = memory.take<float>((size_t)QUERIES * sizes.wide), *one = memory.take<float>(room);
-  Gathered* gathered = memory.take<Gathered>(num);
+  SoftmaxState* gathered = memory.take<SoftmaxState>(num);
   std::memset(one, 0, room * 4);
   std::memset(out, 0, (size_t)num * sizes.wide * 4);
   int rows[QUERIES], lowest = total, highest = 0;
@@ -227,23 +229,23 @@ void attend(const Worker& worker, const Keys& keys, int layer, int num_kv, int k
     highest = std::max(highest, keys.mask ? total : std::min(total, keys.end[row]));
   }
   alignas(64) F sums[BLOCK][VECTORS];
-  auto panel = [&](const uint32_t* own_keys, const uint32_t* own_values, int start, int held) {  // keys from `start` on
+  auto panel = [&](const uint32_t* panel_keys, const uint32_t* panel_values, int start, int held) {  // keys from `start` on
     for (int from = 0; from < num; from += BLOCK) {
       const int some = std::min(BLOCK, num - from);
-      multiply_block<T>(worker, queries + (size_t)from * sizes.words * T::PARTS, own_keys, sizes.words, some, sums);
+      multiply_block<T>(worker, queries + (size_t)from * sizes.words * T::PARTS, panel_keys, sizes.words, some, sums);
       for (int i = 0; i < some; i++) {
         const int row = rows[from + i];
-        Seen seen;
+        Visible seen;
         seen.num = held;
         seen.first = std::max(0, std::min(held, keys.first(row) - start));
         seen.last = std::max(seen.first, std::min(held, keys.end[row] - start));
         seen.mask = keys.mask ? keys.mask + (ptrdiff_t)row * keys.mask_width + (start - base) : nullptr;
         seen.from = std::max(0, base - start);
-        soften(sums[i], gathered[from + i], seen);
+        online_softmax(sums[i], gathered[from + i], seen);
         T::row(reinterpret_cast<float*>(sums[i]), COLUMNS, weights + (size_t)i * sizes.KEYS * T::PARTS);
       }
       for (int column = 0; column < sizes.wide; column += COLUMNS) {
-        multiply_block<T>(worker, weights, own_values + (size_t)sizes.KEYS * column, sizes.KEYS, some, sums);
+        multiply_block<T>(worker, weights, panel_values + (size_t)sizes.KEYS * column, sizes.KEYS, some, sums);
         for (int i = 0; i < some; i++)
           for (int j = 0; j < VECTORS; j++) {
             float* to = out + (size_t)(from + i) * sizes.wide + column + j * LANES;
@@ -272,7 +274,7 @@ void attend(const Worker& worker, const Keys& keys, int layer, int num_kv, int k
   }
   for (int i = 0; i < num; i++) {
     float* to = y + (size_t)((first + i) / groups) * stride_y + (kv * groups + (first + i) % groups) * head;
-    const float weight = sum(gathered[i].total), factor = weight > 0 ? 1 / weight : 0;  // 0: a row that sees nothing
+    const float weight = sum(gathered[i].total), factor = weight > 0 ? 1 / weight : 0;  // 0: a row that sees no key
     for (int j = 0; j < head; j += LANES) narrow(load<F>(out + (size_t)i * sizes.wide + j) * factor, to + j, head - j);
   }
 }

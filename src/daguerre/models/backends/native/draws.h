@@ -1,5 +1,5 @@
-// A token for a row of logits: bias, bans, temperature, cuts and the draw by inverse distribution function, as
-// `sampling/logits.py` has them, which is the reference. At temperature 0 in float32, else in float64.
+// Draws a token from a row of logits: bias, bans, temperature, top-k, top-p, and a draw by the inverse cumulative distribution.
+// The reference is `sampling/logits.py`. In float32 at temperature 0, else in float64.
 
 #pragma once
 
@@ -8,19 +8,19 @@
 
 #include "vectors.h"
 
-// How tokens are drawn for one request, and what this forward forbids.
+// How tokens are drawn for one request, and which tokens this forward forbids.
 struct Rules {
   double temperature, top_p;
   const int32_t* bias_tokens;  // (num_bias,)
   const double* bias_values;
-  const int64_t* bans;     // (num_bans, 3): a token, and the positions [start, end) at which it is not drawn
-  const int32_t* allowed;  // (num_allowed,): what may be drawn at `allowed_at`, and nothing else; none: anything
+  const int64_t* bans;     // (num_bans, 3): a token, and the positions [start, end) at which it may not be drawn
+  const int32_t* allowed;  // (num_allowed,): the only tokens that may be drawn at `allowed_at`; empty: no restriction
   int64_t allowed_at, seed, sample, purpose, step;
   int32_t top_k, num_bias, num_bans, num_allowed;  // top_k 0: no cut
 };
 
 struct Drawn {
-  int64_t token;  // -1: no token is left
+  int64_t token;  // -1: no token was allowed
   double probability, entropy;
 };
 
@@ -31,14 +31,14 @@ inline uint64_t mixed(uint64_t x) {  // SplitMix64's output function
   return x ^ (x >> 31);
 }
 
-// Uniform on [0, 1), keyed as `sampling/random.py` has it.
+// Uniform on [0, 1), a function of its keys; equal to that of `sampling/random.py`.
 inline double uniform(const Rules& r, int64_t position) {
   uint64_t state = 0;
   for (int64_t key : {r.seed, r.sample, r.purpose, r.step, position}) state = mixed(state ^ mixed((uint64_t)key));
   return (double)(state >> 11) * 0x1p-53;
 }
 
-// Minus infinity at all that may not be drawn; for a token of either type of numbers.
+// Sets the logits of all tokens that may not be drawn to minus infinity; X is float or double.
 template <class X> void forbid(const Rules& r, int64_t position, X* logits, int vocab) {
   const X never = -std::numeric_limits<X>::infinity();
   for (int i = 0; i < r.num_bans; i++) {
@@ -53,7 +53,7 @@ template <class X> void forbid(const Rules& r, int64_t position, X* logits, int 
   }
 }
 
-// The likeliest tokens and their probabilities, the first of equals first; `num` of them, few.
+// The `num` most likely tokens and their probabilities, in descending order, ties by token id. Meant for small `num`.
 template <class X, class P> void best_of(const X* logits, int vocab, int num, P probability, int64_t* tokens, double* probabilities) {
   for (int place = 0; place < num; place++) {
     int64_t found = -1;
@@ -66,16 +66,16 @@ template <class X, class P> void best_of(const X* logits, int vocab, int num, P 
   }
 }
 
-// What is asked of a row beside a token: its entropy, and the best few tokens.
-struct Wanted {
+// What is returned for a row in addition to its token: the entropy, and the most likely tokens.
+struct Extras {
   bool entropy;
   int num_best;
   int64_t* best_tokens;
   double* best_probabilities;
 };
 
-// The likeliest token; `logits` (vocab filled up to LANES, minus infinity there) is changed.
-inline Drawn greedy(const Rules& r, float* logits, int vocab, int64_t position, const Wanted& wanted) {
+// The most likely token. `logits` (vocab, padded to LANES with minus infinity) are overwritten.
+inline Drawn greedy(const Rules& r, float* logits, int vocab, int64_t position, const Extras& extras) {
   for (int i = 0; i < r.num_bias; i++) logits[r.bias_tokens[i]] += (float)r.bias_values[i];
   forbid(r, position, logits, vocab);
   F most = all(NEVER), total{}, weighed{};
@@ -85,15 +85,15 @@ inline Drawn greedy(const Rules& r, float* logits, int vocab, int64_t position, 
   for (int i = 0; i < vocab; i += LANES) {
     const F below = load<F>(logits + i) - top, e = exponential(below);
     total += e;
-    if (wanted.entropy) weighed += e > 0 ? e * below : F{};
+    if (extras.entropy) weighed += e > 0 ? e * below : F{};
   }
   const double mass = sum(total);
-  best_of(logits, vocab, wanted.num_best, [&](float x) { return (double)exponential(all(x - top))[0] / mass; }, wanted.best_tokens,
-          wanted.best_probabilities);
-  return {std::find(logits, logits + vocab, top) - logits, 1 / mass, wanted.entropy ? std::log(mass) - (double)sum(weighed) / mass : 0};
+  best_of(logits, vocab, extras.num_best, [&](float x) { return (double)exponential(all(x - top))[0] / mass; }, extras.best_tokens,
+          extras.best_probabilities);
+  return {std::find(logits, logits + vocab, top) - logits, 1 / mass, extras.entropy ? std::log(mass) - (double)sum(weighed) / mass : 0};
 }
 
-// e^((logits - top) / temperature), float64, and their sum.
+// Writes e^((logits - top) / temperature) in float64; returns their sum.
 inline double weights_of(const double* logits, int vocab, double top, double temperature, double* out) {
   double total = 0;
   for (int i = 0; i < vocab; i += PAIRS) store(out + i, exponential((load<D>(logits + i) - top) / temperature));
@@ -101,7 +101,7 @@ inline double weights_of(const double* logits, int vocab, double top, double tem
   return total;
 }
 
-// Zeros for what top-k and top-p cut: equal weights at an edge are kept or cut by token id, the lowest first.
+// Sets weights outside top-k and top-p to zero. Of equal weights at the edge, those with lower token ids are kept.
 inline void cut(const Rules& r, double* weights, int vocab) {
   static thread_local std::vector<int32_t> order;
   static thread_local std::vector<double> kept;
@@ -119,7 +119,7 @@ inline void cut(const Rules& r, double* weights, int vocab) {
     auto unlikelier = [&](int32_t a, int32_t b) { return likelier(b, a); };
     std::make_heap(order.begin(), order.begin() + num, unlikelier);
     int taken = 0;
-    while (taken < num && before < r.top_p * mass) {  // the likeliest of what is left goes to the end of the heap
+    while (taken < num && before < r.top_p * mass) {  // moves the most likely of the remaining tokens to the end of the heap
       std::pop_heap(order.begin(), order.begin() + (num - taken), unlikelier);
       before += weights[order[num - ++taken]];
     }
@@ -132,10 +132,10 @@ inline void cut(const Rules& r, double* weights, int vocab) {
   std::copy(kept.begin(), kept.end(), weights);
 }
 
-// A token drawn by the number of its position; `logits` as for `greedy`, and not changed.
-inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t position, const Wanted& wanted) {
+// A token drawn with the random number of its position. `given`: logits as for `greedy`, not changed.
+inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t position, const Extras& extras) {
   static thread_local std::vector<double> room;
-  const int size = filled(vocab, LANES);
+  const int size = round_up(vocab, LANES);
   room.resize(3 * (size_t)size + LANES);
   double *logits = room.data(), *weights = logits + size, *warm = weights + size;
   for (int i = 0; i < size; i++) logits[i] = given[i];
@@ -145,12 +145,12 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
   if (!std::isfinite(top)) return {-1, 0, 0};
   const double mass = weights_of(logits, size, top, 1, weights);
   double entropy = 0;
-  if (wanted.entropy) {
+  if (extras.entropy) {
     for (int i = 0; i < vocab; i++)
       if (weights[i] > 0) entropy += weights[i] * (logits[i] - top);
     entropy = std::log(mass) - entropy / mass;
   }
-  best_of(logits, vocab, wanted.num_best, [&](double x) { return std::exp(x - top) / mass; }, wanted.best_tokens, wanted.best_probabilities);
+  best_of(logits, vocab, extras.num_best, [&](double x) { return std::exp(x - top) / mass; }, extras.best_tokens, extras.best_probabilities);
   if (r.temperature == 1) std::copy(weights, weights + size, warm);
   else weights_of(logits, size, top, r.temperature, warm);
   if (r.top_k || r.top_p < 1) cut(r, warm, vocab);
@@ -161,19 +161,19 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
   total = 0;
   for (int i = 0; i < vocab && token < 0; i++)
     if ((total += warm[i]) > reach) token = i;
-  if (token < 0)  // the last sum's rounding
+  if (token < 0)  // only if the last sum was rounded down
     for (int i = vocab - 1; i >= 0 && token < 0; i--)
       if (warm[i] > 0) token = i;
   return {token, weights[token] / mass, entropy};
 }
 
-inline Drawn draw(const Rules& r, float* logits, int vocab, int64_t position, const Wanted& wanted = {}) {
-  return r.temperature == 0 ? greedy(r, logits, vocab, position, wanted) : sampled(r, logits, vocab, position, wanted);
+inline Drawn draw(const Rules& r, float* logits, int vocab, int64_t position, const Extras& extras = {}) {
+  return r.temperature == 0 ? greedy(r, logits, vocab, position, extras) : sampled(r, logits, vocab, position, extras);
 }
 
 // The log-probability of a token, in nats.
 inline double log_probability(const float* logits, int vocab, int64_t token) {
-  const int size = filled(vocab, LANES);
+  const int size = round_up(vocab, LANES);
   static thread_local std::vector<double> room;
   room.resize(2 * (size_t)size);
   for (int i = 0; i < size; i++) room[i] = logits[i];

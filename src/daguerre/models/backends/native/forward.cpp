@@ -7,15 +7,15 @@
 
 namespace {
 
-// Calls what(type of products, type of numbers in caches and embeddings).
-template <class Do> void by_type(const Model& m, Do what) {
-  if (m.product == 0) what(Float32{}, float{});
-  else if (m.product == 1) what(Bfloat16{}, uint16_t{});
-  else if (m.cache == 0) what(Int8{}, float{});
-  else what(Int8{}, uint16_t{});
+// Calls function(type of products, type of numbers in caches and embeddings).
+template <class Function> void by_type(const Model& m, Function function) {
+  if (m.product == 0) function(Float32{}, float{});
+  else if (m.product == 1) function(Bfloat16{}, uint16_t{});
+  else if (m.cache == 0) function(Int8{}, float{});
+  else function(Int8{}, uint16_t{});
 }
 
-Batch nothing(int threads) {
+Batch empty_batch(int threads) {
   Batch b{};
   b.threads = threads;
   return b;
@@ -25,8 +25,8 @@ Batch nothing(int threads) {
 
 extern "C" {
 
-// 0, or what is wrong, and nothing is done: 1 a position that the model does not have, 2 a row wanted that there is not, 3
-// no memory, 4 a token that the vocabulary does not have, 5 numbers of another size than they should have.
+// Returns 0, or the code of an error, and then nothing is cached: 1 a position that the model does not have, 2 a wanted row
+// that does not exist, 3 out of memory, 4 a token that the vocabulary does not have, 5 an input of the wrong size.
 int daguerre_forward(const Model* m, const char* given, int64_t size, float* hidden, float* logits, double* drawn, double* best,
                      int32_t* made) {
   Batch b{};
@@ -43,8 +43,8 @@ int daguerre_forward(const Model* m, const char* given, int64_t size, float* hid
     }
   try {
     by_type(*m, [&](auto type, auto number) {
-      static thread_local Room room;
-      const size_t num = (size_t)b.num_wanted * filled(m->width, COLUMNS);
+      static thread_local Scratch room;
+      const size_t num = (size_t)b.num_wanted * round_up(m->width, COLUMNS);
       room.begin(num * 4);
       float* states = room.take<float>(num);
       Stack<decltype(type), decltype(number)>{*m, b}.hidden(states);
@@ -57,18 +57,18 @@ int daguerre_forward(const Model* m, const char* given, int64_t size, float* hid
   return 0;
 }
 
-// Logits (rows, V filled up) of hidden states (rows, stride of D).
+// Logits (rows, V padded) of hidden states (rows, stride of D).
 void daguerre_logits(const Model* m, const float* hidden, int rows, float* out, int threads) {
-  const Batch b = nothing(threads);
+  const Batch b = empty_batch(threads);
   by_type(*m, [&](auto type, auto) {
-    Answers<decltype(type)>{*m, b, hidden}.multiply(m->logits, hidden, rows, filled(m->width, COLUMNS), out);
+    Answers<decltype(type)>{*m, b, hidden}.multiply(m->logits, hidden, rows, round_up(m->width, COLUMNS), out);
   });
 }
 
-// A step of the draft head: the next state (D,), in place of a row's hidden state, from that, the token before it and the
-// state before it, all (stride of D), and the logits (V filled up) of the next state.
+// A step of the draft head: replaces a row's hidden state by the next state, computed from it, the previous token and the
+// previous state, all (stride of D); and writes the logits (V padded) of the next state.
 void daguerre_draft(const Model* m, float* row, int64_t token, const float* state, float* logits, int threads) {
-  const Batch b = nothing(threads);
+  const Batch b = empty_batch(threads);
   by_type(*m, [&](auto type, auto) {
     const Answers<decltype(type)> answers{*m, b, row};
     answers.draft(row, &token, &state, 1);

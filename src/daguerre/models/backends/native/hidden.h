@@ -1,5 +1,5 @@
-// From tokens to hidden states. Products run over the rows of all requests together, attention over each request's own
-// keys. Norms, rotations, softmax and everything between products are in float32.
+// From tokens to hidden states. Products run over the rows of all requests together, attention over each request's keys.
+// Norms, rotations, softmax and everything else between products are in float32.
 
 #pragma once
 
@@ -7,7 +7,7 @@
 
 #include "model.h"
 
-// Query and key heads: normed, weighed, turned; keys and values are kept.
+// Normalizes, scales and rotates query and key heads, and stores keys and values.
 template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys, const int32_t* part_of,
                               int index, float* qkv, int stride) {
   const int num = m.heads + m.kv_heads, half = m.rotary / 2;
@@ -29,30 +29,30 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
     }
     if (kv < 0) continue;
     const Part& part = b.parts[part_of[row]];
-    const Keys& own = keys[part_of[row]];
+    const Keys& part_keys = keys[part_of[row]];
     const int at = row - part.first;
     float* value = x + m.kv_heads * m.head;
     if (at < part.clean) {
-      keep<C>(x, value, Panels<C>(own.cache, sizes, index, m.kv_heads, kv), sizes, part.past + at, m.head);
+      keep<C>(x, value, Panels<C>(part_keys.cache, sizes, index, m.kv_heads, kv), sizes, part.past + at, m.head);
       continue;
     }
-    if (own.cache.scales)  // as rough as they would be in the cache
+    if (part_keys.cache.scales)  // rounded as they would be in the cache
       for (float* y : {x, value}) {
         const float scale = scale_of<C>(y, m.head);
         for (int j = 0; j < m.head; j++) y[j] = code_of(y[j], scale) * scale;
       }
-    keep<C>(x, value, Panels<C>(own.noisy, sizes, 0, m.kv_heads, kv), sizes, at - part.clean, m.head);
+    keep<C>(x, value, Panels<C>(part_keys.noisy, sizes, 0, m.kv_heads, kv), sizes, at - part.clean, m.head);
   }
 }
 
-// Queries of one key head of a request, as many as attention takes at once.
+// Queries of one key head of a request, as many as attention processes at once.
 struct Item { int part, kv, first, num; };
 
 template <class T, class C> struct Stack {
   const Model& m;
   const Batch& b;
-  const int width = filled(m.width, COLUMNS), all_heads = filled(m.heads * m.head, COLUMNS), inner = filled(m.inner, COLUMNS);
-  const int vocab = filled(m.vocab, COLUMNS);
+  const int width = round_up(m.width, COLUMNS), all_heads = round_up(m.heads * m.head, COLUMNS), inner = round_up(m.inner, COLUMNS);
+  const int vocab = round_up(m.vocab, COLUMNS);
 
   // Hidden states (A, stride of D) of the wanted rows.
   void hidden(float* out) const {
@@ -61,13 +61,13 @@ template <class T, class C> struct Stack {
     const int groups = m.heads / m.kv_heads;
     const Sizes<C> sizes(m.head);
     const size_t kept = words_kept(sizes);
-    static thread_local Room room;
-    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)filled(most, BLOCK) * longest * T::PARTS +
+    static thread_local Scratch room;
+    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)round_up(most, BLOCK) * longest * T::PARTS +
                     rows + kept) + 64 * 12);
     float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
     float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
     float* qkv = room.take<float>((size_t)rows * qkv_width);
-    const Inputs inputs = {room.take<uint32_t>((size_t)filled(most, BLOCK) * longest * T::PARTS), room.take<float>(most)};
+    const Inputs inputs = {room.take<uint32_t>((size_t)round_up(most, BLOCK) * longest * T::PARTS), room.take<float>(most)};
     int32_t* part_of = room.take<int32_t>(rows);
     uint32_t* memory = room.take<uint32_t>(kept);
     std::memset(y, 0, (size_t)most * all_heads * 4);
@@ -84,7 +84,7 @@ template <class T, class C> struct Stack {
       }
 
     const Norm norm = {m.centered != 0, m.eps};
-    const int seen = m.post_norm ? 0 : m.width;  // what norms before products see
+    const int seen = m.post_norm ? 0 : m.width;  // how many numbers of a row the norms before products use; 0: none
 #pragma omp parallel num_threads(b.threads)
     {
       const Worker worker;
@@ -139,25 +139,25 @@ template <class T, class C> struct Stack {
     room.end();
   }
 
-  // Words for keys and values of rows that no cache keeps: clean ones of requests without a cache, and noisy ones.
+  // Words of memory for keys and values that are not in a cache: those of clean rows without a cache, and of noisy rows.
   size_t words_kept(const Sizes<C>& sizes) const {
     size_t words = 0;
     for (int p = 0; p < b.num_parts; p++) {
       const Part& part = b.parts[p];
       const int clean = part.cache ? 0 : part.clean, noisy = part.rows - part.clean;
-      words += (size_t)(filled(clean, COLUMNS) + filled(noisy, COLUMNS)) / COLUMNS * m.kv_heads *
+      words += (size_t)(round_up(clean, COLUMNS) + round_up(noisy, COLUMNS)) / COLUMNS * m.kv_heads *
                (sizes.key_panel + sizes.value_panel);
     }
     return words;
   }
 
-  // The keys of every request; those that no cache keeps are in `memory`.
+  // The keys of every request; those that are not in a cache are in `memory`.
   std::vector<Keys> keys_in(uint32_t* memory, const Sizes<C>& sizes) const {
     auto panels = [&](int num) {
-      const size_t all_panels = (size_t)filled(num, COLUMNS) / COLUMNS * m.kv_heads;
+      const size_t all_panels = (size_t)round_up(num, COLUMNS) / COLUMNS * m.kv_heads;
       uint32_t *keys = memory, *values = memory + all_panels * sizes.key_panel;
       memory = values + all_panels * sizes.value_panel;
-      return Cache{keys, values, nullptr, filled(num, COLUMNS), 1};
+      return Cache{keys, values, nullptr, round_up(num, COLUMNS), 1};
     };
     std::vector<Keys> out(b.num_parts);
     for (int p = 0; p < b.num_parts; p++) {
@@ -172,7 +172,7 @@ template <class T, class C> struct Stack {
     return out;
   }
 
-  // The queries of all requests, of which each has as many rows as `num_rows` says.
+  // The queries of all requests; `num_rows` is the field of a part with its number of rows.
   std::vector<Item> items(int32_t Part::*num_rows) const {
     std::vector<Item> out;
     const int groups = m.heads / m.kv_heads;
@@ -183,7 +183,7 @@ template <class T, class C> struct Stack {
     return out;
   }
 
-  // The rows' embeddings, zeros behind them up to the stride.
+  // The rows' embeddings, padded with zeros to the stride.
   void embed(const int32_t* part_of, float* x) const {
 #pragma omp for schedule(static)
     for (int row = 0; row < b.rows; row++) {
@@ -197,7 +197,7 @@ template <class T, class C> struct Stack {
     }
   }
 
-  // The wanted rows of x in place of all.
+  // Replaces the rows of x by the wanted rows.
   void gather(float* x, float* room) const {
     for (int p = 0; p < b.num_parts; p++)
       for (int i = b.parts[p].first_wanted; i < b.parts[p].first_wanted + b.parts[p].num_wanted; i++)
@@ -205,7 +205,7 @@ template <class T, class C> struct Stack {
     std::memcpy(x, room, (size_t)b.num_wanted * width * 4);
   }
 
-  // x and what a branch gives, normed behind.
+  // Adds the normalized output of a residual branch to x (post-norm).
   void add_normalized(float* branch, int rows, const float* weight, const float* bias, float* x) const {
 #pragma omp for schedule(static)
     for (int row = 0; row < rows; row++) {

@@ -1,12 +1,12 @@
-// Products of rows with packed matrices, in three types of numbers.
+// Products of rows with packed matrices, for three types of numbers.
 //
-// A matrix (out, in) is packed in panels of COLUMNS outputs, each in quarters: of every 32 bits of a row of inputs (four
-// 8-bit numbers, two of bfloat16, one of float32) the 16 columns of a quarter lie side by side, a word. An input is broadcast,
-// a panel's vectors are multiplied with it and added. Every sum is made in the order of its inputs, whatever rows, columns
-// and threads there are beside it: a row's bits do not depend on them.
+// A matrix (out, in) is packed in panels of COLUMNS outputs, each split into quarters of 16 columns. A word is 32 bits of a
+// column: four 8-bit numbers, two of bfloat16, or one of float32; the words of the 16 columns for the same inputs are adjacent.
+// An input is broadcast, multiplied with a panel's vectors, and added to their sums. Every sum is computed in the order of
+// its inputs, so a row's bits do not depend on other rows, on the columns or on the number of threads.
 //
-// Where the processor multiplies a word at once, inputs lie as words, too. Elsewhere a word is unpacked into PARTS vectors
-// of numbers that it does multiply, and inputs lie as those do.
+// If the processor multiplies words directly, inputs are stored as words, too. Otherwise a word is unpacked into PARTS
+// vectors of numbers that it can multiply, and inputs are stored in the same unpacked form.
 
 #pragma once
 
@@ -21,20 +21,20 @@
 #endif
 
 constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
-constexpr int BLOCK = 32;   // rows of a product at a time, as many as two tiles have
-constexpr int GROUP = 16;   // columns of gates, then as many of values, take turns in a gated product
-constexpr int WORDS = 16;   // words of a row come in multiples of it
-constexpr int AHEAD = 32;   // words that are fetched before they are multiplied: the processor alone fetches too late
+constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
+constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
+constexpr int WORDS = 16;   // the number of words of a row is a multiple of it
+constexpr int AHEAD = 32;   // prefetch distance in words: the processor's own prefetching is too late
 #if defined(WIDE)
-constexpr int AT_ONCE = 8;  // rows whose sums stay in registers
+constexpr int AT_ONCE = 8;  // rows whose sums are kept in registers
 #elif defined(__ARM_NEON) || defined(MIDDLE)
 constexpr int AT_ONCE = 6;
 #else
 constexpr int AT_ONCE = 3;
 #endif
 
-// Vectors of columns whose sums stay in registers beside so many rows.
-constexpr int columns_beside(int rows) {
+// How many vectors of columns are processed at a time with so many rows, so that all sums fit in registers.
+constexpr int columns_for(int rows) {
 #if defined(WIDE)
   return rows > 6 ? 2 : 4;
 #elif defined(__ARM_NEON)
@@ -73,7 +73,7 @@ struct Bfloat16 {
   static Part spread(uint32_t a) { return (I)_mm512_set1_epi32(a); }
   static Sum dot(Sum s, Part a, Part w) { return (F)_mm512_dpbf16_ps((__m512)s, bits<__m512bh>(a), bits<__m512bh>(w)); }
 #else
-  typedef F Part;  // the matrix's numbers as float32; inputs keep the precision that they have
+  typedef F Part;  // the matrix's numbers converted to float32; inputs are not rounded
   static constexpr int PARTS = 2;
   static float row(const float* x, int num, uint32_t* to) {
     std::memcpy(to, x, num * sizeof *x);
@@ -85,7 +85,7 @@ struct Bfloat16 {
 #endif
 };
 
-// Inputs as codes from 1 to 255, 128 standing for nothing; matrices as codes from -127 to 127. Sums are exact.
+// Inputs as codes from 1 to 255, where 128 means zero; matrices as codes from -127 to 127. Sums are exact.
 struct Int8 {
   typedef I Sum;
   typedef I Part;
@@ -137,7 +137,7 @@ struct Int8 {
     for (int i = 0; i < num; i += LANES)
       store(codes + i, __builtin_convertvector(__builtin_convertvector(load<F>(x + i) * inverse + 128.5f, I), Byte));
     if (PARTS == 2)
-      for (int word = num / PER - 1; word >= 0; word--) {  // from the end: what is written lies at or behind what is read
+      for (int word = num / PER - 1; word >= 0; word--) {  // from the end, so that no word is overwritten before it is read
         const uint32_t four = to[word];
         to[2 * word] = four & 0x00ff00ff;
         to[2 * word + 1] = four >> 8 & 0x00ff00ff;
@@ -149,9 +149,9 @@ struct Int8 {
 // A packed matrix.
 struct Linear {
   const uint32_t* weight;  // (panels, 4, words, 16)
-  const float* bias;       // (panels * 64,), or none
-  const float* scale;      // (panels * 64,), of Int8
-  const int32_t* offset;   // (panels * 64,): 128 times the sum of a column's codes, of Int8
+  const float* bias;       // (panels * 64,), or null
+  const float* scale;      // (panels * 64,), Int8 only
+  const int32_t* offset;   // (panels * 64,), Int8 only: 128 times the sum of a column's codes
   int32_t words, panels;
 };
 
@@ -195,11 +195,11 @@ inline void multiply_rows(const uint32_t* a, const uint32_t* w, int words, int f
 
 template <class T, int NUM>
 void multiply_few(const uint32_t* a, const uint32_t* w, int words, int first, int last, typename T::Sum (*out)[VECTORS]) {
-  constexpr int step = columns_beside(NUM);
+  constexpr int step = columns_for(NUM);
   for (int j = first; j < last; j += step) multiply_rows<T, NUM, step>(a, w, words, j, out);
 }
 
-// Columns [first, last) of a panel, in vectors, for `rows` rows, shared out evenly among as few passes as there can be.
+// Vectors [first, last) of a panel's columns for `rows` rows, divided evenly among as few passes as possible.
 template <class T>
 void multiply_all(const uint32_t* a, const uint32_t* w, int words, int rows, int first, int last, typename T::Sum (*out)[VECTORS]) {
   for (int passes = (rows + AT_ONCE - 1) / AT_ONCE, row = 0; passes > 0; passes--) {
@@ -229,7 +229,7 @@ inline bool may_use_tiles() {
   return may;
 }
 
-// Up to 16 rows or up to 32: the tiles 0 to 3 are sums, 4 and 5 inputs, 6 and 7 weights.
+// For up to 32 rows: tiles 0 to 3 hold sums, 4 and 5 inputs, 6 and 7 weights.
 #define MULTIPLY(sums, inputs, weights)                                          \
   if constexpr (T::PER == 4) _tile_dpbusd(sums, inputs, weights);                \
   else _tile_dpbf16ps(sums, inputs, weights)
@@ -239,7 +239,7 @@ template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int
   char* to = static_cast<char*>(out);
   const uint32_t* below = a + (size_t)16 * words;
   const size_t quarter = (size_t)words * QUARTER;
-  const int row = words * 4, column = QUARTER * 4, sum = COLUMNS * 4;  // bytes from one to the next
+  const int row = words * 4, column = QUARTER * 4, sum = COLUMNS * 4;  // strides in bytes
   if (rows <= 16) {
     _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
     for (int word = 0; word < words; word += WORDS) {
@@ -277,7 +277,7 @@ template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int
 #undef MULTIPLY
 #endif
 
-// A thread's part in products: its tiles are set up, and given back.
+// Sets up the tiles of a thread for products, and releases them.
 struct Worker {
   bool tiles = false;
   Worker() {
@@ -297,22 +297,22 @@ struct Worker {
   }
 };
 
-// Sums (rows, COLUMNS) of at most BLOCK rows of inputs and one panel. The inputs have room for BLOCK rows, and their words
-// come in multiples of WORDS.
+// Sums (rows, COLUMNS) of at most BLOCK rows of inputs and one panel. The inputs' memory must have room for BLOCK rows, and
+// their number of words must be a multiple of WORDS.
 template <class T>
 void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS]) {
 #ifdef TILES
   if constexpr (T::PER > 1)
     if (worker.tiles) return multiply_tiles<T>(a, w, words, rows, sums);
 #endif
-  constexpr int step = columns_beside(AT_ONCE);  // these columns stay in the cache for all rows
+  constexpr int step = columns_for(AT_ONCE);  // these columns stay in the cache for all rows
   if (rows <= AT_ONCE) return multiply_all<T>(a, w, words, rows, 0, VECTORS, sums);
-  constexpr int some = std::max(step, columns_beside(3));
+  constexpr int some = std::max(step, columns_for(3));
   for (int first = 0; first < VECTORS; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
 }
 
-// One product, the threads' work shared: finish(row, panel, VECTORS vectors) is called for every row and panel. The inputs
-// have room for a multiple of BLOCK rows.
+// One product, shared among the threads: finish(row, panel, VECTORS vectors) is called for every row and panel. The inputs'
+// memory must have room for a multiple of BLOCK rows.
 template <class T, class Finish>
 void product(const Worker& worker, const Linear& m, const Inputs& inputs, int rows, Finish finish) {
 #pragma omp for schedule(static)
@@ -349,8 +349,8 @@ inline float square_sum(const float* x, int num) {
   return sum(squares);
 }
 
-// A row of `num` numbers, zeros behind them up to `stride`, over their root mean square; or, where they are centered, less
-// their mean and over their standard deviation.
+// Divides a row of `num` numbers, padded with zeros to `stride`, by its root mean square; if `centered`, after subtracting the
+// mean.
 inline void normalize(const float* from, int num, int stride, bool centered, float eps, float* to) {
   if (centered) {
     F total{};
@@ -372,8 +372,8 @@ struct Norm {
   float eps;
 };
 
-// Inputs of a product from x (rows, stride): as many numbers as its words have room for. With a norm, which sees `num`
-// numbers of each row, the row is normalized first; `room` (rows, stride) holds it then.
+// Converts x (rows, stride) to inputs of a product with `words` words. If `num` is not 0, the first `num` numbers of each row
+// are normalized first, into `room` (rows, stride).
 template <class T>
 void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room = nullptr, int num = 0, Norm norm = {}) {
 #pragma omp for schedule(static)

@@ -1,10 +1,10 @@
-// Vectors of the processor's own width, and the few functions on them that the forward needs.
+// Vectors as wide as a register, and the few functions on them that the forward needs.
 //
-// LANES floats fill one register: 16 with AVX-512, 8 with AVX2, else 4 (SSE2, NEON). Wider types than a register has are
-// split through memory by some compilers, at ten times the cost.
+// LANES floats fill one register: 16 with AVX-512, 8 with AVX2, else 4 (SSE2, NEON). Some compilers split vectors wider than
+// a register through memory, at ten times the cost.
 //
 // NEON, with and without 8-bit products (i8mm): compiled by g++ 12 for aarch64 and run in an emulator (qemu 7.2), where
-// tests/models/native/check.cpp finds it equal to plain loops. It has never run on a device.
+// tests/models/native/check.cpp compares it with plain loops. It has never run on an ARM device.
 
 #pragma once
 
@@ -44,15 +44,15 @@ constexpr float NEVER = -std::numeric_limits<float>::infinity();
 template <class V> inline V load(const void* from) { V v; std::memcpy(&v, from, sizeof v); return v; }
 template <class V> inline void store(void* to, V v) { std::memcpy(to, &v, sizeof v); }
 template <class To, class From> inline To bits(From x) { To y; std::memcpy(&y, &x, sizeof y); return y; }
-inline F all(float x) { return x - F{}; }  // not F{} + x, which is another number for -0 and costs an addition
+inline F all(float x) { return x - F{}; }  // not F{} + x, which turns -0 into 0 and costs an addition
 const I LANE = [] {
   I lane{};
   for (int i = 0; i < LANES; i++) lane[i] = i;
   return lane;
 }();
-inline int filled(int num, int to) { return (num + to - 1) / to * to; }
+inline int round_up(int num, int to) { return (num + to - 1) / to * to; }
 
-// a * b + c, rounded once where the processor can: the same in every loop, whatever the compiler makes of it.
+// a * b + c, rounded once if the processor supports it; explicit, so that the result does not depend on the compiler.
 inline F fused(F a, F b, F c) {
 #if defined(WIDE)
   return (F)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -75,7 +75,7 @@ inline F larger(F a, F b) {
 #endif
 }
 
-// The lanes joined to one number: those half of the vector apart, then a quarter, and so on.
+// Reduces the lanes to one number: joins those half a vector apart, then a quarter, and so on.
 template <class Join> inline float reduced(F v, Join join) {
   float lane[LANES];
   store(lane, v);
@@ -99,7 +99,7 @@ inline float greatest(F v) {
 }
 
 // e^x to 2 units in the last place, and 0 below -87 (Cody and Waite's reduction, a polynomial of degree 6). The processor's
-// own scaling by powers of two would give denormal numbers there, which take it many times as long ever after.
+// scaling by powers of two would give denormal numbers there, with which all later arithmetic is many times slower.
 inline F exponential(F x) {
   const F lowest = all(-87.0f), highest = all(88.0f);
   const I zero = x < lowest;
@@ -120,7 +120,7 @@ inline D exponential(D x) {
   const D lowest = D{} - 700.0;
   const L zero = x < lowest;
   x = x < lowest ? lowest : x;
-  const double shift = 6755399441055744.0;  // 1.5 * 2^52: the sum's last bits are the nearest whole number
+  const double shift = 6755399441055744.0;  // 1.5 * 2^52: the last bits of the sum are the nearest integer
   const D shifted = x * 1.4426950408889634 + shift, n = shifted - shift;
   const D r = (x - n * 0.693147180369123816490) - n * 1.90821492927058770002e-10;
   D p = D{} + 1.6059043836821613e-10;
@@ -145,7 +145,7 @@ inline F error_function(F x) {
   return x < 0 ? -y : y;
 }
 
-// Numbers as caches and embeddings have them: float32, or bfloat16 as its 16 bits. `num` of them, LANES at most.
+// Conversion of the numbers of caches and embeddings: float32, or bfloat16 as uint16_t. `num` of them, at most LANES.
 inline F widen(const float* from, int num = LANES) {
   if (num >= LANES) return load<F>(from);
   F v{};
@@ -168,7 +168,7 @@ inline void narrow(F x, float* to, int num = LANES) {
   if (num >= LANES) store(to, x);
   else std::memcpy(to, &x, num * sizeof *to);
 }
-inline void narrow(F x, uint16_t* to, int num = LANES) {  // to the nearest, ties to even
+inline void narrow(F x, uint16_t* to, int num = LANES) {  // rounds to nearest, ties to even
 #if defined(WIDE) && defined(__AVX512BF16__)
   const Half v = bits<Half>(_mm512_cvtneps_pbh((__m512)x));
 #else
