@@ -57,10 +57,10 @@ def _propose(run: Run, canvas: Canvas, rules: Sequence[Rule], step: int, every: 
     """A token for each open position. For a policy that draws in turn they end with the first below the threshold,
     unless `every` position gets one.
     """
-    if not run.policy.in_turn:
+    if not run.policy.sequential:
         return (yield from run.sampler.propose(run.session, canvas, rules, step))
     threshold = 0.0 if every else run.threshold
-    return (yield from run.sampler.propose_in_turn(run.session, canvas, rules, step, threshold))
+    return (yield from run.sampler.propose_sequentially(run.session, canvas, rules, step, threshold))
 
 
 def _decide(run: Run, policy: Policy, ready: Proposals, progress: Progress, min_commits: int) -> Decision:

@@ -1,4 +1,4 @@
-"""A backbone as a denoiser: what computes its forwards, and the sessions that ask."""
+"""A backbone as a denoiser: its backend, and the sessions that create forwards."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ QUANTIZATIONS: tuple[Quantization, ...] = ("int8",)
 
 
 class Denoiser(Protocol):
-    """Canvas and context to distributions of the asked positions; never samples."""
+    """Predicts distributions of wanted positions from a canvas; never samples."""
 
     config: ModelConfig
 
     @property
     def backend(self) -> Backend:
-        """What computes the forwards of its sessions."""
+        """The backend that computes the forwards of its sessions."""
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> Session:
         """A fresh session for canvases as long as `canvas`."""
@@ -41,14 +41,14 @@ class Denoiser(Protocol):
 class BackboneDenoiser:
     """A `Denoiser` over one backbone, which it only reads: safe to use from several threads.
 
-    backend   "native" (`models.backends.native_backend`): C++ for a CPU, compiled once in seconds; "torch"
-              (`models.backends.torch_backend`): the backbone's plain modules, on any device; None: native where it can
+    backend   "native" (`models.backends.native_backend`): C++ for a CPU, compiled once, in seconds; "torch"
+              (`models.backends.torch_backend`): the backbone's PyTorch modules, on any device; None: native if it can
               be compiled, else torch
-    quantize  "int8": matrices as 8-bit numbers, an approximation; native alone
-    graphs    captured CUDA graphs of decoding steps (`models.backends.graph_backend`); they have never run on a device
-    head      what turns hidden states into logits in place of the vocabulary projection
+    quantize  "int8": matrices as 8-bit numbers, an approximation; native backend only
+    graphs    captured CUDA graphs of decoding steps (`models.backends.graph_backend`); never run on a GPU so far
+    head      turns hidden states into logits in place of the vocabulary projection
 
-    The native backend packs the weights as they are at its first use, and again when they have changed.
+    The native backend packs the weights at its first use, and again after they have changed.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class BackboneDenoiser:
         self._making = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A copy, in another process for example, packs weights of its own."""
+        """A pickled copy, in another process for example, packs its weights anew."""
         return BackboneDenoiser, (self.backbone, self.backend_name, self.quantize, self._head, self.graphs)
 
     @property
     def backend(self) -> Backend:
-        """What runs the forwards. Weights are packed at the first call, and again if they have changed."""
+        """The backend that runs the forwards. Weights are packed at first use, and again after they have changed."""
         with self._making:
             stamp = _stamp(self.backbone)
             if self._made is None or self._made[0] != stamp:
@@ -94,8 +94,8 @@ class BackboneDenoiser:
         return TorchBackend(self.backbone, self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
-        """A fresh session. cache: "auto" keeps clean rows, exactly; "none" computes all of them in every forward;
-        "approximate_int8" keeps them as 8-bit numbers.
+        """A fresh session. cache: "auto" keeps clean rows exactly; "none" recomputes all rows in every forward;
+        "approximate_int8" keeps clean rows as 8-bit numbers.
         """
         if cache not in CACHE_MODES:
             raise unknown("cache", cache, CACHE_MODES)
@@ -104,14 +104,14 @@ class BackboneDenoiser:
                 f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
             )
         check_cache(self.config, cache)
-        if cache == "none" or self.config.context == "full":  # where nothing settles
+        if cache == "none" or self.config.context == "full":  # no row is ever clean
             return BackboneSession(self.config, None)
-        kept = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
-        return BackboneSession(self.config, kept)
+        key_cache = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
+        return BackboneSession(self.config, key_cache)
 
 
 def check_cache(config: ModelConfig, cache: CacheMode) -> None:
-    """UnsupportedError for an approximation of what is not there."""
+    """UnsupportedError for an approximate cache where the model caches nothing."""
     if cache == "approximate_int8" and config.context == "full":
         raise UnsupportedError(
             'cache="approximate_int8" has no part in full context, where no row is kept: leave it out'
@@ -122,5 +122,5 @@ Stamp = tuple[tuple[int, int, torch.dtype], ...]
 
 
 def _stamp(backbone: Backbone) -> Stamp:
-    """Which weights these are, and how often they were written: equal stamps, equal weights."""
+    """Identity and version of every weight: equal stamps mean equal weights."""
     return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in backbone.parameters())
