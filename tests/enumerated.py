@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from daguerre.noise.process import Absorbing, Hybrid, Process, Uniform
+from oracles.forward_process import marginal
 
 L, V, MASK, NOISE = 2, 6, 5, (1, 5)
 NUM_SYMBOLS = 5
@@ -33,7 +34,7 @@ ENTROPY = -float(torch.xlogy(JOINT, JOINT).sum())
 def transitions(process: Process, t: float) -> Tensor:
     """q(x_t = column given x_0 = row), (V, V)."""
     clean = torch.eye(V, dtype=torch.float64)
-    return process.marginal(clean[:, None], torch.full((V,), t, dtype=torch.float64))[:, 0]
+    return marginal(process, clean[:, None], torch.full((V,), t, dtype=torch.float64))[:, 0]
 
 
 def exact_denoiser(process: Process, tokens_BL: Tensor, t: float) -> Tensor:

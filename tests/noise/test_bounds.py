@@ -25,6 +25,7 @@ from enumerated import (
     V,
     exact_denoiser,
     marginal_of,
+    transitions,
 )
 
 RNG = np.random.default_rng(0)
@@ -106,9 +107,7 @@ def test_what_a_token_says_of_itself_is_not_part_of_the_prediction(name: str) ->
     process = PROCESSES[name]
 
     def with_itself(process: Process, t: float) -> Tensor:
-        clean = torch.eye(V, dtype=torch.float64)
-        q = process.marginal(clean[:, None], torch.full((V,), t, dtype=torch.float64))[:, 0]
-        probs = exact(process, t) * q[:, NOISY].permute(1, 2, 0)
+        probs = exact(process, t) * transitions(process, t)[:, NOISY].permute(1, 2, 0)
         total = probs.sum(-1, keepdim=True)
         return torch.where(total > 0, probs / total, GUESS)
 

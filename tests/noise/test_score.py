@@ -67,7 +67,9 @@ def sedd_uniform(log_s: Tensor, x0: int, z: int, sigma: float, slope: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("process", "theirs"), [(Absorbing(MASK), sedd_absorbing), (Uniform((0, 5)), sedd_uniform)], ids=repr
+    ("process", "theirs"),
+    [(Absorbing(MASK), sedd_absorbing), (Uniform((0, 5)), sedd_uniform)],
+    ids=["absorbing", "uniform"],
 )
 def test_score_entropy_is_sedd_s_for_any_scores(process: Process, theirs: object) -> None:
     """sigma = -log(1 - t), so that it grows at the rate 1/(1 - t)."""

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.noise.process import Process
+from oracles.forward_process import jump_rate, marginal
 
 
 def log_scores(process: Process, logits_BLV: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
@@ -25,7 +26,7 @@ def log_scores(process: Process, logits_BLV: Tensor, xt_BL: Tensor, t_B: Tensor)
 
     `logits` give no mass to the mask.
     """
-    log_q = process.marginal(logits_BLV.double().softmax(-1), t_B).log()
+    log_q = marginal(process, logits_BLV.double().softmax(-1), t_B).log()
     return log_q - log_q.gather(-1, xt_BL[..., None])
 
 
@@ -35,10 +36,10 @@ def score_entropy(process: Process, log_scores_BLV: Tensor, x0_BL: Tensor, xt_BL
     z = x_t and r(y) = q_t(y given x_0) / q_t(z given x_0), the score of the text itself.
     """
     clean = F.one_hot(x0_BL, log_scores_BLV.shape[-1]).double()
-    ratio = process.marginal(clean, t_B)
+    ratio = marginal(process, clean, t_B)
     ratio = ratio / ratio.gather(-1, xt_BL[..., None])
     wanted = log_scores_BLV.double().masked_fill(ratio == 0, 0.0)
     terms = log_scores_BLV.double().exp() - ratio * wanted + torch.xlogy(ratio, ratio) - ratio
-    rate = process.jump_rate(xt_BL, t_B)
+    rate = jump_rate(process, xt_BL, t_B)
     staying = terms.gather(-1, xt_BL[..., None])[..., 0]
     return torch.where(rate > 0, rate * (terms.sum(-1) - staying), 0.0)

@@ -13,9 +13,11 @@ import pytest
 from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import report
 from daguerre.train.data import Cutter, Windows
 from daguerre.train.noising import Source
 from daguerre.train.shards import Shard, write_shards
+from training_runs import RECIPE, run
 
 UNICODE = 'name = "naïve Δx — 漢字 🜁"\n\n\ndef größe(π):\n    """Œuvre."""\n    return π * 2\n\n\n' * 6
 MakeSource = Callable[[int, str, int], Source]
@@ -52,3 +54,14 @@ def start(make_model: Callable[..., Model], tmp_path_factory: pytest.TempPathFac
     """The folder of a model to start from."""
     model = make_model(max_positions=64)
     return str(save_model(tmp_path_factory.mktemp("start") / "model", model.backbone, model.tokenizer))
+
+
+@pytest.fixture(scope="session")
+def reference(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that nobody disturbed."""
+    out = tmp_path_factory.mktemp("reference") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "draw_curves", lambda run: run)
+        patch.setattr(report, "_tensorboard", lambda *rest: None)
+        run(RECIPE, out, corpus)
+    return out

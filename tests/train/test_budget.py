@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import evaluation, precision, report, trainer
+from daguerre.train import run as command
 from daguerre.train.batch import Batch, LossReport, batch_loss
 from daguerre.train.budget import EVALUATION, STEP, Budget, RunProgress
 from daguerre.train.evaluation import Evaluation
@@ -36,11 +38,12 @@ RECIPE = Recipe(
 
 class Machine:
     """A clock that only work moves, in seconds. A row of training takes `row`, one of an evaluation a third of that
-    times `surprise`; every other phase takes `other`.
+    times `surprise`; every other phase takes `other`. At `ctrl_c` the user interrupts the run, once.
     """
 
     def __init__(self) -> None:
         self.now, self.row, self.other, self.surprise = 1000.0, 0.0, 0.0, 1.0
+        self.ctrl_c = float("inf")
 
     def __call__(self) -> float:
         return self.now
@@ -57,6 +60,9 @@ class Machine:
     def loss(self, model: Any, batch: Batch, attn_impl: str) -> LossReport:
         if torch.is_grad_enabled():
             self.now += self.row * batch.tokens.numel()
+        if self.now >= self.ctrl_c:
+            self.ctrl_c = float("inf")
+            signal.raise_signal(signal.SIGINT)
         return batch_loss(model, batch, attn_impl)
 
 
@@ -99,34 +105,71 @@ def run(recipe: Recipe, out: Path, corpus: Path, clock: Machine, **options: Any)
 
 
 @pytest.mark.parametrize(
-    ("row", "other", "surprise", "eval_steps"),
-    [(0.003, 0.2, 1.0, 20), (0.02, 3.0, 1.0, 0), (0.05, 1.0, 1.4, 0), (0.05, 4.0, 0.7, 9), (0.1, 2.0, 1.0, 0)],
+    ("row", "other", "surprise", "eval_steps", "adapts"),
+    [(0.02, 0.2, 1.0, 20, True), (0.05, 1.0, 1.4, 0, False), (0.05, 4.0, 0.7, 9, False), (0.1, 2.0, 1.0, 0, True)],
 )
 def test_a_run_ends_within_a_tenth_of_its_minutes_on_any_machine(
-    corpus: Path, tmp_path: Path, machine: Machine, row: float, other: float, surprise: float, eval_steps: int
+    corpus: Path,
+    start: str,
+    tmp_path: Path,
+    machine: Machine,
+    row: float,
+    other: float,
+    surprise: float,
+    eval_steps: int,
+    adapts: bool,
 ) -> None:
-    """A step takes from less than a second to 25 of them, an evaluation as long as three of those."""
+    """A step takes from five seconds to 25, an evaluation as long as three of those."""
     machine.row, machine.other, machine.surprise = row, other, surprise
-    began, recipe = machine.now, replace(RECIPE, eval_steps=eval_steps)
-    made = run(recipe, tmp_path / "run", corpus, machine)
+    began, recipe = machine.now, replace(RECIPE, eval_steps=eval_steps, model=None if adapts else RECIPE.model)
+    made = run(recipe, tmp_path / "run", corpus, machine, start_from=start if adapts else None)
     assert 4.5 <= (machine.now - began) / 60 <= 5.5
     assert made.progress.minutes == pytest.approx((machine.now - began) / 60, abs=0.5)
     factors, lengths = (rows(tmp_path / "run", "log.csv", name) for name in ("lr_factor", "length"))
-    assert factors[-1] < 2 / len(factors) and max(factors[1:]) == 1.0
+    assert factors[-1] < 2 / len(factors) and max(factors) > 0.99
     assert lengths[-1] == 48
     steps = rows(tmp_path / "run", "held.csv", "step")
     assert steps == sorted(set(steps)) and steps[-1] == made.progress.step  # each step once, the last one too
+    assert (steps[0] == 0) == adapts
+
+
+def test_a_users_five_minutes_are_five_minutes_though_interrupted(
+    start: str, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `daguerre train --from MODEL --data FOLDER --max-minutes 5`, Ctrl-C, and `daguerre train --resume`."""
+    monkeypatch.setattr(command, "shards_from_folder", machine.after(command.shards_from_folder))
+    machine.row, machine.other, source = 0.03, 4.0, tmp_path / "source"
+    source.mkdir()
+    for name in "abc":
+        (source / f"{name}.py").write_text("".join(f"def {name}_{i}(x):\n    return x + {i}\n\n\n" for i in range(20)))
+    small = ["stages.0.length=32", "precision=float32"]
+    place: dict[str, Any] = {"out": tmp_path / "run", "device": "cpu", "clock": machine}
+    began, machine.ctrl_c = machine.now, machine.now + 100
+    command.run_training(None, start_from=start, data=source, max_minutes=5.0, overrides=small, **place)
+    spent, printed = machine.now - began, capsys.readouterr().err
+    assert 100 < spent < 200
+    for line in ("stopping after this step", "stopped early; --resume goes on", "held-out text, next-token"):
+        assert printed.count(line) == 1
+    machine.now += 100_000.0
+    began = machine.now
+    command.run_training(None, resume=True, **place)
+    assert 4.5 <= (spent + machine.now - began) / 60 <= 5.5
+    printed = capsys.readouterr().err
+    assert "the budget is spent" in printed
+    assert printed.count("held-out text, next-token") == 1
+    steps = rows(tmp_path / "run", "held.csv", "step")
+    assert steps[0] == 0 < steps[1] < steps[2] and len(steps) == 3
 
 
 def test_minutes_add_up_over_resumes_without_the_time_between(corpus: Path, tmp_path: Path, machine: Machine) -> None:
-    machine.row, machine.other, out = 0.01, 1.0, tmp_path / "run"
+    machine.row, machine.other, out = 0.04, 1.0, tmp_path / "run"
     whole = run(RECIPE, tmp_path / "whole", corpus, machine)
     began, first = machine.now, Trainer(RECIPE, out, corpus, quiet=True, clock=machine)
     after_step = first._after_step
 
     def stop() -> None:
         after_step()
-        first.stop_asked = first.progress.step >= 30
+        first.stop_asked = first.progress.step >= 8
 
     first._after_step = stop  # type: ignore[method-assign]
     first.run()
@@ -135,7 +178,7 @@ def test_minutes_add_up_over_resumes_without_the_time_between(corpus: Path, tmp_
     began = machine.now
     second = run(RECIPE, out, corpus, machine, resume=True)
     assert 4.5 <= (spent + machine.now - began) / 60 <= 5.5
-    assert 30 < second.progress.step <= whole.progress.step
+    assert 8 < second.progress.step <= whole.progress.step
     assert rows(out, "log.csv", "lr_factor")[-1] < 0.05
     minutes = rows(out, "log.csv", "minutes")
     assert minutes == sorted(minutes)
@@ -148,19 +191,20 @@ def test_minutes_add_up_over_resumes_without_the_time_between(corpus: Path, tmp_
 
 
 def test_whichever_budget_ends_first_ends_the_run(corpus: Path, tmp_path: Path, machine: Machine) -> None:
-    machine.row, both = 0.01, replace(RECIPE, steps=20)
-    assert run(replace(both, minutes=0.5), tmp_path / "a", corpus, machine).progress.step < 20
-    assert run(replace(both, minutes=1000.0), tmp_path / "b", corpus, machine).progress.step == 20
+    machine.row, both = 0.05, replace(RECIPE, steps=6)
+    assert run(replace(both, minutes=0.5), tmp_path / "a", corpus, machine).progress.step < 6
+    assert run(replace(both, minutes=1000.0), tmp_path / "b", corpus, machine).progress.step == 6
 
 
 def test_a_budget_that_setting_up_has_spent_gives_one_step_and_is_said_to_be_too_short(
-    corpus: Path, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+    corpus: Path, start: str, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.other = 30.0
-    recipe = replace(RECIPE, minutes=0.5)
-    made = Trainer(recipe, tmp_path / "run", corpus, clock=machine, began=machine.now - 60.0)
+    recipe = replace(RECIPE, minutes=0.5, model=None)
+    made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, clock=machine, began=machine.now - 60.0)
     made.run()
     assert made.progress.step == 1
+    assert rows(tmp_path / "run", "held.csv", "step") == [1]
     printed = capsys.readouterr().err
     assert printed.count("budget of 0.5 minutes is too short for more than one step: setting up took 1.00") == 1
     assert "the budget is spent" in printed

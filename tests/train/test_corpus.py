@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pytest
 
+from daguerre import heldout
 from daguerre.errors import DataError, InputError
-from daguerre.evals import heldout
 from daguerre.models.tokenizer import SPECIALS, Tokenizer
 from daguerre.train import bpe
 from daguerre.train.corpus import encode, harvest

@@ -432,18 +432,6 @@ def test_the_gradient_of_every_objective_is_its_slope_and_reaches_every_paramete
         assert (losses[0] - losses[1]) / (2 * step) == pytest.approx(slope, rel=1e-4, abs=1e-7)
 
 
-def test_a_part_that_does_not_exist_is_an_error_with_the_nearest_name() -> None:
-    for part, nearest in (("layout", "blocks"), ("times", "uniform"), ("weight", "clipped"), ("normalizer", "tokens")):
-        values = {"layout": "blocks", part: nearest[:-1]}
-        with pytest.raises(InputError, match=f"unknown {part}.*did you mean '{nearest}'"):
-            Objective(**values)  # type: ignore[arg-type]
-
-
-def test_next_token_loss_without_shift_is_an_error() -> None:
-    with pytest.raises(InputError, match="needs a shifted model"):
-        Objective(layout="next_token", shift=False)
-
-
 @pytest.mark.parametrize(("schedule", "t"), [("linear", 0.4), ("cosine", 0.1), ("polynomial", 0.9)])
 def test_a_schedule_sets_the_masked_share_and_the_elbo_weight(schedule: str, t: float) -> None:
     """On a long span the masks are 1 - alpha(t) of it, and the weight is the schedule's."""

@@ -12,7 +12,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import optim
-from daguerre.train.optim import Average, Muon, Optimizer, lr_factor, orthogonalized
+from daguerre.train.optim import Average, Muon, Optimizer, lr_factor, orthogonalized, repeat_factor
 from daguerre.train.recipe import Optimization
 
 
@@ -31,6 +31,11 @@ def learn(model: Backbone, optimizer: Optimizer, num: int, progress: float = 0.3
         optimizer.step(progress)
         losses.append(loss.item())
     return losses
+
+
+def test_rates_fall_with_the_square_of_passes_after_the_limit() -> None:
+    assert [repeat_factor(passes, 1.0) for passes in (0.0, 1.0, 2.0, 4.0)] == [1.0, 1.0, 0.25, 0.0625]
+    assert [repeat_factor(passes, 0.0) for passes in (0.0, 100.0)] == [1.0, 1.0]
 
 
 def test_the_factor_rises_stays_and_falls_to_zero() -> None:

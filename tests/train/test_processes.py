@@ -117,8 +117,8 @@ def test_the_bound_is_the_mean_of_the_integrand_over_time_and_noise(make_model: 
     model.backbone.initialize(0, zero_outputs=False)
     process, tokens = process_of(model.config), torch.from_numpy(source_of(model).tokens[:12])
     backend = TorchBackend(model.backbone)
-    score = score_tokens(backend, tokens.tolist(), kind="elbo", samples=1000)
-    generator, num = torch.Generator().manual_seed(1), 1000
+    score = score_tokens(backend, tokens.tolist(), kind="elbo", samples=400)
+    generator, num = torch.Generator().manual_seed(1), 400
     times = torch.rand(num, generator=generator, dtype=torch.float64)
     x0 = tokens.expand(num, -1)
     xt = torch.cat([x0[:, :1], process.corrupt(x0, times, generator)[:, 1:]], dim=1)
@@ -131,7 +131,8 @@ def test_the_bound_is_the_mean_of_the_integrand_over_time_and_noise(make_model: 
     stderr = math.hypot(float(draws.std()) / num**0.5, score.stderr)
     assert abs(score.value - float(draws.mean())) < 4 * stderr < 0.5 * score.value
     assert score.by_token.sum() == pytest.approx(score.value)
-    assert score == score_tokens(backend, tokens.tolist(), kind="elbo", samples=1000)
+    few = [score_tokens(backend, tokens.tolist(), kind="elbo", samples=8) for _ in range(2)]
+    assert few[0] == few[1]
 
 
 def test_a_time_input_begins_neutral_and_then_matters(make_model: MakeModel) -> None:

@@ -12,6 +12,7 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.objectives import Objective
 from daguerre.train.recipe import ModelShape, Recipe, load_recipe, recipe_from_dict
 
 MINIMAL = """
@@ -200,3 +201,15 @@ def test_broken_toml_is_one_error(tmp_path: Path) -> None:
 def test_a_recipe_without_a_shape_needs_a_model_to_start_from(tmp_path: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(InputError, match="--from"):
         load(tmp_path).model_config(tokenizer)
+
+
+def test_a_part_that_does_not_exist_is_an_error_with_the_nearest_name() -> None:
+    for part, nearest in (("layout", "blocks"), ("times", "uniform"), ("weight", "clipped"), ("normalizer", "tokens")):
+        values = {"layout": "blocks", part: nearest[:-1]}
+        with pytest.raises(InputError, match=f"unknown {part}.*did you mean '{nearest}'"):
+            Objective(**values)  # type: ignore[arg-type]
+
+
+def test_next_token_loss_without_shift_is_an_error() -> None:
+    with pytest.raises(InputError, match="needs a shifted model"):
+        Objective(layout="next_token", shift=False)

@@ -37,19 +37,6 @@ class Absorbing:
         uniform = torch.rand(x0_BL.shape, generator=generator, dtype=torch.float64, device=x0_BL.device)
         return torch.where(uniform < keep, x0_BL, self.mask_id)
 
-    def marginal(self, probs_BLV: Tensor, t_B: Tensor) -> Tensor:
-        """q(x_t given x_0 ~ probs), float64 (B, L, V): alpha probs, and 1 - alpha on the mask."""
-        alpha = self.schedule.alpha(t_B.double())[:, None, None]
-        out = alpha * probs_BLV.double()
-        out[..., self.mask_id] += 1 - alpha[..., 0]
-        return out
-
-    def jump_rate(self, xt_BL: Tensor, t_B: Tensor) -> Tensor:
-        """Rate at which any other token turns into x_t, float64 (B, L): -alpha'/alpha for the mask, else 0."""
-        t = t_B.double()
-        rate = -self.schedule.alpha_prime(t) / self.schedule.alpha(t)
-        return torch.where(xt_BL == self.mask_id, rate[:, None], 0.0)
-
     def posterior(self, xt_BL: Tensor, probs_BLV: Tensor, t: float, s: float) -> Tensor:
         """q(x_s given x_t, x_0 ~ probs) for s < t, (B, L, V). `probs` gives no mass to the mask.
 

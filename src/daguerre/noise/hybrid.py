@@ -32,7 +32,7 @@ class Hybrid(Replacing):
             raise InputError(f"gamma must be above 0 and at most 2, not {self.gamma}")
 
     def prior_from(self, u: Tensor) -> Tensor:
-        """All masks, whatever `u`."""
+        """All masks; `u` is not used."""
         return torch.full_like(u, self.mask_id, dtype=torch.int64)
 
     def level(self, t: Tensor) -> Level:

@@ -46,12 +46,6 @@ class Process(Reverse, Protocol):
     def corrupt(self, x0_BL: Tensor, t_B: Tensor, generator: torch.Generator) -> Tensor:
         """A draw from q(x_t given x_0)."""
 
-    def marginal(self, probs_BLV: Tensor, t_B: Tensor) -> Tensor:
-        """q(x_t given x_0 ~ probs), float64 (B, L, V)."""
-
-    def jump_rate(self, xt_BL: Tensor, t_B: Tensor) -> Tensor:
-        """Rate at which any other token turns into x_t, float64 (B, L)."""
-
     def nelbo(self, logits_BLV: Tensor, x0_BL: Tensor, xt_BL: Tensor, t_B: Tensor) -> Tensor:
         """Nats a token (B, L): its mean over t uniform on (0, 1) and x_t is a bound on -log p(x_0)."""
 

@@ -112,13 +112,6 @@ class Replacing(ABC):
             noise = torch.where(u < (level.alpha + level.mask)[:, None], self.mask_id, noise)
         return torch.where(u < level.alpha[:, None], x0_BL, noise)
 
-    def marginal(self, probs_BLV: Tensor, t_B: Tensor) -> Tensor:
-        """q(x_t given x_0 ~ probs), float64 (B, L, V): alpha probs + noise."""
-        level = self.level(t_B.double())
-        ids = torch.arange(probs_BLV.shape[-1], device=probs_BLV.device)
-        noise_BV = self.spread(ids, level.each[:, None], level.mask[:, None])
-        return level.alpha[:, None, None] * probs_BLV.double() + noise_BV[:, None]
-
     def jump_rate(self, xt_BL: Tensor, t_B: Tensor) -> Tensor:
         """jump_t(x_t), the rate at which any other token turns into x_t, float64 (B, L)."""
         each, mask = self.arrival(t_B.double())

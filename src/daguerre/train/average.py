@@ -1,8 +1,8 @@
 """The average of the weights of models that were trained on from the same one.
 
 Between such weights the loss has no barrier, and their mean is often better than either (Wortsman et al., "Robust
-fine-tuning of zero-shot models", arXiv:2109.01903). The mean of models that began differently is worth nothing, and no
-file shows which case it is: measure the result.
+fine-tuning of zero-shot models", arXiv:2109.01903). The mean of models with different starts is useless, and no file
+shows which case it is: measure the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent: written beside, synced, renamed. They carry everything a run needs to go on."""
+"""Checkpoints that are whole or absent: written to a temporary folder, synced, renamed. They hold all a run needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daguerre.errors import CheckpointError, InputError, TrainingError
 from daguerre.files import sync_folder, synced_write
 
 PREFIX = "step-"
-BESIDE = ".writing-"
+UNFINISHED = ".writing-"
 CHECKPOINTS = "checkpoints"
 TENSORS, STATE = "tensors.pt", "state.json"
 KEEP = 2
@@ -26,24 +26,24 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Any], state: dic
 
     A step that has a whole checkpoint keeps the one it has: replacing it could lose it.
     """
-    target, beside = folder / f"{PREFIX}{step:08d}", folder / f"{BESIDE}{os.getpid()}"
+    target, unfinished = folder / f"{PREFIX}{step:08d}", folder / f"{UNFINISHED}{os.getpid()}"
     if target in list_checkpoints(folder):
         return target
-    for left in folder.glob(f"{BESIDE}*"):  # by a process that was killed while it wrote
+    for left in folder.glob(f"{UNFINISHED}*"):  # by a process that was killed while it wrote
         shutil.rmtree(left, ignore_errors=True)
     try:
-        beside.mkdir(parents=True)
-        with synced_write(beside / TENSORS) as file:
+        unfinished.mkdir(parents=True)
+        with synced_write(unfinished / TENSORS) as file:
             torch.save(tensors, file)
-        with synced_write(beside / STATE) as file:
+        with synced_write(unfinished / STATE) as file:
             file.write(json.dumps(state, indent=1).encode())
-        sync_folder(beside)
+        sync_folder(unfinished)
         if target.exists():  # half deleted: it has no state.json
             shutil.rmtree(target)
-        beside.rename(target)
+        unfinished.rename(target)
         sync_folder(folder)
     except (OSError, RuntimeError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         reason = "the disk is full" if is_disk_full(error) else str(error)
         raise TrainingError(
             f"cannot write a checkpoint under {folder}: {reason}; earlier ones are whole: free room, then --resume"

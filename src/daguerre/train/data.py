@@ -50,7 +50,7 @@ class Windows:
 class Cutter:
     """Chooses where spans begin and gaps lie: half of them at token bounds, half at characters.
 
-    A cut at a character encodes what is before and behind it apart, as it is when a user's cursor stands there.
+    A cut at a character encodes what is before and behind it apart, as happens when a user's cursor is there.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

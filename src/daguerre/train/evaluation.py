@@ -12,9 +12,9 @@ from daguerre.train.data import MicroBatches
 from daguerre.train.monitor import DRAFT, SLACK, Held, ends_gaps, held_out
 
 VAL_SEED = 1
-VAL_SEQUENCES = 4
-VAL_MICRO_BATCHES = 12
-PROMPTS, PROMPT_LENGTH = 64, 96
+VAL_MICRO_BATCHES, VAL_SEQUENCES, VAL_TOKENS = 12, 4, 1024
+"""Micro-batches, and the most windows and tokens of each; a window has the first stage's length."""
+PROMPTS, PROMPT_LENGTH = 32, 96
 
 
 class Evaluation:
@@ -24,7 +24,8 @@ class Evaluation:
     """
 
     def __init__(self, maker: MicroBatches, config: ModelConfig, length: int, device: torch.device) -> None:
-        self.batches = [maker.make(i, VAL_SEQUENCES, length).to(device) for i in range(VAL_MICRO_BATCHES)]
+        sequences = max(1, min(VAL_SEQUENCES, VAL_TOKENS // length))
+        self.batches = [maker.make(i, sequences, length).to(device) for i in range(VAL_MICRO_BATCHES)]
         rng = np.random.default_rng(VAL_SEED)
         drawn: list[np.ndarray] = []
         for _ in range(50 * PROMPTS):

@@ -78,9 +78,12 @@ class Optimizer:
             adamw = torch.optim.AdamW(rest, lr=options.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0)
             self.parts.append((adamw, options.adamw_lr))
 
-    def step(self, progress: float) -> float:
-        """Update the weights at `progress` of the run, in [0, 1]; returns the learning-rate factor."""
+    def step(self, progress: float, passes: float = 0.0) -> float:
+        """Update the weights at `progress` of the run, in [0, 1], after so many passes over the training text; returns
+        the learning-rate factor.
+        """
         factor = lr_factor(progress, self.options.warmup, self.options.decay)
+        factor *= repeat_factor(passes, self.options.passes)
         for part, rate in self.parts:
             for group in part.param_groups:
                 group["lr"] = rate * factor
@@ -101,6 +104,13 @@ def lr_factor(progress: float, warmup: float, decay: float) -> float:
     rising = progress / warmup if warmup > 0 else 1.0
     falling = (1.0 - progress) / decay if decay > 0 else 1.0
     return max(0.0, min(1.0, rising, falling))
+
+
+def repeat_factor(passes: float, limit: float) -> float:
+    """1 up to `limit` passes over the training text, then (limit / passes)^2: all that follows counts as much as
+    another `limit` passes at full rate. 1 for a limit of 0.
+    """
+    return (limit / passes) ** 2 if 0 < limit < passes else 1.0
 
 
 class Average:

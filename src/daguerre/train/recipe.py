@@ -102,7 +102,9 @@ class Stage:
 class Optimization:
     """Muon on hidden matrices, AdamW on the rest; linear warm-up, stable, linear decay to zero over the last share.
 
-    `warmup` and `decay` are shares of the run; `ema` is the decay of the weight average per step.
+    `warmup` and `decay` are shares of the run; `ema` is the decay of the weight average per step. After `passes` over
+    the training text rates also fall with the square of the number of passes, so that a small text is not learned by
+    heart however long the run; 0 is no such limit.
     """
 
     muon_lr: float = 0.02
@@ -113,6 +115,7 @@ class Optimization:
     warmup: float = 0.02
     decay: float = 0.6
     ema: float = 0.999
+    passes: float = 0.0
 
     def __post_init__(self) -> None:
         _at_least(0, self, *(f.name for f in fields(self)))

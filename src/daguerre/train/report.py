@@ -16,7 +16,7 @@ from daguerre.errors import MissingExtra
 from daguerre.files import atomic_write
 from daguerre.train.batch import Batch, LossReport
 from daguerre.train.budget import RunProgress
-from daguerre.train.curves import draw_curves
+from daguerre.train.curves import Columns, draw_curves, read_columns
 from daguerre.train.monitor import Held, mean_by_level
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.recipe import Recipe, Stage
@@ -77,17 +77,17 @@ class StepTotals:
 
 class CsvLog:
     """A CSV with one row a step, that a resumed run continues: rows behind the resumed step, and a half-written last
-    one, are dropped.
+    one, are dropped; all of them where a run begins again, which `resumed_step` 0 says.
     """
 
     def __init__(self, path: Path, resumed_step: int) -> None:
-        self.path, self.last_step = path, 0
+        self.path, self.last_step = path, -1
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         header, *rows = text.split("\n")[:-1] or [""]
         self.header = header
         if header:
-            kept = [row for row in rows if int(row.split(",")[0]) <= resumed_step]
-            self.last_step = int(kept[-1].split(",")[0]) if kept else 0
+            kept = [row for row in rows if int(row.split(",")[0]) <= resumed_step] if resumed_step else []
+            self.last_step = int(kept[-1].split(",")[0]) if kept else -1
             with atomic_write(path) as file:
                 file.write("".join(f"{line}\n" for line in (header, *kept)).encode())
 
@@ -165,6 +165,12 @@ class Reporter:
         self.say(f"held out at step {step}: {_figures(held)}")
         self._curves()
 
+    def compare(self) -> None:
+        """Say how the held-out figure of the model that the run started from has changed; nothing from scratch."""
+        held = read_columns(self.out / "held.csv")
+        if held and held["step"][0] == 0 and len(held["step"]) > 1:
+            self.say(_change(held))
+
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -183,7 +189,7 @@ class Reporter:
             return None
 
     def _curves(self) -> None:
-        if not self.draws or not self.log.last_step:
+        if not self.draws or self.log.last_step < 1:
             return
         try:
             draw_curves(self.out)
@@ -201,6 +207,17 @@ def _figures(held: Held) -> str:
     match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
     drafts = f"draft match by position {match}, {held.accepted:.2f} tokens a cycle"
     return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}{ends}"
+
+
+def _change(held: Columns) -> str:
+    """Before and after: next-token loss, or the mean masked loss where a model has no other."""
+    what, unit, values = "next-token", "bits/byte", held["clean_bpb"]
+    if math.isnan(values[0]):
+        masked = np.stack([held[f"masked_{level}"] for level in range(NUM_LEVELS)])
+        what, unit, values = "masked", "bits/token", masked[~np.isnan(masked).any(axis=1)].mean(axis=0)
+    percent = 100 * (1 - values[-1] / values[0])
+    change = f"{abs(percent):.1f}% {'lower' if percent >= 0 else 'higher'}"
+    return f"held-out text, {what}: {values[0]:.3f} {unit} before, {values[-1]:.3f} after ({change})"
 
 
 def _levels(report: StepReport) -> str:

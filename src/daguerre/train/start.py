@@ -51,7 +51,7 @@ def first_model(
 def fresh_model(config: ModelConfig, seed: int) -> Backbone:
     """A model to train from scratch. Residual branches add nothing at first.
 
-    Where norms stand behind them they are random instead: a norm would blow up the first step away from zero.
+    With norms after the branches they are random instead: a norm would blow up the first step away from zero.
     """
     return Backbone(config).initialize(seed, zero_outputs=config.norm_placement == "pre", scale=0.25)
 

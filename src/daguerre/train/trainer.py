@@ -82,7 +82,7 @@ class Trainer:
         self._make_model(start_from, data, saved[1] if saved else {})
         self._open_data(data(self.tokenizer) if callable(data) else data)
         self.stop_asked = False
-        self._measured_step = -1
+        self._adapts, self._measured_step = start_from is not None, -1
         out.mkdir(parents=True, exist_ok=True)
         if found is not None and saved is not None:
             self._restore(found, *saved)
@@ -91,8 +91,7 @@ class Trainer:
         self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
-        if self.val_shard is self.shard:
-            self.reporter.say("the data has no validation split: held-out figures are of the training text itself")
+        self.reporter.say(_data_line(self.shard, self.val_shard))
 
     @property
     def progress(self) -> RunProgress:
@@ -131,6 +130,7 @@ class Trainer:
             with self._signals():
                 self._saved_at = time.monotonic()
                 with Feed(self.batches, self.recipe.loaders) as feed:
+                    self._measure_before()
                     while not self.stop_asked and self._has_time(share := self.budget.share()):
                         self.reporter.step(self._step(share, feed))
                         self._after_step()
@@ -138,6 +138,7 @@ class Trainer:
                 self.budget.close()
                 self.save()
                 self._measure()
+                self.reporter.compare()
                 self.reporter.say("the budget is spent" if finished else "stopped early; --resume goes on")
                 return self.export()
         except OSError as error:
@@ -166,6 +167,11 @@ class Trainer:
         if late or (recipe.checkpoint_steps and step % recipe.checkpoint_steps == 0):
             self.save()
 
+    def _measure_before(self) -> None:
+        """Report held-out figures of the model that a run starts from, where its budget has time for more than that."""
+        if self._adapts and not self.progress.step and not self.stop_asked and self.budget.share() < 1.0:
+            self._measure()
+
     def _measure(self) -> None:
         """Report held-out figures, once a step."""
         if self._measured_step == self.progress.step:
@@ -185,7 +191,7 @@ class Trainer:
                     totals.add(self._gradients(batch, share, index, stage), batch, stage)
             norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
             self._check_finite(totals.loss, norm)
-            factor = self.optimizer.step(share)
+            factor = self.optimizer.step(share, self.progress.tokens / self.shard.num_tokens)
             self.average.update(self.model)
         self.progress.step += 1
         self.progress.micro += stage.micro_batches
@@ -329,6 +335,18 @@ def _data_facts(data: Path, run: Path) -> dict[str, Any]:
         "path": str(place.relative_to(out) if place.is_relative_to(out) else place),
         "splits": read_meta(data)["splits"],
     }
+
+
+def _data_line(train: Shard, val: Shard) -> str:
+    """What is trained on, and what is held out of it."""
+    line = f"training text: {_size(train)}; "
+    if val is train:
+        return line + "the data has no validation split: held-out figures are of the training text itself"
+    return line + f"held out: {_size(val)}"
+
+
+def _size(shard: Shard) -> str:
+    return f"{shard.num_documents:,} file{'s' if shard.num_documents != 1 else ''}, {shard.num_tokens:,} tokens"
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

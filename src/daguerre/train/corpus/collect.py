@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from daguerre.errors import DataError, InputError
-from daguerre.evals.heldout import load_frozen
+from daguerre.heldout import load_frozen
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.corpus.dedup import THRESHOLD
 from daguerre.train.corpus.encode import encode_documents

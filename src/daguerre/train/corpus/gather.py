@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from daguerre.errors import DataError
-from daguerre.evals.heldout import Document as Frozen
+from daguerre.heldout import Document as Frozen
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
 from daguerre.train.corpus.parallel import Pool

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from daguerre.evals.heldout import Document as Frozen
+from daguerre.heldout import Document as Frozen
 from daguerre.train.corpus import dedup
 from daguerre.train.corpus.dedup import NearIndex, Signature, similarities
 from daguerre.train.corpus.document import Document, Harvest
