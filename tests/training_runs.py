@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.train.checkpoint import list_checkpoints
-from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
+from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
 from daguerre.train.trainer import Trainer
 
 STEPS = 20
-SHAPE = ModelShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
+SHAPE = TrainedShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
 RECIPE = Recipe(
     name="tiny",
     tokenizer="2k",

@@ -18,13 +18,13 @@ from daguerre.train.batch import Batch, LossReport, batch_loss
 from daguerre.train.budget import EVALUATION, STEP, Budget, RunProgress
 from daguerre.train.evaluation import Evaluation
 from daguerre.train.monitor import Held
-from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
+from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
 from daguerre.train.trainer import Trainer
 
 RECIPE = Recipe(
     name="tiny",
     tokenizer="2k",
-    model=ModelShape(width=16, num_layers=1, num_heads=2, num_kv_heads=1, mlp_width=16, max_positions=64),
+    model=TrainedShape(width=16, num_layers=1, num_heads=2, num_kv_heads=1, mlp_width=16, max_positions=64),
     mixture={"blocks": Share(share=1.0, layout="blocks")},
     stages=(
         Stage(until=0.6, length=32, sequences=2, micro_batches=2),

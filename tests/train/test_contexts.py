@@ -34,7 +34,7 @@ from daguerre.train.curves import draw_curves
 from daguerre.train.examples import make_example
 from daguerre.train.noising import IGNORE, Example, Source
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
+from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
 from daguerre.train.trainer import Trainer
 
 LENGTH, MARGIN = 44, 1e-4
@@ -266,7 +266,7 @@ def test_the_share_of_edges_that_are_open_is_the_ratio(models: dict[str, Model],
 
 # ---- whole runs ---------------------------------------------------------------------------------------------------
 
-SHAPE = ModelShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
+SHAPE = TrainedShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
 STAGES = (Stage(until=1.0, length=32, sequences=2, micro_batches=1),)
 BASE = Recipe(
     name="tiny",

@@ -24,7 +24,7 @@ from daguerre.train.batch import batch_loss, collate
 from daguerre.train.examples import make_example
 from daguerre.train.noising import IGNORE, NUM_LEVELS, Source
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import ModelShape, Recipe, Share, Stage
+from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
 from daguerre.train.trainer import Trainer
 
 NAMES = ("uniform", "hybrid")
@@ -166,7 +166,7 @@ def test_a_time_input_never_drowns_the_tokens(make_model: MakeModel) -> None:
 
 # ---- whole runs ---------------------------------------------------------------------------------------------------
 
-SHAPE = ModelShape(
+SHAPE = TrainedShape(
     width=32,
     num_layers=1,
     num_heads=4,

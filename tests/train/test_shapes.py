@@ -16,11 +16,11 @@ from daguerre.train import report
 from daguerre.train.batch import batch_loss
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.optim import Optimizer
-from daguerre.train.recipe import ModelShape, Optimization, Recipe, Share, Stage
+from daguerre.train.recipe import Optimization, Recipe, Share, Stage, TrainedShape
 from daguerre.train.start import fresh_model
 from daguerre.train.trainer import Trainer
 
-SHAPE = ModelShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
+SHAPE = TrainedShape(width=32, num_layers=2, num_heads=4, num_kv_heads=2, mlp_width=48, max_positions=64)
 CAUSAL = {"drafts": Share(share=0.5, layout="drafts", times="full"), "infill": Share(share=0.5, layout="infill")}
 FULL = {"full": Share(share=1.0, layout="full")}
 BLOCK = {"bd3": Share(share=1.0, layout="bd3")}

@@ -16,7 +16,7 @@ from typing import Any
 
 from daguerre.errors import CheckpointError, InputError, unknown
 from daguerre.models.core.attention import ATTN_IMPLS
-from daguerre.models.core.config import NAMES, ModelConfig, RopeScaling
+from daguerre.models.core.config import NAMES, ModelConfig, ModelShape
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.data import MIN_WINDOW, Mixture
@@ -31,35 +31,8 @@ def _at_least(minimum: int, options: Any, *names: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelShape:
-    """What a recipe says of a model that it trains from scratch: fields of `ModelConfig`, with its defaults."""
-
-    width: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    mlp_width: int
-    max_positions: int
-    context: str = "causal"
-    shift: bool = True
-    block_size: int | None = None
-    process: str = "absorbing"
-    time_input: bool = False
-    head_width: int = 0
-    qk_norm: bool = True
-    qkv_bias: bool = False
-    out_bias: bool = False
-    mlp_bias: bool = False
-    tied: bool = True
-    norm: str = "rms"
-    norm_placement: str = "pre"
-    norm_eps: float = 1e-6
-    activation: str = "silu"
-    gated_mlp: bool = True
-    positions: str = "rotary"
-    rope_theta: float = 10_000.0
-    rope_share: float = 1.0
-    rope_scaling: RopeScaling | None = None
+class TrainedShape(ModelShape):
+    """What a recipe says of a model that it trains from scratch."""
 
     def __post_init__(self) -> None:
         _at_least(1, self, "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
@@ -144,7 +117,7 @@ class Recipe:
 
     name: str
     tokenizer: str
-    model: ModelShape | None = None
+    model: TrainedShape | None = None
     mixture: Mapping[str, Share]
     stages: Sequence[Stage]
     optim: Optimization = field(default_factory=Optimization)
@@ -180,7 +153,7 @@ class Recipe:
             raise InputError("the last stage must have `until = 1.0`")
         self.make_mixture(self.model)
 
-    def make_mixture(self, model: ModelShape | ModelConfig | None = None) -> Mixture:
+    def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> Mixture:
         """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""
         facts: dict[str, Any] = {} if model is None else {"shift": model.shift, "block_size": model.block_size}
         if isinstance(model, ModelConfig) and model.process != "absorbing":

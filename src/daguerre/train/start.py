@@ -14,7 +14,7 @@ from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
 from daguerre.train.drafting import check_drafts, with_draft_head
 from daguerre.train.objectives import CONTEXT_OF
-from daguerre.train.recipe import ModelShape, Recipe
+from daguerre.train.recipe import Recipe, TrainedShape
 
 
 def named_tokenizer(name: str) -> Tokenizer:
@@ -97,7 +97,7 @@ def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer) -> Backbon
 def _check_same_shape(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer) -> None:
     """InputError when a recipe's [model] is not the model that the run starts from."""
     described = recipe.model_config(tokenizer)
-    for name in (field.name for field in fields(ModelShape)):
+    for name in (field.name for field in fields(TrainedShape)):
         if getattr(described, name) != getattr(config, name):
             raise InputError(
                 f"the recipe has model.{name} = {getattr(described, name)}, the model to start from "

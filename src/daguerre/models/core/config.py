@@ -61,15 +61,12 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """Shape of a backbone and how it was trained; set by a recipe, stored in `config.json`.
+class ModelShape:
+    """Shape of a backbone, its context and its noise, apart from a vocabulary.
 
     `context` is how clean rows attend to each other (DESIGN, section 2). With `shift`, the row at position j predicts
-    the token at j+1. `null_id` is the gap filler; None for a model that was not trained to end gaps with it.
-    `reserved_ids` are tokens that never occur in text; of them only the end of text and the gap filler are predicted.
-    `process` is the noise process that the model was trained to reverse. With `time_input` the noise level is an input:
-    for the absorbing process the masked share of the positions that may be masked, else t. `draft_head` is the inner
-    width of the draft head, 0 without one.
+    the token at j+1. `process` is the noise process that the model is trained to reverse. With `time_input` the noise
+    level is an input: for the absorbing process the masked share of the positions that may be masked, else t.
 
     head_width       0: width / num_heads
     qkv_bias, out_bias, mlp_bias   biases of the matrices of attention, and of the MLP
@@ -79,25 +76,17 @@ class ModelConfig:
     rope_share       the share of each head that is rotated; the rotated numbers come first
     """
 
-    vocab_size: int
     width: int
     num_layers: int
     num_heads: int
     num_kv_heads: int
     mlp_width: int
     max_positions: int
-    mask_id: int
-    eos_id: int
-    bos_id: int
-    pad_id: int
-    null_id: int | None = None
-    reserved_ids: tuple[int, ...] = tuple(range(16))
     context: Context = "causal"
     shift: bool = True
     block_size: int | None = None
     process: ProcessName = "absorbing"
     time_input: bool = False
-    draft_head: int = 0
     head_width: int = 0
     qk_norm: bool = True
     qkv_bias: bool = False
@@ -113,6 +102,25 @@ class ModelConfig:
     rope_theta: float = 10_000.0
     rope_share: float = 1.0
     rope_scaling: RopeScaling | None = field(default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelShape):
+    """Shape of a backbone, its vocabulary and how it was trained; set by a recipe, stored in `config.json`.
+
+    `null_id` is the gap filler; None for a model that was not trained to end gaps with it. `reserved_ids` are tokens
+    that never occur in text; of them only the end of text and the gap filler are predicted. `draft_head` is the inner
+    width of the draft head, 0 without one.
+    """
+
+    vocab_size: int
+    mask_id: int
+    eos_id: int
+    bos_id: int
+    pad_id: int
+    null_id: int | None = None
+    reserved_ids: tuple[int, ...] = tuple(range(16))
+    draft_head: int = 0
 
     def __post_init__(self) -> None:
         for name in SIZES:
