@@ -55,7 +55,7 @@ def verify(model: Model, canvas: Canvas, draft: Any, ahead: int, session: Any = 
     return compute(session.verify(canvas, np.array(draft), ahead), model.denoiser.backend)
 
 
-def logits_behind(model: Model, behind: NextLogits, tokens: Iterable[int] = repeat(20)) -> np.ndarray:
+def logits_after(model: Model, behind: NextLogits, tokens: Iterable[int] = repeat(20)) -> np.ndarray:
     """All that come behind a place, (A, V), each given the token before it."""
     rows: list[np.ndarray] = []
     for token in tokens:
@@ -101,7 +101,7 @@ def test_a_draft_head_knows_what_stands_before(drafting: Model, backend: Backend
     state, embedding, head = hidden[start : start + 1], backbone.embedding.weight, backbone.draft_head
     assert head is not None
     tokens = [70, 33, 41]
-    found = logits_behind(model, verified.following(1), [*tokens, 0])
+    found = logits_after(model, verified.following(1), [*tokens, 0])
     for row, (token, logits) in enumerate(zip(tokens, found, strict=True), start + 1):
         given_to_head = torch.cat([x / (x * x).mean().sqrt() for x in (hidden[row], embedding[token], state[0])])
         gate, value = (head.up.weight @ given_to_head).chunk(2)
@@ -110,7 +110,7 @@ def test_a_draft_head_knows_what_stands_before(drafting: Model, backend: Backend
         finite = np.isfinite(want)
         assert np.abs(logits[finite] - want[finite]).max() < 1e-3
     one, other = (
-        logits_behind(model, verified.following(1), [token, 33, 41, 0])[0][np.isfinite(want)] for token in (70, 71)
+        logits_after(model, verified.following(1), [token, 33, 41, 0])[0][np.isfinite(want)] for token in (70, 71)
     )
     assert np.abs(one - other).max() > 0.1
 
@@ -240,7 +240,7 @@ def test_rejected_rows_are_never_left_in_the_cache(causal: Model) -> None:
     used, fresh = causal.denoiser.session(canvas), causal.denoiser.session(canvas)
     verify(causal, canvas, [50, 60, 70], 3, used)
     answers = [verify(causal, canvas, [50, 61], 3, session) for session in (used, fresh)]
-    behind = [tuple(logits_behind(causal, answer.following(j)) for answer in answers) for j in range(3)]
+    behind = [tuple(logits_after(causal, answer.following(j)) for answer in answers) for j in range(3)]
     for a, b in [(answers[0].logits, answers[1].logits), *behind]:
         finite = np.isfinite(a)
         assert np.abs(a[finite] - b[finite]).max() < 1e-4
@@ -254,8 +254,8 @@ def test_verification_is_the_distribution_of_ar_and_the_draft_is_that_of_a_span(
     start, end = canvas.gaps[0][0], len(canvas)
     verified, longer = (verify(causal, canvas.at((start, end)), draft, ahead) for ahead in (4, 9))
     assert verified.logits.shape[0] == 4
-    assert [len(logits_behind(causal, verified.following(j))) for j in range(4)] == [4, 4, 4, 4]
-    assert [len(logits_behind(causal, longer.following(j))) for j in range(4)] == [7, 6, 5, 4]
+    assert [len(logits_after(causal, verified.following(j))) for j in range(4)] == [4, 4, 4, 4]
+    assert [len(logits_after(causal, longer.following(j))) for j in range(4)] == [7, 6, 5, 4]
     tokens = canvas.tokens.copy()
     tokens[start : start + 3] = draft
     for row in range(4):

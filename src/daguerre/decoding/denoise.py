@@ -54,7 +54,7 @@ def denoise(run: Run, canvas: Canvas, rules: Sequence[Rule], should_stop: Stop) 
 
 
 def _propose(run: Run, canvas: Canvas, rules: Sequence[Rule], step: int, every: bool) -> Asking[Proposals]:
-    """A token for each open position. For a policy that draws in turn they end with the first below the threshold,
+    """A token for each open position. For a sequential policy they end with the first below the threshold,
     unless `every` position gets one.
     """
     if not run.policy.sequential:

@@ -19,7 +19,7 @@ import numpy as np
 
 from daguerre.decoding.text_spans import CharSpan, split_at
 from daguerre.errors import DataError
-from daguerre.evals.lines import first_line_number, hashed_order, parse, take_in_turn
+from daguerre.evals.lines import first_line_number, hashed_order, parse, round_robin
 from daguerre.evals.statistics import wilson
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.heldout import Document
@@ -76,7 +76,7 @@ def make_passages(
 
     They are drawn from `seed`. DataError when no document has one.
     """
-    out = take_in_turn(documents, seed, limit, lambda document: _passages(document, tokenizer, seed, max_tokens))
+    out = round_robin(documents, seed, limit, lambda document: _passages(document, tokenizer, seed, max_tokens))
     if not out:
         raise DataError(f"no document has statements of {MIN_TOKENS} to {max_tokens} tokens to edit: give longer files")
     return out

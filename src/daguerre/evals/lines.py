@@ -62,7 +62,7 @@ def make_examples(
     whatever the model, so that all models get the same examples. DataError when no line can be taken out.
     """
     counter = tokenizer or Tokenizer.default("2k")
-    out = take_in_turn(documents, seed, limit, lambda document: _examples(document, counter, shown, seed))
+    out = round_robin(documents, seed, limit, lambda document: _examples(document, counter, shown, seed))
     if not out:
         raise DataError(f"no line to infill: give Python files that parse, with lines of {MIN_CHARACTERS} characters")
     return out
@@ -79,7 +79,7 @@ def window(room: int) -> tuple[int, int]:
     return min(room, CONTEXT) - after - min(LINE_ROOM, room // 4), after
 
 
-def take_in_turn(
+def round_robin(
     documents: Sequence[Document], seed: int, limit: int, of: Callable[[Document], Iterator[Item]]
 ) -> list[Item]:
     """At most `limit` items `of` documents in an order hashed from `seed`: the first of each, then the second of those

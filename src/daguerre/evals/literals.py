@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.errors import DataError
-from daguerre.evals.lines import fitting, hashed_order, parse, split_lines, take_in_turn
+from daguerre.evals.lines import fitting, hashed_order, parse, round_robin, split_lines
 from daguerre.evals.spans import AFTER_TOKENS, BEFORE_TOKENS
 from daguerre.evals.statistics import paired_difference, wilson
 from daguerre.evals.workers import ItemProgress, map_examples
@@ -146,7 +146,7 @@ def make_literals(
     """
     places = {document.sha256: _places(document, tokenizer) for document in documents}
     of = partial(_examples, places=places, tokenizer=tokenizer, seed=seed, shown=shown)
-    out = [one for kind in PATTERNS for one in take_in_turn(documents, seed, limit, partial(of, kind=kind))]
+    out = [one for kind in PATTERNS for one in round_robin(documents, seed, limit, partial(of, kind=kind))]
     if not out:
         raise DataError(
             "no literal and no call to fill in: give Python files that parse, with text before and after them"

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from daguerre.evals.lines import fitting, hashed_order, parse, split_lines, take_in_turn
+from daguerre.evals.lines import fitting, hashed_order, parse, round_robin, split_lines
 from daguerre.heldout import Document
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.decisions import Choice, Question, Score, YesNo
@@ -94,7 +94,7 @@ def make_questions(documents: Sequence[Document], kind: str, limit: int, room: i
     `seed`. No text takes more than `room` positions, those of the model.
     """
     counter = Tokenizer.default("2k")
-    return take_in_turn(documents, seed, limit, lambda document: _examples(document, kind, counter, room, seed))
+    return round_robin(documents, seed, limit, lambda document: _examples(document, kind, counter, room, seed))
 
 
 def _examples(document: Document, kind: str, counter: Tokenizer, room: int, seed: int) -> Iterator[Example]:

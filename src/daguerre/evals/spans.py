@@ -19,7 +19,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError
-from daguerre.evals.lines import hashed_order, take_in_turn
+from daguerre.evals.lines import hashed_order, round_robin
 from daguerre.evals.shared import SharedSession
 from daguerre.evals.statistics import clustered_wilson, wilson
 from daguerre.evals.workers import ItemProgress, map_examples
@@ -88,7 +88,7 @@ def make_spans(
 
     `shown`: the most tokens before and after each; MIN_AROUND is the fewest. DataError when no document is long enough.
     """
-    out = take_in_turn(documents, seed, limit, lambda document: _spans(document, tokenizer, length, seed, shown))
+    out = round_robin(documents, seed, limit, lambda document: _spans(document, tokenizer, length, seed, shown))
     if not out:
         raise DataError(f"no document has {length + 2 * MIN_AROUND} tokens: give longer ones")
     return out

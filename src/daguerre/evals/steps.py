@@ -26,7 +26,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, UnsupportedError
-from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, split_lines, take_in_turn
+from daguerre.evals.lines import first_line_number, fitting, hashed_order, parse, round_robin, split_lines
 from daguerre.evals.statistics import wilson
 from daguerre.evals.workers import ItemProgress, map_examples
 from daguerre.heldout import Document
@@ -143,7 +143,7 @@ def make_prompts(
         raise UnsupportedError(
             f"'steps' needs {needed} positions and the model has {config.max_positions}: leave it out"
         )
-    out = take_in_turn(documents, seed, limit, lambda document: _prompts(document, tokenizer, room, seed))
+    out = round_robin(documents, seed, limit, lambda document: _prompts(document, tokenizer, room, seed))
     if not out:
         raise DataError(f"no document has {MIN_PROMPT + CANVAS_TOKENS} tokens of Python: give longer ones")
     return out

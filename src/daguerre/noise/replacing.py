@@ -46,7 +46,7 @@ class Replacing(ABC):
     """Every token is replaced independently by a draw of the noise.
 
     noise_ids  [first, end): the N ids that uniform noise draws. Ids outside, reserved ones and the end of text, never
-               appear as noise: whoever sees one knows that it is clean, and it stays to the end. Where such an id is
+               appear as noise: such an id is known to be clean, and it stays to the end. Where such an id is
                part of the text (<eos>, <null>) it is corrupted like any other; what is given to the model
                (<bos>, a prompt) is for the caller to put back and to leave out of a loss.
     mask_id    the mask, outside of noise_ids, or None
