@@ -50,7 +50,7 @@ REQUEST: dict[str, Any] = {
     "mode": Annotated[
         str | None,
         typer.Option(
-            help="ar, block, full, speculative, beam or ancestral; by default the model's fastest lossless one."
+            help="ar, block, full, speculative, beam or ancestral; by default a lossless one for completions, block for gaps."
         ),
     ],
     "block_size": Annotated[
