@@ -105,14 +105,16 @@ def rules(number: int, **changes: Any) -> Rules:
 def is_sure(logits: np.ndarray, how: Rules, positions: np.ndarray) -> bool:
     """Whether no number decides that is as near to an edge as rounding is wide: other numbers give the same tokens."""
     assert how.rng is not None
-    tokens, numbers = drawn(logits, how, positions).tokens, how.rng.uniform(how.purpose, positions, how.step)
+    tokens, counter = drawn(logits, how, positions).tokens, how.rng
 
     class Moved(Counter):
-        def uniform(self, purpose: int, positions: np.ndarray, step: int) -> np.ndarray:
-            return np.clip(numbers + self.sample * SURE, 0, 1 - SURE)
+        def exponential(self, purpose: int, positions: np.ndarray, step: int, vocabulary: int) -> np.ndarray:
+            noise = counter.exponential(purpose, positions, step, vocabulary)
+            return noise * (1 + SURE * np.random.default_rng(self.sample).standard_normal(noise.shape))
 
     return all(
-        np.array_equal(drawn(logits, replace(how, rng=Moved(0, side)), positions).tokens, tokens) for side in (-1, 1)
+        np.array_equal(drawn(logits, replace(how, rng=Moved(0, number)), positions).tokens, tokens)
+        for number in range(3)
     )
 
 

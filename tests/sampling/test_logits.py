@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from daguerre.sampling.logits import (
     inverse_cdf,
     most_likely,
     propose,
+    race,
     softmax,
     tempered,
 )
@@ -52,7 +54,7 @@ def test_nothing_is_changed_in_place() -> None:
     logits = random_logits(3, 20)
     before = logits.copy()
     params = SamplingParams(temperature=0.8, top_k=4, top_p=0.7, logit_bias={2: 5.0})
-    propose(np.arange(3), biased(logits, params), params, np.full(3, 0.5), entropy=True, num_best=2)
+    propose(np.arange(3), biased(logits, params), params, np.ones((3, 20)), entropy=True, num_best=2)
     tempered(logits, params)
     assert np.array_equal(logits, before)
 
@@ -84,26 +86,81 @@ def test_a_position_without_a_token_is_an_error_when_the_best_is_taken_too() -> 
         most_likely(np.full((1, 8), -np.inf, dtype=np.float32))
 
 
-def test_draws_follow_their_distribution() -> None:
-    probs = softmax(random_logits(1, 12))
-    num = 40_000
-    u = Counter(seed=4).uniform(TOKEN, np.arange(num), 0)
-    drawn = inverse_cdf(np.repeat(probs, num, axis=0), u)
-    counts = np.bincount(drawn, minlength=12)
-    error = np.sqrt(num * probs[0] * (1 - probs[0]))
-    assert np.all(np.abs(counts - num * probs[0]) < 4.5 * error)
+def chi_square_limit(cells: int) -> float:
+    """What a chi-square variable of so many cells exceeds with a chance below 1e-5 (Wilson and Hilferty 1931)."""
+    free = cells - 1
+    return free * (1 - 2 / (9 * free) + 4.27 * (2 / (9 * free)) ** 0.5) ** 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 1.0},
+        {"temperature": 0.6, "logit_bias": {3: 1.5, 4: float("-inf")}},
+        {"temperature": 1.4, "top_k": 5},
+        {"temperature": 1.0, "top_p": 0.7, "logit_bias": {0: 2.0}},
+    ],
+)
+@pytest.mark.parametrize("varied", ["seeds", "samples", "positions", "steps"])
+def test_draws_follow_their_distribution(options: dict[str, Any], varied: str) -> None:
+    params, num, vocabulary = SamplingParams(**options), 4_000, 12
+    logits = biased(random_logits(1, vocabulary), params)
+    probs = tempered(logits, params)[0]
+    places = np.arange(num) if varied == "positions" else np.full(num, 7)
+    if varied == "positions":
+        noise = Counter(seed=4).exponential(TOKEN, places, 0, vocabulary)
+    else:
+        counters = [(Counter(i if varied == "seeds" else 4, i if varied == "samples" else 0), i) for i in range(num)]
+        noise = np.concatenate(
+            [one.exponential(TOKEN, places[:1], i if varied == "steps" else 0, vocabulary) for one, i in counters]
+        )
+    tokens = propose(places, np.repeat(logits, num, axis=0), params, noise).tokens
+    counts = np.bincount(tokens, minlength=vocabulary)
+    assert not counts[probs == 0].any()
+    kept = probs > 0
+    chi_square = float(((counts - num * probs)[kept] ** 2 / (num * probs[kept])).sum())
+    assert chi_square < chi_square_limit(int(kept.sum()))
+
+
+def test_two_distributions_that_share_their_noise_agree_as_often_as_the_formula_says() -> None:
+    """P = sum_v 1 / sum_w max(p_w / p_v, q_w / q_v): far more often than independent draws, sum_v p_v q_v."""
+    p, q = softmax(random_logits(2, 9))
+    num = 20_000
+    noise = Counter(seed=1).exponential(TOKEN, np.arange(num), 0, 9)
+    agreed = float((race(np.repeat(p[None], num, 0), noise) == race(np.repeat(q[None], num, 0), noise)).mean())
+    want = sum(1 / np.maximum(p / p[v], q / q[v]).sum() for v in range(9))
+    assert abs(agreed - want) < 4.5 * np.sqrt(want * (1 - want) / num)
+    assert want > 1.3 * float(p @ q)
+    overlap = float(np.minimum(p, q).sum())
+    assert overlap / (2 - overlap) < want < overlap
 
 
 def test_the_draw_never_leaves_the_support() -> None:
+    probs = np.array([[0.0, 0.5, 0.0, 0.5, 0.0]])
+    noise = np.array([[1e-300, 2.0, 1e-300, 1.0, 0.5], [1e-300, 1.0, 1e-300, 1.0, 0.5], [0.1, 3e2, 0.1, 4e2, 0.1]])
+    assert race(np.repeat(probs, 3, axis=0), noise).tolist() == [3, 1, 1]
+
+
+def test_the_inverse_of_the_distribution_function_never_leaves_the_support() -> None:
     probs = np.array([[0.0, 0.5, 0.0, 0.5, 0.0]])
     edges = np.array([0.0, np.nextafter(0.5, 0), 0.5, np.nextafter(1.0, 0)])
     assert inverse_cdf(np.repeat(probs, 4, axis=0), edges).tolist() == [1, 1, 3, 3]
 
 
+def test_exponential_numbers_depend_on_their_keys_alone() -> None:
+    counter = Counter(seed=9, sample=2)
+    together = counter.exponential(TOKEN, np.arange(50), 3, 40)
+    alone = [counter.exponential(TOKEN, np.array([p]), 3, 25)[0] for p in reversed(range(50))]
+    assert np.array_equal(together[::-1, :25], np.stack(alone))
+    assert len(np.unique(together)) == together.size
+    assert abs(together.mean() - 1) < 4 / np.sqrt(together.size)
+    assert together.min() > 0
+
+
 def test_temperature_zero_is_the_most_likely_token_whatever_the_random_number() -> None:
     logits = random_logits(5, 40)
-    for u in (0.0, 0.5, 0.999):
-        proposals = propose(np.arange(5), logits, SamplingParams(), np.full(5, u))
+    for noise in (None, np.ones((5, 40)), Counter(3).exponential(TOKEN, np.arange(5), 0, 40)):
+        proposals = propose(np.arange(5), logits, SamplingParams(), noise)
         assert np.array_equal(proposals.tokens, logits.argmax(axis=1))
         assert np.allclose(proposals.probabilities, softmax(logits).max(axis=1))
 
@@ -145,10 +202,10 @@ def test_entropies_and_the_best_are_those_of_temperature_one() -> None:
     want = -(np.where(probs > 0, probs * np.log(np.where(probs > 0, probs, 1)), 0)).sum(axis=1)
     for temperature in (0.0, 0.6):
         params = SamplingParams(temperature=temperature, top_k=2)
-        made = propose(np.arange(7), logits, params, np.full(7, 0.3), entropy=True, num_best=3)
+        made = propose(np.arange(7), logits, params, np.ones((7, 50)), entropy=True, num_best=3)
         assert np.allclose(made.entropies, want)
         assert np.allclose(made.best, -np.sort(-probs, axis=1)[:, :3])
         assert np.allclose(made.probabilities, probs[np.arange(7), made.tokens])
-        plain = propose(np.arange(7), logits, params, np.full(7, 0.3))
+        plain = propose(np.arange(7), logits, params, np.ones((7, 50)))
         assert np.array_equal(plain.tokens, made.tokens)
         assert plain.entropies is plain.best is None

@@ -71,7 +71,7 @@ def test_every_policy_commits_at_least_one_and_ends_within_its_bound(name: str) 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_policy_commits_what_it_ranks_highest(name: str) -> None:
     logits = np.random.default_rng(3).normal(0, 2, (12, 20))
-    made = propose(np.arange(10, 22), logits, SamplingParams(), np.zeros(12), entropy=True, num_best=2)
+    made = propose(np.arange(10, 22), logits, SamplingParams(), entropy=True, num_best=2)
     policy, progress = POLICIES[name](), Progress(2, 5, 14)
     given = only_what(policy, made)
     decision, ranked = policy.decide(given, progress, RNG), policy.rank(given, progress, RNG)
@@ -133,7 +133,7 @@ def most_likely_of(*distributions: list[float]) -> Proposals:
     with np.errstate(divide="ignore"):
         logits = np.log(np.array([[*one, 0.0] for one in distributions]))
     num = len(logits)
-    return propose(np.arange(10, 10 + num), logits, SamplingParams(), np.zeros(num), entropy=True, num_best=2)
+    return propose(np.arange(10, 10 + num), logits, SamplingParams(), entropy=True, num_best=2)
 
 
 def decided(policy: Policy, given: Proposals, step: int = 0) -> list[int]:

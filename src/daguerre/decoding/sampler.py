@@ -90,12 +90,13 @@ class TokenSampler:
         """A token for each position (A,), from logits (A, V), which are changed."""
         logits = biased(logits, self.params, precise=self.constraint is None)
         forbidden(rules, canvas).apply(positions, logits)
-        greedy = self.params.temperature == 0
-        u = np.zeros(len(positions)) if greedy else self.rng.uniform(TOKEN, positions, step if self.by_step else 0)
+        greedy, step = self.params.temperature == 0, step if self.by_step else 0
         entropy, num_best = "entropies" in self.reads, 2 * ("best" in self.reads)
         if self.constraint is None:
-            made = propose(positions, logits, self.params, u, entropy=entropy, num_best=num_best)
+            noise = None if greedy else self.rng.exponential(TOKEN, positions, step, logits.shape[-1])
+            made = propose(positions, logits, self.params, noise, entropy=entropy, num_best=num_best)
             return made if evidence is None else replace(made, evidence=evidence)
+        u = np.zeros(len(positions)) if greedy else self.rng.uniform(TOKEN, positions, step)
         made = self.constraint.propose(canvas, positions, logits, self.params, u)
         probs = softmax(logits) if self.reads else logits
         return replace(

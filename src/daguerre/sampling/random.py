@@ -1,7 +1,8 @@
 """Random numbers from a counter: each is a function of its key alone.
 
-Each number is keyed by (seed, sample, purpose, position, step), hashed by SplitMix64 (Steele, Lea and Flood 2014), and
-made uniform on [0, 1) in float64 with 53 bits. There is no state, so neighbors, order and threads cannot change one.
+Each number is keyed by (seed, sample, purpose, position, step), and in a draw by the token, too; hashed by SplitMix64
+(Steele, Lea and Flood 2014); and made uniform in float64. There is no state, so neighbors, order and threads cannot
+change one.
 """
 
 from __future__ import annotations
@@ -34,9 +35,22 @@ class Counter:
     sample: int = 0
 
     def uniform(self, purpose: int, positions: np.ndarray, step: int) -> np.ndarray:
-        """Uniform numbers on [0, 1), float64 of the shape of `positions`."""
+        """Uniform numbers on [0, 1) with 53 bits, float64 of the shape of `positions`."""
+        return (self._hash(purpose, positions, step) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def exponential(self, purpose: int, positions: np.ndarray, step: int, vocabulary: int) -> np.ndarray:
+        """Exponential numbers of mean 1, float64 (A, V), one for each token at each of the positions (A,).
+
+        They are -log u, with u uniform on the 2^52 midpoints of (0, 1).
+        """
+        state = self._hash(purpose, positions, step)[:, None]
+        state = _splitmix(state ^ _splitmix(np.arange(vocabulary, dtype=np.uint64)))
+        return -np.log(((state >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52)
+
+    def _hash(self, purpose: int, positions: np.ndarray, step: int) -> np.ndarray:
+        """Uint64 of the shape of `positions`."""
         keys = [np.array([key], dtype=np.uint64) for key in (self.seed % 2**64, self.sample, purpose, step)]
         state = np.zeros(1, dtype=np.uint64)
         for key in (*keys, positions.astype(np.uint64)):
             state = _splitmix(state ^ _splitmix(key))
-        return (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return state

@@ -40,7 +40,7 @@ template <class T, class C> struct Whole {
       matrices.push_back({make((HEADS + 2 * KV_HEADS) * HEAD, WIDTH, 5), make(WIDTH, HEADS * HEAD, 6), Matrix<T>(up), make(WIDTH, INNER, 8)});
     }
     for (const Matrices& own : matrices)
-      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, qk.data(), nullptr, nullptr, nullptr, nullptr});
+      layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, {}, {}, {}, qk.data(), nullptr, nullptr, nullptr, nullptr});
     model.width = WIDTH, model.heads = HEADS, model.kv_heads = KV_HEADS, model.head = HEAD, model.rotary = classic ? 0 : ROTARY;
     model.inner = INNER, model.num_layers = LAYERS, model.vocab = VOCAB, model.positions = POSITIONS;
     model.product = T::PER / 2, model.cache = sizeof(C) == 2, model.gated = !classic, model.activation = classic ? GELU_TANH : SILU;

@@ -1,5 +1,5 @@
-// Draws a token from a row of logits: bias, bans, temperature, top-k, top-p, and a draw by the inverse cumulative distribution.
-// The reference is `sampling/logits.py`. In float32 at temperature 0, else in float64.
+// Draws a token from a row of logits: bias, bans, temperature, top-k, top-p, and a race of exponential clocks. The reference is
+// `sampling/logits.py`. In float32 at temperature 0, else in float64.
 
 #pragma once
 
@@ -24,18 +24,46 @@ struct Drawn {
   double probability, entropy;
 };
 
-inline uint64_t mixed(uint64_t x) {  // SplitMix64's output function
+template <class X> inline X mixed(X x) {  // SplitMix64's output function; X is unsigned, 64 bits, one number or several
   x += 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
 }
 
-// Uniform on [0, 1), a function of its keys; equal to that of `sampling/random.py`.
-inline double uniform(const Rules& r, int64_t position) {
+// A hash of a draw's keys, as `sampling/random.py` has it.
+inline uint64_t hashed(const Rules& r, int64_t position) {
   uint64_t state = 0;
   for (int64_t key : {r.seed, r.sample, r.purpose, r.step, position}) state = mixed(state ^ mixed((uint64_t)key));
-  return (double)(state >> 11) * 0x1p-53;
+  return state;
+}
+
+constexpr double UNIT = 0x1p-52;
+
+// The exponential number E = -log u of a token, with u uniform on (0, 1), a function of the hash and the token.
+inline double exponential_number(uint64_t state, int64_t token) {
+  return -std::log((double(mixed(state ^ mixed((uint64_t)token)) >> 12) + 0.5) * UNIT);
+}
+
+// The token with the least E / weight; `most` is one with a weight. Since E >= 1 - u, few logarithms are taken.
+inline int64_t race(const Rules& r, int64_t position, const double* weights, int vocab, int64_t most) {
+  constexpr double ROUNDING = 1 + 1e-9;
+  const uint64_t state = hashed(r, position);
+  int64_t winner = most;
+  double least = exponential_number(state, most) / weights[most];
+  U tokens{};
+  for (int i = 0; i < PAIRS; i++) tokens[i] = i;
+  for (int i = 0; i < vocab; i += PAIRS, tokens += PAIRS) {
+    const D u = (__builtin_convertvector(L(mixed(state ^ mixed(tokens)) >> 12), D) + 0.5) * UNIT;
+    const L may = 1.0 - u <= load<D>(weights + i) * (least * ROUNDING);
+    if (!any(may)) continue;
+    for (int j = 0; j < PAIRS && i + j < vocab; j++) {
+      if (!may[j] || !(weights[i + j] > 0)) continue;
+      const double time = exponential_number(state, i + j) / weights[i + j];
+      if (time < least || (time == least && i + j < winner)) least = time, winner = i + j;
+    }
+  }
+  return winner;
 }
 
 // Sets the logits of all tokens that may not be drawn to minus infinity; X is float or double.
@@ -132,7 +160,7 @@ inline void cut(const Rules& r, double* weights, int vocab) {
   std::copy(kept.begin(), kept.end(), weights);
 }
 
-// A token drawn with the random number of its position. `given`: logits as for `greedy`, not changed.
+// A token drawn with the random numbers of its position. `given`: logits as for `greedy`, not changed.
 inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t position, const Extras& extras) {
   static thread_local std::vector<double> room;
   const int size = round_up(vocab, LANES);
@@ -141,7 +169,8 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
   for (int i = 0; i < size; i++) logits[i] = given[i];
   for (int i = 0; i < r.num_bias; i++) logits[r.bias_tokens[i]] += r.bias_values[i];
   forbid(r, position, logits, vocab);
-  const double top = *std::max_element(logits, logits + vocab);
+  const double* most = std::max_element(logits, logits + vocab);
+  const double top = *most;
   if (!std::isfinite(top)) return {-1, 0, 0};
   const double mass = weights_of(logits, size, top, 1, weights);
   double entropy = 0;
@@ -154,16 +183,7 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
   if (r.temperature == 1) std::copy(weights, weights + size, warm);
   else weights_of(logits, size, top, r.temperature, warm);
   if (r.top_k || r.top_p < 1) cut(r, warm, vocab);
-  double total = 0;
-  for (int i = 0; i < vocab; i++) total += warm[i];
-  const double reach = uniform(r, position) * total;
-  int64_t token = -1;
-  total = 0;
-  for (int i = 0; i < vocab && token < 0; i++)
-    if ((total += warm[i]) > reach) token = i;
-  if (token < 0)  // only if the last sum was rounded down
-    for (int i = vocab - 1; i >= 0 && token < 0; i--)
-      if (warm[i] > 0) token = i;
+  const int64_t token = race(r, position, warm, vocab, most - logits);
   return {token, weights[token] / mass, entropy};
 }
 

@@ -34,6 +34,7 @@ typedef float F __attribute__((vector_size(4 * LANES)));
 typedef int32_t I __attribute__((vector_size(4 * LANES)));
 typedef double D __attribute__((vector_size(4 * LANES)));  // half as many numbers
 typedef int64_t L __attribute__((vector_size(4 * LANES)));
+typedef uint64_t U __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Half __attribute__((vector_size(2 * LANES)));
 typedef uint8_t Byte __attribute__((vector_size(LANES)));
 
@@ -95,6 +96,17 @@ inline float greatest(F v) {
   return _mm512_reduce_max_ps((__m512)v);
 #else
   return reduced(v, [](float a, float b) { return a > b ? a : b; });
+#endif
+}
+
+// Whether a comparison holds in some lane.
+inline bool any(L holds) {
+#if defined(WIDE)
+  return _mm512_movepi64_mask((__m512i)holds);
+#elif defined(MIDDLE)
+  return _mm256_movemask_pd((__m256d)holds);
+#else
+  return holds[0] | holds[1];
 #endif
 }
 
