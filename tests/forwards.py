@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.models.backends.answering import num_agreed
 from daguerre.models.forward import (
     Answer,
     Ask,
@@ -27,6 +26,8 @@ from daguerre.models.forward import (
     LogProbs,
     Rules,
     SequentialDraws,
+    acceptance_of,
+    num_agreed,
 )
 from daguerre.sampling.logits import SamplingParams, biased, log_softmax, propose
 from daguerre.sampling.random import Counter
@@ -199,20 +200,20 @@ class Expected:
     def _steps(
         self, rules: Rules, positions: np.ndarray, rows: np.ndarray, token: int, state: np.ndarray | None
     ) -> Any:
-        """Tokens and probabilities over rows, each drawn given the one before it."""
+        """Tokens, probabilities and states over rows, each drawn given the one before it."""
         for place, position in enumerate(positions[: len(rows)]):
             (step,) = self._reference.forward([DraftStep(rows[place : place + 1], token, state)])
             assert step.logits is not None
             made, state = self._draws(step.logits, rules, np.array([position])), step.hidden
             assert made.tokens is not None and made.probabilities is not None
             token = int(made.tokens[0])
-            yield token, float(made.probabilities[0])
+            yield token, float(made.probabilities[0]), state
 
     def _draw_sequentially(self, ask: SequentialDraws) -> Answer:
         rows = self._computed(Hidden()).hidden
         assert rows is not None
         tokens, probabilities = list[int](), list[float]()
-        for token, probability in self._steps(ask.rules, ask.positions, rows, 0, None):
+        for token, probability, _ in self._steps(ask.rules, ask.positions, rows, 0, None):
             tokens.append(token)
             probabilities.append(probability)
             self.sure &= abs(probability - ask.threshold) > 1e-4
@@ -227,16 +228,28 @@ class Expected:
         assert answer.tokens is not None
         last = num_agreed(answer.tokens, ask.draft)
         behind, place = rows[num:][ask.groups[last] : ask.groups[last + 1]], int(ask.positions[last]) + 1
-        likely = Rules(logit_bias=ask.rules.logit_bias, bans=ask.rules.bans)
-        product, draft = 1.0, list[int]()
+        product, draft, acceptance = 1.0, list[int](), list[float]()
         positions, before = place + np.arange(len(behind)), rows[last : last + 1]
-        for token, probability in self._steps(likely, positions, behind, int(answer.tokens[last]), before):
-            product *= probability
+        for token, probability, state in self._steps(ask.rules, positions, behind, int(answer.tokens[last]), before):
+            chance = self._acceptance(state, probability, ask.rules.temperature)
+            product *= chance
             self.sure &= abs(product - ask.worth) > 1e-4
             if product < ask.worth:
                 break
             draft.append(token)
-        return replace(answer, draft=np.array(draft, dtype=np.int64))
+            acceptance.append(chance)
+        return replace(answer, draft=np.array(draft, dtype=np.int64), acceptance=np.array(acceptance))
+
+    def _acceptance(self, state: np.ndarray, probability: float, temperature: float) -> float:
+        """By the weights of the draft head, on the state (1, D) divided by its root mean square."""
+        head = self._reference.backbone.draft_head
+        if head is None or head.confidence is None:
+            return acceptance_of(probability, temperature)
+        weight, bias = head.confidence.weight.float().numpy(), head.confidence.bias.float().numpy()
+        unit = state[0] / np.sqrt((state[0] ** 2).mean())
+        cold, warm = weight[:, :-1] @ unit + weight[:, -1] * np.log(probability) + bias
+        share = min(temperature, 1.0)
+        return float(1 / (1 + np.exp(-((1 - share) * cold + share * warm))))
 
     def check(self, answer: Answer, limit: float) -> None:
         """The same tokens, where they are sure; numbers within `limit` of the largest."""
@@ -251,7 +264,7 @@ class Expected:
             given, other = getattr(answer, name), getattr(want, name)
             assert (given is None) == (other is None), name
             assert given is None or name == "best_tokens" or np.array_equal(given, other), name
-        for name in ("probabilities", "entropies", "best_probabilities"):
+        for name in ("probabilities", "entropies", "best_probabilities", "acceptance"):
             given, other = getattr(answer, name), getattr(want, name)
             assert (given is None) == (other is None), name
             assert given is None or np.abs(given - other).max() <= 100 * limit, name
@@ -263,7 +276,8 @@ def drawn(logits: np.ndarray, rules: Rules, positions: np.ndarray, entropy: bool
     own = biased(logits.copy(), params)
     only = () if rules.allowed is None else tuple(rules.allowed.tolist())
     Forbidden(tuple(map(tuple, rules.bans.tolist())), rules.allowed_at, only).apply(positions, own)
-    u = np.zeros(len(positions)) if rules.rng is None else rules.rng.uniform(rules.purpose, positions, rules.step)
-    made = propose(positions, own, params, u, entropy=entropy, num_best=num_best)
+    keys = rules.purpose, positions, rules.step
+    noise = None if rules.rng is None else rules.rng.exponential(*keys, own.shape[-1])
+    made = propose(positions, own, params, noise, entropy=entropy, num_best=num_best)
     best = np.argsort(-own, axis=-1, kind="stable")[:, :num_best] if num_best else None
     return Answer(None, None, None, made.tokens, made.probabilities, made.entropies, best, made.best)

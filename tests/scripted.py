@@ -22,6 +22,7 @@ from daguerre.models.forward import (
     LogProbs,
     Rules,
     SequentialDraws,
+    acceptance_of,
 )
 from daguerre.models.session import BackboneSession
 from daguerre.sampling.logits import Proposals, SamplingParams, biased, log_softmax, propose
@@ -141,11 +142,11 @@ def drawn(rules: Rules, positions: np.ndarray, logits: np.ndarray, **more: Any) 
     logits = biased(logits.copy(), params)
     bans = tuple((token, start, end) for token, start, end in rules.bans.tolist())
     Forbidden(bans, rules.allowed_at, () if rules.allowed is None else tuple(rules.allowed)).apply(positions, logits)
-    u = np.zeros(len(positions))
+    noise = None
     if rules.temperature:
         assert rules.rng is not None
-        u = rules.rng.uniform(rules.purpose, positions, rules.step)
-    return propose(positions, logits, params, u, **more)
+        noise = rules.rng.exponential(rules.purpose, positions, rules.step, logits.shape[-1])
+    return propose(positions, logits, params, noise, **more)
 
 
 def draw_sequentially(rules: Rules, positions: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -163,7 +164,7 @@ def cycle(ask: Cycle, logits: np.ndarray) -> Answer:
     while place < len(ask.draft) and made.tokens[place] == ask.draft[place]:
         place += 1
     behind = logits[num:][ask.groups[place] : ask.groups[place + 1]]
-    likely = Rules(logit_bias=ask.rules.logit_bias, bans=ask.rules.bans)
-    draft, probabilities = draw_sequentially(likely, ask.positions[place] + 1 + np.arange(len(behind)), behind)
-    worth = np.cumprod(probabilities) >= ask.worth
-    return Answer(tokens=made.tokens, probabilities=made.probabilities, draft=draft[worth])
+    draft, probabilities = draw_sequentially(ask.rules, ask.positions[place] + 1 + np.arange(len(behind)), behind)
+    acceptance = np.array([acceptance_of(probability, ask.rules.temperature) for probability in probabilities])
+    num = int((np.cumprod(acceptance) >= ask.worth).sum())
+    return Answer(None, None, None, made.tokens, made.probabilities, draft=draft[:num], acceptance=acceptance[:num])

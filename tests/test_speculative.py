@@ -155,7 +155,7 @@ def test_a_stop_string_ends_the_text_where_it_ends_that_of_ar(causal: Model, sto
 def test_nothing_is_drafted_or_verified_behind_the_end_of_the_text(scripted: Any, tokenizer: Tokenizer) -> None:
     want = [*tokenizer.encode("a = b"), EOS, *tokenizer.encode("never")]
     denoiser = scripted(lambda canvas, position: {want[min(position, len(want)) - 1]: 10.0})
-    result = main_path.generate(denoiser, tokenizer, "", 32, mode="speculative", block_size=16)
+    result = main_path.generate(denoiser, tokenizer, "", 32, mode="speculative", block_size=16, drafter="head")
     assert (result.text, result.finish_reason) == ("a = b", "stop")
     assert result.usage.forwards == 2
     first, second = denoiser.asked
@@ -173,7 +173,7 @@ def test_a_slow_cycle_asks_the_same(scripted: Any, tokenizer: Tokenizer) -> None
         return {want[min(position, len(want)) - 1]: 10.0}
 
     fast, slow = scripted(says), scripted(says, draws=False)
-    options: dict[str, Any] = {"mode": "speculative", "block_size": 4}
+    options: dict[str, Any] = {"mode": "speculative", "block_size": 4, "drafter": "head"}
     results = [main_path.generate(denoiser, tokenizer, "", 32, **options) for denoiser in (fast, slow)]
     assert same(*results)
     assert fast.asked == slow.asked
@@ -185,7 +185,13 @@ def test_a_denoiser_that_drafts_what_it_says_takes_one_forward_for_each_span(
     word = tokenizer.encode("a")[0]
     for size, num in ((1, 12), (4, 12), (5, 23), (16, 8)):
         result = main_path.generate(
-            scripted(lambda canvas, position: {word: 20.0}), tokenizer, "", num, mode="speculative", block_size=size
+            scripted(lambda canvas, position: {word: 20.0}),
+            tokenizer,
+            "",
+            num,
+            mode="speculative",
+            block_size=size,
+            drafter="head",
         )
         assert result.text == "a" * num
         assert result.usage.forwards == 1 + -(-(num - 1) // size)
@@ -195,13 +201,13 @@ def test_a_denoiser_that_drafts_what_it_says_takes_one_forward_for_each_span(
 def test_a_draft_that_doubts_itself_is_not_put_to_the_test(scripted: Any, tokenizer: Tokenizer) -> None:
     doubt = dict.fromkeys(range(100, 300), 0.0)
     result = main_path.generate(
-        scripted(lambda canvas, position: doubt), tokenizer, "", 8, mode="speculative", block_size=4
+        scripted(lambda canvas, position: doubt), tokenizer, "", 8, mode="speculative", block_size=4, drafter="head"
     )
     assert (result.usage.forwards, result.usage.drafted) == (8, 0)
 
 
 def test_a_timeout_keeps_only_what_is_verified(slow: Any, tokenizer: Tokenizer) -> None:
-    options: dict[str, Any] = {"mode": "speculative", "block_size": 4, "timeout": 9.5}
+    options: dict[str, Any] = {"mode": "speculative", "block_size": 4, "drafter": "head", "timeout": 9.5}
     result = main_path.generate(slow, tokenizer, "", 50, **options)
     assert result.finish_reason == "timeout"
     assert 0 < len(result.text) < 50

@@ -57,6 +57,9 @@ REQUEST: dict[str, Any] = {
         int | None,
         typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
     ],
+    "drafter": Annotated[
+        str | None, typer.Option(help="What drafts in mode speculative: head (the model), lookup (the text), or auto.")
+    ],
     "num_beams": Annotated[int | None, typer.Option(help="Fillings of a gap that mode beam compares.")],
     "no_repeat_context_lines": Annotated[
         bool | None,

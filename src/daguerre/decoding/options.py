@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, get_args
 
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
-from daguerre.decoding.settings import CONSTRAINTS, Settings
+from daguerre.decoding.settings import CONSTRAINTS, DrafterName, Settings
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CACHE_MODES, check_cache
@@ -32,6 +32,8 @@ class Decode(Settings):
                  model has one
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
                  "speculative" (None: 3)
+    drafter      mode "speculative" only: head, the model drafts; lookup, drafts are what followed earlier in the text
+                 after the same tokens; auto, whichever is likelier to be right
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
     no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
@@ -84,6 +86,7 @@ class Decode(Settings):
             ("mode", self.mode, (None, *MODES)),
             ("policy", self.policy, POLICIES),
             ("cache", self.cache, CACHE_MODES),
+            ("drafter", self.drafter, get_args(DrafterName)),
             ("revise_reading", self.revise_reading, ODDS),
             ("guidance_schedule", self.guidance_schedule, SCHEDULES),
         ):

@@ -43,10 +43,12 @@ class Usage:
     `query_tokens` are rows of open positions, anchors, and tokens to verify. Other rows are counted apart:
     `prefill_tokens` of the caller's text, `finalized_tokens` of committed text, and `recomputed_tokens`, computed again
     because there is no cache. All of them together are `computed_tokens`; `reused_tokens` were read from the cache
-    instead. `accepted` of the `drafted` tokens were right (mode "speculative"). In `deadline_forced` forwards the
-    timeout decided how much was committed. `accepted_prediction_tokens` and `rejected_prediction_tokens` are tokens of
+    instead. `accepted` of the `drafted` tokens were right (mode "speculative"): `lookup_accepted` of the
+    `lookup_drafted` ones, which came from the text itself, `head_accepted` of the `head_drafted` ones, which the model
+    drafted, and the rest of the caller's draft. In `deadline_forced` forwards the timeout decided how much was
+    committed. `accepted_prediction_tokens` and `rejected_prediction_tokens` are tokens of
     the caller's draft: those that the text has where they were expected, and the others. `seconds` are wall-clock time,
-    prefill included.
+    prefill included. `mode` is the mode that ran, also where the request named none.
     """
 
     prompt_tokens: int
@@ -59,10 +61,15 @@ class Usage:
     reused_tokens: int
     drafted: int
     accepted: int
+    lookup_drafted: int
+    lookup_accepted: int
+    head_drafted: int
+    head_accepted: int
     deadline_forced: int
     accepted_prediction_tokens: int
     rejected_prediction_tokens: int
     seconds: float
+    mode: str = ""
     computed_tokens: int = field(init=False)
     tokens_per_forward: float = field(init=False)
     tokens_per_second: float = field(init=False)
@@ -146,7 +153,7 @@ def make_result(
             logprob = float(np.log(max(probability, np.finfo(np.float64).tiny)))
             tokens.append(TokenInfo(text, token, logprob, step, confidence))
     reason: FinishReason = "timeout" if late else "stop" if readings.stopped else "length"
-    usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds)
+    usage = Usage(plan.num_prompt, len(tokens), **asdict(counts), seconds=seconds, mode=plan.mode.name)
     texts = tuple(reading.text for reading in readings.gaps)
     trace = Trace.record(plan.canvas, events)
     ignored = () if plan.constraint is None else plan.constraint.ignored

@@ -16,6 +16,8 @@ from daguerre.sampling.policies import POLICIES, Policy
 
 ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
 
+DrafterName = Literal["auto", "head", "lookup"]
+
 CONSTRAINTS = {
     "schema": "a JSON Schema, an object or a boolean",
     "regex": "a string",
@@ -31,6 +33,7 @@ class Settings:
 
     mode: ModeName | None = None
     block_size: int | None = None
+    drafter: DrafterName = "auto"
     num_beams: int = 32
     no_repeat_context_lines: bool = False
     policy: str = "threshold"

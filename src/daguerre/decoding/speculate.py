@@ -9,17 +9,27 @@ import numpy as np
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import Stop
 from daguerre.decoding.draft import Alignment
+from daguerre.decoding.drafters import (
+    MIN_ACCEPTED,
+    MIN_GAIN,
+    NO_DRAFT,
+    Drafted,
+    best,
+    given_by_caller,
+    look_up,
+    model_pays,
+)
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of, proposals_of
+from daguerre.models.forward import acceptance_of, num_agreed
+from daguerre.models.processor import row_time
+from daguerre.models.rows import index_range
 from daguerre.models.session import Asking, NextLogits
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import commit, commit_all
+from daguerre.sampling.policies.base import commit_all
 from daguerre.sampling.rules import Rule, complete
 from daguerre.trace import Event
-
-MIN_DRAFT_PROB = 0.05
-"""A draft ends before the token with which the product of its probabilities falls below this."""
 
 
 def speculate(
@@ -27,68 +37,83 @@ def speculate(
 ) -> Steps:
     """Fill the active span with the tokens that mode "ar" draws, in fewer forwards.
 
-    A forward verifies a draft of fewer than `size` tokens against the autoregressive distribution: the tokens that this
-    draws are committed, up to and including the first that differs from the draft. The same forward drafts what follows
-    each place where that may be. So it commits at least one token, and none that mode "ar" would not draw. A `given`
-    draft is verified as long as the text follows it; with a `size` of 1 the model drafts nothing.
+    A forward verifies a draft against the autoregressive distribution: the tokens that this draws are committed, up to
+    and including the first that differs from the draft. The same forward drafts fewer than `size` tokens after each
+    place where that is likely. So it commits at least one token, and none that mode "ar" would not draw. Of this draft,
+    what the text itself has after an earlier match (`drafters.look_up`), and the caller's draft, the next forward
+    verifies the one that is likely to commit the most tokens in its time. With a `size` of 1 there is no other than the
+    caller's.
     """
     assert canvas.span is not None
-    (start, end), draft = canvas.span, np.zeros(0, dtype=np.int64)
+    (start, end), following, settings, time = canvas.span, NO_DRAFT, run.plan.decode, row_time()
+    fast = run.session.draws and run.sampler.constraint is None
+    cycle, looks_up, ahead = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head", size - 1
+    if settings.drafter == "lookup" or (
+        settings.drafter == "auto" and not model_pays(run.plan.config, settings.temperature, ahead, time)
+    ):
+        ahead = 0
+    right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
-        step = run.counts.forwards
-        if given is not None and given.ahead(end - start - 1).size:
-            draft = given.ahead(end - start - 1)
-        active = canvas.at((start, end))
-        cycle = _cycle if run.session.draws and run.sampler.constraint is None else _cycle_slowly
-        canvas, event, following = yield from cycle(run, active, draft, rules, size, should_stop, step)
+        step, drafts = run.counts.forwards, [following]
+        if looks_up:
+            drafts.append(look_up(canvas.tokens[:start], settings.temperature))
+        if given is not None:
+            drafts.append(given_by_caller(given.ahead(end - start - 1), 1.0 if not given.misses else right / tried))
+        draft = best(drafts, end - start - 1, time)
+        masked, active = (ahead, draft.ends(ahead * time / MIN_GAIN) if ahead else ()), canvas.at((start, end))
+        canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
-        num = len(event.decision)
-        run.counts.drafted += len(draft)
-        run.counts.accepted += int((event.decision.tokens[: len(draft)] == draft[:num]).sum())
+        num, written = len(event.decision), event.decision.tokens
+        agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
+        run.counts.count_draft(draft.source, len(draft), agreed)
         start += num
         if given is not None:
+            if draft.source == "caller" and given.misses:
+                right, tried = right + (num > 1), tried + 1
             earlier, given = given, given.after(canvas.tokens[canvas.gaps[0][0] : start], num)
             run.counts.accept(given.accepted - earlier.accepted)
-        draft = following[: max(0, end - start - 1)]
     return canvas
 
 
-Cycled = tuple[Canvas, Event, np.ndarray]
-"""The canvas after a cycle, its event, and the draft of the next cycle, int64 (d,)."""
+Masked = tuple[int, tuple[int, ...]]
+"""How many masked rows follow a place of the draft, and which places: `ahead` and `ends` of `Session.verify`."""
+Cycled = tuple[Canvas, Event, Drafted]
+"""The canvas after a cycle, its event, and the model's draft of what follows."""
 
 
 def _cycle(
-    run: Run, canvas: Canvas, draft: np.ndarray, rules: Sequence[Rule], size: int, should_stop: Stop, step: int
+    run: Run, canvas: Canvas, draft: Drafted, rules: Sequence[Rule], masked: Masked, should_stop: Stop, step: int
 ) -> Asking[Cycled]:
     """A cycle in one answer (`models.forward.Cycle`)."""
     assert canvas.span is not None
     start = canvas.span[0]
     drawing = run.sampler.rules(canvas, rules, 0)
-    answer = yield from run.session.cycle(canvas, draft, size - 1, drawing, MIN_DRAFT_PROB)
-    proposals = proposals_of(start + np.arange(len(draft) + 1), answer)
-    canvas, decision = _agreed(canvas, draft, proposals, rules, should_stop)
-    assert answer.draft is not None
-    return canvas, Event(step, decision, canvas, evidence_of(decision, proposals)), answer.draft
+    answer = yield from run.session.cycle(canvas, draft.tokens, *masked, drawing, MIN_ACCEPTED)
+    proposals = proposals_of(index_range(start, start + len(draft) + 1), answer)
+    canvas, decision = _agreed(canvas, draft.tokens, proposals, rules, should_stop)
+    assert answer.draft is not None and answer.acceptance is not None
+    event = Event(step, decision, canvas, evidence_of(decision, proposals))
+    return canvas, event, Drafted.of(answer.draft, answer.acceptance.tolist())
 
 
 def _cycle_slowly(
-    run: Run, canvas: Canvas, draft: np.ndarray, rules: Sequence[Rule], size: int, should_stop: Stop, step: int
+    run: Run, canvas: Canvas, draft: Drafted, rules: Sequence[Rule], masked: Masked, should_stop: Stop, step: int
 ) -> Asking[Cycled]:
     """The same from logits: the reference, and the way of constraints, guidance and scorers."""
     assert canvas.span is not None
     (start, end), sampler = canvas.span, run.sampler
-    verified = yield from run.session.verify(canvas, draft, size - 1)
+    verified = yield from run.session.verify(canvas, draft.tokens, *masked)
     positions = start + np.arange(len(verified.logits))
     if sampler.constraint is not None:
-        canvas, decision = _agreed_sequentially(sampler, canvas, draft, verified.logits, rules, should_stop)
+        canvas, decision = _agreed_sequentially(sampler, canvas, draft.tokens, verified.logits, rules, should_stop)
     else:
         proposals = sampler.from_logits(canvas, positions, verified.logits, rules, 0)
-        canvas, decision = _agreed(canvas, draft, proposals, rules, should_stop)
+        canvas, decision = _agreed(canvas, draft.tokens, proposals, rules, should_stop)
     event = Event(step, decision, canvas, evidence_at(decision, positions, verified.evidence))
     num = len(decision)
     if start + num == end or should_stop(canvas):
-        return canvas, event, draft[:0]
-    following = yield from _draft(sampler.greedy(), canvas, start + num, verified.following(num - 1), rules)
+        return canvas, event, NO_DRAFT
+    following = yield from _draft(sampler, canvas, start + num, verified.following(num - 1), rules)
     return canvas, event, following
 
 
@@ -98,8 +123,7 @@ def _agreed(
     """The drawn tokens that equal the draft (D,), and one token more, up to the token at which the run should stop. All
     D + 1 are drawn at once: without a constraint a draw depends on its position and distribution alone.
     """
-    differs = np.flatnonzero(proposals.tokens[: len(draft)] != draft)
-    num = 1 + (int(differs[0]) if differs.size else len(draft))
+    num = 1 + num_agreed(proposals.tokens, draft)
     filled, decision = _commit_first(canvas, proposals, num, rules)
     if num > 1 and should_stop(filled):
         firsts = (_commit_first(canvas, proposals, count, rules) for count in range(1, num))
@@ -135,24 +159,28 @@ def _commit_first(canvas: Canvas, proposals: Proposals, num: int, rules: Sequenc
     """The canvas with the first `num` proposals, at the start of its active span, and their decision."""
     assert canvas.span is not None
     canvas = canvas.at((canvas.span[0], canvas.span[0] + num))
-    decision = complete(rules, canvas, commit(proposals, np.arange(len(proposals)) < num))
+    probabilities = proposals.probabilities[:num]
+    decision = Decision.plain(proposals.positions[:num], proposals.tokens[:num], probabilities, probabilities)
+    decision = complete(rules, canvas, decision)
     return canvas.apply(decision), decision
 
 
 def _draft(
-    greedy: TokenSampler, canvas: Canvas, start: int, behind: NextLogits, rules: Sequence[Rule]
-) -> Asking[np.ndarray]:
-    """A draft (D,) for the positions from `start` on, given the tokens before them.
-
-    It has the most likely tokens at every temperature: at 1 more of them are accepted than of tokens that the same
-    random numbers draw from the draft's distribution (docs/log.md).
+    sampler: TokenSampler, canvas: Canvas, start: int, behind: NextLogits, rules: Sequence[Rule]
+) -> Asking[Drafted]:
+    """A draft for the positions from `start` on, given the tokens before them, drawn with the random numbers with which
+    its tokens will be verified; the most likely tokens where a constraint draws otherwise.
     """
-    out: list[int] = []
-    token, product = int(canvas.tokens[start - 1]), 1.0
+    drafter = sampler if sampler.constraint is None else sampler.greedy()
+    temperature = drafter.params.temperature
+    tokens, acceptance, product = list[int](), list[float](), 1.0
+    token = int(canvas.tokens[start - 1])
     while (logits := (yield from behind.after(token))) is not None:
-        proposal = greedy.from_logits(canvas, np.array([start + len(out)]), logits[None], rules, 0)
-        token, product = int(proposal.tokens[0]), product * float(proposal.probabilities[0])
-        if product < MIN_DRAFT_PROB:
+        proposal = drafter.from_logits(canvas, np.array([start + len(tokens)]), logits[None], rules, 0)
+        token, chance = int(proposal.tokens[0]), acceptance_of(float(proposal.probabilities[0]), temperature)
+        product *= chance
+        if product < MIN_ACCEPTED:
             break
-        out.append(token)
-    return np.array(out, dtype=np.int64)
+        tokens.append(token)
+        acceptance.append(chance)
+    return Drafted.of(np.array(tokens, dtype=np.int64), acceptance)

@@ -62,6 +62,9 @@ class Uniform(Protocol):
     def uniform(self, purpose: int, positions: np.ndarray, step: int) -> np.ndarray:
         """Numbers on [0, 1), float64 of the shape of `positions`."""
 
+    def exponential(self, purpose: int, positions: np.ndarray, step: int, vocabulary: int) -> np.ndarray:
+        """Exponential numbers of mean 1, float64 (A, V), for each token at each of the positions (A,)."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Rules:
@@ -134,8 +137,8 @@ class Cycle:
 
     The first D + 1 wanted rows are clean and have read the first 0, 1, ..., D tokens of `draft`, int64 (D,). A token is
     drawn for each by `rules`. Let j be the index of the first one that differs from the draft, or D. The masked rows
-    from groups[j] up to groups[j + 1], counted from the first masked row, then draft the most likely tokens after it,
-    one by one, until the product of their probabilities falls below `worth`.
+    from groups[j] up to groups[j + 1], counted from the first masked row, then draft the tokens after it, one by one,
+    by the same rules and the same random numbers, until the chance that all are accepted falls below `worth`.
 
     positions  int64 (D + 1,): positions of the drawn tokens
     groups     int32 (D + 2,): where the masked rows of each j begin, and the end
@@ -146,6 +149,25 @@ class Cycle:
     draft: np.ndarray
     groups: np.ndarray
     worth: float
+
+
+UNLIKELY_ACCEPTED = 0.3
+"""How often a drafted token of a small probability is accepted at temperature 1."""
+
+
+def acceptance_of(probability: float, temperature: float) -> float:
+    """The chance that a drafted token of this probability is accepted, for a model that has learned no better: the
+    probability at temperature 0, a line through what was measured at 1, and between the two in between.
+    """
+    return probability + min(temperature, 1.0) * UNLIKELY_ACCEPTED * (1 - probability)
+
+
+def num_agreed(tokens: np.ndarray, draft: np.ndarray) -> int:
+    """The length of the common prefix of a draft (D,) and the drawn tokens (D + 1,)."""
+    for place, (drawn, drafted) in enumerate(zip(tokens.tolist(), draft.tolist(), strict=False)):
+        if drawn != drafted:
+            return place
+    return len(draft)
 
 
 Ask = Hidden | Logits | LogProbs | Draws | SequentialDraws | Cycle
@@ -173,6 +195,7 @@ class Forward:
     cache   holds earlier clean rows; the clean rows of this forward are added; None: nothing is cached
     wanted  int32 (A,): indices of the rows that `ask` is about
     level   the noise level, for a model with `time_input`
+    drafting  the noisy rows draft: they use the low-rank weights of a model that has them (`ModelConfig.draft_rank`)
     """
 
     tokens: np.ndarray
@@ -181,6 +204,7 @@ class Forward:
     wanted: np.ndarray
     ask: Ask
     level: float | None = None
+    drafting: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -205,6 +229,7 @@ class Answer:
                                        the whole vocabulary; token -1: no token was allowed
     best_tokens, best_probabilities    (A, num_best)
     draft       of a cycle: int64 (d,), the tokens drafted after the accepted ones
+    acceptance  of a cycle: float64 (d,), the chance that each of these is accepted, given that those before it are
     evidence    (A, ...): what the head returned along with the logits
     """
 
@@ -217,6 +242,7 @@ class Answer:
     best_tokens: np.ndarray | None = None
     best_probabilities: np.ndarray | None = None
     draft: np.ndarray | None = None
+    acceptance: np.ndarray | None = None
     evidence: np.ndarray | None = None
 
 

@@ -206,27 +206,32 @@ def _between_segments(canvas: Canvas, offset: int) -> RowPlan:
     return RowPlan(len(clean), np.flatnonzero(active), offset, clean, segment[clean])
 
 
-def plan_verification(canvas: Canvas, num_draft: int, ahead: int) -> tuple[RowPlan, np.ndarray]:
-    """Rows that verify a draft at the start of the active span: the anchor and the draft as clean rows, and for each of
-    them `ahead` masked rows, which see the clean rows up to it. If the draft is rejected at some position, the clean
-    rows after it are wrong, and the next call discards them from the cache. Also returns where the masked rows of each
-    clean row begin, and the end, int32 (num_draft + 2,).
+def plan_verification(
+    canvas: Canvas, num_draft: int, ahead: int, ends: tuple[int, ...] | None = None
+) -> tuple[RowPlan, np.ndarray]:
+    """Rows that verify a draft at the start of the active span: the anchor and the draft as clean rows, and for those
+    of them whose numbers are in `ends` (None: for all) `ahead` masked rows, which see the clean rows up to it. If the
+    draft is rejected at some position, the clean rows after it are wrong, and the next call discards them from the
+    cache. Also returns where the masked rows of each clean row begin, and the end, int32 (num_draft + 2,).
     """
     assert canvas.span is not None
     start, end = canvas.span
     assert num_draft < end - start, "a draft ends before the last position of its span"
-    noisy, groups, mask = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2))
+    noisy, groups, mask = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends)
     num_read = num_draft + 1
     plan = RowPlan(start + num_draft, start + noisy, 1, num_read=num_read, num_hidden=num_read, mask=mask)
     return plan, groups
 
 
 @lru_cache(maxsize=1024)
-def _masked_rows(num_draft: int, ahead: int, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _masked_rows(
+    num_draft: int, ahead: int, room: int, ends: tuple[int, ...] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Positions of the masked rows of a verification, relative to the start of a span of `room` positions; where the
     rows for each clean row begin; and their mask over the clean rows that are read and themselves.
     """
-    each = [np.arange(place, max(place, min(place + ahead, room - 2))) for place in range(num_draft + 1)]
+    followed = [ahead if ends is None or place in ends else 0 for place in range(num_draft + 1)]
+    each = [np.arange(place, max(place, min(place + num, room - 2))) for place, num in enumerate(followed)]
     sizes = [len(rows) for rows in each]
     groups = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     place = np.repeat(np.arange(num_draft + 1), sizes)

@@ -57,8 +57,10 @@ class Counts:
     finalized_tokens   other rows of later forwards, computed for the first time: committed tokens
     recomputed_tokens  other rows, computed before; always 0 with a cache
     reused_tokens      rows read from the cache instead of computed, summed over forwards
-    drafted            tokens of the model's drafts that were verified
+    drafted            tokens of drafts that were verified, whatever drafted them
     accepted           how many of them were accepted
+    lookup_drafted, lookup_accepted   those of them that were looked up in the text itself
+    head_drafted, head_accepted       those that the model drafted; the others are of the caller's draft
     deadline_forced    forwards in which the deadline, not the policy, decided how much is committed
     accepted_prediction_tokens   tokens of the caller's draft that are in the text, in their expected place
     rejected_prediction_tokens   all other tokens of the caller's draft
@@ -72,9 +74,24 @@ class Counts:
     reused_tokens: int = 0
     drafted: int = 0
     accepted: int = 0
+    lookup_drafted: int = 0
+    lookup_accepted: int = 0
+    head_drafted: int = 0
+    head_accepted: int = 0
     deadline_forced: int = 0
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
+
+    def count_draft(self, source: str, drafted: int, accepted: int) -> None:
+        """Count a draft that was verified; `source` as in `daguerre.decoding.drafters`."""
+        self.drafted += drafted
+        self.accepted += accepted
+        if source == "lookup":
+            self.lookup_drafted += drafted
+            self.lookup_accepted += accepted
+        elif source == "head":
+            self.head_drafted += drafted
+            self.head_accepted += accepted
 
     def accept(self, num: int) -> None:
         """Count `num` tokens of the caller's draft as accepted; until then they count as rejected."""
@@ -156,17 +173,28 @@ class Session(Protocol):
         those of `ask`, except that with a draft head each but the first also depends on the token before it.
         """
 
-    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
+    def verify(
+        self, canvas: Canvas, draft: np.ndarray, ahead: int, ends: tuple[int, ...] | None = None
+    ) -> Asking[Verification]:
         """Verify `draft`, int64 (D,), at the start of the active span in one forward. Nothing of the span may be
         committed.
 
-        ahead: how many masked positions follow each position at which the draft may be rejected; fewer near the end of
-        the span, none after its last position. Only for causal context with a shift, and a single gap at the end.
+        ahead: how many masked positions follow a place at which the text may end; fewer near the end of the span, none
+        after its last position. ends: those of the places 0 .. D, by how many tokens of the draft are accepted, that
+        masked positions follow; None: all. Only for causal context with a shift, and a single gap at the end.
         """
 
-    def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
-        """One cycle of speculative decoding in one answer (`Cycle`): verify, draw by `rules`, and draft the most
-        likely tokens after the accepted ones. Only where `draws` is true.
+    def cycle(
+        self,
+        canvas: Canvas,
+        draft: np.ndarray,
+        ahead: int,
+        ends: tuple[int, ...] | None,
+        rules: Rules,
+        worth: float,
+    ) -> Asking[Answer]:
+        """One cycle of speculative decoding in one answer (`Cycle`): verify, draw by `rules`, and draft what follows
+        the accepted tokens. Only where `draws` is true.
         """
 
     def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
@@ -231,11 +259,14 @@ class BackboneSession:
         (answer,) = yield [Forward(tokens, layout, None, positions.astype(np.int32), Logits(), level)]
         return answer
 
-    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
+    def verify(
+        self, canvas: Canvas, draft: np.ndarray, ahead: int, ends: tuple[int, ...] | None = None
+    ) -> Asking[Verification]:
         """The distributions of a draft and of the positions after it; see `Session`."""
-        (answer,) = yield [self._verifying(canvas, draft, ahead, Hidden())]
+        plan, groups = plan_verification(canvas, len(draft), ahead, ends)
+        (answer,) = yield [self._verifying(canvas, plan, draft, Hidden())]
         assert answer.hidden is not None
-        hidden, groups = answer.hidden, plan_verification(canvas, len(draft), ahead)[1] + len(draft) + 1
+        hidden, groups = answer.hidden, groups + len(draft) + 1
         (read,) = yield [DraftStep(hidden[: len(draft) + 1])]
         assert read.logits is not None
 
@@ -244,12 +275,20 @@ class BackboneSession:
 
         return Verification(read.logits, following, read.evidence)
 
-    def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
+    def cycle(
+        self,
+        canvas: Canvas,
+        draft: np.ndarray,
+        ahead: int,
+        ends: tuple[int, ...] | None,
+        rules: Rules,
+        worth: float,
+    ) -> Asking[Answer]:
         """Verify, draw, accept and draft; see `Session`."""
         assert canvas.span is not None
-        positions = canvas.span[0] + np.arange(len(draft) + 1)
-        groups = plan_verification(canvas, len(draft), ahead)[1]
-        (answer,) = yield [self._verifying(canvas, draft, ahead, Cycle(rules, positions, draft, groups, worth))]
+        positions = index_range(canvas.span[0], canvas.span[0] + len(draft) + 1)
+        plan, groups = plan_verification(canvas, len(draft), ahead, ends)
+        (answer,) = yield [self._verifying(canvas, plan, draft, Cycle(rules, positions, draft, groups, worth))]
         return answer
 
     def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
@@ -272,15 +311,15 @@ class BackboneSession:
         one_run = segment is None or not segment[: len(given)].any()
         return one_run and np.array_equal(self._held_tokens[: len(given)], given)
 
-    def _verifying(self, canvas: Canvas, draft: np.ndarray, ahead: int, ask: Ask) -> Forward:
+    def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask) -> Forward:
         """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows."""
         assert canvas.span is not None and canvas.continues
-        start = canvas.span[0]
-        plan, _ = plan_verification(canvas, len(draft), ahead)
         masks = np.full(len(plan.noisy), self.config.mask_id)
         wanted = index_range(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
-        clean = np.concatenate([canvas.tokens[:start], draft])
-        return self._forward(plan, clean, masks, wanted, ask, by_row=True)
+        clean = np.concatenate([canvas.tokens[: canvas.span[0]], draft])
+        forward = self._forward(plan, clean, masks, wanted, ask, by_row=True)
+        forward.drafting = bool(self.config.draft_rank and len(masks))
+        return forward
 
     def _forward(
         self,

@@ -16,7 +16,7 @@ class Speculative(Autoregressive):
     """Drafts of fewer than `block_size` tokens, verified as they are drafted."""
 
     name = "speculative"
-    options = Autoregressive.options | {"block_size"}
+    options = Autoregressive.options | {"block_size", "drafter"}
     shapes = changeable = keeps_drafts = False
 
     def run(self, run: Run, canvas: Canvas) -> Steps:

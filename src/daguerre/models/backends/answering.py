@@ -9,6 +9,7 @@ Letters: A rows, D width, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,20 @@ import torch
 from torch import Tensor
 
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.forward import Answer, Ask, Cycle, DraftStep, Draws, Head, Hidden, LogProbs, Rules, SequentialDraws
+from daguerre.models.forward import (
+    Answer,
+    Ask,
+    Cycle,
+    DraftStep,
+    Draws,
+    Head,
+    Hidden,
+    LogProbs,
+    Rules,
+    SequentialDraws,
+    acceptance_of,
+    num_agreed,
+)
 
 LOGITS_AT_ONCE = 1 << 23
 
@@ -49,7 +63,7 @@ class Answering:
         if isinstance(ask, Cycle):
             return self._cycle(ask, hidden)
         if isinstance(ask, SequentialDraws):
-            return self._draw_sequentially(ask.rules, ask.positions, hidden, None, 0, 0.0, ask.threshold)
+            return self._draw_sequentially(ask, hidden)
         logits, evidence = self._logits(hidden)
         if isinstance(ask, Draws):
             return _answer(draw(logits, ask.rules, ask.positions, ask.entropy, ask.num_best), evidence)
@@ -83,35 +97,33 @@ class Answering:
         out: Tensor = head(row, embedding[token : token + 1], state)
         return out
 
-    def _draw_sequentially(
-        self,
-        rules: Rules,
-        positions: np.ndarray,
-        rows: Tensor,
-        state: Tensor | None,
-        token: int,
-        worth: float,
-        threshold: float,
-    ) -> Answer:
-        """Draw a token for each of the rows (A, D) in order, each given the one before. Stops after the token with
-        which the product of all probabilities falls below `worth`, or, but for the first, one below `threshold`.
+    def _chain(
+        self, rules: Rules, positions: np.ndarray, rows: Tensor, state: Tensor | None, token: int
+    ) -> Iterator[tuple[Drawn, Tensor, np.ndarray | None]]:
+        """Draw a token for each of the rows (A, D) in order, each given the one before; with its state (1, D) and the
+        head's evidence. Ends where no token is left.
         """
-        made: list[Drawn] = []
-        evidence: list[np.ndarray] = []
-        product = 1.0
         for index in range(len(rows)):
+            if token < 0:
+                return
             state = self._next_state(rows[index : index + 1], state, token)
-            logits, found = self._logits(state)
-            made.append(draw(logits, rules, positions[index : index + 1]))
-            if found is not None:
-                evidence.append(found)
-            token, probability = int(made[-1].tokens), float(made[-1].probabilities)
-            product *= probability
-            if token < 0 or not product >= worth or (index > 0 and probability < threshold):
+            logits, evidence = self._logits(state)
+            drawn = draw(logits, rules, positions[index : index + 1])
+            yield drawn, state, evidence
+            token = int(drawn.tokens)
+
+    def _draw_sequentially(self, ask: SequentialDraws, rows: Tensor) -> Answer:
+        """Stops after a token, but for the first, whose probability is below the threshold."""
+        tokens, probabilities, evidence = list[int](), list[float](), list[np.ndarray]()
+        for drawn, _, found in self._chain(ask.rules, ask.positions, rows, None, 0):
+            tokens.append(int(drawn.tokens))
+            probabilities.append(float(drawn.probabilities))
+            evidence += [] if found is None else [found]
+            if len(tokens) > 1 and probabilities[-1] < ask.threshold:
                 break
         return Answer(
-            tokens=np.array([int(one.tokens) for one in made], dtype=np.int64),
-            probabilities=np.array([float(one.probabilities) for one in made]),
+            tokens=np.array(tokens, dtype=np.int64),
+            probabilities=np.array(probabilities),
             evidence=np.concatenate(evidence) if evidence else None,
         )
 
@@ -123,20 +135,23 @@ class Answering:
         assert drawn.tokens is not None
         last = num_agreed(drawn.tokens, ask.draft)
         rows = hidden[num:][ask.groups[last] : ask.groups[last + 1]]
-        likely = Rules(logit_bias=ask.rules.logit_bias, bans=ask.rules.bans)
-        token, position = int(drawn.tokens[last]), int(ask.positions[last])
-        drafted = self._draw_sequentially(
-            likely, position + 1 + np.arange(len(rows)), rows, hidden[last : last + 1], token, ask.worth, 0.0
-        )
-        assert drafted.tokens is not None and drafted.probabilities is not None
-        draft = drafted.tokens[np.cumprod(drafted.probabilities) >= ask.worth]
-        return Answer(tokens=drawn.tokens, probabilities=drawn.probabilities, draft=draft, evidence=evidence)
+        positions = int(ask.positions[last]) + 1 + np.arange(len(rows))
+        tokens, acceptance = list[int](), list[float]()
+        for one, state, _ in self._chain(ask.rules, positions, rows, hidden[last : last + 1], int(drawn.tokens[last])):
+            chance = self._acceptance(state, one, ask.rules.temperature)
+            if not math.prod(acceptance) * chance >= ask.worth:
+                break
+            tokens.append(int(one.tokens))
+            acceptance.append(chance)
+        drawn.draft, drawn.acceptance = np.array(tokens, dtype=np.int64), np.array(acceptance)
+        return drawn
 
-
-def num_agreed(tokens: np.ndarray, draft: np.ndarray) -> int:
-    """The length of the common prefix of a draft (D,) and the drawn tokens (D + 1,)."""
-    differs = np.flatnonzero(tokens[: len(draft)] != draft)
-    return int(differs[0]) if differs.size else len(draft)
+    def _acceptance(self, state: Tensor, drawn: Drawn, temperature: float) -> float:
+        """The chance that a drafted token is accepted, from the state (1, D) whose distribution it was drawn from."""
+        head, probability = self.backbone.draft_head, float(drawn.probabilities)
+        if head is None or head.confidence is None or probability == 0:
+            return acceptance_of(probability, temperature)
+        return float(head.acceptance(state, drawn.probabilities.log().to(state.dtype), temperature))
 
 
 def _answer(drawn: Drawn, evidence: np.ndarray | None) -> Answer:
@@ -167,8 +182,8 @@ def draw(logits: Tensor, rules: Rules, positions: np.ndarray, entropy: bool = Fa
         tokens = likeliest
     else:
         assert rules.rng is not None
-        u = rules.rng.uniform(rules.purpose, positions, rules.step)
-        tokens = _inverse_cdf(_cut(logits, rules), torch.from_numpy(u).to(logits.device))
+        noise = rules.rng.exponential(rules.purpose, positions, rules.step, logits.shape[-1])
+        tokens = _race(_cut(logits, rules), torch.from_numpy(noise).to(logits.device))
     probabilities = weights.gather(1, tokens[:, None])[:, 0].double() / total
     best = weights.double().div(total[:, None]).sort(dim=-1, descending=True, stable=True) if num_best else None
     surprise = torch.where(weights > 0, weights * (logits - top[:, None]), 0.0).sum(-1).double()
@@ -219,7 +234,6 @@ def _cut(logits: Tensor, rules: Rules) -> Tensor:
     return torch.zeros_like(probs).scatter_(-1, order, ranked)
 
 
-def _inverse_cdf(probs: Tensor, u: Tensor) -> Tensor:
-    """The first token whose cumulative probability exceeds u, int64 (A,), for probs (A, V) and u (A,) in [0, 1)."""
-    total = probs.cumsum(-1)
-    return (total <= (u * total[:, -1])[:, None]).sum(-1).clamp_max(probs.shape[1] - 1)
+def _race(probs: Tensor, noise: Tensor) -> Tensor:
+    """The winner argmin_v E_v / p_v of each row, int64 (A,); see `sampling.logits.race`."""
+    return torch.where(probs > 0, noise / probs, math.inf).argmin(-1)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.answering import num_agreed
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Answer, Cycle, Draws, Forward, Hidden, Logits, LogProbs, Rules, SequentialDraws
 
@@ -55,13 +54,14 @@ class Call:
             if one.level is not None:
                 added = self._address(level(one.level), np.float32)
             details = NO_DETAILS if kind <= LOGITS else self._details(kind, ask)
+            limits = NO_LIMITS if kind < SEQUENTIAL else (ask.worth, 0.0) if kind == CYCLE else (0.0, ask.threshold)  # type: ignore[union-attr]
             kinds.add(kind)
             if kind == DRAWS:
                 best = ask.num_best  # type: ignore[union-attr]
                 num_best = max(num_best, best)
             written.append((kind, place, place + num_wanted, num_logits))
             sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
-            parts.append(interface.PART.pack(cache, mask, begin, added, *details, *sizes))
+            parts.append(interface.PART.pack(cache, mask, begin, added, *details, one.drafting, *limits, *sizes))
             tokens.append(one.tokens.tobytes())
             positions.append(layout.position.tobytes())
             ends.append(layout.end.tobytes())
@@ -80,26 +80,26 @@ class Call:
         self._tokens = self._drawn[0].view(np.int64)
         out = (None if x is None else _address_of(x) for x in (self._hidden, self._logits, self._drawn, self._best))
         self.made = len(self.given), *out, self._num_drawn
-        self._answers, self._unfinished = list[Answer](), list[tuple[int, int, int]]()
+        self._answers, self._unfinished = list[Answer](), list[tuple[int, int]]()
         for index, (kind, first, end, first_logits) in enumerate(written):
             if kind >= SEQUENTIAL:
-                self._unfinished.append((index, first, end))
+                self._unfinished.append((index, first))
             self._answers.append(self._answer(kind, batch[index].ask, first, end, first_logits))
 
-    def _details(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int, float, float]:
-        """Fields of `Part` from `rules` to `threshold`: the rules' address; offsets of the given tokens, positions and
-        groups; the length of the draft; whether entropies are wanted; worth; threshold.
+    def _details(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int]:
+        """Fields of `Part` from `rules` to `entropy`: the rules' address; offsets of the given tokens, positions and
+        groups; the length of the draft; whether entropies are wanted.
         """
         if kind == LOG_PROBABILITIES:
-            return 0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0, 0.0, 0.0
+            return 0, self._longs.add(ask.tokens.astype(np.int64, copy=False)), 0, 0, 0, 0
         rules, positions = _rules(ask.rules), self._longs.add(ask.positions)
         self._held.append(rules)
         if kind == DRAWS:
-            return rules.address, 0, positions, 0, 0, ask.entropy, 0.0, 0.0
+            return rules.address, 0, positions, 0, 0, ask.entropy
         if kind == SEQUENTIAL:
-            return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0, 0.0, ask.threshold
+            return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0
         given, groups = self._longs.add(ask.draft), self._ints.add(ask.groups)
-        return rules.address, given, positions, groups, len(ask.draft), 0, ask.worth, 0.0
+        return rules.address, given, positions, groups, len(ask.draft), 0
 
     def _address(self, x: np.ndarray, kind: type) -> int:
         x = np.ascontiguousarray(x, dtype=kind)
@@ -108,13 +108,15 @@ class Call:
 
     def answers(self) -> list[Answer]:
         """The answer for each forward, after the call has returned."""
-        for index, first, end in self._unfinished:
+        for index, first in self._unfinished:
             ask, made = self._batch[index].ask, self._num_drawn[index]
-            tokens, probabilities = self._tokens[first:end], self._drawn[1, first:end]
+            answer, num = self._answers[index], made
             if isinstance(ask, Cycle):
-                self._answers[index] = _cycle(ask, tokens, probabilities, made)
-            else:
-                self._answers[index] = Answer(tokens=tokens[:made], probabilities=probabilities[:made])
+                num = len(ask.draft) + 1
+                drafted = slice(first + num, first + num + made)
+                answer.draft, answer.acceptance = self._tokens[drafted], self._drawn[2, drafted]
+            answer.tokens = self._tokens[first : first + num]
+            answer.probabilities = self._drawn[1, first : first + num]
         return self._answers
 
     def _answer(self, kind: int, ask: Any, first: int, end: int, first_logits: int) -> Answer:
@@ -139,17 +141,9 @@ class Call:
         return Answer(log_probs=self._drawn[1, first:end]) if kind == LOG_PROBABILITIES else Answer()
 
 
-def _cycle(ask: Cycle, tokens: np.ndarray, probabilities: np.ndarray, made: int) -> Answer:
-    """The drawn tokens, and those of the `made` drafted tokens after them that are worth verifying."""
-    num = len(ask.draft) + 1
-    start = num + int(ask.groups[num_agreed(tokens[:num], ask.draft)])
-    drafted = slice(start, start + made)
-    draft = tokens[drafted][np.cumprod(probabilities[drafted]) >= ask.worth]
-    return Answer(tokens=tokens[:num], probabilities=probabilities[:num], draft=draft)
-
-
 NO_TOKEN = np.zeros(1, dtype=np.int64)
-NO_DETAILS = 0, 0, 0, 0, 0, 0, 0.0, 0.0
+NO_DETAILS = 0, 0, 0, 0, 0, 0
+NO_LIMITS = 0.0, 0.0
 
 
 def _address_of(x: np.ndarray) -> int:

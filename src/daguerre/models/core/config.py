@@ -110,7 +110,9 @@ class ModelConfig(ModelShape):
 
     `null_id` is the gap filler; None for a model that was not trained to end gaps with it. `reserved_ids` are tokens
     that never occur in text; of them only the end of text and the gap filler are predicted. `draft_head` is the inner
-    width of the draft head, 0 without one.
+    width of the draft head, 0 without one; `draft_rank` is the rank of the low-rank weights that act on the masked rows
+    of drafts alone, 0 without. `draft_acceptance` has the measured chances, at temperatures 0 and 1, that the tokens of
+    a draft are accepted, each given that those before it are; empty if they were not measured.
     """
 
     vocab_size: int
@@ -121,6 +123,8 @@ class ModelConfig(ModelShape):
     null_id: int | None = None
     reserved_ids: tuple[int, ...] = tuple(range(16))
     draft_head: int = 0
+    draft_rank: int = 0
+    draft_acceptance: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -130,6 +134,9 @@ class ModelConfig(ModelShape):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
         object.__setattr__(self, "reserved_ids", tuple(sorted({*self.reserved_ids})))
+        object.__setattr__(self, "draft_acceptance", tuple(map(tuple, self.draft_acceptance)))
+        if len(self.draft_acceptance) not in (0, 2):
+            raise CheckpointError("draft_acceptance has two lists of numbers, for temperatures 0 and 1, or none")
         if not self.head_width:
             if self.width % self.num_heads:
                 raise CheckpointError(f"width {self.width} must divide by {self.num_heads} heads, or give head_width")
@@ -142,6 +149,8 @@ class ModelConfig(ModelShape):
             raise CheckpointError(f"a model of the {self.process} process needs `time_input`, and no shift")
         if self.draft_head and (self.context != "causal" or not self.shift):
             raise CheckpointError("a model with `draft_head` needs causal context and a shift: others do not draft")
+        if self.draft_rank < 0 or (self.draft_rank and not self.draft_head):
+            raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")
         if self.num_heads % self.num_kv_heads:
             raise CheckpointError(f"{self.num_heads} heads must divide by {self.num_kv_heads} for keys")
         if self.positions == "rotary" and (self.rotary_width % 2 or not 0 < self.rope_share <= 1):

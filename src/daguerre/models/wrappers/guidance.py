@@ -148,15 +148,18 @@ class GuidedSession:
             found = yield from own
         return _GuidedNextLogits(self, canvas, first, found, other)
 
-    def verify(self, canvas: Canvas, draft: np.ndarray, ahead: int) -> Asking[Verification]:
+    def verify(
+        self, canvas: Canvas, draft: np.ndarray, ahead: int, ends: tuple[int, ...] | None = None
+    ) -> Asking[Verification]:
         """Guided verification; each distribution is guided as `ask` would guide it. See `Session`."""
         assert canvas.span is not None
         start = canvas.span[0]
         drafted = [_with_draft(canvas, draft[:num]) for num in range(len(draft) + 1)]
-        own, other = self._own.verify(canvas, draft, ahead), None
+        own, other = self._own.verify(canvas, draft, ahead, ends), None
         if any(map(self._needs_unconditional, drafted)):
             assert self._other is not None
-            found, other = yield from together(own, self._other.verify(self._with_prefix(canvas), draft, ahead))
+            unconditional = self._other.verify(self._with_prefix(canvas), draft, ahead, ends)
+            found, other = yield from together(own, unconditional)
         else:
             found = yield from own
 
@@ -173,7 +176,15 @@ class GuidedSession:
         ]
         return Verification(np.concatenate(logits), following, found.evidence)
 
-    def cycle(self, canvas: Canvas, draft: np.ndarray, ahead: int, rules: Rules, worth: float) -> Asking[Answer]:
+    def cycle(
+        self,
+        canvas: Canvas,
+        draft: np.ndarray,
+        ahead: int,
+        ends: tuple[int, ...] | None,
+        rules: Rules,
+        worth: float,
+    ) -> Asking[Answer]:
         """Never called, because `draws` is False. See `Session`."""
         raise AssertionError("a guided session does not draw")
 

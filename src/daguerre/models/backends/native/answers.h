@@ -7,15 +7,17 @@
 
 #include "model.h"
 
-constexpr int CHUNK = 64;  // rows whose logits are in memory at a time
+constexpr int CHUNK = 64;                  // rows whose logits are in memory at a time
+constexpr double UNLIKELY_ACCEPTED = 0.3;  // see models/forward.py
 
 // Tokens drawn one by one over consecutive rows of one part, each given the token before it.
 struct Chain {
   int part, first, num;  // first and num: a range of the batch's wanted rows
   int64_t token, position;
   const float* state;  // the draft head's previous state; null: the row's hidden state gives the logits
-  Rules rules;
-  double joint = 1;  // the product of the tokens' probabilities
+  int to;            // the wanted row from which on the tokens are stored
+  size_t start = 0;  // its first row among the rows of all chains
+  double joint = 1;  // of a cycle: the chance that all tokens are accepted
   int made = 0;
 };
 
@@ -23,7 +25,7 @@ template <class T> struct Answers {
   const Model& m;
   const Batch& b;
   const float* hidden;  // (A, stride of D)
-  const int width = round_up(m.width, COLUMNS), vocab = round_up(m.vocab, COLUMNS);
+  const int width = round_up(m.width, COLUMNS), vocab = round_up(m.vocab, COLUMNS), raw = m.up_row.panels * COLUMNS;
   int64_t* const drawn = reinterpret_cast<int64_t*>(b.drawn);
   double *const probabilities = b.drawn + b.num_wanted, *const entropies = probabilities + b.num_wanted;
 
@@ -64,7 +66,7 @@ template <class T> struct Answers {
     else put(part, row, *part.rules, logits, b.longs[part.positions + at]);
   }
 
-  // Draw the token of a row and store it.
+  // Draw a token and store it as that of a row.
   Drawn put(const Part& part, int row, const Rules& rules, float* logits, int64_t position) const {
     const size_t best = (size_t)row * b.num_best;
     int64_t* tokens = reinterpret_cast<int64_t*>(b.best) + best;
@@ -76,79 +78,112 @@ template <class T> struct Answers {
 
   Chain sequential_chain(int p) const {
     const Part& part = b.parts[p];
-    return {p, part.first_wanted, part.num_wanted, b.longs[part.given], b.longs[part.positions], nullptr, *part.rules};
+    return {p, part.first_wanted, part.num_wanted, b.longs[part.given], b.longs[part.positions], nullptr, part.first_wanted};
   }
 
-  // The chain that drafts the most likely tokens after the first drawn token that differs from the part's draft.
+  // The chain that drafts what follows the first drawn token that differs from the part's draft.
   Chain drafting_chain(int p) const {
     const Part& part = b.parts[p];
     const int32_t* groups = b.ints + part.groups;
     int last = 0;
     while (last < part.num_draft && drawn[part.first_wanted + last] == b.longs[part.given + last]) last++;
-    const int row = part.first_wanted + last, first = groups[last];
-    Chain chain = {p, part.first_wanted + part.num_draft + 1 + first, groups[last + 1] - first, drawn[row],
-                   b.longs[part.positions + last] + 1, hidden + (size_t)row * width, *part.rules};
-    chain.rules.temperature = 0;
-    return chain;
+    const int row = part.first_wanted + last, first = groups[last], masked = part.first_wanted + part.num_draft + 1;
+    return {p, masked + first, groups[last + 1] - first, drawn[row], b.longs[part.positions + last] + 1,
+            hidden + (size_t)row * width, masked};
   }
 
-  // Run all chains in parallel, one token of each at a time. A chain ends after its last row, after the token with which the
-  // product of all probabilities falls below `worth`, or after a token, other than the first, that is below `threshold`.
+  // The chance that a drafted token is accepted, from the state whose distribution it was drawn from.
+  double acceptance(const float* state, double probability, double temperature) const {
+    const double share = std::min(temperature, 1.0);
+    if (!m.confidence || !(probability > 0)) return probability + share * UNLIKELY_ACCEPTED * (1 - probability);
+    const float scale = 1 / std::sqrt(square_sum(state, m.width) / m.width + TINY);
+    double sums[2];
+    for (int i = 0; i < 2; i++) {
+      const float* weight = m.confidence + (size_t)i * (m.width + 1);
+      float total = 0;
+      for (int j = 0; j < m.width; j++) total += weight[j] * state[j];
+      sums[i] = total * scale + weight[m.width] * std::log(probability) + m.confidence_bias[i];
+    }
+    return 1 / (1 + std::exp(-((1 - share) * sums[0] + share * sums[1])));
+  }
+
+  // Run all chains in parallel, one token of each at a time. A chain ends after its last row, before the token with which the
+  // chance that all are accepted falls below `worth`, or after a token, other than the first, that is below `threshold`.
   void draw_sequentially(std::vector<Chain>& chains) const {
     const size_t most = chains.size();
-    std::vector<float> states(2 * most * width), logits(most * vocab);
+    size_t rows = 0;
+    for (Chain& chain : chains) {
+      if (chain.token < 0) chain.num = 0;
+      chain.start = rows, rows += chain.num;
+    }
+    static thread_local Scratch room;
+    room.begin((rows * (width + raw) + most * (2 * width + vocab)) * 4 + 64 * 4);
+    float *given = room.take<float>(rows * width), *of_rows = room.take<float>(rows * raw);
+    float *states = room.take<float>(2 * most * width), *logits = room.take<float>(most * vocab);
     std::vector<int64_t> tokens(most);
-    std::vector<const float*> before(most);
+    std::vector<const float*> before(most), parts(most);
     std::vector<Chain*> alive, next;
-    for (Chain& chain : chains)
-      if (chain.num && chain.token >= 0) alive.push_back(&chain);
+    for (Chain& chain : chains) {
+      if (chain.num) alive.push_back(&chain);
+      if (chain.num) std::memcpy(given + chain.start * width, hidden + (size_t)chain.first * width, chain.num * width * 4);
+    }
+    if (m.up_token) multiply(m.up_row, given, (int)rows, width, of_rows, m.width);
     for (int depth = 0; !alive.empty(); depth++) {
       const int num = (int)alive.size();
-      float* state = states.data() + depth % 2 * most * width;
-      const auto others = std::stable_partition(alive.begin(), alive.end(), [&](Chain* chain) { return m.units && chain->state; });
+      float* state = states + depth % 2 * most * width;
+      const auto others = std::stable_partition(alive.begin(), alive.end(), [&](Chain* chain) { return m.up_token && chain->state; });
       for (int i = 0; i < num; i++) {
-        std::memcpy(state + (size_t)i * width, hidden + (size_t)(alive[i]->first + depth) * width, width * 4);
-        tokens[i] = alive[i]->token, before[i] = alive[i]->state;
+        const size_t row = alive[i]->start + depth;
+        std::memcpy(state + (size_t)i * width, given + row * width, width * 4);
+        tokens[i] = alive[i]->token, before[i] = alive[i]->state, parts[i] = of_rows + row * raw;
       }
-      draft(state, tokens.data(), before.data(), (int)(others - alive.begin()));
-      multiply(m.logits, state, num, width, logits.data());
+      draft(state, parts.data(), tokens.data(), before.data(), (int)(others - alive.begin()));
+      multiply(m.logits, state, num, width, logits);
       next.clear();
       for (int i = 0; i < num; i++) {
         Chain& chain = *alive[i];
         const Part& part = b.parts[chain.part];
-        const Drawn one = put(part, chain.first + depth, chain.rules, logits.data() + (size_t)i * vocab, chain.position + depth);
-        chain.token = one.token, chain.state = state + (size_t)i * width, chain.made++;
-        chain.joint *= one.probability;
-        const bool ends = one.token < 0 || !(chain.joint >= part.worth) || (chain.made > 1 && one.probability < part.threshold);
+        const int row = chain.to + depth;
+        const Drawn one = put(part, row, *part.rules, logits + (size_t)i * vocab, chain.position + depth);
+        chain.token = one.token, chain.state = state + (size_t)i * width;
+        if (part.kind == CYCLE) {
+          const double chance = acceptance(chain.state, one.probability, part.rules->temperature);
+          chain.joint *= entropies[row] = chance;
+          if (one.token < 0 || !(chain.joint >= part.worth)) continue;
+        }
+        chain.made++;
+        const bool ends = one.token < 0 || (chain.made > 1 && one.probability < part.threshold);
         if (!ends && chain.made < chain.num) next.push_back(alive[i]);
       }
       alive.swap(next);
     }
+    room.end();
     for (const Chain& chain : chains) b.made[chain.part] = chain.made;
   }
 
-  // A step of the draft head: replaces the rows' hidden states (num, stride of D) by the next states, computed from them, the
-  // previous tokens (num,) and the previous states.
-  void draft(float* rows, const int64_t* tokens, const float* const* before, int num) const {
+  // A step of the draft head: replaces the rows' hidden states (num, stride of D) by the next states, computed from them, their
+  // products (num,) with `up_row`, the previous tokens (num,) and the previous states.
+  void draft(float* rows, const float* const* of_rows, const int64_t* tokens, const float* const* before, int num) const {
     if (!num) return;
-    const int raw = m.up_past.panels * COLUMNS, inner = round_up(raw / 2, COLUMNS);
-    std::vector<float> past((size_t)num * 2 * width), up((size_t)num * raw), more((size_t)num * raw), h((size_t)num * inner);
-    for (int i = 0; i < num; i++) {
-      float* to = past.data() + (size_t)i * 2 * width;
-      std::memcpy(to, m.units + tokens[i] * width, width * 4);
-      normalize(before[i], m.width, width, false, TINY, to + width);
-    }
-    multiply(m.up_row, rows, num, width, more.data(), m.width);
-    multiply(m.up_past, past.data(), num, 2 * width, up.data());
+    const int inner = round_up(raw / 2, COLUMNS);
+    static thread_local Scratch room;
+    room.begin((size_t)num * (2 * width + raw + inner) * 4 + 64 * 4);
+    float *past = room.take<float>((size_t)num * width), *up = room.take<float>((size_t)num * raw);
+    float *h = room.take<float>((size_t)num * inner), *out = room.take<float>((size_t)num * width);
+    for (int i = 0; i < num; i++) normalize(before[i], m.width, width, false, TINY, past + (size_t)i * width);
+    multiply(m.up_state, past, num, width, up);
+    std::memset(h, 0, (size_t)num * inner * 4);
     for (int i = 0; i < num; i++)
       for (int column = 0; column < raw; column += COLUMNS) {
-        const size_t at = (size_t)i * raw + column;
+        const float *of_token = m.up_token + tokens[i] * raw + column, *of_row = of_rows[i] + column;
         F v[VECTORS];
-        for (int j = 0; j < VECTORS; j++) v[j] = load<F>(up.data() + at + j * LANES) + load<F>(more.data() + at + j * LANES);
-        gate(v, SILU, h.data() + (size_t)i * inner + column / 2);
+        for (int j = 0; j < VECTORS; j++)
+          v[j] = load<F>(up + (size_t)i * raw + column + j * LANES) + load<F>(of_row + j * LANES) + load<F>(of_token + j * LANES);
+        gate(v, SILU, h + (size_t)i * inner + column / 2);
       }
-    multiply(m.down, h.data(), num, inner, past.data());
-    for (int i = 0; i < num * width; i += LANES) store(rows + i, load<F>(rows + i) + load<F>(past.data() + i));
+    multiply(m.down, h, num, inner, out);
+    for (int i = 0; i < num * width; i += LANES) store(rows + i, load<F>(rows + i) + load<F>(out + i));
+    room.end();
   }
 
   // A single product: rows of x (rows, stride) to out (rows, panels * COLUMNS). If `num` is given, the first `num` numbers of

@@ -71,7 +71,10 @@ void daguerre_draft(const Model* m, float* row, int64_t token, const float* stat
   const Batch b = empty_batch(threads);
   by_type(*m, [&](auto type, auto) {
     const Answers<decltype(type)> answers{*m, b, row};
-    answers.draft(row, &token, &state, 1);
+    std::vector<float> product(answers.raw);
+    const float* of_row = product.data();
+    answers.multiply(m->up_row, row, 1, answers.width, product.data(), m->width);
+    answers.draft(row, &of_row, &token, &state, 1);
     answers.multiply(m->logits, row, 1, answers.width, logits);
   });
 }

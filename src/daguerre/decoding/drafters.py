@@ -1,0 +1,145 @@
+"""Where the tokens of a draft come from, and how sure each is: the text itself, the model, or the caller.
+
+A draft never changes a text, only how many forwards it takes. The numbers here are those of the default model on its
+held-out prompts (docs/log.md); with another model they cost time at worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
+from typing import Literal
+
+import numpy as np
+
+from daguerre.models.core.config import ModelConfig
+
+Source = Literal["head", "lookup", "caller"]
+
+MIN_ACCEPTED = 0.05
+"""A draft ends before the token with which the chance that all of it is accepted falls below this."""
+MIN_GAIN = 0.5
+"""What the model's draft gains where the text ends, less the time of the draft head. Masked rows follow a place of a
+draft if the chance that the text ends there, times this, is at least the time that they take."""
+HEAD_TIME, CYCLE_TIME = 0.2, 0.1
+"""What a step of the draft head takes, and a cycle more than a step of mode "ar" besides, as shares of the latter."""
+WORTH_DRAFTING = 1.4
+"""The model drafts where this many tokens are gained for the time of one."""
+UNKNOWN_ACCEPTANCE = ((0.65, 0.4), (0.45, 0.35))
+"""The acceptance of a draft by depth, at temperatures 0 and 1, where a model's config does not say it: poor."""
+LOOKED_UP = 8
+"""The most tokens of a draft from the text."""
+LOOKUP_ACCEPTANCE = (
+    ((0.34, 0.22), (0.80, 0.56)),
+    ((0.65, 0.49), (0.85, 0.67)),
+    ((0.75, 0.58), (0.89, 0.74)),
+    ((0.84, 0.69), (0.91, 0.76)),
+    ((0.87, 0.69), (0.92, 0.79)),
+    ((0.96, 0.81), (0.95, 0.85)),
+)
+"""How often tokens are right after a match of 1, 2, ..., 6 and more tokens, at temperatures 0 and 1: the first, and
+each later one given that those before it were."""
+LONGEST_MATCH = len(LOOKUP_ACCEPTANCE)
+CALLER_ACCEPTANCE = 0.95
+"""The same for the caller's draft, if the text has agreed with it just before."""
+
+
+class Drafted:
+    """A draft of D tokens.
+
+    tokens   int64 (D,)
+    reached  the chances that at least 0, 1, ..., D of them are accepted
+    source   "head": the model, with or without a draft head
+    """
+
+    __slots__ = ("reached", "source", "tokens")
+
+    def __init__(self, tokens: np.ndarray, reached: Sequence[float], source: Source = "head") -> None:
+        self.tokens, self.reached, self.source = tokens, reached, source
+
+    @classmethod
+    def of(cls, tokens: np.ndarray, acceptance: Sequence[float], source: Source = "head") -> Drafted:
+        """A draft whose tokens are accepted with these chances (D,), each given that those before it are."""
+        return cls(tokens, (1.0, *accumulate(acceptance, mul)), source)
+
+    def __len__(self) -> int:
+        return len(self.reached) - 1
+
+    def first(self, num: int) -> Drafted:
+        """The first `num` tokens, fewer where the chance that all are accepted gets small."""
+        kept = len(self)
+        while kept > 0 and (kept > num or self.reached[kept] < MIN_ACCEPTED):
+            kept -= 1
+        return self if kept == len(self) else Drafted(self.tokens[:kept], self.reached[: kept + 1], self.source)
+
+    def speed(self, row_time: float) -> float:
+        """Tokens that a forward commits on average, in units of the time that mode "ar" takes for one."""
+        return sum(self.reached) / (1 + row_time * len(self))
+
+    def ends(self, chance: float) -> tuple[int, ...]:
+        """The places 0 .. D, by how many tokens are accepted, at which the text ends with at least this chance.
+
+        Not the last one of a draft from the text: what is right to its end goes on.
+        """
+        last = 0.0 if self.source != "lookup" else self.reached[-1]
+        after = *self.reached[1:], last
+        return tuple(
+            [place for place, (here, more) in enumerate(zip(self.reached, after, strict=True)) if here - more >= chance]
+        )
+
+
+NO_DRAFT = Drafted(np.zeros(0, dtype=np.int64), (1.0,))
+
+
+def best(drafts: Iterable[Drafted], room: int, row_time: float) -> Drafted:
+    """The draft that is likely to commit the most tokens in its time, of at most `room` tokens; of equals the first."""
+    return max((draft.first(room) for draft in drafts), key=lambda draft: draft.speed(row_time))
+
+
+def model_pays(config: ModelConfig, temperature: float, ahead: int, row_time: float) -> bool:
+    """Whether drafts of `ahead` tokens by the model gain more time than they take: by their acceptance, which the
+    model's config says, and the time of a row on this machine.
+    """
+    cold, warm = config.draft_acceptance or UNKNOWN_ACCEPTANCE
+    share = min(temperature, 1.0)
+    acceptance = [(1 - share) * greedy + share * sampled for greedy, sampled in zip(cold, warm, strict=True)]
+    gain = sum(accumulate(acceptance[:ahead], mul))
+    rows = 2.5 * ahead  # the draft, and masked rows behind one or two places of it
+    return gain >= WORTH_DRAFTING * (ahead * HEAD_TIME + rows * row_time + CYCLE_TIME)
+
+
+def look_up(text: np.ndarray, temperature: float) -> Drafted:
+    """What followed the most recent of the longest earlier matches of the last tokens of `text`, int64 (N,).
+
+    Where the match overlaps the end of the text, its period goes on.
+    """
+    num = len(text)
+    ends = found = (text[:-1] == text[-1]).nonzero()[0]
+    length = 0
+    while len(found):
+        length, ends = length + 1, found
+        if length == LONGEST_MATCH:
+            break
+        found = ends[ends >= length]
+        found = found[text[found - length] == text[num - 1 - length]]
+    if not length:
+        return NO_DRAFT
+    after = text[ends[-1] + 1 : ends[-1] + 1 + LOOKED_UP]
+    tokens = after if len(after) == LOOKED_UP else np.resize(after, LOOKED_UP)
+    return Drafted(tokens, _lookup_reached(length, min(temperature, 1.0)), "lookup")
+
+
+@lru_cache(maxsize=256)
+def _lookup_reached(length: int, temperature: float) -> tuple[float, ...]:
+    first, later = (
+        (1 - temperature) * greedy + temperature * sampled for greedy, sampled in LOOKUP_ACCEPTANCE[length - 1]
+    )
+    return (1.0, *(first * later**place for place in range(LOOKED_UP)))
+
+
+def given_by_caller(tokens: np.ndarray, in_place: float) -> Drafted:
+    """The next tokens of the caller's draft, int64 (D,); `in_place`: how likely its place has been found."""
+    first = in_place * CALLER_ACCEPTANCE
+    return Drafted(tokens, (1.0, *(first * CALLER_ACCEPTANCE**place for place in range(len(tokens)))), "caller")

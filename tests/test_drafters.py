@@ -1,0 +1,146 @@
+"""Which draft is verified, and where masked rows follow it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import daguerre
+from conftest import tiny_config
+from daguerre.decoding.drafters import (
+    LONGEST_MATCH,
+    LOOKED_UP,
+    LOOKUP_ACCEPTANCE,
+    MIN_ACCEPTED,
+    NO_DRAFT,
+    Drafted,
+    best,
+    given_by_caller,
+    look_up,
+    model_pays,
+)
+from daguerre.model import Model
+from daguerre.models.tokenizer import Tokenizer
+
+
+def searched(text: list[int]) -> tuple[int, list[int]]:
+    """The definition, by trying every place: the length of the longest match, cut, and the tokens behind it."""
+    num, found = len(text), (0, -1)
+    for place in range(num - 1):
+        length = 0
+        while length <= place and length < LONGEST_MATCH and text[place - length] == text[num - 1 - length]:
+            length += 1
+        if length:
+            found = max(found, (length, place))
+    length, place = found
+    behind = text[place + 1 :] if length else []
+    while behind and len(behind) < LOOKED_UP:
+        behind = behind + behind
+    return length, behind[:LOOKED_UP]
+
+
+def test_a_lookup_is_what_followed_the_longest_match() -> None:
+    rng = np.random.default_rng(0)
+    lengths = set()
+    for trial in range(400):
+        text = rng.integers(0, 2 + trial % 7, 1 + trial % 40).tolist()
+        length, want = searched(text)
+        got = look_up(np.array(text), 0.0)
+        assert got.tokens.tolist() == want
+        assert got.source == ("lookup" if want else "head")
+        if want:
+            assert got.reached[1] == LOOKUP_ACCEPTANCE[length - 1][0][0]
+        lengths.add(length)
+    assert lengths == set(range(LONGEST_MATCH + 1))
+
+
+def test_of_equal_matches_the_most_recent_is_taken_and_its_period_goes_on() -> None:
+    assert look_up(np.array([5, 1, 9, 9, 5, 2, 8, 8, 5]), 1.0).tokens[:3].tolist() == [2, 8, 8]
+    assert look_up(np.array([7, 1, 2, 3, 1, 2, 3]), 0.5).tokens.tolist() == [1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_chances_between_the_temperatures_are_in_between() -> None:
+    text = np.array([1, 2, 3, 9, 1, 2, 3])
+    cold, warm, hot, hotter = (look_up(text, temperature).reached for temperature in (0.0, 0.5, 1.0, 2.0))
+    assert warm[1] == pytest.approx((cold[1] + hot[1]) / 2)
+    assert hot == hotter
+
+
+def test_a_draft_ends_where_it_is_hardly_ever_right() -> None:
+    draft = Drafted.of(np.arange(4), [0.5, 0.3, 0.2, 0.9])
+    assert [len(draft.first(num)) for num in (0, 1, 2, 9)] == [0, 1, 2, 2]
+    assert draft.reached[3] < MIN_ACCEPTED <= draft.reached[2]
+    assert draft.first(1).tokens.tolist() == [0]
+
+
+def test_masked_rows_follow_the_places_where_the_text_probably_ends() -> None:
+    draft = Drafted.of(np.arange(3), [0.95, 0.5, 0.9])
+    chances = [0.05, 0.475, 0.0475, 0.4275]
+    for least, want in ((0.1, (1, 3)), (0.45, (1,)), (0.049, (0, 1, 3)), (0.9, ())):
+        assert draft.ends(least) == tuple(place for place, chance in enumerate(chances) if chance >= least) == want
+    assert Drafted(draft.tokens, draft.reached, "lookup").ends(0.1) == (1,), "a copy that is right to its end goes on"
+    assert NO_DRAFT.ends(1.0) == (0,)
+
+
+def test_the_draft_that_is_likely_to_commit_more_is_verified() -> None:
+    sure, unsure, long = (Drafted.of(np.arange(len(p)), p) for p in ([0.9, 0.9], [0.4], [0.9] * 8))
+    assert best([unsure, sure], 9, 0.02) is sure
+    assert best([sure, long], 9, 0.02) is long
+    assert best([sure, long], 9, 2.0) is sure, "rows take time"
+    assert best([NO_DRAFT, Drafted.of(np.arange(1), [0.01])], 9, 0.02) is NO_DRAFT
+    assert len(best([sure, long], 1, 0.02)) == 1
+    assert best([given_by_caller(np.arange(6), 1.0), sure], 9, 0.02).source == "caller"
+
+
+def test_the_model_drafts_where_that_gains_time_on_this_machine(tokenizer: Tokenizer) -> None:
+    good, poor = ((0.9, 0.8), (0.68, 0.6)), ((0.4, 0.2), (0.3, 0.1))
+    for acceptance, temperature, row_time, pays in (
+        (good, 0.0, 0.02, True),
+        (good, 1.0, 0.02, True),
+        (good, 1.0, 0.2, False),
+        (good, 0.0, 0.08, True),
+        (poor, 0.0, 0.02, False),
+        ((), 1.0, 0.08, False),
+    ):
+        config = tiny_config(tokenizer, draft_head=16, draft_acceptance=acceptance)
+        assert model_pays(config, temperature, 2, row_time) == pays
+
+
+@pytest.fixture(scope="module")
+def default() -> Model:
+    return daguerre.load(dtype="float32")
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 0.7, "top_p": 0.9, "stop": "\n\n"},
+    {"temperature": 1.0, "min_tokens": 24, "logit_bias": {2: 9.0, 30: 2.0}},
+    {"temperature": 1.0, "top_k": 8, "guidance": 1.5},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_text_is_the_same_whatever_drafts(default: Model, options: dict[str, Any]) -> None:
+    """Without a drafter, by the head, by lookup, by both, and by the caller."""
+    prompt, drafted = "for i in range(3):\n    print(i)\nfor j in range(", set()
+    for seed in range(2):
+        texts = {default.generate(prompt, 24, mode="ar", seed=seed, **options).text}
+        for drafter in ("head", "lookup", "auto"):
+            for size in (1, 3):
+                one = default.generate(
+                    prompt, 24, mode="speculative", seed=seed, block_size=size, drafter=drafter, **options
+                )
+                texts.add(one.text)
+                usage = one.usage
+                drafted |= {name for name in ("head", "lookup") if getattr(usage, f"{name}_drafted")}
+                assert usage.drafted == usage.head_drafted + usage.lookup_drafted
+                assert usage.accepted == usage.head_accepted + usage.lookup_accepted
+                assert not (drafter == "head" and usage.lookup_drafted)
+                assert not (drafter == "lookup" and usage.head_drafted)
+                assert size > 1 or not usage.drafted
+        given = default.generate(prompt, 24, mode="speculative", seed=seed, draft="3):\n    print(j)\n", **options)
+        assert texts == {given.text}
+    assert drafted == {"head", "lookup"}
