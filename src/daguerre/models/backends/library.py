@@ -51,11 +51,18 @@ class Linear(ctypes.Structure):
     _fields_ = [*_fields("weight bias scale offset", Pointer), *_fields("words panels", Int)]
 
 
+class LowRank(ctypes.Structure):
+    """Low-rank weights B A, which are added to those of a matrix."""
+
+    _fields_ = _fields("a b", Linear)
+
+
 class Layer(ctypes.Structure):
     """The matrices of a layer, and the weights of norms that are not folded into them."""
 
     _fields_ = [
         *_fields("qkv out up down", Linear),
+        *_fields("qkv_draft out_draft down_draft", LowRank),
         *_fields("qk_weight attention_weight attention_bias mlp_weight mlp_bias", Pointer),
     ]
 
@@ -69,8 +76,9 @@ class Model(ctypes.Structure):
         ("eps", ctypes.c_float),
         *_fields("embedding learned final_weight final_bias cos sin", Pointer),
         ("layers", ctypes.POINTER(Layer)),
-        *_fields("logits up_row up_past down", Linear),
-        ("units", Pointer),
+        *_fields("logits up_row up_state down", Linear),
+        *_fields("up_token confidence", Pointer),
+        ("confidence_bias", ctypes.c_float * 2),
     ]
 
 
@@ -93,7 +101,7 @@ class Rules(ctypes.Structure):
 
 BATCH = struct.Struct("@7i4x")
 """The sizes of a batch: `Packed` of native/model.h."""
-PART = struct.Struct("@5P5i2d10i")
+PART = struct.Struct("@5P6i2d10i")
 """One request's part of a batch: `Part` of native/model.h."""
 
 _libraries: dict[tuple[str, ...], Any] = {}

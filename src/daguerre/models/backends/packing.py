@@ -6,6 +6,7 @@ A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters o
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, cast
 
 import torch
@@ -17,12 +18,14 @@ from daguerre.models.core.backbone import Backbone, Layer, Norm
 from daguerre.models.core.cache import INT8
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.core.low_rank import LowRank
 from daguerre.models.core.rotary import rotary_tables
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
 """Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
 multiple of WORDS."""
 PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 
 
@@ -44,7 +47,7 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     never[list(config.unpredictable_ids)] = float("-inf")
     bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
     empty = interface.Linear()
-    head = (empty, empty, empty, None)
+    head = (empty, empty, empty, None, None, CONFIDENCE_BIAS())
     if backbone.draft_head is not None:
         head = _draft_head(config, backbone.draft_head, weight, packing)
     return interface.Model(
@@ -85,6 +88,9 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
         packing.linear(*folded(attention.out, None)),
         packing.linear(up_weight, up_bias),
         packing.linear(*folded(mlp.down, None)),
+        packing.low_rank(attention.qkv_draft, norms[0]),
+        packing.low_rank(attention.out_draft, None),
+        packing.low_rank(mlp.down_draft, None),
         hold(both),
         *(
             None if norm is None or x is None else hold(x.detach().float())
@@ -95,13 +101,19 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
 
 
 def _draft_head(config: ModelConfig, head: DraftHead, embedding: Tensor, packing: Packing) -> tuple[Any, ...]:
-    """The matrices of the draft head, and embeddings divided by their root mean square, padded to the stride of D."""
-    width, up = config.width, interleaved(head.up.weight.detach())
-    stride = round_up(width, COLUMNS)
-    past = torch.cat([F.pad(x, (0, stride - width)) for x in (up[:, width : 2 * width], up[:, 2 * width :])], dim=1)
-    units = F.pad(F.rms_norm(embedding.float(), embedding.shape[-1:]), (0, stride - width))
-    down = packing.linear(head.down.weight.detach())
-    return packing.linear(up[:, :width]), packing.linear(past), down, packing.hold(units)
+    """The matrices of the draft head that are applied to a row, to the previous state and to their activations; its
+    products with every token, float32 (V, 2I padded); and the weights and biases of its confidence.
+    """
+    up = interleaved(head.up.weight.detach())
+    of_row, of_token, of_state = up.split(config.width, dim=1)
+    tokens = F.rms_norm(embedding.float(), embedding.shape[-1:]) @ of_token.float().T
+    tokens = F.pad(tokens, (0, -len(up) % COLUMNS))
+    confidence, bias = None, CONFIDENCE_BIAS()
+    if head.confidence is not None:
+        confidence = packing.hold(head.confidence.weight.detach().float())
+        bias = CONFIDENCE_BIAS(*head.confidence.bias.tolist())
+    matrices = (packing.linear(x) for x in (of_row, of_state, head.down.weight.detach()))
+    return *matrices, packing.hold(tokens), confidence, bias
 
 
 def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
@@ -150,6 +162,12 @@ class Packing:
             None if x is None else self.hold(F.pad(x, (0, panels * COLUMNS - len(x)))) for x in (bias, scale, offset)
         ]
         return interface.Linear(self.hold(matrix), *more, words, panels)
+
+    def low_rank(self, weights: LowRank | None, norm: Norm | None) -> interface.LowRank:
+        """Pack low-rank weights, with the norm before them multiplied into A; without weights both are empty."""
+        if weights is None:
+            return interface.LowRank()
+        return interface.LowRank(self.linear(*folded(weights.a, norm)), self.linear(weights.b.weight.detach()))
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

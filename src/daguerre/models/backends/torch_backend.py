@@ -67,7 +67,11 @@ class TorchBackend:
         if self.config.time_input:
             levels = np.repeat([one.level or 0.0 for one in batch], np.diff(edges))
             time = torch.from_numpy(levels).float().to(device)
-        out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time)
+        drafting = None
+        if any(one.drafting for one in batch):
+            noisy = [(np.arange(len(one.tokens)) >= one.layout.num_clean) & one.drafting for one in batch]
+            drafting = torch.from_numpy(np.concatenate(noisy)).to(device)
+        out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time, drafting=drafting)
         for one in batch:
             if one.cache is not None:
                 cast(Cache, one.cache).commit(one.layout.num_clean)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from daguerre.models.core.attention import Attention
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.core.draft_head import ACCEPTED, DraftHead
+from daguerre.models.core.low_rank import DraftRows, LowRank, add_low_rank, draft_rows
 from daguerre.models.core.rotary import rotary_tables, rotate
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -23,6 +24,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
+
+
+ZERO_AT_FIRST = ("out.weight", "down.weight", "_draft.b.weight", "confidence.weight")
+"""Ends of the names of the matrices that are zero at initialization."""
 
 
 class Norm(nn.Module):
@@ -41,6 +46,11 @@ class Norm(nn.Module):
         return F.layer_norm(x, (x.shape[-1],), weight, self.bias.to(x.dtype), self.eps)
 
 
+def low_rank(matrix: nn.Linear, rank: int) -> LowRank | None:
+    """Low-rank weights beside a matrix; None for rank 0."""
+    return LowRank(matrix.in_features, matrix.out_features, rank) if rank else None
+
+
 class SelfAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -50,15 +60,20 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.num_heads * head, config.width, bias=config.out_bias)
         self.q_norm = Norm(head, config.norm_eps) if config.qk_norm else None
         self.k_norm = Norm(head, config.norm_eps) if config.qk_norm else None
+        self.qkv_draft = low_rank(self.qkv, config.draft_rank)
+        self.out_draft = low_rank(self.out, config.draft_rank)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor] | None, attend: Attention, layer: int) -> Tensor:
-        qkv = self.qkv(x).unflatten(-1, (sum(self.heads), -1))
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor] | None, attend: Attention, layer: int, drafts: DraftRows = None
+    ) -> Tensor:
+        qkv = add_low_rank(self.qkv(x), x, self.qkv_draft, drafts).unflatten(-1, (sum(self.heads), -1))
         q, k, v = qkv.split(self.heads, dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if rotary is not None:
             q, k = rotate(q, *rotary), rotate(k, *rotary)
-        return self.out(attend(layer, q, k, v).flatten(-2))
+        x = attend(layer, q, k, v).flatten(-2)
+        return add_low_rank(self.out(x), x, self.out_draft, drafts)
 
 
 class MLP(nn.Module):
@@ -71,12 +86,15 @@ class MLP(nn.Module):
             self.up = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
         self.gated = config.gated_mlp
         self.down = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
+        self.down_draft = low_rank(self.down, config.draft_rank)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.gated:
-            return self.down(self.activation(self.up(x)))
-        gate, up = self.gate_up(x).chunk(2, dim=-1)
-        return self.down(self.activation(gate) * up)
+    def forward(self, x: Tensor, drafts: DraftRows = None) -> Tensor:
+        if self.gated:
+            gate, up = self.gate_up(x).chunk(2, dim=-1)
+            x = self.activation(gate) * up
+        else:
+            x = self.activation(self.up(x))
+        return add_low_rank(self.down(x), x, self.down_draft, drafts)
 
 
 class Layer(nn.Module):
@@ -88,12 +106,14 @@ class Layer(nn.Module):
         self.mlp_norm = Norm(config.width, config.norm_eps, config.norm == "layer")
         self.mlp = MLP(config)
 
-    def forward(self, x: Tensor, rotary: tuple[Tensor, Tensor] | None, attend: Attention, layer: int) -> Tensor:
+    def forward(
+        self, x: Tensor, rotary: tuple[Tensor, Tensor] | None, attend: Attention, layer: int, drafts: DraftRows = None
+    ) -> Tensor:
         if self.post:
-            x = x + self.attention_norm(self.attention(x, rotary, attend, layer))
-            return x + self.mlp_norm(self.mlp(x))
-        x = x + self.attention(self.attention_norm(x), rotary, attend, layer)
-        return x + self.mlp(self.mlp_norm(x))
+            x = x + self.attention_norm(self.attention(x, rotary, attend, layer, drafts))
+            return x + self.mlp_norm(self.mlp(x, drafts))
+        x = x + self.attention(self.attention_norm(x), rotary, attend, layer, drafts)
+        return x + self.mlp(self.mlp_norm(x), drafts)
 
 
 class TimeInput(nn.Module):
@@ -142,9 +162,11 @@ class Backbone(nn.Module):
         *,
         time: Tensor | None = None,
         wanted: Tensor | None = None,
+        drafting: Tensor | None = None,
     ) -> Tensor:
         """Hidden states (..., R, D) of rows whose tokens and positions are int64 (..., R); with `wanted`, only of those
         rows, (..., A, D). `attend` computes attention. `time` is each row's noise level, for a model with `time_input`.
+        `drafting`, bool (..., R), are the rows that low-rank weights act on, in a model that has them; None: none.
         """
         assert (time is None) == (self.time_input is None)
         x = self.embedding(tokens)
@@ -155,8 +177,9 @@ class Backbone(nn.Module):
         compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x = x.to(compute)
         rotary = rotary_tables(self.config, position, compute) if self.config.rotary_width else None
+        drafts = draft_rows(drafting) if self.config.draft_rank else None
         for index, layer in enumerate(self.layers):
-            x = layer(x, rotary, attend, index)
+            x = layer(x, rotary, attend, index, drafts)
         return self.final_norm(x if wanted is None else x[..., wanted, :])
 
     @property
@@ -178,12 +201,12 @@ class Backbone(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         for name, weight in self.named_parameters():
             if name.endswith("bias"):
-                weight.zero_()
+                weight.fill_(ACCEPTED if name == "draft_head.confidence.bias" else 0.0)
             elif weight.dim() < 2:
                 weight.fill_(1.0)
             elif name.endswith("embedding.weight"):
                 weight.normal_(0, scale * self.config.width**-0.5, generator=generator)
-            elif zero_outputs and name.endswith(("out.weight", "down.weight")):
+            elif zero_outputs and name.endswith(ZERO_AT_FIRST):
                 weight.zero_()
             else:
                 weight.normal_(0, weight.shape[1] ** -0.5, generator=generator)

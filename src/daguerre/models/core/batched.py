@@ -189,8 +189,13 @@ def run_batch(
     attn_impl: str = "sdpa",
     *,
     time_BR: Tensor | None = None,
+    drafting: bool = False,
 ) -> Tensor:
-    """Hidden states (B, R, D) of a batch. With a cache, reads its rows as keys and stores this forward's clean rows."""
+    """Hidden states (B, R, D) of a batch. With a cache, reads its rows as keys and stores this forward's clean rows.
+
+    Gradients pass through a forward with a cache if it has no clean rows, but not into the cached rows. With
+    `drafting`, low-rank weights act on the noisy rows, in a model that has them.
+    """
     rows, weight = layout.rows, model.embedding.weight
     autocast = torch.is_autocast_enabled(weight.device.type)
     compute = torch.get_autocast_dtype(weight.device.type) if autocast else weight.dtype
@@ -198,11 +203,14 @@ def run_batch(
 
     def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        if cache is not None:
+        if cache is not None and layout.num_clean:
             k, v = cache.extend(layer, k, v, layout.num_clean)
+        elif cache is not None:
+            k, v = (torch.cat([past, new], dim=2) for past, new in zip(cache.read(layer), (k, v), strict=True))
         return attend(q, k, v, blocks, attn_impl).transpose(1, 2)
 
-    hidden: Tensor = model(tokens_BR, rows.position, attention, time=time_BR)
+    drafts = rows.span >= 0 if drafting else None
+    hidden: Tensor = model(tokens_BR, rows.position, attention, time=time_BR, drafting=drafts)
     if cache is not None and layout.num_clean:
         cache.label(rows[: layout.num_clean])
     return hidden

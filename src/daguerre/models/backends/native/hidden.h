@@ -48,6 +48,13 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
 // Queries of one key head of a request, as many as attention processes at once.
 struct Item { int part, kv, first, num; };
 
+// The rows of a product that are rows of drafts, ascending, and memory for what the low-rank weights compute for them.
+struct Drafts {
+  const std::vector<int32_t>& rows;
+  float* low;     // (draft rows, rank, padded): A x
+  Inputs inputs;  // of the product with B
+};
+
 template <class T, class C> struct Stack {
   const Model& m;
   const Batch& b;
@@ -61,13 +68,20 @@ template <class T, class C> struct Stack {
     const int groups = m.heads / m.kv_heads;
     const Sizes<C> sizes(m.head);
     const size_t kept = words_kept(sizes);
+    const std::vector<int32_t> draft_rows = rows_of_drafts(false), last_draft_rows = rows_of_drafts(true);
+    const int num_drafts = std::max(draft_rows.size(), last_draft_rows.size());
+    const int rank = num_drafts ? m.layers[0].qkv_draft.a.panels * COLUMNS : 0;
+    const size_t room_rows = round_up(most, BLOCK) + (num_drafts ? BLOCK : 0), draft_room_rows = round_up(num_drafts, BLOCK);
     static thread_local Scratch room;
-    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + (size_t)round_up(most, BLOCK) * longest * T::PARTS +
-                    rows + kept) + 64 * 12);
+    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + room_rows * longest * T::PARTS + rows + kept +
+                    draft_room_rows * (rank + rank * T::PARTS + 1)) + 64 * 15);
     float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
     float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
     float* qkv = room.take<float>((size_t)rows * qkv_width);
-    const Inputs inputs = {room.take<uint32_t>((size_t)round_up(most, BLOCK) * longest * T::PARTS), room.take<float>(most)};
+    const Inputs inputs = {room.take<uint32_t>(room_rows * longest * T::PARTS), room.take<float>(most)};
+    float* low = room.take<float>(draft_room_rows * rank);
+    const Inputs low_inputs = {room.take<uint32_t>(draft_room_rows * rank * T::PARTS), room.take<float>(draft_room_rows)};
+    const Drafts drafts = {draft_rows, low, low_inputs}, last_drafts = {last_draft_rows, low, low_inputs};
     int32_t* part_of = room.take<int32_t>(rows);
     uint32_t* memory = room.take<uint32_t>(kept);
     std::memset(y, 0, (size_t)most * all_heads * 4);
@@ -94,9 +108,7 @@ template <class T, class C> struct Stack {
         const bool end = index == m.num_layers - 1;
         const int num = end ? some : rows;
         prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm);
-        product<T>(worker, layer.qkv, inputs, rows, [&](int row, int panel, const F* v) {
-          std::memcpy(qkv + (size_t)row * qkv_width + panel * COLUMNS, v, COLUMNS * 4);
-        });
+        multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
         place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width);
         const std::vector<Item>& items = end ? last : every;
 #pragma omp for schedule(dynamic)
@@ -112,12 +124,10 @@ template <class T, class C> struct Stack {
 #pragma omp single
           gather(x, units);
         }
-        auto add = [&](int row, int panel, const F* v) {
-          float* to = (m.post_norm ? units : x) + (size_t)row * width + panel * COLUMNS;
-          for (int j = 0; j < VECTORS; j++) store(to + j * LANES, m.post_norm ? v[j] : load<F>(to + j * LANES) + v[j]);
-        };
+        const Drafts& here = end ? last_drafts : drafts;
+        float* branch = m.post_norm ? units : x;
         prepare<T>(y, num, all_heads, layer.out.words, inputs);
-        product<T>(worker, layer.out, inputs, num, add);
+        multiply(worker, layer.out, layer.out_draft, inputs, num, here, branch, width, !m.post_norm);
         if (m.post_norm) add_normalized(units, num, layer.attention_weight, layer.attention_bias, x);
         prepare<T>(x, num, width, layer.up.words, inputs, units, seen, norm);
         product<T>(worker, layer.up, inputs, num, [&](int row, int panel, const F* v) {
@@ -126,7 +136,7 @@ template <class T, class C> struct Stack {
           for (int j = 0; j < VECTORS; j++) store(to + j * LANES, activated(v[j], m.activation));
         });
         prepare<T>(h, num, inner, layer.down.words, inputs);
-        product<T>(worker, layer.down, inputs, num, add);
+        multiply(worker, layer.down, layer.down_draft, inputs, num, here, branch, width, !m.post_norm);
         if (m.post_norm) add_normalized(units, num, layer.mlp_weight, layer.mlp_bias, x);
       }
 #pragma omp for schedule(static)
@@ -137,6 +147,53 @@ template <class T, class C> struct Stack {
       }
     }
     room.end();
+  }
+
+  // The rows of drafts, ascending: as rows of the batch, or, for the last layer, of its wanted rows.
+  std::vector<int32_t> rows_of_drafts(bool wanted) const {
+    std::vector<int32_t> out;
+    if (!m.layers[0].qkv_draft.a.panels) return out;
+    for (int p = 0; p < b.num_parts; p++) {
+      const Part& part = b.parts[p];
+      if (!part.drafting) continue;
+      const int first = wanted ? part.first_wanted : part.first, num = wanted ? part.num_wanted : part.rows;
+      for (int i = first; i < first + num; i++)
+        if ((wanted ? b.wanted[i] : i - first) >= part.clean) out.push_back(i);
+    }
+    return out;
+  }
+
+  // The product of all rows with a matrix, and, for rows of drafts, with its low-rank weights: `to` (rows, stride) is
+  // replaced by it, or with `add` increased. A x is computed beside the product with the matrix, B A x behind it.
+  void multiply(const Worker& worker, const Linear& matrix, const LowRank& draft, const Inputs& inputs, int rows, const Drafts& drafts,
+                float* to, int stride, bool add) const {
+    const int num = drafts.rows.size(), some = num > 0, rank = draft.a.panels * COLUMNS;
+#pragma omp for schedule(static)
+    for (int i = 0; i < matrix.panels + some; i++) {
+      if (i >= some) {
+        multiply_panel<T>(worker, matrix, inputs, 0, rows, i - some, [&](int row, int panel, const F* v) {
+          float* at = to + (size_t)row * stride + panel * COLUMNS;
+          for (int j = 0; j < VECTORS; j++) store(at + j * LANES, add ? load<F>(at + j * LANES) + v[j] : v[j]);
+        });
+        continue;
+      }
+      for (int from = 0, end; from < num; from = end) {  // adjacent rows at once
+        for (end = from + 1; end < num && drafts.rows[end] == drafts.rows[end - 1] + 1;) end++;
+        const int shift = drafts.rows[from] - from;
+        for (int panel = 0; panel < draft.a.panels; panel++)
+          multiply_panel<T>(worker, draft.a, inputs, drafts.rows[from], end - from, panel, [&](int row, int panel, const F* v) {
+            std::memcpy(drafts.low + (size_t)(row - shift) * rank + panel * COLUMNS, v, COLUMNS * 4);
+          });
+      }
+      for (int row = 0; row < num; row++)
+        drafts.inputs.scale[row] = T::row(drafts.low + (size_t)row * rank, draft.b.words * T::PER,
+                                          drafts.inputs.rows + (size_t)row * draft.b.words * T::PARTS);
+    }
+    if (!some) return;
+    product<T>(worker, draft.b, drafts.inputs, num, [&](int row, int panel, const F* v) {
+      float* at = to + (size_t)drafts.rows[row] * stride + panel * COLUMNS;
+      for (int j = 0; j < VECTORS; j++) store(at + j * LANES, load<F>(at + j * LANES) + v[j]);
+    });
   }
 
   // Words of memory for keys and values that are not in a cache: those of clean rows without a cache, and of noisy rows.

@@ -12,6 +12,7 @@ enum Activation : int32_t { SILU, GELU, GELU_TANH };
 
 struct Layer {
   Linear qkv, out, up, down;  // in a gated model `up` holds gates and values
+  LowRank qkv_draft, out_draft, down_draft;  // added for the rows of drafts alone; or empty
   const float* qk_weight;     // (N + K, H)
   const float *attention_weight, *attention_bias, *mlp_weight, *mlp_bias;  // (D,) of post-norms, or null
 };
@@ -27,8 +28,10 @@ struct Model {
   const float *cos, *sin;                  // (positions, rotary) each, `sin` with its first half negated; or null
   const Layer* layers;
   Linear logits;                 // its bias is minus infinity for tokens that are never predicted
-  Linear up_row, up_past, down;  // of the draft head: applied to a row; to the previous token and state; to their activations
-  const float* units;            // (V, stride of D): embeddings divided by their root mean square; null without a draft head
+  Linear up_row, up_state, down;  // of the draft head: applied to a row; to the previous state; to their activations
+  const float* up_token;         // (V, up_row.panels * COLUMNS): its products with the previous token; null without a draft head
+  const float* confidence;       // (2, D + 1): weights of the draft head's confidence; or null
+  float confidence_bias[2];
 };
 
 // One request's part of a batch: its rows and the kind of answer. `given`, `positions` and `groups` are indices into `longs`
@@ -43,6 +46,7 @@ struct Part {
   int32_t positions;     // in `longs`, for draws: positions of the tokens that the wanted rows predict
   int32_t groups;        // in `ints`, CYCLE: where the masked rows after each of the num_draft + 1 rows begin, and the end
   int32_t num_draft, entropy;
+  int32_t drafting;  // the noisy rows use the low-rank weights of drafts
   double worth, threshold;           // where sequential draws end; see `Answers::draw_sequentially`
   int32_t first, rows, clean, past;  // first row, number of rows, of clean rows, of cached rows
   int32_t first_wanted, num_wanted, mask_width, kind, first_logits, num_best;

@@ -155,6 +155,9 @@ struct Linear {
   int32_t words, panels;
 };
 
+// Low-rank weights B A, which are added to those of a matrix; without them both are empty.
+struct LowRank { Linear a, b; };
+
 // Inputs of products: rows of `words` times PARTS, and the scale of each row.
 struct Inputs {
   uint32_t* rows;
@@ -311,33 +314,37 @@ void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, 
   for (int first = 0; first < VECTORS; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
 }
 
-// One product, shared among the threads: finish(row, panel, VECTORS vectors) is called for every row and panel. The inputs'
-// memory must have room for a multiple of BLOCK rows.
+// The product of `rows` rows from `first` on with one panel: finish(row, panel, VECTORS vectors) is called for every row. The
+// inputs' memory must have room for a multiple of BLOCK rows from `first` on.
+template <class T, class Finish>
+void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs, int first, int rows, int panel, Finish finish) {
+  const uint32_t* w = m.weight + (size_t)panel * m.words * COLUMNS;
+  for (int start = first; start < first + rows; start += BLOCK) {
+    const int num = std::min(BLOCK, first + rows - start);
+    alignas(64) typename T::Sum sums[BLOCK][VECTORS];
+    multiply_block<T>(worker, inputs.rows + (size_t)start * m.words * T::PARTS, w, m.words, num, sums);
+    for (int row = 0; row < num; row++) {
+      F out[VECTORS];
+      for (int j = 0; j < VECTORS; j++) {
+        const int column = panel * COLUMNS + j * LANES;
+        if constexpr (T::PER == 4) {
+          const I exact = sums[row][j] - load<I>(m.offset + column);
+          out[j] = __builtin_convertvector(exact, F) * (load<F>(m.scale + column) * inputs.scale[start + row]);
+        } else {
+          out[j] = sums[row][j];
+        }
+        if (m.bias) out[j] += load<F>(m.bias + column);
+      }
+      finish(start + row, panel, out);
+    }
+  }
+}
+
+// One product, shared among the threads; see `multiply_panel`.
 template <class T, class Finish>
 void product(const Worker& worker, const Linear& m, const Inputs& inputs, int rows, Finish finish) {
 #pragma omp for schedule(static)
-  for (int panel = 0; panel < m.panels; panel++) {
-    const uint32_t* w = m.weight + (size_t)panel * m.words * COLUMNS;
-    for (int start = 0; start < rows; start += BLOCK) {
-      const int num = std::min(BLOCK, rows - start);
-      alignas(64) typename T::Sum sums[BLOCK][VECTORS];
-      multiply_block<T>(worker, inputs.rows + (size_t)start * m.words * T::PARTS, w, m.words, num, sums);
-      for (int row = 0; row < num; row++) {
-        F out[VECTORS];
-        for (int j = 0; j < VECTORS; j++) {
-          const int column = panel * COLUMNS + j * LANES;
-          if constexpr (T::PER == 4) {
-            const I exact = sums[row][j] - load<I>(m.offset + column);
-            out[j] = __builtin_convertvector(exact, F) * (load<F>(m.scale + column) * inputs.scale[start + row]);
-          } else {
-            out[j] = sums[row][j];
-          }
-          if (m.bias) out[j] += load<F>(m.bias + column);
-        }
-        finish(start + row, panel, out);
-      }
-    }
-  }
+  for (int panel = 0; panel < m.panels; panel++) multiply_panel<T>(worker, m, inputs, 0, rows, panel, finish);
 }
 
 inline float square_sum(const float* x, int num) {
