@@ -43,6 +43,7 @@ for command in (asking.generate, asking.infill, asking.fill, asking.edit, asking
     app.command()(command)
 app.add_typer(data_app, name="data")
 data_app.command("python")(making.data_python)
+data_app.command("self")(making.data_self)
 app.command()(making.train)
 app.command()(making.average)
 app.command("eval")(measuring.evaluate_model)

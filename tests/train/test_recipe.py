@@ -56,14 +56,14 @@ def test_a_shipped_recipe_describes_a_model_that_holds_its_longest_window(tokeni
 
 
 def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    """All that a `ModelConfig` can be but the facts of its vocabulary, and its draft head, which is trained apart."""
+    """All that a `ModelConfig` can be but the facts of its vocabulary, and what drafts, which is trained apart."""
     facts = "qk_norm = false, head_width = 12, norm = 'layer', rope_scaling = {kind = 'linear', factor = 2}"
     config = load(tmp_path, f"model = {{{SHAPE}, {facts}}}\n{MINIMAL}").model_config(tokenizer)
     assert (config.qk_norm, config.head_width, config.norm) == (False, 12, "layer")
     assert config.rope_scaling == RopeScaling(kind="linear", factor=2.0)
     shape = {field.name for field in fields(TrainedShape)}
     facts_of_text = {"vocab_size", "mask_id", "eos_id", "bos_id", "pad_id", "null_id", "reserved_ids"}
-    assert {field.name for field in fields(ModelConfig)} - facts_of_text - {"draft_head"} == shape
+    assert {field.name for field in fields(ModelConfig)} - facts_of_text - {"draft_head", "draft_rank"} == shape
 
 
 def test_a_recipe_of_an_earlier_version_is_read_from_a_run_s_folder() -> None:
@@ -208,6 +208,7 @@ def test_a_part_that_does_not_exist_is_an_error_with_the_nearest_name() -> None:
             Objective(**values)  # type: ignore[arg-type]
 
 
-def test_next_token_loss_without_shift_is_an_error() -> None:
-    with pytest.raises(InputError, match="needs a shifted model"):
-        Objective(layout="next_token", shift=False)
+@pytest.mark.parametrize("layout", ["next_token", "groups"])
+def test_a_layout_that_only_a_shifted_model_has_is_an_error_without(layout: str) -> None:
+    with pytest.raises(InputError, match="a shifted model"):
+        Objective(layout=layout, shift=False)

@@ -56,6 +56,8 @@ def test_a_change_of_a_model_without_next_tokens_is_that_of_its_masked_loss() ->
     held |= {f"masked_{level}": np.array([2.0 + level, 3.0 + level]) for level in range(NUM_LEVELS)}
     held["masked_7"] = np.array([math.nan, 1.0])
     assert _change(held) == "held-out text, masked: 5.000 bits/token before, 6.000 after (20.0% higher)"
+    drafts = {**held, "overlap_1": np.array([0.5, 0.625])}
+    assert _change(drafts) == "held-out text, overlap at place 1: 0.500 before, 0.625 after"
 
 
 def test_without_matplotlib_training_works_and_says_once_how_to_get_pictures(

@@ -215,7 +215,8 @@ def test_every_recipe_has_its_own_test() -> None:
         "settle",
         "adapt",
         "draft",
-    }  # draft: test_drafting.py
+        "verified",
+    }  # draft: test_drafting.py, verified: test_acceptance.py
 
 
 @pytest.mark.parametrize("name", ["small", "refine", "full"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError
@@ -43,9 +44,34 @@ def data_python(
     typer.echo(f"{dropped:,} files dropped, {skipped:,} packages skipped: see {out / 'report.json'}")
 
 
+def data_self(
+    data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`: prompts, and half of the text.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus.")],
+    model: Annotated[str, typer.Option("--from", help="The model that writes: `default` or a folder.")] = "default",
+    tokens: Annotated[int, typer.Option(help="How many tokens it writes.")] = 3_000_000,
+    seed: Annotated[int, typer.Option(help="Of prompts and samples.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Let a model continue a corpus, for training its drafts on what it writes."""
+    from daguerre.model import load
+    from daguerre.train.corpus.self_text import write_self_text
+
+    with Console(stderr=True).status("writing") as status:
+
+        def show(done: int) -> None:
+            status.update(f"tokens  {done:,}/{tokens:,}")
+
+        summary = write_self_text(load(model), data, out, tokens, seed=seed, progress=show)
+    if as_json:
+        typer.echo(json.dumps(asdict(summary) | {"out": str(out)}))
+        return
+    own = f"{summary.texts:,} texts with {summary.new_tokens:,} new tokens"
+    typer.echo(f"{own}, {summary.corpus_tokens:,} tokens of the corpus")
+
+
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(help="small, refine, longer, settle, draft, full, adapt, or a .toml file.")
+        str | None, typer.Argument(help="small, refine, longer, settle, draft, verified, full, adapt, or a .toml file.")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")

@@ -26,7 +26,8 @@ class Batch:
     """Tensors of one forward: tokens, target, level, guess int64 (B, R); weight, time float32 (B, R); the layout; the
     norm.
 
-    `num_tokens` is how many tokens the texts have in all; `loss`, `teacher` and `certainty` are the objective's.
+    `num_tokens` is how many tokens the texts have in all; `loss`, `teacher`, `certainty` and `group` are the
+    objective's; `seed` is that of random numbers that the loss needs.
     """
 
     tokens: Tensor
@@ -41,6 +42,8 @@ class Batch:
     loss: Loss | None = None
     teacher: str = "data"
     certainty: float = 0.0
+    group: int = 0
+    seed: int = 0
 
     def to(self, device: torch.device | str) -> Batch:
         moved = {name: getattr(self, name).to(device) for name in TENSORS}
@@ -71,13 +74,14 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     num_tokens = sum(e.num_tokens for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)
     return Batch(
+        **{name: out[name] for name in TENSORS},  # type: ignore[arg-type]
         layout=layout,
         norm=max(norm, 1.0),
         num_tokens=num_tokens,
         loss=objective.loss,
         teacher=objective.teacher,
         certainty=objective.certainty,
-        **{name: out[name] for name in TENSORS},
+        group=objective.group,
     )
 
 
@@ -94,6 +98,9 @@ def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Ba
 class LossReport:
     """The loss (scalar, with gradient) and detached sums in nats, with counts: of clean rows, next-token cross-entropy;
     by noise level, masked cross-entropy or the loss of the process.
+
+    `accepted`, of a batch of groups: how many drafted tokens are accepted, (3, K) by measure and place, of `num_drafts`
+    drafts; the measures are those of `acceptance.MEASURES`.
     """
 
     loss: Tensor
@@ -101,6 +108,8 @@ class LossReport:
     clean_count: int
     level_sum: np.ndarray
     level_count: np.ndarray
+    accepted: np.ndarray | None = None
+    num_drafts: int = 0
 
 
 BatchLoss = Callable[[Backbone, Batch, str], LossReport]

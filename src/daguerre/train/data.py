@@ -6,7 +6,8 @@ Every micro-batch is a function of (seed, index, length) alone, so a resumed run
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -39,12 +40,17 @@ class Windows:
 
     def draw(self, length: int, rng: np.random.Generator) -> Ints:
         """A window of at most `length` tokens around a uniformly drawn token, int64."""
+        return self.draw_given(length, rng)[0]
+
+    def draw_given(self, length: int, rng: np.random.Generator) -> tuple[Ints, int]:
+        """A window, and how many of its tokens are <bos> and the prompt of a text that a model has written."""
         at = int(rng.integers(self.shard.num_tokens))
         document = int(np.searchsorted(self.shard.starts, at, side="right")) - 1
         start, end = int(self.shard.starts[document]), int(self.shard.starts[document + 1])
         first = max(start + 1, min(at - int(rng.integers(length - 1)), end - (length - 1)))
         body = np.asarray(self.shard.tokens[first : min(end, first + length - 1)], dtype=np.int64)
-        return np.concatenate([[self.bos_id], body])
+        given = 0 if self.shard.given is None else int(self.shard.given[document]) - (first - start - 1)
+        return np.concatenate([[self.bos_id], body]), 1 + max(0, given)
 
 
 class Cutter:
@@ -56,8 +62,12 @@ class Cutter:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
 
-    def source(self, window: Ints, layout: str, rng: np.random.Generator) -> Source:
-        """The window as a Source for that layout; never longer than the window."""
+    def source(self, window: Ints, layout: str, rng: np.random.Generator, given: int = 1) -> Source:
+        """The window as a Source for that layout; never longer than the window, whose first `given` tokens are not a
+        model's.
+        """
+        if layout == "groups":
+            return self._plain(window, given=given)
         by_character = rng.random() < 0.5
         text = self._text(window) if by_character else None
         if layout == "infill":
@@ -70,7 +80,7 @@ class Cutter:
         starts = tuple(b for b in bounds if 1 <= b < len(tokens) - 1)
         return self._plain(tokens, starts=starts)
 
-    def _plain(self, tokens: Ints, **cuts: tuple) -> Source:  # type: ignore[type-arg]
+    def _plain(self, tokens: Ints, **cuts: Any) -> Source:
         ordinary = (NUM_SPECIALS, self.tokenizer.vocab_size)
         return Source(tokens, self.tokenizer.mask_id, self.tokenizer.null_id, ordinary, **cuts)
 
@@ -200,9 +210,10 @@ class MicroBatches:
         offset = rng.random()
         examples = []
         for b in range(sequences):
-            window = self.windows.draw(length, rng)
+            window, given = self.windows.draw_given(length, rng)
             while len(window) < MIN_WINDOW:  # a text of a few tokens: another follows it
                 window = np.concatenate([window, self.windows.draw(length, rng)[1:]])[:length]
-            source = self.cutter.source(window, objective.layout, rng)
+            source = self.cutter.source(window, objective.layout, rng, given)
             examples.append(make_example(source, objective, (offset + b / sequences) % 1.0, rng, budget))
-        return collate(examples, objective, self.cutter.tokenizer.pad_id)
+        batch = collate(examples, objective, self.cutter.tokenizer.pad_id)
+        return replace(batch, seed=int(rng.integers(2**63))) if objective.group else batch

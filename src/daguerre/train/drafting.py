@@ -1,5 +1,5 @@
-"""The loss of a draft head (`models.core.draft_head`): its distributions against the autoregressive ones. Nothing else
-of the model is trained.
+"""The training of drafts: which weights learn, and the loss of the draft head (`models.core.draft_head`) on a draft of
+its own: its distributions against the autoregressive ones. `train/acceptance.py` has the loss of verified drafts.
 
 A batch of drafts has a clean stream, whose rows are the teacher, and fully masked spans. Along a span the head reads
 the text's tokens, which the teacher has read too. A span begins from the state of its anchor row: in every other span
@@ -21,41 +21,56 @@ from torch import Tensor
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
+from daguerre.train.acceptance import acceptance_loss
 from daguerre.train.batch import Batch, LossReport
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.objectives import Objective
+from daguerre.train.optim import LOW_RANK
 
 DECAY = 0.8
 """A position of a draft weighs this much less than the one before it, which it needs to be accepted (as Medusa's heads,
 arXiv 2401.10774)."""
 
 
-def with_draft_head(model: Backbone, width: int, seed: int) -> Backbone:
-    """The model with a draft head of this inner width, a fresh one if it has none, and all else frozen.
+def with_draft_head(model: Backbone, width: int, seed: int, rank: int = 0) -> Backbone:
+    """The model with a draft head of this inner width, and low-rank weights of this rank for drafts unless it is 0,
+    fresh ones where it has none, and all else frozen.
 
-    UnsupportedError for a model that cannot have one, InputError where it has one of another width.
+    UnsupportedError for a model that cannot have them, InputError where it has some of another width or rank.
     """
     config = model.config
     if not config.can_draft:
         raise UnsupportedError("a draft head drafts for a model of causal context with a shift, which this one is not")
     if config.draft_head not in (0, width):
         raise InputError(f"the model's draft head has width {config.draft_head}: set draft_head to that, not {width}")
-    if not config.draft_head:
-        grown = Backbone(replace(config, draft_head=width)).initialize(seed)
+    if rank and config.draft_rank not in (0, rank):
+        raise InputError(f"the model's low-rank weights have rank {config.draft_rank}: set draft_rank to that")
+    wanted = replace(config, draft_head=width, draft_rank=rank or config.draft_rank)
+    if config != wanted:
+        grown = Backbone(wanted).initialize(seed)
         grown.load_state_dict(model.state_dict(), strict=False)
         model = grown
     for name, weight in model.named_parameters():
-        weight.requires_grad_(name.startswith("draft_head."))
+        weight.requires_grad_(name.startswith("draft_head.") or bool(rank and LOW_RANK in name))
     return model
 
 
-def check_drafts(objectives: Mapping[str, Objective]) -> None:
-    """InputError for a mixture that a draft head cannot learn from."""
+def check_drafts(objectives: Mapping[str, Objective], rank: int = 0) -> None:
+    """InputError for a mixture that a draft head, or low-rank weights of drafts, cannot learn from."""
     for name, objective in objectives.items():
-        if (objective.layout, objective.times, objective.teacher) != ("drafts", "full", "data"):
+        fits = objective.layout in ("drafts", "groups") and objective.times == "full" and objective.teacher == "data"
+        if not fits:
             raise InputError(
-                f'mixture.{name}: a draft head learns from layout = "drafts", times = "full" and teacher = "data"'
+                f'mixture.{name}: a draft head learns from layout = "drafts" or "groups", times = "full" and teacher = '
+                '"data"'
             )
+    if rank and not any(objective.group for objective in objectives.values()):
+        raise InputError('draft_rank: low-rank weights learn from layout = "groups": add it to the mixture')
+
+
+def drafting_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+    """The loss of a batch of the layout "groups" (`acceptance_loss`) or "drafts" (`draft_head_loss`)."""
+    return (acceptance_loss if batch.group else draft_head_loss)(model, batch, attn_impl)
 
 
 def draft_head_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:

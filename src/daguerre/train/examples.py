@@ -9,7 +9,7 @@ import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.core.batched import EVERY_SPAN, NO_HORIZON, NO_SPAN
-from daguerre.train.noising import Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
+from daguerre.train.noising import IGNORE, Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
 from daguerre.train.objectives import TIMES, Objective
 
 MAX_SLACK = 16
@@ -43,6 +43,24 @@ def _independent(
 def drafts(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
     """One-shot drafting: whole spans of 2 to 32 tokens, most of them up to 16, nothing after them."""
     return _independent(source, objective, u, rng, np.array([*range(2, 17), 24, 32]), budget)
+
+
+def groups(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
+    """Drafts of a verifying forward: groups of masked rows after random clean rows, which see the stream up to there
+    (`train/acceptance.py`). Each group's tokens, and one after them, are in the text; none reads a prompt's.
+    """
+    writer, size = Writer(), objective.group
+    num_clean = writer.clean_stream(source.tokens, objective)
+    last = len(source.tokens) - 2 - size
+    first = max(0, min(source.given - 1, last))
+    num = min(budget // size, last + 1 - first)
+    if num > 0:
+        after = first + np.sort(rng.permutation(last + 1 - first)[:num])
+        position = (after[:, None] + np.arange(1, size + 1)).ravel()
+        masks, ignored = np.full(num * size, source.mask_id), np.full(num * size, IGNORE)
+        labels = {"span": np.repeat(np.arange(num), size), "horizon": np.repeat(after + 1, size)}
+        writer.add(masks, position, ignored, np.zeros(num * size), **labels)
+    return writer.finish(num_clean)
 
 
 def blocks(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:
@@ -175,6 +193,7 @@ def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator
 LAYOUTS = {
     "next_token": next_token,
     "drafts": drafts,
+    "groups": groups,
     "blocks": blocks,
     "canvas": canvas,
     "suffix": suffix,
@@ -184,8 +203,8 @@ LAYOUTS = {
     "full_gap": full_gap,
     "bd3": bd3,
 }
-WHOLE_TEXT = ("canvas", "suffix", "full", "full_suffix", "full_gap", "bd3")
-"""Layouts whose noisy rows are as many as the text has tokens."""
+WHOLE_TEXT = ("groups", "canvas", "suffix", "full", "full_suffix", "full_gap", "bd3")
+"""Layouts that may have as many noisy rows as the text has tokens."""
 
 
 def make_example(source: Source, objective: Objective, u: float, rng: np.random.Generator, budget: int) -> Example:

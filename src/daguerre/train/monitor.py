@@ -33,6 +33,8 @@ class Held:
     """Held-out figures: clean loss in bits per byte (NaN when no batch has any), mean masked loss by level in bits per
     token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft), and how
     likely a gap is ended where its text does, and one token before (`gap_ends`; NaN for a model without a gap filler).
+    `acceptance`, for a run on groups: the share of drafted tokens that are accepted, by measure and place
+    (`acceptance.MEASURES`), given the text's tokens before them.
     """
 
     clean_bpb: float
@@ -41,6 +43,7 @@ class Held:
     accepted: float
     ended: float
     ended_early: float
+    acceptance: tuple[tuple[float, ...], ...] = ()
 
 
 @torch.no_grad()
@@ -164,6 +167,7 @@ def held_out(
     """
     clean_nats, num_bytes = 0.0, 0
     sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
+    accepted_sums, num_drafts = np.zeros(()), 0
     for batch in batches:
         report = loss(model, batch, attn_impl)
         if report.clean_count and batch.layout.plain:
@@ -171,6 +175,8 @@ def held_out(
             num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum
         counts += report.level_count
+        if report.accepted is not None:
+            accepted_sums, num_drafts = accepted_sums + report.accepted, num_drafts + report.num_drafts
     match, accepted = draft_match(model, prompts_BP) if model.config.can_draft else (np.zeros(0), float("nan"))
     ended, ended_early = gap_ends(model, prompts_BP)
     return Held(
@@ -180,4 +186,5 @@ def held_out(
         accepted=accepted,
         ended=ended,
         ended_early=ended_early,
+        acceptance=tuple(map(tuple, (accepted_sums / num_drafts).tolist())) if num_drafts else (),
     )

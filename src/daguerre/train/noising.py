@@ -27,7 +27,8 @@ class Source:
     """One training text, already cut: token pieces laid end to end, and the special tokens an example needs.
 
     `starts` are the token offsets at which a span begins by preference (cuts made at characters); `gaps` are token
-    ranges [start, end) to infill. Ids in the range `ordinary` are not reserved.
+    ranges [start, end) to infill. Ids in the range `ordinary` are not reserved. The first `given` tokens are the prompt
+    of a text that a model has written; 1, <bos>, for all others.
     """
 
     tokens: Ints
@@ -36,6 +37,7 @@ class Source:
     ordinary: tuple[int, int] = (0, 0)
     starts: tuple[int, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
+    given: int = 1
 
 
 @dataclass

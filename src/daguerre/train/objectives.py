@@ -24,6 +24,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.
 CONTEXT_OF: dict[str, Context] = {
     "next_token": "causal",
     "drafts": "causal",
+    "groups": "causal",
     "blocks": "causal",
     "canvas": "causal",
     "suffix": "causal",
@@ -84,6 +85,8 @@ TIMES = {
     "clipped": times_clipped,
 }
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
+GROUP = 4
+"""Masked rows of a group, and so the tokens of a draft, in the layout "groups"."""
 NORMALIZERS = ("tokens", "masked")
 TEACHERS = ("data", "self")
 PROCESS_LOSSES = {"one": "cross_entropy", "elbo": "nelbo", "clipped": "dynamic_loss"}
@@ -148,6 +151,8 @@ class Objective(Parts):
         self._check_spans()
         if self.layout == "next_token" and not self.shift:
             raise InputError("the next_token layout needs a shifted model: without `shift` nothing is left to predict")
+        if self.layout == "groups" and not self.shift:
+            raise InputError("the groups layout is for drafts of a shifted model: without `shift` none are verified")
         if self.process is not None:
             self._check_process(self.process)
 
@@ -190,6 +195,11 @@ class Objective(Parts):
     def loss(self) -> Loss | None:
         """(logits, x_0, x_t, t) to nats; None for cross-entropy of what is masked."""
         return None if self.process is None else getattr(self.process, PROCESS_LOSSES[self.weight])
+
+    @property
+    def group(self) -> int:
+        """How many masked rows a group has, in the layout "groups"; 0 in others."""
+        return GROUP if self.layout == "groups" else 0
 
     @property
     def context(self) -> Context:

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from daguerre.models.processor import native_dtype
 from daguerre.train.recipe import Optimization
 
-HIDDEN = ("layers.", "draft_head.")
+HIDDEN = ("layers.", "draft_head.up.", "draft_head.down.")
+LOW_RANK = "_draft."
+"""What the names of the low-rank weights of drafts have in them, and no others."""
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
 
@@ -61,13 +63,20 @@ def orthogonalized(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     return x.T if tall else x
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a weight of that name, if it is a matrix, gets Muon's steps. Low-rank weights do not: their rates and
+    those of a draft head that was trained before have to differ.
+    """
+    return name.startswith(HIDDEN) and LOW_RANK not in name
+
+
 class Optimizer:
     """Muon and AdamW side by side, driven by one factor of progress, on the weights that need a gradient."""
 
     def __init__(self, model: nn.Module, options: Optimization) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
-        matrices = [p for n, p in trained.items() if p.ndim == 2 and n.startswith(HIDDEN)]
-        rest = [p for n, p in trained.items() if p.ndim != 2 or not n.startswith(HIDDEN)]
+        matrices = [p for n, p in trained.items() if p.ndim == 2 and is_hidden(n)]
+        rest = [p for n, p in trained.items() if p.ndim != 2 or not is_hidden(n)]
         self.options = options
         self.parts: list[tuple[torch.optim.Optimizer, float]] = []
         if matrices:

@@ -110,9 +110,11 @@ class Recipe:
 
     `anneal` converts a causal model to full context: over that share of the run its attention to what follows opens,
     edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
-    (`daguerre.train.drafting`); a model that has none gets one. `precision` is "auto", "bf16" or "float32"
-    (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. A checkpoint is due after `checkpoint_minutes`, and
-    after every `checkpoint_steps` if those are not 0; held-out figures after every `eval_steps`, and at the end.
+    (`daguerre.train.drafting`); a model that has none gets one. With `draft_rank` it also trains low-rank weights of
+    that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `precision` is "auto", "bf16"
+    or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. A checkpoint is due after
+    `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
+    `eval_steps`, and at the end.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Recipe:
     minutes: float = 0.0
     anneal: float = 0.0
     draft_head: int = 0
+    draft_rank: int = 0
     precision: str = "auto"
     attn_impl: str = "matmul"
     compile: bool = False
@@ -136,13 +139,15 @@ class Recipe:
     checkpoint_steps: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "seed", "steps", "minutes", "anneal", "draft_head", "loaders")
+        _at_least(0, self, "seed", "steps", "minutes", "anneal", "draft_head", "draft_rank", "loaders")
         if self.anneal > 1:
             raise InputError(f"recipe: anneal is a share of the run, not {self.anneal}")
         _at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
         _at_least(1, self, "log_steps")
         if not self.steps and not self.minutes:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
+        if self.draft_rank and not self.draft_head:
+            raise InputError("recipe: draft_rank needs draft_head: both are trained on drafts, and all else is frozen")
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.attn_impl not in ATTN_IMPLS:

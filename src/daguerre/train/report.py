@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from daguerre.errors import MissingExtra
 from daguerre.files import atomic_write
+from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, LossReport
 from daguerre.train.budget import RunProgress
 from daguerre.train.curves import Columns, draw_curves, read_columns
@@ -156,6 +157,8 @@ class Reporter:
         row |= {f"masked_{i}": v for i, v in enumerate(held.masked_by_level)}
         row |= {f"match_{i + 1}": v for i, v in enumerate(held.draft_match)}
         row |= {"ended": held.ended, "ended_early": held.ended_early}
+        for measure, shares in zip(MEASURES, held.acceptance, strict=False):
+            row |= {f"{measure}_{place}": share for place, share in enumerate(shares, 1)}
         self.held_log.write(row)
         if self.board is not None:
             for name, value in row.items():
@@ -206,11 +209,20 @@ def _figures(held: Held) -> str:
         return f"masked {levels} bits/token{ends}"
     match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
     drafts = f"draft match by position {match}, {held.accepted:.2f} tokens a cycle"
+    if held.acceptance:
+        shares = (f"{m} {' '.join(f'{v:.3f}' for v in by)}" for m, by in zip(MEASURES, held.acceptance, strict=True))
+        return f"accepted by place: {', '.join(shares)}; {drafts}"
     return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}{ends}"
 
 
 def _change(held: Columns) -> str:
-    """Before and after: next-token loss, or the mean masked loss where a model has no other."""
+    """Before and after: next-token loss, or the mean masked loss where a model has no other; of a run on verified
+    drafts the overlap of their first place.
+    """
+    if "overlap_1" in held:
+        return (
+            f"held-out text, overlap at place 1: {held['overlap_1'][0]:.3f} before, {held['overlap_1'][-1]:.3f} after"
+        )
     what, unit, values = "next-token", "bits/byte", held["clean_bpb"]
     if math.isnan(values[0]):
         masked = np.stack([held[f"masked_{level}"] for level in range(NUM_LEVELS)])

@@ -103,7 +103,7 @@ def greedy_branches(model: Backbone, batch: Batch, anchor_BK: Tensor, length_BK:
     order = length_BK.argsort(dim=1, descending=True, stable=True)  # those that still grow come first
     anchor, length = anchor_BK.gather(1, order), length_BK.gather(1, order)
     steps = [int((length > step).sum(1).max()) for step in range(1, longest)]
-    cache = BatchCache(model.config, num_clean + sum(steps), len(anchor), _compute_dtype(model), anchor.device)
+    cache = BatchCache(model.config, num_clean + sum(steps), len(anchor), compute_dtype(model), anchor.device)
     text = replace(batch.layout, rows=batch.layout.rows[:num_clean])
     hidden = run_batch(model, batch.tokens[:, :num_clean], text, cache, attn_impl)
     sequence = torch.arange(len(anchor), device=anchor.device)[:, None]
@@ -118,7 +118,7 @@ def greedy_branches(model: Backbone, batch: Batch, anchor_BK: Tensor, length_BK:
     return torch.empty_like(out).scatter_(1, order[:, :, None].expand_as(out), out)
 
 
-def _compute_dtype(model: Backbone) -> torch.dtype:
+def compute_dtype(model: Backbone) -> torch.dtype:
     """The type that the model's matrices are multiplied in."""
     weight = model.embedding.weight
     autocast = torch.is_autocast_enabled(weight.device.type)

@@ -6,6 +6,8 @@
     DIR/SPLIT.bin          uint16, little-endian; each document is `<bos> tokens... <eos>`
     DIR/SPLIT.starts.npy   int64 [documents + 1]: offset in tokens of each document, then the number of tokens
     DIR/SPLIT.bytes.npy    int64 [documents]: UTF-8 bytes of each document's text
+    DIR/SPLIT.given.npy    int64 [documents], where a model has written some of the text: how many tokens after <bos>
+                           were its prompt; for a text that no model has written, 0
 
 meta.json is removed first and written last, so a folder with one is whole.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,9 @@ TOKEN_TYPE = np.dtype("<u2")
 
 @dataclass(frozen=True)
 class Shard:
-    """One split, read-only. `tokens` is a uint16 memory map; `starts` and `doc_bytes` are as in the module's table."""
+    """One split, read-only. `tokens` is a uint16 memory map; `starts`, `doc_bytes` and `given` are as in the module's
+    table.
+    """
 
     tokens: np.memmap[Any, np.dtype[np.uint16]]
     starts: np.ndarray[Any, np.dtype[np.int64]]
@@ -41,6 +45,7 @@ class Shard:
     vocab_size: int
     folder: Path
     split: str
+    given: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
     @classmethod
     def open(
@@ -62,7 +67,9 @@ class Shard:
         tokens = _map_tokens(folder / f"{split}.bin", counts["tokens"])
         if starts[-1] != len(tokens):
             raise _damaged(folder / f"{split}.starts.npy", "its last offset is not the number of tokens")
-        return cls(tokens, starts, doc_bytes, meta["tokenizer_sha256"], meta["vocab_size"], folder, split)
+        path = folder / f"{split}.given.npy"
+        given = _load_array(path, counts["documents"]) if path.exists() else None
+        return cls(tokens, starts, doc_bytes, meta["tokenizer_sha256"], meta["vocab_size"], folder, split, given)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard.open, (self.folder, self.split)  # another process maps the file, no token is copied
@@ -97,8 +104,12 @@ def write_tokens(
     out: str | os.PathLike[str],
     documents: Mapping[str, Iterable[tuple[np.ndarray[Any, Any], int]]],
     tokenizer: Tokenizer,
+    given: Mapping[str, Sequence[int]] | None = None,
 ) -> None:
-    """Write `{split: (token ids without specials, UTF-8 bytes) pairs}` into a folder, a document at a time."""
+    """Write `{split: (token ids without specials, UTF-8 bytes) pairs}` into a folder, a document at a time.
+
+    given: by split, how many tokens of each document are the prompt of a text that a model has written.
+    """
     if tokenizer.vocab_size > 65536:
         raise InputError(
             f"shards hold 16-bit ids: a vocabulary of {tokenizer.vocab_size} is too large; use at most 65536"
@@ -109,7 +120,11 @@ def write_tokens(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "meta.json").unlink(missing_ok=True)
     tokenizer.save(folder / "tokenizer.json")
+    for split in SPLITS:
+        (folder / f"{split}.given.npy").unlink(missing_ok=True)
     splits = {split: _write_split(folder, split, pairs, tokenizer) for split, pairs in documents.items()}
+    for split, numbers in (given or {}).items():
+        _save_array(folder / f"{split}.given.npy", numbers)
     meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size} | {
         "splits": splits
     }
@@ -172,7 +187,7 @@ def _write_split(
     return {"tokens": starts[-1], "bytes": sum(doc_bytes), "documents": len(doc_bytes)}
 
 
-def _save_array(path: Path, values: list[int]) -> None:
+def _save_array(path: Path, values: Sequence[int]) -> None:
     with atomic_write(path) as file:
         np.save(file, np.array(values, np.int64))
 

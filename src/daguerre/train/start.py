@@ -40,11 +40,12 @@ def first_model(
         config = recipe.model_config(tokenizer)
         if saved is not None:  # a run from a model may have what no recipe gives it
             before = ModelConfig.from_dict(saved)
-            config = replace(config, draft_head=before.draft_head, null_id=before.null_id)
+            kept = {name: getattr(before, name) for name in ("draft_head", "draft_rank", "null_id")}
+            config = replace(config, **kept)
         model = fresh_model(config, recipe.seed)
     _check_trainable(model.config, recipe)
     if recipe.draft_head:
-        model = with_draft_head(model, recipe.draft_head, recipe.seed)
+        model = with_draft_head(model, recipe.draft_head, recipe.seed, recipe.draft_rank)
     return model, tokenizer
 
 
@@ -69,7 +70,9 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
                 f"the model has {config.context} context: its layouts are {fitting}"
             )
     if recipe.draft_head:
-        check_drafts(recipe.make_mixture(config).objectives)
+        check_drafts(recipe.make_mixture(config).objectives, recipe.draft_rank)
+    elif any(share.layout == "groups" for share in recipe.mixture.values()):
+        raise InputError('the layout "groups" trains a draft head: set draft_head')
     if recipe.anneal and not (config.context == "full" and config.shift):
         raise UnsupportedError('anneal opens the attention of a causal model: it needs context = "full" and a shift')
     if config.null_id is None and any(share.layout == "infill" for share in recipe.mixture.values()):

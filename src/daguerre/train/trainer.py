@@ -37,7 +37,7 @@ from daguerre.train.checkpoint import (
     save_checkpoint,
 )
 from daguerre.train.data import Cutter, MicroBatches, Windows
-from daguerre.train.drafting import draft_head_loss
+from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.monitor import Held
@@ -106,7 +106,7 @@ class Trainer:
         self.model = model.to(self.device)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
-        self.loss: BatchLoss = draft_head_loss if recipe.draft_head else batch_loss
+        self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
