@@ -17,6 +17,7 @@ from daguerre.decoding import generate as main_path
 from daguerre.decoding.deadline import Deadline
 from daguerre.decoding.drive import compute
 from daguerre.decoding.modes import beam
+from daguerre.decoding.modes.lines import ContextLines, Edge
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import make_plan
@@ -154,7 +155,7 @@ def test_a_beam_as_wide_as_all_texts_finds_the_best_of_them(
         assert result.usage.forwards <= most + 1 + 64
         plan = make_plan(model.config, t, decode, PREFIX, suffix, most, False)
         run, backend = run_of(model, plan), model.denoiser.backend
-        found = compute(beam.beam_search(run), backend)
+        found = compute(beam.beam_search(run, Edge.of(plan)), backend)
         rescored = compute(beam.rescore(run, np.array(before), found, np.array(after)), backend)
         assert {one.hypothesis.tokens: pytest.approx(one.score, abs=1e-2) for one in rescored} == scores
 
@@ -190,7 +191,7 @@ REPEATED = (
 
 def test_a_text_repeats_its_context_if_every_line_that_it_makes_is_there_already() -> None:
     for before, written, behind, repeated in REPEATED:
-        lines = beam.ContextLines.of(before.encode(), behind.encode())
+        lines = ContextLines.of(before.encode(), behind.encode())
         assert lines.repeated(written.encode()) == repeated, (before, written, behind)
 
 
@@ -205,7 +206,7 @@ def test_only_texts_that_repeat_their_context_are_left_out(make_model: Any) -> N
     for without in (False, True):
         decode = Decode(mode="beam", num_beams=64, min_tokens=1, logit_bias=bias, no_repeat_context_lines=without)
         plan = make_plan(model.config, t, decode, shown + PREFIX, SUFFIX, 2, False)
-        texts = compute(beam.beam_search(run_of(model, plan)), model.denoiser.backend)
+        texts = compute(beam.beam_search(run_of(model, plan), Edge.of(plan)), model.denoiser.backend)
         found[without] = {one.hypothesis.tokens: one.score for one in texts}
     assert len(found[False]) == 12
     assert found[True] == {path: value for path, value in found[False].items() if path != (words[1],)}
@@ -327,7 +328,7 @@ def test_hypotheses_are_rescored_all_or_none(causal: Model, monkeypatch: pytest.
     plan = make_plan(causal.config, causal.tokenizer, decode, PREFIX, SUFFIX, 3, False)
     run, before = run_of(causal, plan), plan.canvas.tokens[: plan.gaps[0].start]
     backend, suffix = causal.denoiser.backend, np.array(causal.tokenizer.encode(SUFFIX))
-    found = compute(beam.beam_search(run), backend)
+    found = compute(beam.beam_search(run, Edge.of(plan)), backend)
     assert len(found) == 3
     for forwards in range(4):
         late = iter([False] * forwards + [True] * 3)

@@ -10,19 +10,23 @@ without the suffix. A hypothesis may be finished after every token: its score th
 suffix's first token, and the best finished ones are rescored by more of the suffix. Denoising sees the suffix and
 commits the text piece by piece; this compares whole texts of the gap, and takes several times as long.
 
+A gap that stands for whole lines (`daguerre.decoding.modes.lines`) is searched without its last line break; each text
+has a log-prior besides, which is low for lines that are in the context already, and lowest for blank ones.
+
 Letters: P hypotheses, A nodes of a tree, S tokens of the suffix, V vocabulary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.mode import Steps, needs_next_token
 from daguerre.decoding.modes.base import Mode
+from daguerre.decoding.modes.lines import Edge
 from daguerre.decoding.plan import Gap, Plan
 from daguerre.decoding.run import Run
 from daguerre.decoding.settings import Settings
@@ -111,36 +115,17 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Finished:
-    """A hypothesis that ends the gap, and the log-probability, in nats, of the first tokens of the suffix after it."""
+    """A hypothesis that ends the gap, the log-probabilities, in nats, of the first tokens of the suffix after it, and
+    its log-prior.
+    """
 
     hypothesis: Hypothesis
-    suffix_logprob: float
+    suffix_logprobs: tuple[float, ...]
+    log_prior: float = 0.0
 
     @property
     def score(self) -> float:
-        return self.hypothesis.score + self.suffix_logprob
-
-
-@dataclass(frozen=True)
-class ContextLines:
-    """The lines around a gap, stripped of blanks at their ends. Of the line that the gap is in: what precedes it,
-    `head`, and after it, `tail`.
-    """
-
-    lines: frozenset[bytes]
-    head: bytes
-    tail: bytes
-
-    @classmethod
-    def of(cls, before: bytes, behind: bytes) -> ContextLines:
-        *above, head = before.split(b"\n")
-        tail, *below = behind.split(b"\n")
-        return cls(frozenset(line.strip() for line in (*above, *below)), head, tail)
-
-    def repeated(self, written: bytes) -> bool:
-        """Whether every line that this text makes is blank or one of `lines`."""
-        lines = [line.strip() for line in (self.head + written + self.tail).split(b"\n")]
-        return all(line in self.lines for line in lines if line)
+        return self.hypothesis.score + sum(self.suffix_logprobs) + self.log_prior
 
 
 def fill_by_beam(run: Run) -> Asking[Decision | None]:
@@ -150,21 +135,24 @@ def fill_by_beam(run: Run) -> Asking[Decision | None]:
     """
     plan = run.plan
     canvas, (gap,) = plan.canvas, plan.gaps
-    found = yield from beam_search(run)
+    edge = Edge.of(plan)
+    found = yield from beam_search(run, edge)
     if not found:
         return None
-    before, (_, end) = canvas.tokens[: gap.start], canvas.gaps[0]
-    found = yield from rescore(run, before, found, canvas.tokens[end : end + SUFFIX_TOKENS])
-    return _decision(canvas, plan.config.null_id, max(found, key=lambda one: one.score).hypothesis)
+    found = yield from rescore(run, canvas.tokens[: gap.start], found, edge.suffix[:SUFFIX_TOKENS])
+    best = max(found, key=lambda one: one.score)
+    tokens, logprobs = best.hypothesis.tokens, best.hypothesis.logprobs
+    if edge.ending is not None:
+        tokens, logprobs = (*tokens, edge.ending), (*logprobs, best.suffix_logprobs[0])
+    return _decision(canvas, plan.config.null_id, tokens, logprobs)
 
 
-def beam_search(run: Run) -> Asking[list[Finished]]:
+def beam_search(run: Run, edge: Edge) -> Asking[list[Finished]]:
     """The best finished hypotheses, at most `num_beams`, best first, scored by one token of the suffix."""
     plan = run.plan
-    canvas, (gap,), decode = plan.canvas, plan.gaps, plan.decode
-    before, first_suffix_token = canvas.tokens[: gap.start], int(canvas.tokens[canvas.gaps[0][1]])
-    extensions = _Extensions(gap, decode.stop, plan.config.ends)
-    context_lines = _context_lines(plan) if decode.no_repeat_context_lines else None
+    canvas, (gap,), decode, context = plan.canvas, plan.gaps, plan.decode, edge.context
+    before, first_suffix_token = canvas.tokens[: gap.start], int(edge.suffix[0])
+    extensions = _Extensions(gap, gap.max_tokens - edge.num_tokens, decode.stop, plan.config.ends)
     beam, found = [Hypothesis((), (), gap.healing.text)], list[Finished]()
     while beam and not run.late():
         tree, nodes = Tree.of([hypothesis.tokens for hypothesis in beam])
@@ -173,9 +161,11 @@ def beam_search(run: Run) -> Asking[list[Finished]]:
         plain_logprobs = log_softmax(logits)  # of the suffix, which the caller wrote: no bias is added
         logprobs = log_softmax(biased(logits, decode.sampling)) if decode.logit_bias else plain_logprobs
         for hypothesis, row in zip(beam, plain_logprobs, strict=True):
-            complete = hypothesis.num_new >= gap.min_tokens and not hypothesis.rest
-            if complete and not (context_lines and context_lines.repeated(hypothesis.written)):
-                found.append(Finished(hypothesis, float(row[first_suffix_token])))
+            long_enough = hypothesis.num_new + edge.num_tokens >= gap.min_tokens and not hypothesis.rest
+            complete = long_enough and not extensions.stops(edge.ended(hypothesis.written))
+            if complete and not (decode.no_repeat_context_lines and context.repeated(hypothesis.written)):
+                nats = float(row[first_suffix_token])
+                found.append(Finished(hypothesis, (nats,), context.log_prior(hypothesis.written)))
         found = sorted(found, key=lambda one: -one.score)[: decode.num_beams]
         lowest = found[-1].score if len(found) == decode.num_beams else -np.inf
         extended = extensions.likeliest(beam, logprobs, decode.num_beams)
@@ -185,13 +175,6 @@ def beam_search(run: Run) -> Asking[list[Finished]]:
             "no text of the gap is left: loosen logit_bias, no_repeat_context_lines, stop, min_tokens or max_tokens"
         )
     return found
-
-
-def _context_lines(plan: Plan) -> ContextLines:
-    canvas, (gap,) = plan.canvas, plan.gaps
-    before, behind = canvas.tokens[: gap.start], canvas.tokens[canvas.gaps[0][1] :]
-    bytes_of = plan.vocabulary.bytes_of
-    return ContextLines.of(bytes_of(before) + gap.healing.text, bytes_of(behind))
 
 
 def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.ndarray) -> Asking[list[Finished]]:
@@ -211,9 +194,9 @@ def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.
         behind = np.array([path[len(one.hypothesis.tokens) :] for path, one in zip(nodes, some, strict=True)])
         logprobs = log_softmax((yield from run.session.tree_logits(before, tree, behind.reshape(-1))))
         of_suffix = logprobs[np.arange(len(logprobs)), np.tile(suffix[1:], len(some))]
-        sums = of_suffix.reshape(len(some), -1).sum(axis=1)
+        nats = of_suffix.reshape(len(some), -1).tolist()
         out += [
-            Finished(one.hypothesis, one.suffix_logprob + float(nats)) for one, nats in zip(some, sums, strict=True)
+            replace(one, suffix_logprobs=(*one.suffix_logprobs, *more)) for one, more in zip(some, nats, strict=True)
         ]
     return out
 
@@ -221,10 +204,10 @@ def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.
 class _Extensions:
     """The tokens that may extend a hypothesis: those that heal the gap first, then any that make no stop string."""
 
-    def __init__(self, gap: Gap, stop: Sequence[str], ends: Sequence[int]) -> None:
-        self._gap, self._stop = gap, [text.encode() for text in stop]
+    def __init__(self, gap: Gap, most: int, stop: Sequence[str], ends: Sequence[int]) -> None:
+        self._gap, self._most, self._stop = gap, most, [text.encode() for text in stop]
         self._pieces = gap.healing.vocabulary.of
-        stopping = [token for token, piece in enumerate(self._pieces) if self._stops(piece)] if stop else []
+        stopping = [token for token, piece in enumerate(self._pieces) if self.stops(piece)] if stop else []
         self._never = np.array(sorted({*stopping, *ends}), dtype=np.int64)
 
     def likeliest(self, beam: Sequence[Hypothesis], logprobs: np.ndarray, num: int) -> list[Hypothesis]:
@@ -235,18 +218,19 @@ class _Extensions:
                 left = self._gap.healing.num_tokens - len(hypothesis.tokens) - 1
                 kept = self._gap.healing.keeping(hypothesis.rest, left)
                 scores[row, kept] = hypothesis.score + logprobs[row, kept]
-            elif hypothesis.num_new < self._gap.max_tokens:
+            elif hypothesis.num_new < self._most:
                 scores[row] = hypothesis.score + logprobs[row]
                 scores[row, self._never] = -np.inf
         out: list[Hypothesis] = []
         for index in _descending(scores.reshape(-1), num + sum(map(len, self._stop))):
             row, token = divmod(index, logprobs.shape[1])
             extended = beam[row].extended(token, self._pieces[token], float(logprobs[row, token]))
-            if not self._stops(extended.written):
+            if not self.stops(extended.written):
                 out.append(extended)
         return out[:num]
 
-    def _stops(self, text: bytes) -> bool:
+    def stops(self, text: bytes) -> bool:
+        """Whether a stop string is in the text."""
         return any(stop in text for stop in self._stop)
 
 
@@ -260,11 +244,11 @@ def _descending(values: np.ndarray, num: int) -> list[int]:
     return kept[np.isfinite(values[kept])].tolist()
 
 
-def _decision(canvas: Canvas, null_id: int | None, hypothesis: Hypothesis) -> Decision:
-    """Commit the hypothesis, and gap fillers after it."""
+def _decision(canvas: Canvas, null_id: int | None, tokens: Sequence[int], logprobs: Sequence[float]) -> Decision:
+    """Commit the tokens, and gap fillers after them."""
     start, end = canvas.gaps[0]
-    num, probabilities = len(hypothesis.tokens), np.exp(hypothesis.logprobs)
-    decision = Decision(start + np.arange(num), np.array(hypothesis.tokens), probabilities, probabilities)
+    num, probabilities = len(tokens), np.exp(logprobs)
+    decision = Decision(start + np.arange(num), np.array(tokens), probabilities, probabilities)
     rest = np.arange(start + num, end)
     if not len(rest):
         return decision
