@@ -82,8 +82,15 @@ def test_a_report_says_what_was_measured_and_with_what(report: dict[str, Any], c
     assert [outcome["method"] for outcome in report["steps"]["spans"]] == [f"{n} steps" for n in (1, 2, 4, 8, 16)]
     assert {row["kind"] for row in report["correction"]["rows"]} >= {"none", "random"}
     assert {row["reading"] for row in report["correction"]["rows"]} == {"unmasked", "leave_one_out"}
-    assert [outcome["temperature"] for outcome in report["speculation"]["outcomes"]] == [0.0, 1.0]
-    assert all(outcome["identical"] == outcome["prompts"] == 2 for outcome in report["speculation"]["outcomes"])
+    speculation = report["speculation"]
+    assert [outcome["temperature"] for outcome in speculation["outcomes"]] == [0.0, 0.7, 1.0]
+    assert [(row["temperature"], row["new_tokens"]) for row in speculation["first"]] == [(0.0, 16), (1.0, 16)]
+    assert [row["drafter"] for row in speculation["drafters"]] == 2 * ["auto", "head", "lookup"]
+    for part in ("outcomes", "first", "drafters"):
+        assert all(row["identical"] == row["prompts"] == 2 for row in speculation[part])
+    assert speculation["lines"]["identical"] == speculation["lines"]["lines"] == 2
+    assert {row["text"] for row in speculation["acceptance"]} == {"held-out", "greedy"}
+    assert speculation["edits"] == speculation["forced_edits"] == [], "the hunks are too long for the model"
     assert set(report["deadline"]["unhurried"]) == {"infill", "completion"}
     assert {outcome["kind"] for outcome in report["decide"]["outcomes"]} | set(report["decide"]["left_out"]) == set(
         KINDS
@@ -130,7 +137,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
     assert f"| spans of 4, left to right | exact | {report['bits'][3]['value']:.4f} |" in text
     assert "## Line infilling" in text
     assert "first line exact, %" in text
-    assert "| 1 | 2 of 2 |" in text
+    assert "| 1, 128 | 2 of 2 |" in text
     assert "seconds per line" in text
     for heading in (
         "Next-line completion",
@@ -139,6 +146,7 @@ def test_a_report_is_written_as_json_and_as_tables(report: dict[str, Any], tmp_p
         "Correction",
         "Edits",
         "Constrained and unconstrained",
+        "Speculation",
         "Deadline",
         "Decisions",
     ):

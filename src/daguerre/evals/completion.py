@@ -74,6 +74,7 @@ class Attempt:
     """One line under one setting: the line written, and its costs (see the head of this file).
 
     ended  whether its break was written, or the text ended
+    ids    the tokens that `tokens` counts
     """
 
     line: str
@@ -85,6 +86,7 @@ class Attempt:
     produced: int
     characters: int
     seconds: float
+    ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -253,17 +255,19 @@ def _attempt(shared: SharedSession, plan: Plan, example: MissingLine) -> Attempt
     (reading,) = read(plan, canvas, done=True).gaps
     written = reading.text[: line_end(reading.text)]
     line = first_line(written)
-    pieces = [plan.vocabulary.of[token] for token in canvas.tokens[canvas.in_gap & ~canvas.open].tolist()]
+    committed = canvas.tokens[canvas.in_gap & ~canvas.open].tolist()
+    num = int(np.searchsorted(np.cumsum([0, *map(len, reading.texts)]), len(written)))
     return Attempt(
         line=line,
         exact=is_exact(example, line),
         similarity=similarity(example, line),
         ended=reading.stopped or line_end(reading.text) is not None,
         forwards=forwards,
-        tokens=int(np.searchsorted(np.cumsum([0, *map(len, reading.texts)]), len(written))),
-        produced=sum(len(piece) > 0 for piece in pieces),
+        tokens=num,
+        produced=sum(len(plan.vocabulary.of[token]) > 0 for token in committed),
         characters=len(written),
         seconds=seconds,
+        ids=tuple(canvas.tokens[list(reading.positions[:num])].tolist()),
     )
 
 

@@ -22,6 +22,7 @@ from daguerre.evals.cells import (
 )
 from daguerre.evals.deadline import METHODS
 from daguerre.evals.infilling import ENDED, NOVEL
+from daguerre.evals.speculation_section import speculation_section
 
 
 def _bits(figures: Sequence[Row]) -> str:
@@ -255,19 +256,6 @@ def _constrained(task: Row) -> str:
     )
 
 
-def _speculation(task: Row) -> str:
-    columns = {
-        "temperature": text("{temperature:g}"),
-        "same tokens as ar": text("{identical} of {prompts}"),
-        "tokens per forward": text("{tokens_per_forward:.2f}"),
-        "query tokens per forward": text("{rows_per_forward:.1f}"),
-        "accepted": text("{accepted} of {drafted}"),
-        "times as fast as ar": text("{speedup:.2f}"),
-    }
-    section = f"## Speculation\n\n{task['new_tokens']} tokens per prompt, written in both modes in turn.\n\n"
-    return section + table_of(columns, task["outcomes"])
-
-
 def _deadline(task: Row) -> str:
     limits = sorted({row["forwards"] for row in task["rows"]})
     rows: dict[str, list[str]] = {}
@@ -336,7 +324,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "correction": _correction,
     "edit": _edit,
     "constrained": _constrained,
-    "speculation": _speculation,
+    "speculation": speculation_section,
     "deadline": _deadline,
     "decide": _decide,
 }

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from daguerre.errors import DataError, UnsupportedError
+from daguerre.evals.acceptance import measure_acceptance
 from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.completion import LINE_TOKENS, MARGIN, next_line_completion
 from daguerre.evals.decisions import MIN_FIT, make_all, measure_kind, split_documents
+from daguerre.evals.diffs import make_edits, measure_edits
 from daguerre.evals.drafts import PROMPT_TOKENS, measure_drafts
 from daguerre.evals.drafts import make_prompts as make_draft_prompts
 from daguerre.evals.lines import around
 from daguerre.evals.questions import KINDS, SHOWN_TOKENS
 from daguerre.evals.spans import span_infilling, static
-from daguerre.evals.speculation import NEW_TOKENS, TEMPERATURES, compare
+from daguerre.evals.speculation import (
+    DRAFTERS,
+    EARLY,
+    FEW_PROMPTS,
+    FEW_TEMPERATURES,
+    FIRST_TOKENS,
+    NEW_TOKENS,
+    RUN,
+    TEMPERATURES,
+    compare,
+    compare_lines,
+)
 from daguerre.evals.steps import SPAN_STEPS, SPAN_TOKENS, make_prompts, text_quality
 from daguerre.evals.tasks.setup import (
     Measure,
@@ -27,6 +41,7 @@ from daguerre.evals.tasks.setup import (
     make_token_spans,
 )
 from daguerre.evals.workers import Progress
+from daguerre.train.corpus.diffs import load_diffs
 
 
 def bits(setup: Setup) -> Measure:
@@ -111,18 +126,34 @@ def draft(setup: Setup) -> Measure:
 
 
 def speculation(setup: Setup) -> Measure:
-    """Mode "speculative" compared with mode "ar"."""
-    model, needed = setup.model, PROMPT_TOKENS + NEW_TOKENS
+    """Mode "speculative" compared with mode "ar": texts, next lines, acceptance by depth, and edits."""
+    model, needed, limits = setup.model, PROMPT_TOKENS + NEW_TOKENS, setup.limits
     check_draft(model, "speculation")
     if setup.room < needed:
         raise UnsupportedError(f"'speculation' needs a model of {needed} positions or more: leave it out")
-    prompts = make_draft_prompts(setup.documents, model.tokenizer, setup.limits.prompts, "speculation")
+    prompts = make_draft_prompts(setup.documents, model.tokenizer, limits.prompts, "speculation")
     bodies = [prompt.tokens[1:] for prompt in prompts]
+    lines = make_lines(setup, "speculation", around(setup.room)) if limits.lines else []
+    edits = make_edits(model, load_diffs(), limits.edits)
 
     def measure(progress: Progress) -> Any:
-        parts = [(each, partial(progress, f"temperature {each:g}")) for each in TEMPERATURES]
-        outcomes = [asdict(compare(model, bodies, temperature, part)) for temperature, part in parts]
-        return {"new_tokens": NEW_TOKENS, "outcomes": outcomes}
+        def texts(what: str, temperatures: Sequence[float], some: Sequence[Sequence[int]], **options: Any) -> list[Any]:
+            parts = [(each, partial(progress, f"{what}temperature {each:g}")) for each in temperatures]
+            found = [compare(model, some, temperature, part, **options) for temperature, part in parts]
+            return [asdict(outcome) for outcomes in found for outcome in outcomes]
+
+        written, forced = measure_edits(model, edits, partial(progress, "edits")) if edits else ([], [])
+        return {
+            "new_tokens": NEW_TOKENS,
+            "loop": {"run": RUN, "early": EARLY},
+            "outcomes": texts("", TEMPERATURES, bodies),
+            "first": texts("first, ", FEW_TEMPERATURES, bodies, new_tokens=FIRST_TOKENS),
+            "drafters": texts("drafters, ", FEW_TEMPERATURES, bodies[:FEW_PROMPTS], drafters=DRAFTERS),
+            "lines": asdict(compare_lines(model, lines, partial(progress, "lines"))) if lines else None,
+            "acceptance": [asdict(row) for row in measure_acceptance(model, prompts, partial(progress, "acceptance"))],
+            "edits": [asdict(outcome) for outcome in written],
+            "forced_edits": [asdict(outcome) for outcome in forced],
+        }
 
     return measure
 
