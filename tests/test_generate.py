@@ -139,7 +139,7 @@ def gap_of(canvas: Canvas) -> list[int]:
 def test_an_infilled_gap_ends_with_one_run_of_nulls(scripted: Any, tokenizer: Tokenizer) -> None:
     want = [*tokenizer.encode("b + c"), NULL]
     denoiser = scripted(writes(want, 1 + len(tokenizer.encode("a = "))))
-    result = main_path.infill(denoiser, tokenizer, "a = ", "\n", 12, heal=False)
+    result = main_path.infill(denoiser, tokenizer, "a = ", "\n", 12, mode="block", heal=False)
     assert (result.text, result.finish_reason) == ("b + c", "stop")
     *_, canvas = result.trace.replay()
     assert gap_of(canvas) == want + [NULL] * (12 - len(want))
@@ -154,9 +154,9 @@ def test_a_null_waits_for_what_is_left_of_it_unless_it_is_sure(scripted: Any, to
 
         return at
 
-    eager = main_path.infill(scripted(says(9.0)), tokenizer, "", "x", 6, heal=False)
+    eager = main_path.infill(scripted(says(9.0)), tokenizer, "", "x", 6, mode="block", heal=False)
     assert len(eager.trace.steps[0].decision) == 3  # all nulls at once
-    waiting = main_path.infill(scripted(says(3.0)), tokenizer, "", "x", 6, heal=False)
+    waiting = main_path.infill(scripted(says(3.0)), tokenizer, "", "x", 6, mode="block", heal=False)
     order = [t for step in waiting.trace.steps for t in step.decision.tokens.tolist()]
     assert NULL not in order[:3]
     assert eager.text == waiting.text == "aaa"

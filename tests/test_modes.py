@@ -15,7 +15,7 @@ import daguerre
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.denoise import heal
 from daguerre.decoding.mode import SAMPLING, Steps
-from daguerre.decoding.modes import MODES, choose_mode
+from daguerre.decoding.modes import MODES, SEARCHED_TOKENS, choose_mode
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.block import DENOISING
 from daguerre.decoding.options import Decode
@@ -106,14 +106,38 @@ def test_a_gap_gets_blocks_and_so_does_a_model_without_an_autoregressive_distrib
             assert chosen(configs[name], **options) == "block"
 
 
-def test_a_completion_is_speculative_with_a_draft_head_and_ar_under_a_constraint_or_without(
+def test_a_completion_is_speculative_and_ar_under_a_constraint(
     configs: dict[str, ModelConfig],
 ) -> None:
     for options in LOSSLESS:
-        assert chosen(configs["drafting"], **options) == "speculative"
-        assert chosen(configs["causal"], **options) == "ar"
+        assert chosen(configs["drafting"], **options) == chosen(configs["causal"], **options) == "speculative"
     for options in SHAPES:
         assert chosen(configs["drafting"], **options) == chosen(configs["causal"], **options) == "ar"
+
+
+def test_one_short_gap_is_searched_by_beam_where_no_option_asks_for_denoising(configs: dict[str, ModelConfig]) -> None:
+    def mode(name: str, denoise: bool = False, **options: Any) -> str:
+        return choose_mode(Decode(**options), configs[name], True, denoise, searches=True)
+
+    assert mode("causal") == mode("drafting", seed=3) == mode("causal", cache="none") == "beam"
+    for options in (*DENOISES, *SHAPES, {"temperature": 1.0}, {"min_tokens": 2}, {"n": 2}, {"stop": "x"}):
+        assert mode("causal", **options) == "block", options
+    assert mode("causal", denoise=True) == "block"
+    for name, config in configs.items():
+        if not config.can_draft:
+            assert mode(name) == chosen(config, True)
+
+
+def test_which_gaps_are_searched_by_default(causal: Model) -> None:
+    before, after = "def f(a):\n    return ", "\n\n\nprint(f(1))\n"
+    assert causal.infill(before, after, 6).usage.mode == "beam"
+    assert causal.infill(before, after, 6, seed=2).text == causal.infill(before, after, 6, mode="beam").text
+    for options in ({"timeout": 60.0}, {"draft": "a"}, {"search_length": True}, {"min_tokens": 2}):
+        assert causal.infill(before, after, 6, **options).usage.mode == "block", options
+    assert causal.infill(before, after, SEARCHED_TOKENS + 1).usage.mode == "block"
+    assert causal.fill(before + "{}" + after, 6).usage.mode == "beam"
+    assert causal.fill(before + "{}, {}" + after, 6).usage.mode == "block"
+    assert causal.edit(before + "x" + after, [(len(before), len(before) + 1)], 6).usage.mode == "beam"
 
 
 def test_a_mode_that_is_named_stays(causal: Model) -> None:
@@ -136,7 +160,7 @@ def test_a_completion_has_the_tokens_of_ar_by_default(name: str, request: pytest
         *_, last = model.stream("x = impo", 16, **{k: v for k, v in options.items() if k != "n"})
         assert last.text == default.text
     plan = make_plan(model.config, model.tokenizer, Decode(), "x", None, 8, None)
-    assert plan.decode.mode == ("speculative" if name == "drafting" else "ar")
+    assert plan.decode.mode == "speculative"
 
 
 # ---- one entry adds a mode, and one a policy -------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_a_model_fills_the_gap_and_gets_its_length(causal: Model) -> None:
     predict = infill_predictor(causal)
 
     assert predict("def f(", "): pass\n", 3) == causal.infill("def f(", "): pass\n", 3, min_tokens=3).text
-    assert predict("def f(", "): pass\n", None) == causal.infill("def f(", "): pass\n", 24).text
+    assert predict("def f(", "): pass\n", None) == causal.infill("def f(", "): pass\n", 24, mode="block").text
 
 
 def test_a_line_break_ends_what_is_written_at_unknown_length(causal: Model) -> None:

@@ -76,4 +76,4 @@ def test_the_constraint_keeps_the_type_and_methods_are_compared_in_pairs(causal:
     for example, texts in zip(examples, result.written, strict=True):
         assert set(texts) == set(METHODS)
         assert re.fullmatch(PATTERNS[example.kind], texts["constrained"])
-        assert texts["healed"] == causal.infill(example.prefix, example.suffix, 16).text
+        assert texts["healed"] == causal.infill(example.prefix, example.suffix, 16, mode="block").text

@@ -50,7 +50,7 @@ REQUEST: dict[str, Any] = {
     "mode": Annotated[
         str | None,
         typer.Option(
-            help="ar, block, full, speculative, beam or ancestral; by default a lossless one, and block for a gap."
+            help="ar, block, full, speculative, beam or ancestral; by default a lossless one, and beam for a gap."
         ),
     ],
     "block_size": Annotated[

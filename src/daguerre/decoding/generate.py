@@ -12,6 +12,7 @@ from typing import Any
 from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.lengths import search_length as find_length
 from daguerre.decoding.lengths import wants_search
+from daguerre.decoding.modes import SEARCHED_TOKENS
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import keep_drafts, plan_request
@@ -91,7 +92,9 @@ def infill(
         raise InputError("infill needs the text after the gap: give a suffix, or call generate")
     how = Decode.of(decode, **options)
     segments = encoded(prefix, suffix, tokenizer, denoiser.config)
-    request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], heal=heal, draft=draft)
+    request = _request(
+        denoiser, how, segments, [(how.min_tokens, max_tokens)], bool(search_length), timeout, heal=heal, draft=draft
+    )
     return _all_samples(denoiser, _plan(denoiser, tokenizer, request, timeout, search_length), timeout)
 
 
@@ -120,7 +123,7 @@ def fill(
     most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
     fewest = _for_each(how.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
     segments, budgets = [tokenizer.encode(piece) for piece in pieces], list(zip(fewest, most, strict=True))
-    request = _request(denoiser, how, segments, budgets, heal=heal, around=pieces)
+    request = _request(denoiser, how, segments, budgets, bool(search_length), timeout, heal=heal, around=pieces)
     return _all_samples(denoiser, _plan(denoiser, tokenizer, request, timeout, search_length), timeout)
 
 
@@ -163,7 +166,8 @@ def edit(
             raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
         budgets, heal, search_length = [(len(draft), len(draft)) for draft in drafts], False, False
     segments = [tokenizer.encode(piece) for piece in pieces]
-    request = _request(denoiser, how, segments, budgets, denoise=strength != 1.0, heal=heal, around=pieces)
+    denoise = strength != 1.0 or bool(search_length)
+    request = _request(denoiser, how, segments, budgets, denoise, timeout, heal=heal, around=pieces)
     plan = _plan(denoiser, tokenizer, request, timeout, search_length)
     if strength != 1.0:
         plan = keep_drafts(plan, drafts, strength)
@@ -209,7 +213,7 @@ def begin(
     if max_tokens is None:
         max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
     segments, budgets = encoded(prompt, suffix, tokenizer, denoiser.config), [(decode.min_tokens, max_tokens)]
-    request = _request(denoiser, decode, segments, budgets, denoise=changeable, heal=heal, draft=draft)
+    request = _request(denoiser, decode, segments, budgets, changeable, timeout, heal=heal, draft=draft)
     if changeable and not request.decode.mode_entry.changeable:
         raise UnsupportedError(
             f'mode "{request.decode.mode}" cannot be changed while it runs: use mode "block", or call stream'
@@ -234,10 +238,13 @@ def _request(
     segments: Sequence[Sequence[int]],
     budgets: Sequence[tuple[int, int]],
     denoise: bool = False,
+    timeout: float | None = None,
     **more: Any,
 ) -> Request:
     """A request, with a mode where its options name none (see `modes.choose_mode` for `denoise`)."""
-    resolved = decode.resolved(denoiser.config, is_infilling(segments, budgets), denoise)
+    short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
+    searches = short and timeout is None and more.get("draft") is None
+    resolved = decode.resolved(denoiser.config, is_infilling(segments, budgets), denoise, searches)
     return Request(resolved, segments, budgets, **more)
 
 

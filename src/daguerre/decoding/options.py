@@ -28,8 +28,8 @@ class Decode(Settings):
                  speculative: the tokens of "ar", up to `block_size` a forward, by verifying the model's drafts;
                  beam: infilling only, the text that makes the whole most likely, as far as a search finds it;
                  ancestral: all at once, from noise to text in `steps` forwards, for models with uniform or hybrid
-                 noise. None: `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode if the
-                 model has one
+                 noise. None: `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap
+                 a search, if the model has an autoregressive distribution
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
                  "speculative" (None: 3)
     drafter      mode "speculative" only: head, the model drafts; lookup, drafts are what followed earlier in the text
@@ -209,11 +209,11 @@ class Decode(Settings):
             if name in unused:
                 raise InputError(f"{name} is not used {unused[name]}")
 
-    def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False) -> Decode:
+    def resolved(self, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False) -> Decode:
         """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
         if self.mode is not None:
             return self
-        return replace(self, mode=choose_mode(self, config, infilling, denoise))
+        return replace(self, mode=choose_mode(self, config, infilling, denoise, searches))
 
     @classmethod
     def of(cls, decode: Decode | None = None, **options: Any) -> Decode:

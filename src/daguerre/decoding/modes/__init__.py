@@ -19,17 +19,25 @@ def mode_options() -> frozenset[str]:
     return frozenset().union(*(mode.options for mode in MODES.values()))
 
 
-def choose_mode(settings: Settings, config: ModelConfig, infilling: bool, denoise: bool = False) -> ModeName:
+SEARCHED_TOKENS = 48
+"""The longest gap that is searched by default: what takes the default model about a fifth of a second."""
+
+
+def choose_mode(
+    settings: Settings, config: ModelConfig, infilling: bool, denoise: bool = False, searches: bool = False
+) -> ModeName:
     """The mode of a request that names none: the first line that applies.
 
     a process that replaces tokens                            ancestral
     num_beams or no_repeat_context_lines is given             beam
     an option of denoising is given, or `denoise`             block
+    `searches`, and no option that mode beam does not have    beam: more gaps are right than by denoising
     a gap, or a model without an autoregressive distribution  block
-    a completion, no constraint, a draft head                 speculative: the tokens of ar, in fewer forwards
+    a completion without a constraint                         speculative: the tokens of ar, in fewer forwards
     any other completion                                      ar
 
-    denoise  tokens of a gap may be fixed while positions to their left are open, and those are to see them
+    denoise   tokens of a gap may be fixed while positions to their left are open, and those are to see them
+    searches  there is one gap of at most SEARCHED_TOKENS, with text after it; no draft and no deadline
     """
     given = set(settings.given)
     if config.process != "absorbing":
@@ -37,6 +45,9 @@ def choose_mode(settings: Settings, config: ModelConfig, infilling: bool, denois
     if given & (MODES["beam"].options - MODES["block"].options):
         return "beam"
     denoise |= bool(given & (MODES["block"].options - MODES["ar"].options))
+    plain = given <= MODES["beam"].options | {"mode", "seed"}
+    if searches and infilling and plain and config.can_draft and not denoise:
+        return "beam"
     if denoise or infilling or not config.can_draft:
         return "block"
-    return "speculative" if config.draft_head and not settings.shaping else "ar"
+    return "ar" if settings.shaping else "speculative"
