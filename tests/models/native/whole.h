@@ -47,7 +47,7 @@ template <class T, class C> struct Whole {
     model.centered = classic, model.qk_norm = !classic, model.eps = 1e-5f, model.embedding = stored.data();
     model.learned = classic ? learned_flat.data() : nullptr, model.final_weight = final_weight.data();
     model.cos = classic ? nullptr : cos.data(), model.sin = classic ? nullptr : sin.data();
-    model.layers = layers.data(), model.logits = head.linear;
+    model.layers = layers.data(), model.exact.logits = head.linear;
   }
 
   Row unit(const float* x, int num, bool centered) const {

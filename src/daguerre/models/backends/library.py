@@ -67,6 +67,12 @@ class Layer(ctypes.Structure):
     ]
 
 
+class Head(ctypes.Structure):
+    """The vocabulary projection, and the draft head or empty matrices."""
+
+    _fields_ = _fields("logits up_row up_state down", Linear)
+
+
 class Model(ctypes.Structure):
     """The shape, options and weights of a backbone."""
 
@@ -76,7 +82,7 @@ class Model(ctypes.Structure):
         ("eps", ctypes.c_float),
         *_fields("embedding learned final_weight final_bias cos sin", Pointer),
         ("layers", ctypes.POINTER(Layer)),
-        *_fields("logits up_row up_state down", Linear),
+        *_fields("exact drafting", Head),
         *_fields("up_token confidence", Pointer),
         ("confidence_bias", ctypes.c_float * 2),
     ]

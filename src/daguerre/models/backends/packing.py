@@ -7,7 +7,7 @@ A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters o
 from __future__ import annotations
 
 import ctypes
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -46,10 +46,18 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     never = torch.zeros(config.vocab_size)
     never[list(config.unpredictable_ids)] = float("-inf")
     bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
-    empty = interface.Linear()
-    head = (empty, empty, empty, None, None, CONFIDENCE_BIAS())
-    if backbone.draft_head is not None:
-        head = _draft_head(config, backbone.draft_head, weight, packing)
+    projection, head, tokens = backbone.projection.detach(), backbone.draft_head, None
+    confidence, confidence_bias = None, CONFIDENCE_BIAS()
+    if head is not None:
+        tokens = hold(_products_of_tokens(head, weight))
+        if head.confidence is not None:
+            confidence = hold(head.confidence.weight.detach().float())
+            confidence_bias = CONFIDENCE_BIAS(*head.confidence.bias.tolist())
+    exact = _head(config, head, projection, bias, packing)
+    drafting = interface.Head()
+    if head is not None:
+        rounds = packing.dtype == torch.int8
+        drafting = exact if rounds else _head(config, head, projection, bias, packing.of(torch.int8))
     return interface.Model(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(config.mlp_width, config.num_layers, config.vocab_size, config.max_positions),
@@ -62,8 +70,7 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
         None if final.bias is None else hold(final.bias.detach().float()),
         *(cos, sin),
         (interface.Layer * config.num_layers)(*layers),
-        packing.linear(backbone.projection.detach(), bias),
-        *head,
+        *(exact, drafting, tokens, confidence, confidence_bias),
     )
 
 
@@ -100,20 +107,24 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
     )
 
 
-def _draft_head(config: ModelConfig, head: DraftHead, embedding: Tensor, packing: Packing) -> tuple[Any, ...]:
-    """The matrices of the draft head that are applied to a row, to the previous state and to their activations; its
-    products with every token, float32 (V, 2I padded); and the weights and biases of its confidence.
+def _head(
+    config: ModelConfig, head: DraftHead | None, projection: Tensor, bias: Tensor, packing: Packing
+) -> interface.Head:
+    """The vocabulary projection; and the matrices of the draft head, applied to a row, to the previous state and
+    to their activations.
     """
-    up = interleaved(head.up.weight.detach())
-    of_row, of_token, of_state = up.split(config.width, dim=1)
-    tokens = F.rms_norm(embedding.float(), embedding.shape[-1:]) @ of_token.float().T
-    tokens = F.pad(tokens, (0, -len(up) % COLUMNS))
-    confidence, bias = None, CONFIDENCE_BIAS()
-    if head.confidence is not None:
-        confidence = packing.hold(head.confidence.weight.detach().float())
-        bias = CONFIDENCE_BIAS(*head.confidence.bias.tolist())
-    matrices = (packing.linear(x) for x in (of_row, of_state, head.down.weight.detach()))
-    return *matrices, packing.hold(tokens), confidence, bias
+    logits = packing.linear(projection, bias)
+    if head is None:
+        return interface.Head(logits)
+    of_row, _, of_state = interleaved(head.up.weight.detach()).split(config.width, dim=1)
+    return interface.Head(logits, *(packing.linear(x) for x in (of_row, of_state, head.down.weight.detach())))
+
+
+def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:
+    """The products of the draft head's first matrix and every token, float32 (V, 2I padded)."""
+    up, width = interleaved(head.up.weight.detach()).float(), embedding.shape[1]
+    products = F.rms_norm(embedding.float(), (width,)) @ up[:, width : 2 * width].T
+    return F.pad(products, (0, -len(up) % COLUMNS))
 
 
 def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
@@ -140,6 +151,12 @@ class Packing:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self._held: list[Tensor] = []
+
+    def of(self, dtype: torch.dtype) -> Packing:
+        """A packing in another type that shares the memory it keeps alive."""
+        other = Packing(dtype)
+        other._held = self._held
+        return other
 
     def hold(self, x: Tensor) -> int:
         """The address of a tensor, which is kept alive."""

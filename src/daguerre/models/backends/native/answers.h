@@ -25,7 +25,7 @@ template <class T> struct Answers {
   const Model& m;
   const Batch& b;
   const float* hidden;  // (A, stride of D)
-  const int width = round_up(m.width, COLUMNS), vocab = round_up(m.vocab, COLUMNS), raw = m.up_row.panels * COLUMNS;
+  const int width = round_up(m.width, COLUMNS), vocab = round_up(m.vocab, COLUMNS), raw = m.exact.up_row.panels * COLUMNS;
   int64_t* const drawn = reinterpret_cast<int64_t*>(b.drawn);
   double *const probabilities = b.drawn + b.num_wanted, *const entropies = probabilities + b.num_wanted;
 
@@ -45,17 +45,20 @@ template <class T> struct Answers {
       room.begin((size_t)num * (width + vocab) * 4 + 128);
       float *x = room.take<float>((size_t)num * width), *logits = room.take<float>((size_t)num * vocab);
       for (int i = 0; i < num; i++) std::memcpy(x + (size_t)i * width, hidden + (size_t)wanted[start + i].row * width, width * 4);
-      multiply(m.logits, x, num, width, logits);
+      multiply<T>(m.exact.logits, x, num, width, logits);
 #pragma omp parallel for num_threads(b.threads) schedule(dynamic)
       for (int i = 0; i < num; i++) answer_row(b.parts[wanted[start + i].part], wanted[start + i].row, logits + (size_t)i * vocab);
       room.end();
     }
-    std::vector<Chain> chains;
+    std::vector<Chain> chains, drafts;
     for (int p = 0; p < b.num_parts; p++) {
       if (b.parts[p].kind == SEQUENTIAL) chains.push_back(sequential_chain(p));
-      if (b.parts[p].kind == CYCLE) chains.push_back(drafting_chain(p));
+      if (b.parts[p].kind == CYCLE) drafts.push_back(drafting_chain(p));
     }
-    if (!chains.empty()) draw_sequentially(chains);
+    if (!chains.empty()) draw_sequentially<T>(m.exact, chains);
+    if (drafts.empty()) return;
+    if (m.up_token) draw_sequentially<Int8>(m.drafting, drafts);
+    else draw_sequentially<T>(m.exact, drafts);
   }
 
   // Answer for one row; its logits (V, padded) may be overwritten.
@@ -107,9 +110,9 @@ template <class T> struct Answers {
     return 1 / (1 + std::exp(-((1 - share) * sums[0] + share * sums[1])));
   }
 
-  // Run all chains in parallel, one token of each at a time. A chain ends after its last row, before the token with which the
+  // Run all chains in parallel, one token of each at a time, with products of numbers of Y. A chain ends after its last row, before the token with which the
   // chance that all are accepted falls below `worth`, or after a token, other than the first, that is below `threshold`.
-  void draw_sequentially(std::vector<Chain>& chains) const {
+  template <class Y> void draw_sequentially(const Head& head, std::vector<Chain>& chains) const {
     const size_t most = chains.size();
     size_t rows = 0;
     for (Chain& chain : chains) {
@@ -127,7 +130,7 @@ template <class T> struct Answers {
       if (chain.num) alive.push_back(&chain);
       if (chain.num) std::memcpy(given + chain.start * width, hidden + (size_t)chain.first * width, chain.num * width * 4);
     }
-    if (m.up_token) multiply(m.up_row, given, (int)rows, width, of_rows, m.width);
+    if (m.up_token) multiply<Y>(head.up_row, given, (int)rows, width, of_rows, m.width);
     for (int depth = 0; !alive.empty(); depth++) {
       const int num = (int)alive.size();
       float* state = states + depth % 2 * most * width;
@@ -137,8 +140,8 @@ template <class T> struct Answers {
         std::memcpy(state + (size_t)i * width, given + row * width, width * 4);
         tokens[i] = alive[i]->token, before[i] = alive[i]->state, parts[i] = of_rows + row * raw;
       }
-      draft(state, parts.data(), tokens.data(), before.data(), (int)(others - alive.begin()));
-      multiply(m.logits, state, num, width, logits);
+      draft<Y>(head, state, parts.data(), tokens.data(), before.data(), (int)(others - alive.begin()));
+      multiply<Y>(head.logits, state, num, width, logits);
       next.clear();
       for (int i = 0; i < num; i++) {
         Chain& chain = *alive[i];
@@ -163,7 +166,8 @@ template <class T> struct Answers {
 
   // A step of the draft head: replaces the rows' hidden states (num, stride of D) by the next states, computed from them, their
   // products (num,) with `up_row`, the previous tokens (num,) and the previous states.
-  void draft(float* rows, const float* const* of_rows, const int64_t* tokens, const float* const* before, int num) const {
+  template <class Y>
+  void draft(const Head& head, float* rows, const float* const* of_rows, const int64_t* tokens, const float* const* before, int num) const {
     if (!num) return;
     const int inner = round_up(raw / 2, COLUMNS);
     static thread_local Scratch room;
@@ -171,7 +175,7 @@ template <class T> struct Answers {
     float *past = room.take<float>((size_t)num * width), *up = room.take<float>((size_t)num * raw);
     float *h = room.take<float>((size_t)num * inner), *out = room.take<float>((size_t)num * width);
     for (int i = 0; i < num; i++) normalize(before[i], m.width, width, false, TINY, past + (size_t)i * width);
-    multiply(m.up_state, past, num, width, up);
+    multiply<Y>(head.up_state, past, num, width, up);
     std::memset(h, 0, (size_t)num * inner * 4);
     for (int i = 0; i < num; i++)
       for (int column = 0; column < raw; column += COLUMNS) {
@@ -181,24 +185,24 @@ template <class T> struct Answers {
           v[j] = load<F>(up + (size_t)i * raw + column + j * LANES) + load<F>(of_row + j * LANES) + load<F>(of_token + j * LANES);
         gate(v, SILU, h + (size_t)i * inner + column / 2);
       }
-    multiply(m.down, h, num, inner, out);
+    multiply<Y>(head.down, h, num, inner, out);
     for (int i = 0; i < num * width; i += LANES) store(rows + i, load<F>(rows + i) + load<F>(out + i));
     room.end();
   }
 
   // A single product: rows of x (rows, stride) to out (rows, panels * COLUMNS). If `num` is given, the first `num` numbers of
   // each row are normalized first.
-  void multiply(const Linear& linear, const float* x, int rows, int stride, float* out, int num = 0) const {
+  template <class Y> void multiply(const Linear& linear, const float* x, int rows, int stride, float* out, int num = 0) const {
     static thread_local Scratch room;
-    const size_t words = (size_t)round_up(rows, BLOCK) * linear.words * T::PARTS;
+    const size_t words = (size_t)round_up(rows, BLOCK) * linear.words * Y::PARTS;
     room.begin((words + rows + (num ? (size_t)rows * stride : 0)) * 4 + 64 * 4);
     const Inputs inputs = {room.take<uint32_t>(words), room.take<float>(rows)};
     float* units = room.take<float>(num ? (size_t)rows * stride : 0);
 #pragma omp parallel num_threads(b.threads)
     {
       const Worker worker;
-      prepare<T>(x, rows, stride, linear.words, inputs, units, num, {false, TINY});
-      product<T>(worker, linear, inputs, rows, [&](int row, int panel, const F* v) {
+      prepare<Y>(x, rows, stride, linear.words, inputs, units, num, {false, TINY});
+      product<Y>(worker, linear, inputs, rows, [&](int row, int panel, const F* v) {
         std::memcpy(out + (size_t)row * linear.panels * COLUMNS + panel * COLUMNS, v, COLUMNS * 4);
       });
     }

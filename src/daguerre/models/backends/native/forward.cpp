@@ -61,7 +61,7 @@ int daguerre_forward(const Model* m, const char* given, int64_t size, float* hid
 void daguerre_logits(const Model* m, const float* hidden, int rows, float* out, int threads) {
   const Batch b = empty_batch(threads);
   by_type(*m, [&](auto type, auto) {
-    Answers<decltype(type)>{*m, b, hidden}.multiply(m->logits, hidden, rows, round_up(m->width, COLUMNS), out);
+    Answers<decltype(type)>{*m, b, hidden}.template multiply<decltype(type)>(m->exact.logits, hidden, rows, round_up(m->width, COLUMNS), out);
   });
 }
 
@@ -73,9 +73,9 @@ void daguerre_draft(const Model* m, float* row, int64_t token, const float* stat
     const Answers<decltype(type)> answers{*m, b, row};
     std::vector<float> product(answers.raw);
     const float* of_row = product.data();
-    answers.multiply(m->up_row, row, 1, answers.width, product.data(), m->width);
-    answers.draft(row, &of_row, &token, &state, 1);
-    answers.multiply(m->logits, row, 1, answers.width, logits);
+    answers.template multiply<decltype(type)>(m->exact.up_row, row, 1, answers.width, product.data(), m->width);
+    answers.template draft<decltype(type)>(m->exact, row, &of_row, &token, &state, 1);
+    answers.template multiply<decltype(type)>(m->exact.logits, row, 1, answers.width, logits);
   });
 }
 }

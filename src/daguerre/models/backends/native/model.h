@@ -17,6 +17,10 @@ struct Layer {
   const float *attention_weight, *attention_bias, *mlp_weight, *mlp_bias;  // (D,) of post-norms, or null
 };
 
+// The vocabulary projection, whose bias is minus infinity for tokens that are never predicted; and the draft head: matrices
+// that are applied to a row, to the previous state, and to their activations.
+struct Head { Linear logits, up_row, up_state, down; };
+
 struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
   int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8; cache and embedding: 0 float32, 1 bfloat16
@@ -27,9 +31,9 @@ struct Model {
   const float *final_weight, *final_bias;  // (D,); the bias may be null
   const float *cos, *sin;                  // (positions, rotary) each, `sin` with its first half negated; or null
   const Layer* layers;
-  Linear logits;                 // its bias is minus infinity for tokens that are never predicted
-  Linear up_row, up_state, down;  // of the draft head: applied to a row; to the previous state; to their activations
-  const float* up_token;         // (V, up_row.panels * COLUMNS): its products with the previous token; null without a draft head
+  Head exact;             // logits of rows, and chains whose tokens are committed
+  Head drafting;          // the same in 8-bit numbers, for drafts, which are verified; empty without a draft head
+  const float* up_token;  // (V, up_row.panels * COLUMNS): products of the previous token; null without a draft head
   const float* confidence;       // (2, D + 1): weights of the draft head's confidence; or null
   float confidence_bias[2];
 };
