@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import daguerre
+from backends import needs_compiler
 from conftest import tiny_config
 from daguerre.decoding.drafters import (
     LONGEST_MATCH,
@@ -111,6 +112,19 @@ def test_the_model_drafts_where_that_gains_time_on_this_machine(tokenizer: Token
 @pytest.fixture(scope="module")
 def default() -> Model:
     return daguerre.load(dtype="float32")
+
+
+@needs_compiler
+def test_native_drafts_in_8_bit_numbers_are_hardly_worse(default: Model) -> None:
+    """Accepted tokens of the head, of as many texts by both backends."""
+    accepted = {}
+    for backend in ("native", "torch"):
+        model = Model(default.backbone, default.tokenizer, backend)
+        options = {"mode": "speculative", "drafter": "head", "temperature": 1.0}
+        usages = [model.generate("import os\n\n\ndef ", 48, seed=seed, **options).usage for seed in range(6)]
+        assert sum(usage.head_drafted for usage in usages) > 100
+        accepted[backend] = sum(usage.head_accepted for usage in usages)
+    assert accepted["native"] > 0.85 * accepted["torch"] > 50
 
 
 OPTIONS: list[dict[str, Any]] = [
