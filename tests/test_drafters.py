@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import daguerre
 from backends import needs_compiler
 from conftest import tiny_config
+from daguerre.canvas import Canvas
 from daguerre.decoding.drafters import (
     LONGEST_MATCH,
     LOOKED_UP,
@@ -22,8 +25,12 @@ from daguerre.decoding.drafters import (
     look_up,
     model_pays,
 )
+from daguerre.decoding.drive import compute
 from daguerre.model import Model
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.forward import Rules
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.random import TOKEN, Counter
 
 
 def searched(text: list[int]) -> tuple[int, list[int]]:
@@ -158,3 +165,32 @@ def test_the_text_is_the_same_whatever_drafts(default: Model, options: dict[str,
         given = default.generate(prompt, 24, mode="speculative", seed=seed, draft="3):\n    print(j)\n", **options)
         assert texts == {given.text}
     assert drafted == {"head", "lookup"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
+def test_both_backends_say_alike_how_likely_drafted_tokens_are_accepted(default: Model, temperature: float) -> None:
+    """By a confidence of random weights, which the state and the token's probability both move."""
+    backbone = Backbone(replace(default.config, draft_rank=4)).initialize(0).eval().requires_grad_(False)
+    backbone.load_state_dict(default.backbone.state_dict(), strict=False)
+    head = backbone.draft_head
+    assert head is not None and head.confidence is not None
+    head.confidence.weight.normal_(0, 0.1, generator=torch.Generator().manual_seed(1))
+    head.confidence.weight[:, -1] = 0.5
+    prompt = np.array([1, *default.tokenizer.encode("import os\n\n\ndef read(path):\n    with open(path) as ")])
+    compared, found = 0, []
+    for seed in range(8):
+        canvas = Canvas.lay_out([prompt.tolist()], [20], default.config.mask_id).at((len(prompt), len(prompt) + 20))
+        answers = []
+        for backend in ("native", "torch"):
+            denoiser = Model(backbone, default.tokenizer, backend).denoiser
+            rules = Rules(temperature=temperature, rng=Counter(seed), purpose=TOKEN)
+            session = denoiser.session(canvas)
+            answers.append(compute(session.cycle(canvas, np.zeros(0, np.int64), 3, None, rules, 0.0), denoiser.backend))
+        native, torch_ = answers
+        assert len(native.draft) == len(native.acceptance) == 3
+        same = int(np.cumprod(native.draft == torch_.draft).sum())
+        assert np.abs(native.acceptance[:same] - torch_.acceptance[:same]).max(initial=0.0) < 0.05
+        compared, found = compared + same, [*found, *native.acceptance.tolist()]
+    assert compared >= 12
+    assert max(found) - min(found) > 0.02
