@@ -150,7 +150,7 @@ def infill_bars(task: dict[str, Any]) -> Iterator[Row]:
         name = "unknown length, `beam` with `no_repeat_context_lines` (it uses the benchmark's own selection rule)"
         yield name, _share(new, "exact"), "5%", verdict(new["exact"] >= 0.05)
     if best == BEAM:
-        yield "unknown length, mode `block`, the default", _share(of["infill", "unknown"], "exact"), "", ""
+        yield "unknown length, mode `block`", _share(of["infill", "unknown"], "exact"), "", ""
     share = unknown["exact"] / known["exact"] if known["exact"] else 0.0
     yield "unknown length, as a share of known length", f"{share:.0%}", "80%", verdict(share >= 0.8)
     others = [of[method, "unknown"] for method in ("copy", "ar") if (method, "unknown") in of]
