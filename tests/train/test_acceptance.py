@@ -278,12 +278,16 @@ def test_a_run_trains_drafts_and_leaves_the_rest_to_the_bit(start: str, corpus: 
     recipe = load_recipe("verified", ["steps=4", *RUN])
     folder = Trainer(recipe, tmp_path / "run", corpus, start_from=start, quiet=True).run()
     (before, _), (after, _) = load_model(start), load_model(folder)
-    assert after.config == replace(before.config, draft_head=8, draft_rank=4)
+    acceptance = after.config.draft_acceptance
+    assert after.config == replace(before.config, draft_head=8, draft_rank=4, draft_acceptance=acceptance)
     for name, weight in before.named_parameters():
         assert torch.equal(weight, after.get_parameter(name)), name
     assert float(after.get_parameter("layers.0.attention.qkv_draft.b.weight").abs().max()) > 0
     measured = rows(tmp_path / "run", "held.csv")[-1]
     assert {f"{measure}_{place}" for measure in MEASURES for place in range(1, GROUP + 1)} <= set(measured)
+    greedy, race = acceptance
+    assert len(greedy) == len(race) == GROUP
+    assert all(0 <= share <= 1 for share in (*greedy, *race))
 
 
 def test_a_run_that_is_resumed_ends_with_the_same_weights(start: str, corpus: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import save_model
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
 from daguerre.train.budget import CHECKPOINT, CURVES, EVALUATION, GRADIENTS, STEP, Budget, RunProgress
 from daguerre.train.checkpoint import (
@@ -83,6 +84,7 @@ class Trainer:
         self._open_data(data(self.tokenizer) if callable(data) else data)
         self.stop_asked = False
         self._adapts, self._measured_step = start_from is not None, -1
+        self._acceptance: tuple[tuple[float, ...], ...] = ()
         out.mkdir(parents=True, exist_ok=True)
         if found is not None and saved is not None:
             self._restore(found, *saved)
@@ -179,6 +181,7 @@ class Trainer:
         self._measured_step = self.progress.step
         with self.budget.timing(EVALUATION):
             held = self.evaluate()
+        self._acceptance = held.acceptance
         with self.budget.timing(CURVES):
             self.reporter.held(self.progress.step, held)
 
@@ -299,8 +302,12 @@ class Trainer:
         self.budget.go_on_from(RunProgress(**state["progress"]))
 
     def export(self) -> Path:
-        """Write the averaged weights as a model folder."""
-        averaged = Backbone(self.model.config)
+        """Write the averaged weights as a model folder, with the acceptance of drafts if it was measured."""
+        config = self.model.config
+        if self._acceptance:
+            measured = dict(zip(MEASURES, self._acceptance, strict=True))
+            config = replace(config, draft_acceptance=(measured["greedy"], measured["race"]))
+        averaged = Backbone(config)
         averaged.load_state_dict(self.average.values)
         extra = {"trained": asdict(self.progress), "recipe": self.recipe.name}
         return save_model(self.out / "model", averaged, self.tokenizer, extra=extra)
