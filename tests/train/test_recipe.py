@@ -63,7 +63,8 @@ def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokeniz
     assert config.rope_scaling == RopeScaling(kind="linear", factor=2.0)
     shape = {field.name for field in fields(TrainedShape)}
     facts_of_text = {"vocab_size", "mask_id", "eos_id", "bos_id", "pad_id", "null_id", "reserved_ids"}
-    assert {field.name for field in fields(ModelConfig)} - facts_of_text - {"draft_head", "draft_rank"} == shape
+    drafts = {"draft_head", "draft_rank", "draft_acceptance"}
+    assert {field.name for field in fields(ModelConfig)} - facts_of_text - drafts == shape
 
 
 def test_a_recipe_of_an_earlier_version_is_read_from_a_run_s_folder() -> None:
