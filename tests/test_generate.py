@@ -29,7 +29,8 @@ def test_a_completion_is_what_the_denoiser_wants(scripted: Any, tokenizer: Token
     prompt, want = tokenizer.encode("x = 1\n"), tokenizer.encode("y = x + 2\nprint(y)\n")
     for mode in ("ar", "block", "full", "speculative"):
         denoiser = scripted(writes(want, 1 + len(prompt)))
-        result = main_path.generate(denoiser, tokenizer, prompt, len(want), mode=mode, block_size=None, heal=False)
+        options: dict[str, Any] = {"drafter": "head"} if mode == "speculative" else {}
+        result = main_path.generate(denoiser, tokenizer, prompt, len(want), mode=mode, heal=False, **options)
         assert result.text == "y = x + 2\nprint(y)\n"
         assert result.finish_reason == "length"
         assert [t.id for t in result.tokens] == want

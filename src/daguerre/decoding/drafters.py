@@ -22,7 +22,8 @@ MIN_ACCEPTED = 0.05
 """A draft ends before the token with which the chance that all of it is accepted falls below this."""
 MIN_GAIN = 0.5
 """What the model's draft gains where the text ends, less the time of the draft head. Masked rows follow a place of a
-draft if the chance that the text ends there, times this, is at least the time that they take."""
+draft if the chance that the text ends there, times this, is at least the time that they take, or if the chance is one
+half."""
 HEAD_TIME, CYCLE_TIME = 0.2, 0.1
 """What a step of the draft head takes, and a cycle more than a step of mode "ar" besides, as shares of the latter."""
 WORTH_DRAFTING = 1.4

@@ -60,7 +60,8 @@ def speculate(
         if given is not None:
             drafts.append(given_by_caller(given.ahead(end - start - 1), 1.0 if not given.misses else right / tried))
         draft = best(drafts, end - start - 1, time)
-        masked, active = (ahead, draft.ends(ahead * time / MIN_GAIN) if ahead else ()), canvas.at((start, end))
+        masked = ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ()
+        active = canvas.at((start, end))
         canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
         num, written = len(event.decision), event.decision.tokens
