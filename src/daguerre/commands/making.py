@@ -52,16 +52,27 @@ def data_self(
     seed: Annotated[int, typer.Option(help="Of prompts and samples.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Let a model continue a corpus, for training its drafts on what it writes."""
+    """Let a model continue a corpus, for training its drafts on what it writes.
+
+    After Ctrl-C the same command goes on behind the last finished part.
+    """
     from daguerre.model import load
-    from daguerre.train.corpus.self_text import write_self_text
+    from daguerre.train.corpus.self_text import PARTS, write_self_text
 
-    with Console(stderr=True).status("writing") as status:
+    kept = 0
+    try:
+        with Console(stderr=True).status("writing") as status:
 
-        def show(done: int) -> None:
-            status.update(f"tokens  {done:,}/{tokens:,}")
+            def show(done: int, in_parts: int) -> None:
+                nonlocal kept
+                kept = in_parts
+                status.update(f"tokens  {done:,}/{tokens:,}  kept  {kept:,}")
 
-        summary = write_self_text(load(model), data, out, tokens, seed=seed, progress=show)
+            summary = write_self_text(load(model), data, out, tokens, seed=seed, progress=show)
+    except KeyboardInterrupt:
+        what = f"{kept:,} tokens are kept; the same command goes on from {out / PARTS}"
+        typer.echo(f"stopped early; {what if kept else 'nothing was kept yet'}", err=True)
+        raise
     if as_json:
         typer.echo(json.dumps(asdict(summary) | {"out": str(out)}))
         return

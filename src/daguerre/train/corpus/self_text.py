@@ -1,25 +1,32 @@
 """A corpus of a model's own text and of text from another corpus, half each, for training its drafts.
 
 What a model writes is what its drafts are verified on. The text continues prompts of the corpus: half of it is sampled
-at temperature 1, half is greedy and ends where it begins to loop.
+at temperature 1, half is greedy and ends where it begins to loop. It is written in parts, each a file of the folder
+`parts` from when it is finished until the corpus is whole, so that an interrupted run can be continued.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan
 from daguerre.decoding.sample import Sample
 from daguerre.errors import DataError, InputError
+from daguerre.files import atomic_write
 from daguerre.model import Model
 from daguerre.models.forward import Answer, Backend, DraftStep, Forward
 from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
+from daguerre.models.weights import sha256_of
 from daguerre.trace import Event
 from daguerre.train.shards import Shard, write_tokens
 
@@ -34,8 +41,12 @@ LOOP = 6
 TOGETHER = 48
 """Texts that are written together."""
 TEMPERATURES = 1.0, 0.0
-Progress = Callable[[int], None]
-"""Called with how many tokens were written."""
+PART = 100_000
+"""New tokens of a part. A part ends with few texts in a batch, so small parts are slow."""
+PARTS = "parts"
+"""Folder of the finished parts, in the folder of the corpus."""
+Progress = Callable[[int, int], None]
+"""Called with how many new tokens were written, and how many of them are in finished parts."""
 
 
 @dataclass(frozen=True)
@@ -62,35 +73,58 @@ def write_self_text(
     tokens: int,
     *,
     seed: int = 0,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda done, kept: None,
 ) -> Summary:
-    """Write `tokens` new tokens of a model's text, and as much text of the corpus, as the training split of a corpus
-    `out`; its validation split is that of `corpus`.
+    """Write at least `tokens` new tokens of a model's text, and as much text of the corpus, as the training split of a
+    corpus `out`; its validation split is that of `corpus`.
 
-    A function of the weights, the corpus, `tokens` and `seed` alone. InputError for fewer than one token and where
-    `out` is the corpus itself; DataError for a corpus of another vocabulary, and one without a long enough text.
+    A function of the weights, the corpus, `tokens` and `seed` alone, however often it was interrupted: finished parts
+    in `out` are not written again, and are removed when the corpus is whole. InputError for fewer than one token,
+    where `out` is the corpus itself, and where it holds parts of other arguments; DataError for a damaged part, a
+    corpus of another vocabulary, and one without a long enough text.
     """
     if tokens < 1:
         raise InputError(f"the number of tokens must be 1 or more, not {tokens}")
     if out.resolve() == corpus.resolve():
         raise InputError(f"{out} is the corpus itself: choose another folder")
-    shard, texts = Shard.open(corpus, "train", model.tokenizer.sha256), list[SelfText]()
+    shard = Shard.open(corpus, "train", model.tokenizer.sha256)
+    folder, settings = out / PARTS, _settings(model, shard, tokens, seed)
+    texts, kept, finished = list[SelfText](), 0, _read_parts(folder, settings)
     for temperature in TEMPERATURES:
-        before = sum(len(text.new) for text in texts)
-        texts += self_texts(model, shard, temperature, tokens // 2, seed, progress, before)
-    return write_corpus(out, corpus, texts, model.tokenizer, seed)
+        goal, number = kept + (tokens + 1) // 2, 0
+        while kept < goal:
+            path = folder / f"{temperature:g}-{number}.json"
+            part = finished.get(path.name)
+            if part is None:
+                rng = np.random.default_rng([seed, round(1000 * temperature), number])
+                part = self_texts(model, shard, temperature, min(PART, goal - kept), rng, _after(kept, progress))
+                _write_part(path, settings, part)
+            texts += part
+            kept, number = kept + _new_tokens(part), number + 1
+            progress(kept, kept)
+    summary = write_corpus(out, corpus, texts, model.tokenizer, seed)
+    shutil.rmtree(folder)
+    return summary
 
 
 def self_texts(
-    model: Model, shard: Shard, temperature: float, tokens: int, seed: int, progress: Progress, before: int = 0
+    model: Model,
+    shard: Shard,
+    temperature: float,
+    tokens: int,
+    rng: np.random.Generator,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[SelfText]:
-    """Texts of at least so many new tokens in all, at temperature 0 up to where each begins to loop."""
-    rng = np.random.default_rng([seed, round(1000 * temperature)])
+    """Texts of at least so many new tokens in all, at temperature 0 up to where each begins to loop.
+
+    Every text that is begun is finished, so that short ones are no likelier; none is begun once all have enough
+    tokens. `progress` is called with how many new tokens the finished texts have.
+    """
     out: list[SelfText] = []
     live: list[_Writing] = []
-    written = 0
-    while written < tokens:
-        while len(live) < TOGETHER:
+    written, together = 0, min(TOGETHER, 1 + tokens // LONGEST)  # no more texts than so few tokens need
+    while live or written < tokens:
+        while len(live) < together and written + _new_tokens(writing.text for writing in live) < tokens:
             live.append(_Writing(model, draw_prompt(shard, rng), temperature, int(rng.integers(2**62))))
         _step(model.denoiser.backend, live)
         for writing in [writing for writing in live if writing.batch is None]:
@@ -98,8 +132,51 @@ def self_texts(
             if len(writing.text.new) >= SHORTEST:
                 out.append(writing.text)
                 written += len(writing.text.new)
-                progress(before + written)
+                progress(written)
     return out
+
+
+def _after(kept: int, progress: Progress) -> Callable[[int], None]:
+    return lambda done: progress(kept + done, kept)
+
+
+def _new_tokens(texts: Iterable[SelfText]) -> int:
+    return sum(len(text.new) for text in texts)
+
+
+def _settings(model: Model, shard: Shard, tokens: int, seed: int) -> dict[str, Any]:
+    """What the texts are a function of, as JSON: weights and corpus by their SHA-256."""
+    weights = hashlib.sha256(repr((model, model.config)).encode())
+    for name, tensor in model.backbone.state_dict().items():
+        weights.update(name.encode())
+        weights.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    corpus = sha256_of(shard.folder / f"{shard.split}.bin")
+    tokenizer = model.tokenizer.sha256
+    return {"model": weights.hexdigest(), "corpus": corpus, "tokenizer": tokenizer, "tokens": tokens, "seed": seed}
+
+
+def _write_part(path: Path, settings: dict[str, Any], texts: Sequence[SelfText]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write(json.dumps({"settings": settings, "texts": [asdict(text) for text in texts]}).encode())
+
+
+def _read_parts(folder: Path, settings: dict[str, Any]) -> dict[str, list[SelfText]]:
+    """The finished parts of a folder by file name. InputError for other settings, DataError for a damaged file."""
+    parts: dict[str, list[SelfText]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            part = json.loads(path.read_bytes())
+            before, texts = part["settings"], [SelfText(**text) for text in part["texts"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is damaged: remove it, and run the same command again") from error
+        if others := [name for name, value in settings.items() if before.get(name) != value]:
+            raise InputError(
+                f"{folder} holds unfinished text of another {' and '.join(others)}: remove this folder, or choose "
+                "another one for the corpus"
+            )
+        parts[path.name] = texts
+    return parts
 
 
 class _Writing:
@@ -170,7 +247,7 @@ def write_corpus(out: Path, corpus: Path, texts: Sequence[SelfText], tokenizer: 
     splits = {"train": documents(), "val": _documents(val, range(val.num_documents))}
     write_tokens(out, splits, tokenizer, {"train": given})
     corpus_tokens = int(np.diff(train.starts)[chosen].sum())
-    return Summary(len(texts), sum(len(text.new) for text in texts), corpus_tokens)
+    return Summary(len(texts), _new_tokens(texts), corpus_tokens)
 
 
 def _length(text: SelfText) -> int:
