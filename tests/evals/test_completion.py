@@ -117,6 +117,7 @@ def test_the_best_setting_is_the_fastest_that_is_right_as_often(
         (label(slow), 60),
         (label(wrong), 60),
     ]
+    assert [(row.label, row.num) for row in done.grid_rows] == [(label(fast), 60)]
     assert done.best_within_margin == done.best_no_worse == label(fast)
     assert done.prefill_seconds == 0.5
     row = done.rows[1]
@@ -148,6 +149,9 @@ def test_a_setting_that_is_wrong_on_all_lines_is_not_the_best(
     done = next_line_completion(causal, many, settings=[wrong, right], grid_lines=10)
 
     assert [(row.label, row.num) for row in done.rows] == [("ar", 300), (label(wrong), 300), (label(right), 300)]
+    assert [(row.label, row.num) for row in done.grid_rows] == [(label(wrong), 10), (label(right), 10)]
+    whole = next_line_completion(causal, many[:10], settings=[wrong, right], grid_lines=10)
+    assert (whole.grid_rows, {row.num for row in whole.rows}) == ((), {10})
     assert done.best_within_margin == done.best_no_worse == label(right)
 
 

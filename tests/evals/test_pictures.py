@@ -26,6 +26,7 @@ def setting(size: int | None, threshold: float | None, speed: float, lost: float
         "mode": "block" if size else "ar", "block_size": size, "policy": "threshold" if threshold else "confidence",
         "threshold": threshold, "similarity": 0.4, "similarity_difference": -lost,
         "similarity_difference_interval": [-lost - 0.01, 0.01 - lost], "tokens_per_forward": speed,
+        "num": 200 if size == 4 else 50, "accuracy": 0.1 - lost, "difference": -lost, "same_as_ar": 1 - 8 * lost,
     }  # fmt: skip
 
 
@@ -66,7 +67,7 @@ REPORT: dict[str, Any] = {
     },
     "completion": {
         "rows": [
-            setting(None, None, 0.95, 0.0), setting(4, 0.5, 1.6, 0.05), setting(4, 0.9, 1.1, 0.01),
+            setting(None, None, 0.95, 0.0) | {"num": 200}, setting(4, 0.5, 1.6, 0.05), setting(4, 0.9, 1.1, 0.01),
             setting(8, 0.9, 1.2, 0.02), setting(8, None, 1.9, 0.1),
         ]
     },
@@ -156,6 +157,20 @@ def test_settings_are_drawn_by_block_size_and_threshold() -> None:
     ]  # fmt: skip
     line = next(line for line in panel.get_lines() if line.get_label() == "blocks of 4")
     assert list(zip(*line.get_data(), strict=True)) == [pytest.approx((1.1, -0.01)), pytest.approx((1.6, -0.05))]
+
+
+def test_parallelism_is_drawn_by_policy_dotted_where_not_all_lines_ran() -> None:
+    figure = Figure(figsize=SIZE)
+    PICTURES["completion"](figure, REPORT)
+
+    _, same, exact = figure.axes
+    assert labels(exact) == ["threshold, 200 lines", "confidence, 50 lines", "threshold, 50 lines", "ar"]
+    whole, fixed, some, ar = same.get_lines()
+    assert list(zip(*whole.get_data(), strict=True)) == [pytest.approx((1.1, 92)), pytest.approx((1.6, 60))]
+    assert [line.get_linestyle() for line in (whole, fixed, some)] == ["-", ":", ":"]
+    assert whole.get_color() == some.get_color() != fixed.get_color()
+    assert [list(line.get_data()[1]) for line in (ar, exact.get_lines()[3])] == [[100], [10]]
+    assert list(exact.get_lines()[1].get_xdata()) == [1.9]
 
 
 def test_steps_are_drawn_as_accuracy_by_forwards_and_as_likelihood_by_entropy() -> None:

@@ -134,6 +134,8 @@ class Row:
 class Completion:
     """`rows`: `ar` first, then the settings that ran on all lines, then the others; `lines`: what the former wrote.
 
+    grid_rows  the settings that ran on all lines, on the lines of the grid; empty where these are all lines
+
     Of the settings that ran on all lines, the one with the most tokens per forward
     best_within_margin  whose difference to `ar` has a lower end of -MARGIN or more
     best_no_worse       that is no worse than `ar`, as defined at the head of this file
@@ -141,6 +143,7 @@ class Completion:
     """
 
     rows: tuple[Row, ...]
+    grid_rows: tuple[Row, ...]
     prefill_seconds: float
     best_within_margin: str | None
     best_no_worse: str | None
@@ -169,16 +172,17 @@ def next_line_completion(
     rows = [trials.row(decode, done, ar) for decode, done in zip(tried, found, strict=True)]
     if rest:
         ar += trials.run([AR], rest, "ar")[0]
-    finished = {label(AR): ar}
+    finished, grid_rows = {label(AR): ar}, []
     for index in _finalists(rows):
         done = found[index]
         if rest:
+            grid_rows.append(rows[index])
             done = done + trials.run([tried[index]], rest, rows[index].label)[0]
         rows[index] = trials.row(tried[index], done, ar)
         finished[rows[index].label] = done
         if rows[index].no_worse:
             break
-    return _completion(trials.row(AR, ar, ar), rows, finished, trials.prefill_seconds / len(examples))
+    return _completion(trials.row(AR, ar, ar), rows, grid_rows, finished, trials.prefill_seconds / len(examples))
 
 
 @dataclass
@@ -208,12 +212,15 @@ def _finalists(rows: Sequence[Row]) -> list[int]:
     return [index for index in ranked if rows[index].no_worse][:FINALISTS]
 
 
-def _completion(ar: Row, rows: Sequence[Row], finished: dict[str, list[Attempt]], prefill_seconds: float) -> Completion:
+def _completion(
+    ar: Row, rows: Sequence[Row], grid_rows: Sequence[Row], finished: dict[str, list[Attempt]], prefill_seconds: float
+) -> Completion:
     """`finished`: attempts on all lines, by setting."""
     whole = [row for row in rows if row.num == ar.num]
     others = [row for row in rows if row.num < ar.num]
     return Completion(
         rows=(ar, *whole, *others),
+        grid_rows=tuple(grid_rows),
         prefill_seconds=prefill_seconds,
         best_within_margin=_fastest([row for row in whole if row.difference_interval[0] >= -MARGIN]),
         best_no_worse=_fastest([row for row in whole if row.no_worse]),

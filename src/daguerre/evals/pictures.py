@@ -15,6 +15,7 @@ from daguerre.errors import MissingExtra
 from daguerre.evals.bits import NUM_BUCKETS
 from daguerre.evals.cells import layout_name, plus_minus
 from daguerre.evals.deadline import METHODS
+from daguerre.evals.parallelism import curves, report_rows
 from daguerre.files import atomic_write
 
 BLACK, BLUE, ORANGE, GREEN, RED, PURPLE, SKY = (
@@ -107,6 +108,14 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
 
 
 def _completion(figure: Any, report: dict[str, Any]) -> None:
+    """Tokens per forward, and what they cost: every setting's similarity, and below it the curves of parallelism."""
+    figure.set_size_inches(SIZE[0], 1.8 * SIZE[1])
+    panels = figure.subplot_mosaic([["settings", "settings"], ["same_as_ar", "exact"]], height_ratios=(1, 0.8))
+    _settings(panels.pop("settings"), report)
+    _parallelism(panels, report["completion"])
+
+
+def _settings(panel: Any, report: dict[str, Any]) -> None:
     """Tokens per forward and similarity lost: a color for each block size and policy, a marker for each threshold.
 
     A small model has too few exact lines to show differences between settings.
@@ -114,7 +123,7 @@ def _completion(figure: Any, report: dict[str, Any]) -> None:
     (ar,) = (row for row in report["completion"]["rows"] if row["mode"] == "ar")
     rows = [row for row in report["completion"]["rows"] if row is not ar]
     title = "Next-line completion: tokens per forward, and what they cost (bars: 95%)"
-    panel = _panel(figure.subplots(), title, "tokens per forward", "similarity to the true line, less that of ar")
+    _panel(panel, title, "tokens per forward", "similarity to the true line, less that of ar")
     panel.axhline(0, color=GRAY, linewidth=0.8)
     panel.plot(
         [ar["tokens_per_forward"]], [0], "*", color=BLACK, markersize=13, label=f"ar: similarity {ar['similarity']:.2f}"
@@ -143,6 +152,31 @@ def _differences(rows: Sequence[dict[str, Any]]) -> tuple[list[float], list[floa
     intervals = [row["similarity_difference_interval"] or (y, y) for row, y in zip(rows, ys, strict=True)]
     ends = [[abs(interval[i] - y) for interval, y in zip(intervals, ys, strict=True)] for i in (0, 1)]
     return [row["tokens_per_forward"] for row in rows], ys, ends
+
+
+def _parallelism(panels: dict[str, Any], task: dict[str, Any]) -> None:
+    """Percent of lines over tokens per forward: a curve for each policy on all lines, a dotted one on the grid's."""
+    found = [curve for curve in curves(report_rows(task)) if curve.policy is not None]
+    policies = sorted({str(curve.policy) for curve in found})
+    looks = dict(zip(policies, zip(COLORS[1:], MARKERS, strict=False), strict=False))
+    (ar,) = (row for row in task["rows"] if row["mode"] == "ar")
+    shares = {"same_as_ar": ("Same line as ar", ar["same_as_ar"]), "exact": ("Exact lines", ar["accuracy"])}
+    for name, (title, share_of_ar) in shares.items():
+        panel = _panel(panels[name], title, "tokens per forward", "percent of the lines")
+        for curve in found:
+            (color, marker), whole = looks[str(curve.policy)], curve.num == ar["num"]
+            panel.plot(
+                *zip(*getattr(curve, name).points, strict=True),
+                marker + ("-" if whole else ":"),
+                color=color,
+                markersize=5,
+                markerfacecolor=color if whole else "white",
+                clip_on=False,
+                label=f"{curve.policy}, {curve.num} lines",
+            )
+        panel.plot([ar["tokens_per_forward"]], [100 * share_of_ar], "*", color=BLACK, markersize=13, label="ar")
+        panel.set_ylim(bottom=0)
+    _legend(panels["exact"], "upper envelopes")
 
 
 def _steps(figure: Any, report: dict[str, Any]) -> None:

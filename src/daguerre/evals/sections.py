@@ -22,6 +22,7 @@ from daguerre.evals.cells import (
 )
 from daguerre.evals.deadline import METHODS
 from daguerre.evals.infilling import ENDED, NOVEL
+from daguerre.evals.parallelism import parallelism_section
 from daguerre.evals.speculation_section import speculation_section
 
 
@@ -124,7 +125,8 @@ def _completion(task: Row) -> str:
         f"behind the line. The prefill, {task['prefill_seconds']:.3f} s per line, is not counted.\n\nOf the "
         "settings run on all lines, the one with the most tokens per forward that is no worse than ar in exact lines "
         f"and similarity: {task['best_no_worse'] or 'none'}. The one whose difference to ar has an interval that "
-        f"begins at -{100 * task['margin']:g}% or above: {task['best_within_margin'] or 'none'}."
+        f"begins at -{100 * task['margin']:g}% or above: {task['best_within_margin'] or 'none'}.\n\n"
+        + parallelism_section(task)
     )
 
 

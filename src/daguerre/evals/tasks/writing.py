@@ -16,6 +16,7 @@ from daguerre.evals.diffs import make_edits, measure_edits
 from daguerre.evals.drafts import PROMPT_TOKENS, measure_drafts
 from daguerre.evals.drafts import make_prompts as make_draft_prompts
 from daguerre.evals.lines import around
+from daguerre.evals.parallelism import curves
 from daguerre.evals.questions import KINDS, SHOWN_TOKENS
 from daguerre.evals.spans import span_infilling, static
 from daguerre.evals.speculation import (
@@ -77,11 +78,14 @@ def completion(setup: Setup) -> Measure:
         result = next_line_completion(
             setup.model, examples, grid_lines=setup.limits.grid_lines, workers=setup.workers, progress=progress
         )
+        rows, grid_rows = ([asdict(row) for row in some] for some in (result.rows, result.grid_rows))
         return {
             "shown_tokens": shown[0],
             "line_tokens": LINE_TOKENS,
             "margin": MARGIN,
-            "rows": [asdict(row) for row in result.rows],
+            "rows": rows,
+            "grid_rows": grid_rows,
+            "parallelism": [asdict(curve) for curve in curves([*rows, *grid_rows])],
             "best_within_margin": result.best_within_margin,
             "best_no_worse": result.best_no_worse,
             "prefill_seconds": result.prefill_seconds,
