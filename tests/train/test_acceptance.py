@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from daguerre.errors import InputError
 from daguerre.model import Model
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.low_rank import LowRank
 from daguerre.models.forward import Forward, Hidden, Layout
 from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import Tokenizer
@@ -26,7 +27,7 @@ from daguerre.train.drafting import drafting_loss, with_draft_head
 from daguerre.train.examples import groups
 from daguerre.train.monitor import held_out
 from daguerre.train.noising import Source
-from daguerre.train.objectives import GROUP, Objective
+from daguerre.train.objectives import Objective
 from daguerre.train.recipe import load_recipe
 from daguerre.train.shards import Shard, write_tokens
 from daguerre.train.trainer import Trainer
@@ -61,14 +62,14 @@ def trained(model: Any) -> Backbone:
 
 
 def verified(backbone: Backbone, text: np.ndarray, after: int) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden states of a text's rows, and of GROUP masked rows behind row `after`: one forward of decoding."""
+    """Hidden states of a text's rows, and of a group of masked rows behind row `after`: a forward of decoding."""
     num = len(text)
-    tokens = np.append(text, [backbone.config.mask_id] * GROUP)
-    position = np.append(np.arange(num), after + 1 + np.arange(GROUP))
-    end = np.append(np.arange(1, num + 1), [after + 1] * GROUP).astype(np.int32)
-    mask = np.zeros((num + GROUP, num + GROUP), dtype=bool)
+    tokens = np.append(text, [backbone.config.mask_id] * OBJECTIVE.group)
+    position = np.append(np.arange(num), after + 1 + np.arange(OBJECTIVE.group))
+    end = np.append(np.arange(1, num + 1), [after + 1] * OBJECTIVE.group).astype(np.int32)
+    mask = np.zeros((num + OBJECTIVE.group, num + OBJECTIVE.group), dtype=bool)
     mask[num:, num:] = True
-    wanted = np.arange(num + GROUP, dtype=np.int32)
+    wanted = np.arange(num + OBJECTIVE.group, dtype=np.int32)
     one = Forward(tokens, Layout(position, end, num, mask=mask), None, wanted, Hidden(), drafting=True)
     hidden = TorchBackend(backbone).forward([one])[0].hidden
     assert hidden is not None
@@ -85,11 +86,11 @@ def slow_drafts(backbone: Backbone, batch: Batch) -> list[list[tuple[np.ndarray,
         for number in range(int(labels.span[b].max()) + 1):
             members = (labels.span[b] == number).nonzero().flatten()
             after = int(labels.position[b, members[0]]) - 1
-            assert labels.position[b, members].tolist() == [after + 1 + k for k in range(GROUP)]
+            assert labels.position[b, members].tolist() == [after + 1 + k for k in range(OBJECTIVE.group)]
             assert (members >= num_clean).all() and (batch.tokens[b, members] == backbone.config.mask_id).all()
             clean, masked = (torch.from_numpy(x) for x in verified(backbone, text, after))
             state, places = clean[after], []
-            for k in range(GROUP):
+            for k in range(OBJECTIVE.group):
                 state = head(masked[k], backbone.embedding.weight[text[after + 1 + k]], state)
                 q, p = (torch.softmax(backbone.logits(x).double(), -1) for x in (state, clean[after + 1 + k]))
                 places.append((state.numpy(), q.numpy(), p.numpy()))
@@ -109,8 +110,8 @@ def test_the_loss_is_that_of_forwards_of_decoding_one_group_at_a_time(model: Any
             assert np.allclose(found.teacher[group, k], p, atol=1e-4)
     overlap = np.array([[np.minimum(p, q).sum() for _, q, p in places] for places in slow])
     weight = np.zeros_like(overlap)
-    for k in range(GROUP):  # the sum over j >= k of the chance that the first j are accepted
-        for j in range(k, GROUP):
+    for k in range(OBJECTIVE.group):  # the sum over j >= k of the chance that the first j are accepted
+        for j in range(k, OBJECTIVE.group):
             weight[:, k] += np.prod(0.5 + 0.5 * overlap[:, : j + 1], axis=1)
     weight /= weight.mean()
     ce = np.array([[-(p[p > 0] * np.log(q[p > 0])).sum() for _, q, p in places] for places in slow])
@@ -182,7 +183,7 @@ def test_the_confidence_learns_from_places_that_are_reached_and_moves_no_state(m
     for kind, temperature in enumerate((0.0, 1.0)):
         terms = []
         for group in range(len(drawn)):
-            for k in range(GROUP):
+            for k in range(OBJECTIVE.group):
                 likely = first[group] if k == 0 else wanted[group, k - 1, 0]
                 if kind == 0 and read[group, k] != likely:
                     break
@@ -211,7 +212,7 @@ def test_the_first_token_that_a_head_reads_is_compared_with_the_row_before_it(mo
             text = batch.tokens[b, :length].numpy()
             clean, _ = verified(model.backbone, text, after)
             assert found.first[number] == model.backbone.logits(torch.from_numpy(clean[after])).argmax()
-            assert found.read[number].tolist() == text[after + 1 : after + 1 + GROUP].tolist()
+            assert found.read[number].tolist() == text[after + 1 : after + 1 + OBJECTIVE.group].tolist()
             number += 1
     assert number == len(found.first) == len(found.read)
 
@@ -252,10 +253,10 @@ def test_groups_read_no_prompt_and_end_within_the_text(model: Any) -> None:
     """All of a text's places are used if there is room; one at least where a model has written too little."""
     rng, text = np.random.default_rng(0), np.arange(20, 40)
     example = groups(Source(text, 3, given=9), OBJECTIVE, 0.0, rng, 400)
-    after = example.horizon[example.num_clean :: GROUP] - 1
-    assert after.tolist() == list(range(8, 20 - 1 - GROUP))
-    assert len(groups(Source(text, 3, given=20), OBJECTIVE, 0.0, rng, 400).tokens) == 20 + GROUP
-    assert len(groups(Source(text, 3), OBJECTIVE, 0.0, rng, 3 * GROUP + 1).tokens) == 20 + 3 * GROUP
+    after = example.horizon[example.num_clean :: OBJECTIVE.group] - 1
+    assert after.tolist() == list(range(8, 20 - 1 - OBJECTIVE.group))
+    assert len(groups(Source(text, 3, given=20), OBJECTIVE, 0.0, rng, 400).tokens) == 20 + OBJECTIVE.group
+    assert len(groups(Source(text, 3), OBJECTIVE, 0.0, rng, 3 * OBJECTIVE.group + 1).tokens) == 20 + 3 * OBJECTIVE.group
 
 
 def test_a_shard_says_what_was_given(tokenizer: Any, tmp_path: Path) -> None:
@@ -284,9 +285,9 @@ def test_a_run_trains_drafts_and_leaves_the_rest_to_the_bit(start: str, corpus: 
         assert torch.equal(weight, after.get_parameter(name)), name
     assert float(after.get_parameter("layers.0.attention.qkv_draft.b.weight").abs().max()) > 0
     measured = rows(tmp_path / "run", "held.csv")[-1]
-    assert {f"{measure}_{place}" for measure in MEASURES for place in range(1, GROUP + 1)} <= set(measured)
+    assert {f"{measure}_{place}" for measure in MEASURES for place in range(1, OBJECTIVE.group + 1)} <= set(measured)
     greedy, race = acceptance
-    assert len(greedy) == len(race) == GROUP
+    assert len(greedy) == len(race) == OBJECTIVE.group
     assert all(0 <= share <= 1 for share in (*greedy, *race))
 
 
@@ -325,14 +326,33 @@ def test_a_recipe_needs_what_low_rank_weights_learn_from(start: str, tmp_path: P
         trainer(recipe="draft")
     with pytest.raises(InputError, match=r"mixture\.groups: a draft head learns from"):
         trainer("mixture.groups.times=uniform")
+    with pytest.raises(InputError, match="the same `group`"):
+        trainer('mixture.more={layout="groups", times="full", share=0.5, group=2}')
     with pytest.raises(InputError, match='"groups" trains a draft head: set draft_head'):
         trainer("draft_head=0", "draft_rank=0")
 
 
-def test_a_model_with_low_rank_weights_keeps_their_rank(model: Any) -> None:
+def test_a_lower_rank_keeps_the_nearest_weights(model: Any) -> None:
+    """By the singular values that are left out: the squared distance is the sum of their squares."""
+    before, after = (x.requires_grad_(False) for x in (trained(model), with_draft_head(trained(model), 24, 0, 4)))
+    assert after.config.draft_rank == 4
+    matrices = [name for name, part in after.named_modules() if isinstance(part, LowRank)]
+    assert len(matrices) == 3 * model.config.num_layers
+    for name in matrices:
+        old, new = (cast(LowRank, backbone.get_submodule(name)) for backbone in (before, after))
+        full = old.b.weight @ old.a.weight
+        missing = (full - new.b.weight @ new.a.weight).norm() ** 2
+        assert float(missing) == pytest.approx(float((torch.linalg.svdvals(full)[4:] ** 2).sum()), rel=1e-3)
+        assert float(missing) > 0
+    for name, weight in before.named_parameters():
+        if "_draft." not in name:
+            assert torch.equal(weight, after.get_parameter(name)), name
+
+
+def test_a_model_with_low_rank_weights_gets_none_of_a_higher_rank(model: Any) -> None:
     backbone = trained(model)
     with pytest.raises(InputError, match="have rank 8"):
-        with_draft_head(backbone, 24, 0, 4)
+        with_draft_head(backbone, 24, 0, 9)
     head_alone = with_draft_head(backbone, 24, 0)
     assert head_alone is backbone
     assert {n.split(".")[0] for n, w in backbone.named_parameters() if w.requires_grad} == {"draft_head"}

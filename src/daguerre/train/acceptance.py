@@ -47,6 +47,21 @@ class Drafted:
     read: Tensor
     first: Tensor
 
+    def overlap(self) -> Tensor:
+        """How often drafted tokens can be accepted at most, (N, K): sum min(p, q)."""
+        return torch.minimum(self.teacher, self.log_draft.exp()).sum(-1)
+
+    def cross_entropy(self) -> Tensor:
+        """Cross-entropy of q under p in nats, (N, K)."""
+        return -(self.teacher * self.log_draft.masked_fill(self.teacher == 0, 0.0)).sum(-1)
+
+    def likely(self, wanted: Tensor) -> Tensor:
+        """Whether all that the head has read up to each place is the most likely text, float (N, K); `wanted` (N, K):
+        the model's most likely tokens.
+        """
+        likely = torch.cat([self.first[:, None], wanted[:, :-1]], dim=1)
+        return torch.cumprod((self.read == likely).float(), dim=1)
+
     def every(self, step: int) -> Drafted:
         """One group in `step`, detached."""
         return Drafted(**{name: values[::step].detach() for name, values in self.__dict__.items()})
@@ -81,19 +96,25 @@ def acceptance_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> L
     CROSS_ENTROPY, w_k as in `suffix_weights`, its mean made one; and the loss of the confidence. See `batch_loss`.
     """
     found = drafted(model, batch, attn_impl)
-    overlap = torch.minimum(found.teacher, found.log_draft.exp()).sum(-1)
-    ce = -(found.teacher * found.log_draft.masked_fill(found.teacher == 0, 0.0)).sum(-1)
+    overlap, ce = found.overlap(), found.cross_entropy()
     weight = suffix_weights(overlap.detach())
     loss = (weight / weight.mean() * (CROSS_ENTROPY * ce + (1 - CROSS_ENTROPY) * 2 * (1 - overlap))).mean()
+    return reported(model, batch, found, loss)
+
+
+def reported(model: Backbone, batch: Batch, found: Drafted, loss: Tensor) -> LossReport:
+    """The loss of drafts with that of the confidence added, and how many drafted tokens are accepted."""
     step = RACED if torch.is_grad_enabled() else 1
     some = found.every(step)
     drawn, wanted = race(some, batch.seed)
     matches = (drawn == wanted).float()
     if model.draft_head is not None and model.draft_head.confidence is not None:
         loss = loss + confidence_loss(model.draft_head, some, drawn, wanted)
+    with torch.no_grad():
+        ce = found.cross_entropy()
     level_sum, level_count = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS, dtype=np.int64)
-    level_sum[-1], level_count[-1] = float(ce.detach().sum()), ce.numel()
-    sums = torch.stack([matches[..., 0], overlap.detach()[::step], matches[..., 1]]).sum(1)
+    level_sum[-1], level_count[-1] = float(ce.sum()), ce.numel()
+    sums = torch.stack([matches[..., 0], some.overlap(), matches[..., 1]]).sum(1)
     return LossReport(loss, 0.0, 0, level_sum, level_count, sums.double().cpu().numpy(), len(matches))
 
 
@@ -127,10 +148,14 @@ def confidence_loss(head: DraftHead, found: Drafted, drawn: Tensor, wanted: Tens
     likely text, as it then is in decoding.
     """
     matches = (drawn == wanted).float()
-    reached = torch.cumprod(torch.cat([torch.ones_like(matches[:, :1]), matches[:, :-1]], dim=1), dim=1)
-    likely = torch.cat([found.first[:, None], wanted[:, :-1, 0]], dim=1)
-    reached[..., 0] *= torch.cumprod((found.read == likely).float(), dim=1)
+    reached = reached_by(matches)
+    reached[..., 0] *= found.likely(wanted[..., 0])
     log_prob = found.log_draft.gather(-1, drawn)
     logits = [head.acceptance_logits(found.state, log_prob[..., kind])[..., kind] for kind in range(2)]
     each = F.binary_cross_entropy_with_logits(torch.stack(logits, dim=-1), matches, reduction="none")
     return ((reached * each).sum((0, 1)) / reached.sum((0, 1)).clamp(min=1)).sum()
+
+
+def reached_by(matches: Tensor) -> Tensor:
+    """Whether all places before each place match, float, of the shape of `matches` (N, K, ...)."""
+    return torch.cumprod(torch.cat([torch.ones_like(matches[:, :1]), matches[:, :-1]], dim=1), dim=1)

@@ -81,7 +81,7 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
         loss=objective.loss,
         teacher=objective.teacher,
         certainty=objective.certainty,
-        group=objective.group,
+        group=objective.num_drafted,
     )
 
 

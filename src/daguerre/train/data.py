@@ -216,4 +216,4 @@ class MicroBatches:
             source = self.cutter.source(window, objective.layout, rng, given)
             examples.append(make_example(source, objective, (offset + b / sequences) % 1.0, rng, budget))
         batch = collate(examples, objective, self.cutter.tokenizer.pad_id)
-        return replace(batch, seed=int(rng.integers(2**63))) if objective.group else batch
+        return replace(batch, seed=int(rng.integers(2**63))) if objective.num_drafted else batch

@@ -21,11 +21,13 @@ from torch import Tensor
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
+from daguerre.models.core.low_rank import LowRank
 from daguerre.train.acceptance import acceptance_loss
 from daguerre.train.batch import Batch, LossReport
 from daguerre.train.noising import NUM_LEVELS
 from daguerre.train.objectives import Objective
 from daguerre.train.optim import LOW_RANK
+from daguerre.train.trajectory import trajectory_loss
 
 DECAY = 0.8
 """A position of a draft weighs this much less than the one before it, which it needs to be accepted (as Medusa's heads,
@@ -34,21 +36,28 @@ arXiv 2401.10774)."""
 
 def with_draft_head(model: Backbone, width: int, seed: int, rank: int = 0) -> Backbone:
     """The model with a draft head of this inner width, and low-rank weights of this rank for drafts unless it is 0,
-    fresh ones where it has none, and all else frozen.
+    fresh ones where it has none and the nearest ones where it has some of a higher rank, and all else frozen.
 
-    UnsupportedError for a model that cannot have them, InputError where it has some of another width or rank.
+    UnsupportedError for a model that cannot have them, InputError where it has a head of another width or a lower rank.
     """
     config = model.config
     if not config.can_draft:
         raise UnsupportedError("a draft head drafts for a model of causal context with a shift, which this one is not")
     if config.draft_head not in (0, width):
         raise InputError(f"the model's draft head has width {config.draft_head}: set draft_head to that, not {width}")
-    if rank and config.draft_rank not in (0, rank):
-        raise InputError(f"the model's low-rank weights have rank {config.draft_rank}: set draft_rank to that")
+    if 0 < config.draft_rank < rank:
+        raise InputError(
+            f"the model's low-rank weights have rank {config.draft_rank}: set draft_rank to that, or to less"
+        )
     wanted = replace(config, draft_head=width, draft_rank=rank or config.draft_rank)
     if config != wanted:
         grown = Backbone(wanted).initialize(seed)
-        grown.load_state_dict(model.state_dict(), strict=False)
+        weights = model.state_dict()
+        if config.draft_rank > wanted.draft_rank:
+            for name, matrices in model.named_modules():
+                if isinstance(matrices, LowRank):
+                    weights[f"{name}.a.weight"], weights[f"{name}.b.weight"] = matrices.nearest(wanted.draft_rank)
+        grown.load_state_dict(weights, strict=False)
         model = grown
     for name, weight in model.named_parameters():
         weight.requires_grad_(name.startswith("draft_head.") or bool(rank and LOW_RANK in name))
@@ -64,13 +73,19 @@ def check_drafts(objectives: Mapping[str, Objective], rank: int = 0) -> None:
                 f'mixture.{name}: a draft head learns from layout = "drafts" or "groups", times = "full" and teacher = '
                 '"data"'
             )
-    if rank and not any(objective.group for objective in objectives.values()):
+    if len({objective.num_drafted for objective in objectives.values() if objective.num_drafted}) > 1:
+        raise InputError('mixture: the layout "groups" needs the same `group` in all its objectives')
+    if rank and not any(objective.num_drafted for objective in objectives.values()):
         raise InputError('draft_rank: low-rank weights learn from layout = "groups": add it to the mixture')
 
 
 def drafting_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
-    """The loss of a batch of the layout "groups" (`acceptance_loss`) or "drafts" (`draft_head_loss`)."""
-    return (acceptance_loss if batch.group else draft_head_loss)(model, batch, attn_impl)
+    """The loss of a batch of the layout "groups" (`acceptance_loss`, or with `certainty` `trajectory_loss`) or "drafts"
+    (`draft_head_loss`).
+    """
+    if not batch.group:
+        return draft_head_loss(model, batch, attn_impl)
+    return (trajectory_loss if batch.certainty else acceptance_loss)(model, batch, attn_impl)
 
 
 def draft_head_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:

@@ -85,8 +85,6 @@ TIMES = {
     "clipped": times_clipped,
 }
 WEIGHTS = {"one": weight_one, "elbo": weight_elbo, "clipped": weight_clipped}
-GROUP = 4
-"""Masked rows of a group, and so the tokens of a draft, in the layout "groups"."""
 NORMALIZERS = ("tokens", "masked")
 TEACHERS = ("data", "self")
 PROCESS_LOSSES = {"one": "cross_entropy", "elbo": "nelbo", "clipped": "dynamic_loss"}
@@ -112,6 +110,7 @@ class Parts:
     teacher: str = "data"
     errors: float = 0.0
     certainty: float = 0.0
+    group: int = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +134,10 @@ class Objective(Parts):
                and Rush 2016, from the same weights), so that drafts learn what the model would write one by one
     errors     share of a span's visible tokens that are replaced, half by random tokens and half by the model's wrong
                guesses; every visible token is then a target (token-to-token editing, LLaDA2.1)
-    certainty  weight of the entropy of masked rows whose most likely token is right (CAP, LLaDA2.0)
+    certainty  weight of the entropy of masked rows whose most likely token is right (CAP, LLaDA2.0); in the layout
+               "groups" see `train/trajectory.py`
+
+    `group` is how many masked rows a group has, and so the tokens of a draft, in the layout "groups".
 
     `shift`, `block_size` and `process` are facts of the model that is trained, not of a recipe's mixture. `process` is
     None for the absorbing one. Another replaces tokens by others, each independently with the probability of t on the
@@ -175,6 +177,8 @@ class Objective(Parts):
             raise InputError('teacher = "self" continues spans that see the text before: drafts and blocks, shifted')
         if not 0 <= self.left <= 1:
             raise InputError(f"left is a share of the spans, not {self.left}")
+        if self.group < 1:
+            raise InputError(f"group is a number of masked rows, 1 or more, not {self.group}")
         if self.next <= 0:
             raise InputError(f"next is a weight above 0, not {self.next}")
         if not (0 <= self.errors < 1 and self.certainty >= 0):
@@ -197,9 +201,9 @@ class Objective(Parts):
         return None if self.process is None else getattr(self.process, PROCESS_LOSSES[self.weight])
 
     @property
-    def group(self) -> int:
+    def num_drafted(self) -> int:
         """How many masked rows a group has, in the layout "groups"; 0 in others."""
-        return GROUP if self.layout == "groups" else 0
+        return self.group if self.layout == "groups" else 0
 
     @property
     def context(self) -> Context:

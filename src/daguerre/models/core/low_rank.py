@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from types import EllipsisType
 
+import torch
 from torch import Tensor, nn
 
 DraftRows = Tensor | EllipsisType | None
@@ -23,6 +24,13 @@ class LowRank(nn.Module):
         super().__init__()
         self.a = nn.Linear(num_in, rank, bias=False)
         self.b = nn.Linear(rank, num_out, bias=False)
+
+    @torch.no_grad()
+    def nearest(self, rank: int) -> tuple[Tensor, Tensor]:
+        """The matrices A (rank, I) and B (O, rank) whose product is nearest to this one (Eckart and Young, 1936)."""
+        u, s, v = torch.linalg.svd(self.b.weight.float() @ self.a.weight.float(), full_matrices=False)
+        root = s[:rank].sqrt()
+        return root[:, None] * v[:rank], u[:, :rank] * root
 
     def forward(self, x: Tensor) -> Tensor:
         """What is added to a matrix's results, (..., O), for its inputs (..., I)."""
