@@ -54,7 +54,7 @@ class Linear(ctypes.Structure):
 class LowRank(ctypes.Structure):
     """Low-rank weights B A, which are added to those of a matrix."""
 
-    _fields_ = _fields("a b", Linear)
+    _fields_ = [*_fields("a b", Linear), *_fields("quarters", Int)]
 
 
 class Layer(ctypes.Structure):

@@ -163,8 +163,10 @@ class Packing:
         self._held.append(x.contiguous())
         return self._held[-1].data_ptr()
 
-    def linear(self, weight: Tensor, bias: Tensor | None = None) -> interface.Linear:
-        """Pack a matrix (out, in) into panels of COLUMNS outputs, (4, words, QUARTER, numbers in 32 bits) each."""
+    def linear(self, weight: Tensor, bias: Tensor | None = None, narrow: bool = False) -> interface.Linear:
+        """Pack a matrix (out, in) into panels of COLUMNS outputs, (4, words, QUARTER, numbers in 32 bits) each. A
+        `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can multiply them or not.
+        """
         scale = offset = None
         if self.dtype == torch.int8:
             matrix, scale, offset = rounded(weight)
@@ -172,7 +174,8 @@ class Packing:
             matrix = weight.to(self.dtype)
         num_out, num_in = matrix.shape
         numbers = 4 // matrix.element_size()
-        words, panels = round_up(-(-num_in // numbers), WORDS), -(-num_out // COLUMNS)
+        num_words = round_up(num_in, QUARTER) // numbers
+        words, panels = num_words if narrow else round_up(num_words, WORDS), -(-num_out // COLUMNS)
         matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
         matrix = matrix.view(panels, 4, QUARTER, words, numbers).transpose(2, 3)
         more = [
@@ -184,7 +187,12 @@ class Packing:
         """Pack low-rank weights, with the norm before them multiplied into A; without weights both are empty."""
         if weights is None:
             return interface.LowRank()
-        return interface.LowRank(self.linear(*folded(weights.a, norm)), self.linear(weights.b.weight.detach()))
+        rank = weights.a.out_features
+        return interface.LowRank(
+            self.linear(*folded(weights.a, norm)),
+            self.linear(weights.b.weight.detach(), narrow=True),
+            round_up(min(rank, COLUMNS), QUARTER) // QUARTER,
+        )
 
 
 def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -183,7 +183,7 @@ template <class T, class C> struct Stack {
         for (int panel = 0; panel < draft.a.panels; panel++)
           multiply_panel<T>(worker, draft.a, inputs, drafts.rows[from], end - from, panel, [&](int row, int panel, const F* v) {
             std::memcpy(drafts.low + (size_t)(row - shift) * rank + panel * COLUMNS, v, COLUMNS * 4);
-          });
+          }, draft.quarters);
       }
       for (int row = 0; row < num; row++)
         drafts.inputs.scale[row] = T::row(drafts.low + (size_t)row * rank, draft.b.words * T::PER,

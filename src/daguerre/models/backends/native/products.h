@@ -23,7 +23,7 @@
 constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
-constexpr int WORDS = 16;   // the number of words of a row is a multiple of it
+constexpr int WORDS = 16;   // tiles need a number of words that is a multiple of it
 constexpr int AHEAD = 32;   // prefetch distance in words: the processor's own prefetching is too late
 #if defined(WIDE)
 constexpr int AT_ONCE = 8;  // rows whose sums are kept in registers
@@ -155,8 +155,9 @@ struct Linear {
   int32_t words, panels;
 };
 
-// Low-rank weights B A, which are added to those of a matrix; without them both are empty.
-struct LowRank { Linear a, b; };
+// Low-rank weights B A, which are added to those of a matrix; without them both are empty. Only the first `quarters` quarters
+// of each panel of A are not zero.
+struct LowRank { Linear a, b; int32_t quarters; };
 
 // Inputs of products: rows of `words` times PARTS, and the scale of each row.
 struct Inputs {
@@ -277,6 +278,21 @@ template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int
     to += 128;
   }
 }
+
+// The same for the first `quarters` quarters of a panel alone.
+template <class T> void multiply_some_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, int quarters, void* out) {
+  asm volatile("" : : "r"(a), "r"(w) : "memory");
+  for (int first = 0; first < rows; first += 16)
+    for (int quarter = 0; quarter < quarters; quarter++) {
+      _tile_zero(0);
+      for (int word = 0; word < words; word += WORDS) {
+        _tile_loadd(4, a + (size_t)first * words + word, words * 4);
+        _tile_loadd(6, w + ((size_t)quarter * words + word) * QUARTER, QUARTER * 4);
+        MULTIPLY(0, 4, 6);
+      }
+      _tile_stored(0, static_cast<char*>(out) + ((size_t)first * COLUMNS + quarter * QUARTER) * 4, COLUMNS * 4);
+    }
+}
 #undef MULTIPLY
 #endif
 
@@ -300,29 +316,35 @@ struct Worker {
   }
 };
 
-// Sums (rows, COLUMNS) of at most BLOCK rows of inputs and one panel. The inputs' memory must have room for BLOCK rows, and
-// their number of words must be a multiple of WORDS.
+// Sums (rows, COLUMNS) of at most BLOCK rows of inputs and one panel, or of its first `quarters` quarters; others may have any
+// value. The inputs' memory must have room for BLOCK rows.
 template <class T>
-void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS]) {
+void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS],
+                    int quarters = 4) {
 #ifdef TILES
   if constexpr (T::PER > 1)
-    if (worker.tiles) return multiply_tiles<T>(a, w, words, rows, sums);
+    if (worker.tiles && words % WORDS == 0) {
+      if (quarters < 4) return multiply_some_tiles<T>(a, w, words, rows, quarters, sums);
+      return multiply_tiles<T>(a, w, words, rows, sums);
+    }
 #endif
   constexpr int step = columns_for(AT_ONCE);  // these columns stay in the cache for all rows
-  if (rows <= AT_ONCE) return multiply_all<T>(a, w, words, rows, 0, VECTORS, sums);
+  const int last = quarters * VECTORS / 4;
+  if (rows <= AT_ONCE) return multiply_all<T>(a, w, words, rows, 0, last, sums);
   constexpr int some = std::max(step, columns_for(3));
-  for (int first = 0; first < VECTORS; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
+  for (int first = 0; first < last; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
 }
 
 // The product of `rows` rows from `first` on with one panel: finish(row, panel, VECTORS vectors) is called for every row. The
-// inputs' memory must have room for a multiple of BLOCK rows from `first` on.
+// inputs' memory must have room for a multiple of BLOCK rows from `first` on. `quarters`: see `multiply_block`.
 template <class T, class Finish>
-void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs, int first, int rows, int panel, Finish finish) {
+void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs, int first, int rows, int panel, Finish finish,
+                    int quarters = 4) {
   const uint32_t* w = m.weight + (size_t)panel * m.words * COLUMNS;
   for (int start = first; start < first + rows; start += BLOCK) {
     const int num = std::min(BLOCK, first + rows - start);
     alignas(64) typename T::Sum sums[BLOCK][VECTORS];
-    multiply_block<T>(worker, inputs.rows + (size_t)start * m.words * T::PARTS, w, m.words, num, sums);
+    multiply_block<T>(worker, inputs.rows + (size_t)start * m.words * T::PARTS, w, m.words, num, sums, quarters);
     for (int row = 0; row < num; row++) {
       F out[VECTORS];
       for (int j = 0; j < VECTORS; j++) {
