@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 
 from backends import BACKENDS
+from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
 from daguerre.decoding.options import Decode
 from daguerre.decoding.result import Result
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser, BackendName
-from daguerre.models.forward import Hidden
+from daguerre.models.forward import Forward, Hidden, Layout
 from daguerre.models.rows import first_run
 
 PROMPT, SUFFIX = "def f(a):\n    x = ", "\n    return x\n"
@@ -31,7 +32,10 @@ def slowly(model: Model, result: Result, threshold: float) -> None:
     for step, after in zip(result.trace.steps, result.trace.replay(), strict=True):
         canvas = before.at(step.span)
         run = first_run(canvas.active_positions())
-        answer = compute(denoiser.session(canvas, "none").ask(canvas, run, Hidden()), denoiser.backend)
+        if canvas.continues and len(run) > 1:
+            answer = denoiser.backend.forward([drafting_rows(model, canvas, run)])[0]
+        else:
+            answer = compute(denoiser.session(canvas, "none").ask(canvas, run, Hidden()), denoiser.backend)
         assert answer.hidden is not None
         hidden, want = torch.from_numpy(answer.hidden), []
         state = hidden[:1]
@@ -53,8 +57,24 @@ def slowly(model: Model, result: Result, threshold: float) -> None:
     assert several
 
 
+@pytest.fixture(scope="module")
+def low_rank(make_model: Any) -> Model:
+    """The same with low-rank weights, which act on the masked rows of drafts at the end of a text."""
+    return cast(Model, make_model(draft_head=24, draft_rank=8))
+
+
+def drafting_rows(model: Model, canvas: Canvas, run: np.ndarray) -> Forward:
+    """All rows of a draft at once: the text before, causal, and a masked row for each position but the first."""
+    start, end = int(run[0]), int(run[-1])
+    tokens = np.append(canvas.tokens[:start], np.full(end - start, model.config.mask_id))
+    ends = np.append(np.arange(1, start + 1), np.full(end - start, end)).astype(np.int32)
+    wanted = np.arange(start - 1, end, dtype=np.int32)
+    low_rank = model.config.draft_rank > 0
+    return Forward(tokens, Layout(np.arange(end), ends, start), None, wanted, Hidden(), drafting=low_rank)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["causal", "drafting"])
+@pytest.mark.parametrize("name", ["causal", "drafting", "low_rank"])
 def test_each_step_is_that_of_a_slow_reference(name: str, backend: BackendName, request: pytest.FixtureRequest) -> None:
     given = request.getfixturevalue(name)
     model = Model(given.backbone, given.tokenizer, backend)

@@ -158,7 +158,7 @@ def test_a_setting_that_is_wrong_on_all_lines_is_not_the_best(
 def test_the_grid_has_every_block_size_and_threshold_once() -> None:
     labels = [label(decode) for decode in grid()]
 
-    assert len(labels) == len(set(labels)) == 4 * 4 + 4 + 2 * 6
+    assert len(labels) == len(set(labels)) == 4 * 4 + 4 + 3 * 6
     assert "block 8, threshold 0.7" in labels
     assert "block 32, confidence, 16 steps" in labels
     assert "block 8, chain 0.5" in labels

@@ -45,6 +45,7 @@ LINE_TOKENS = 48
 """Most tokens of a line: more than 99% of the held-out lines are shorter in our 2k vocabulary."""
 BLOCK_SIZES = (4, 8, 16, 32)
 THRESHOLDS = (0.4, 0.5, 0.7, 0.9)
+CHAINED_SIZES = (4, 8, 16)
 CHAINED = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 MARGIN = 0.01
 FINALISTS = 6
@@ -56,7 +57,7 @@ def grid() -> tuple[Decode, ...]:
     block = partial(Decode, mode="block")
     thresholds = [block(block_size=size, threshold=level) for size in BLOCK_SIZES for level in THRESHOLDS]
     static = [block(block_size=size, policy="confidence", steps=size // 2) for size in BLOCK_SIZES]
-    chains = [block(block_size=size, policy="chain", threshold=level) for size in (4, 8) for level in CHAINED]
+    chains = [block(block_size=size, policy="chain", threshold=level) for size in CHAINED_SIZES for level in CHAINED]
     return (*thresholds, *static, *chains)
 
 

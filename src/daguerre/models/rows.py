@@ -223,6 +223,13 @@ def plan_verification(
     return plan, groups
 
 
+def plan_draft(start: int, num: int) -> RowPlan:
+    """Rows that draft `num` positions from `start` on: the last clean row, whose distribution is the autoregressive
+    one, and masked rows, which see the clean rows and each other.
+    """
+    return RowPlan(start, index_range(start, start + num - 1), 1, num_read=1)
+
+
 @lru_cache(maxsize=1024)
 def _masked_rows(
     num_draft: int, ahead: int, room: int, ends: tuple[int, ...] | None

@@ -29,6 +29,7 @@ from daguerre.models.forward import (
     Layout,
     Logits,
     Rules,
+    SequentialDraws,
 )
 from daguerre.models.rows import (
     NONE,
@@ -36,6 +37,7 @@ from daguerre.models.rows import (
     Tree,
     first_run,
     index_range,
+    plan_draft,
     plan_rows,
     plan_text,
     plan_tree,
@@ -235,6 +237,9 @@ class BackboneSession:
         config = self.config
         if config.process != "absorbing":
             raise UnsupportedError(f"a model of the {config.process} process does not fill open positions")
+        if isinstance(ask, SequentialDraws) and self._drafts(canvas, positions):
+            (answer,) = yield [self._drafting(canvas, positions, ask)]
+            return answer
         plan = plan_rows(config, canvas)
         noisy = NONE
         if len(plan.noisy):
@@ -246,7 +251,11 @@ class BackboneSession:
 
     def sequential_logits(self, canvas: Canvas) -> Asking[NextLogits]:
         """The distributions of the first masked positions, one at a time; see `Session`."""
-        answer = yield from self.ask(canvas, first_run(canvas.active_positions()), Hidden())
+        positions = first_run(canvas.active_positions())
+        if self._drafts(canvas, positions):
+            (answer,) = yield [self._drafting(canvas, positions, Hidden())]
+        else:
+            answer = yield from self.ask(canvas, positions, Hidden())
         assert answer.hidden is not None
         return DraftRows(answer.hidden, None)
 
@@ -310,6 +319,23 @@ class BackboneSession:
         segment = self._held_rows.segment
         one_run = segment is None or not segment[: len(given)].any()
         return one_run and np.array_equal(self._held_tokens[: len(given)], given)
+
+    def _drafts(self, canvas: Canvas, positions: np.ndarray) -> bool:
+        """Whether these open positions can be drafted from the left as mode "speculative" drafts: all of the active
+        span that is left to fill, at the end of a text of a causal model with a shift.
+        """
+        if not (self.config.can_draft and canvas.continues and len(positions) > 1 and canvas.span is not None):
+            return False
+        return bool(positions[-1] + 1 == canvas.span[1]) and 1 not in canvas.open[: positions[0]].tobytes()
+
+    def _drafting(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Forward:
+        """A forward that drafts these positions from the left."""
+        start, num = int(positions[0]), len(positions)
+        masks, wanted = np.full(num - 1, self.config.mask_id), index_range(start - 1, start + num - 1, np.int32)
+        plan = plan_draft(start, num)
+        forward = self._forward(plan, canvas.tokens[:start], masks, wanted, ask, by_row=True)
+        forward.drafting = self.config.draft_rank > 0
+        return forward
 
     def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask) -> Forward:
         """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows."""

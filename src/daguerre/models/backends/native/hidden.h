@@ -190,6 +190,7 @@ template <class T, class C> struct Stack {
                                           drafts.inputs.rows + (size_t)row * draft.b.words * T::PARTS);
     }
     if (!some) return;
+    const NarrowTiles tiles(worker, draft.b.words);
     product<T>(worker, draft.b, drafts.inputs, num, [&](int row, int panel, const F* v) {
       float* at = to + (size_t)drafts.rows[row] * stride + panel * COLUMNS;
       for (int j = 0; j < VECTORS; j++) store(at + j * LANES, load<F>(at + j * LANES) + v[j]);

@@ -23,7 +23,7 @@
 constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
-constexpr int WORDS = 16;   // tiles need a number of words that is a multiple of it
+constexpr int WORDS = 16;   // words of a tile; the number of words of a row is a multiple of it, except in narrow matrices
 constexpr int AHEAD = 32;   // prefetch distance in words: the processor's own prefetching is too late
 #if defined(WIDE)
 constexpr int AT_ONCE = 8;  // rows whose sums are kept in registers
@@ -293,7 +293,38 @@ template <class T> void multiply_some_tiles(const uint32_t* a, const uint32_t* w
       _tile_stored(0, static_cast<char*>(out) + ((size_t)first * COLUMNS + quarter * QUARTER) * 4, COLUMNS * 4);
     }
 }
+
+// For matrices of fewer than WORDS words, whose tiles have fewer rows: `NarrowTiles` has to live.
+template <class T> void multiply_narrow_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
+  asm volatile("" : : "r"(a), "r"(w) : "memory");
+  const size_t quarter = (size_t)words * QUARTER;
+  for (int first = 0; first < rows; first += 16) {
+    char* to = static_cast<char*>(out) + (size_t)first * COLUMNS * 4;
+    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
+    _tile_loadd(4, a + (size_t)first * words, words * 4);
+    _tile_loadd(6, w, QUARTER * 4);
+    _tile_loadd(7, w + quarter, QUARTER * 4);
+    MULTIPLY(0, 4, 6);
+    MULTIPLY(1, 4, 7);
+    _tile_loadd(6, w + 2 * quarter, QUARTER * 4);
+    _tile_loadd(7, w + 3 * quarter, QUARTER * 4);
+    MULTIPLY(2, 4, 6);
+    MULTIPLY(3, 4, 7);
+    const int sum = COLUMNS * 4;
+    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 128, sum); _tile_stored(3, to + 192, sum);
+  }
+}
 #undef MULTIPLY
+#endif
+
+#ifdef TILES
+// Shapes of a thread's tiles: 4 and 5 hold inputs of so many words, 6 and 7 weights, all others sums.
+inline void set_up_tiles(int words) {
+  struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
+  for (int i = 0; i < 8; i++) config.bytes[i] = i == 4 || i == 5 ? words * 4 : 64, config.rows[i] = i > 5 ? words : 16;
+  asm volatile("" : : "r"(&config) : "memory");  // some compilers do not know that all of it is read (GCC bug 114098)
+  _tile_loadconfig(&config);
+}
 #endif
 
 // Sets up the tiles of a thread for products, and releases them.
@@ -302,16 +333,28 @@ struct Worker {
   Worker() {
 #ifdef TILES
     if (!may_use_tiles()) return;
-    struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
-    for (int i = 0; i < 8; i++) config.bytes[i] = 64, config.rows[i] = 16;
-    asm volatile("" : : "r"(&config) : "memory");  // some compilers do not know that all of it is read (GCC bug 114098)
-    _tile_loadconfig(&config);
+    set_up_tiles(WORDS);
     tiles = true;
 #endif
   }
   ~Worker() {
 #ifdef TILES
     if (tiles) _tile_release();
+#endif
+  }
+};
+
+// While it lives, a thread's tiles are for matrices of so many words, if these are fewer than WORDS, and for no others.
+struct NarrowTiles {
+  const bool narrow;
+  NarrowTiles(const Worker& worker, int words) : narrow(worker.tiles && words < WORDS) {
+#ifdef TILES
+    if (narrow) set_up_tiles(words);
+#endif
+  }
+  ~NarrowTiles() {
+#ifdef TILES
+    if (narrow) set_up_tiles(WORDS);
 #endif
   }
 };
@@ -323,7 +366,8 @@ void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, 
                     int quarters = 4) {
 #ifdef TILES
   if constexpr (T::PER > 1)
-    if (worker.tiles && words % WORDS == 0) {
+    if (worker.tiles && (words < WORDS || words % WORDS == 0)) {
+      if (words < WORDS) return multiply_narrow_tiles<T>(a, w, words, rows, sums);
       if (quarters < 4) return multiply_some_tiles<T>(a, w, words, rows, quarters, sums);
       return multiply_tiles<T>(a, w, words, rows, sums);
     }
