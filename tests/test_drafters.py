@@ -14,16 +14,20 @@ from backends import needs_compiler
 from conftest import tiny_config
 from daguerre.canvas import Canvas
 from daguerre.decoding.drafters import (
+    CYCLE_TIME,
     LONGEST_MATCH,
     LOOKED_UP,
     LOOKUP_ACCEPTANCE,
+    MASKED_PLACES,
     MIN_ACCEPTED,
     NO_DRAFT,
+    UNKNOWN_ACCEPTANCE,
+    WORTH_DRAFTING,
     Drafted,
     best,
     given_by_caller,
     look_up,
-    model_pays,
+    worth_drafting,
 )
 from daguerre.decoding.drive import compute
 from daguerre.model import Model
@@ -103,17 +107,29 @@ def test_the_draft_that_is_likely_to_commit_more_is_verified() -> None:
 
 
 def test_the_model_drafts_where_that_gains_time_on_this_machine(tokenizer: Tokenizer) -> None:
-    good, poor = ((0.9, 0.8), (0.68, 0.6)), ((0.4, 0.2), (0.3, 0.1))
-    for acceptance, temperature, row_time, pays in (
-        (good, 0.0, 0.02, True),
-        (good, 1.0, 0.02, True),
-        (good, 1.0, 0.2, False),
-        (good, 0.0, 0.08, True),
-        (poor, 0.0, 0.02, False),
-        ((), 1.0, 0.08, False),
+    good, poor = ((0.9, 0.8, 0.7), (0.68, 0.6, 0.2)), ((0.4, 0.2, 0.1), (0.3, 0.1, 0.1))
+    for acceptance, temperature, most, row_time, head_time, num in (
+        (good, 0.0, 4, 0.02, 0.04, 3),
+        (good, 0.0, 1, 0.02, 0.04, 1),
+        (good, 1.0, 4, 0.02, 0.04, 2),
+        (good, 0.5, 4, 0.02, 0.04, 3),
+        (good, 1.0, 4, 0.02, 0.4, 0),
+        (good, 1.0, 4, 0.2, 0.04, 0),
+        (good, 0.0, 4, 0.08, 0.2, 2),
+        (poor, 0.0, 4, 0.02, 0.04, 0),
+        (poor, 0.0, 0, 0.02, 0.04, 0),
+        ((), 1.0, 4, 0.08, 0.3, 0),
     ):
         config = tiny_config(tokenizer, draft_head=16, draft_acceptance=acceptance)
-        assert model_pays(config, temperature, 2, row_time) == pays
+        assert worth_drafting(config, temperature, most, row_time, head_time) == num
+        cold, warm = config.draft_acceptance or UNKNOWN_ACCEPTANCE
+        chances = [(1 - temperature) * a + temperature * b for a, b in zip(cold, warm, strict=True)]
+        speeds = [  # of every number, written out
+            (1 + sum(np.prod(chances[: k + 1]) for k in range(n)))
+            / (1 + CYCLE_TIME + n * head_time + n * (1 + MASKED_PLACES) * row_time)
+            for n in range(1, min(most, len(chances)) + 1)
+        ]
+        assert num == (1 + int(np.argmax(speeds)) if max(speeds, default=0.0) > WORTH_DRAFTING else 0)
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,10 @@ def data_self(
 
 def train(
     recipe: Annotated[
-        str | None, typer.Argument(help="small, refine, longer, settle, draft, verified, trajectory, full, adapt, or a .toml file.")
+        str | None,
+        typer.Argument(
+            help="small, refine, longer, settle, draft, verified, trajectory, full, adapt, or a .toml file."
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")

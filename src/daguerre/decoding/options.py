@@ -31,7 +31,7 @@ class Decode(Settings):
                  noise. None: `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap
                  a search, if the model has an autoregressive distribution
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
-                 "speculative" (None: 3)
+                 "speculative" (None: 5), of which the model drafts as many as are worth their time on this machine
     drafter      mode "speculative" only: head, the model drafts; lookup, drafts are what followed earlier in the text
                  after the same tokens; auto, whichever is likelier to be right
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared

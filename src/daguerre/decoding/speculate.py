@@ -17,13 +17,13 @@ from daguerre.decoding.drafters import (
     best,
     given_by_caller,
     look_up,
-    model_pays,
+    worth_drafting,
 )
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of, proposals_of
 from daguerre.models.forward import acceptance_of, num_agreed
-from daguerre.models.processor import row_time
+from daguerre.models.processor import head_time, row_time
 from daguerre.models.rows import index_range
 from daguerre.models.session import Asking, NextLogits
 from daguerre.sampling.logits import Proposals
@@ -38,20 +38,20 @@ def speculate(
     """Fill the active span with the tokens that mode "ar" draws, in fewer forwards.
 
     A forward verifies a draft against the autoregressive distribution: the tokens that this draws are committed, up to
-    and including the first that differs from the draft. The same forward drafts fewer than `size` tokens after each
-    place where that is likely. So it commits at least one token, and none that mode "ar" would not draw. Of this draft,
-    what the text itself has after an earlier match (`drafters.look_up`), and the caller's draft, the next forward
-    verifies the one that is likely to commit the most tokens in its time. With a `size` of 1 there is no other than the
-    caller's.
+    and including the first that differs from the draft. The same forward drafts fewer than `size` tokens, as many as
+    are worth their time, after each place where that is likely. So it commits at least one token, and none that mode
+    "ar" would not draw. Of this draft, what the text itself has after an earlier match (`drafters.look_up`), and the
+    caller's draft, the next forward verifies the one that is likely to commit the most tokens in its time. With a
+    `size` of 1 there is no other than the caller's.
     """
     assert canvas.span is not None
     (start, end), following, settings, time = canvas.span, NO_DRAFT, run.plan.decode, row_time()
     fast = run.session.draws and run.sampler.constraint is None
     cycle, looks_up, ahead = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head", size - 1
-    if settings.drafter == "lookup" or (
-        settings.drafter == "auto" and not model_pays(run.plan.config, settings.temperature, ahead, time)
-    ):
+    if settings.drafter == "lookup":
         ahead = 0
+    elif settings.drafter == "auto":
+        ahead = worth_drafting(run.plan.config, settings.temperature, ahead, time, head_time())
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
         step, drafts = run.counts.forwards, [following]

@@ -77,11 +77,18 @@ def instruction_set() -> str:
 ROW_TIMES = {"avx2": 0.08, "avx512": 0.045, "avx512_bf16": 0.03, "amx": 0.02}
 """What each further row of a forward of a few rows takes, as a share of the time that mode "ar" takes for a token; by
 measurements of the default model (docs/log.md)."""
+HEAD_TIMES = {"avx2": 0.3, "avx512": 0.18, "avx512_bf16": 0.06, "amx": 0.04}
+"""The same for a step of the draft head."""
 
 
 def row_time() -> float:
     """The entry of ROW_TIMES for the instruction set in use; the largest for one that has none."""
     return ROW_TIMES.get(instruction_set(), max(ROW_TIMES.values()))
+
+
+def head_time() -> float:
+    """The same of HEAD_TIMES."""
+    return HEAD_TIMES.get(instruction_set(), max(HEAD_TIMES.values()))
 
 
 def native_dtype(device: str | torch.device = "cpu") -> torch.dtype:

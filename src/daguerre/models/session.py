@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -331,7 +332,7 @@ class BackboneSession:
     def _drafting(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Forward:
         """A forward that drafts these positions from the left."""
         start, num = int(positions[0]), len(positions)
-        masks, wanted = np.full(num - 1, self.config.mask_id), index_range(start - 1, start + num - 1, np.int32)
+        masks, wanted = _masks(self.config.mask_id, num - 1), index_range(start - 1, start + num - 1, np.int32)
         plan = plan_draft(start, num)
         forward = self._forward(plan, canvas.tokens[:start], masks, wanted, ask, by_row=True)
         forward.drafting = self.config.draft_rank > 0
@@ -340,7 +341,7 @@ class BackboneSession:
     def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask) -> Forward:
         """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows."""
         assert canvas.span is not None and canvas.continues
-        masks = np.full(len(plan.noisy), self.config.mask_id)
+        masks = _masks(self.config.mask_id, len(plan.noisy))
         wanted = index_range(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
         clean = np.concatenate([canvas.tokens[: canvas.span[0]], draft])
         forward = self._forward(plan, clean, masks, wanted, ask, by_row=True)
@@ -369,13 +370,13 @@ class BackboneSession:
     def _reuse(self, plan: RowPlan, tokens: np.ndarray) -> int:
         """Discard cached rows from the first that this plan does not need on, and count; returns how many are kept."""
         held, held_rows = self._held_tokens, self._held_rows
-        common = min(plan.num_clean - plan.num_read, len(held))
-        differs = held[:common] != tokens[:common]
-        if plan.clean is not None or held_rows.clean is not None:
-            differs |= (_places(plan)[:, :common] != _places(held_rows)[:, :common]).any(axis=0)
-        known = int(differs.argmax()) if common else 0
-        if not (common and differs[known]):
-            known = common
+        common = known = min(plan.num_clean - plan.num_read, len(held))
+        moved = plan.clean is not None or held_rows.clean is not None
+        if moved or held[:common].tobytes() != tokens[:common].tobytes():
+            differs = held[:common] != tokens[:common]
+            if moved:
+                differs |= (_places(plan)[:, :common] != _places(held_rows)[:, :common]).any(axis=0)
+            known = int(differs.argmax()) if differs.any() else common
         if self.config.block_size is not None and self.config.context == "block":  # its rows see each other
             known -= known % self.config.block_size
         self._held_tokens, self._held_rows = tokens, plan
@@ -399,6 +400,11 @@ class BackboneSession:
             counts.recomputed_tokens += known
         else:
             counts.reused_tokens += known
+
+
+@lru_cache(maxsize=256)
+def _masks(mask_id: int, num: int) -> np.ndarray:
+    return np.full(num, mask_id)
 
 
 def _places(plan: RowPlan) -> np.ndarray:

@@ -8,8 +8,8 @@ from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ar import Autoregressive
 from daguerre.decoding.run import Run
 
-DEFAULT_SIZE = 3
-"""The most tokens of a forward: the fastest size for the default model (docs/log.md)."""
+DEFAULT_SIZE = 5
+"""The most tokens of a forward that verifies drafts of the model."""
 
 
 class Speculative(Autoregressive):

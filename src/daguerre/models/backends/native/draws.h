@@ -45,16 +45,21 @@ inline double exponential_number(uint64_t state, int64_t token) {
   return -std::log((double(mixed(state ^ mixed((uint64_t)token)) >> 12) + 0.5) * UNIT);
 }
 
+// mixed(token) for tokens 0, 1, ..., and more than `vocab` of them.
+inline const uint64_t* mixed_tokens(int vocab) {
+  static thread_local std::vector<uint64_t> known;
+  for (size_t i = known.size(); i < (size_t)vocab + PAIRS; i++) known.push_back(mixed((uint64_t)i));
+  return known.data();
+}
+
 // The token with the least E / weight; `most` is one with a weight. Since E >= 1 - u, few logarithms are taken.
 inline int64_t race(const Rules& r, int64_t position, const double* weights, int vocab, int64_t most) {
   constexpr double ROUNDING = 1 + 1e-9;
-  const uint64_t state = hashed(r, position);
+  const uint64_t state = hashed(r, position), *tokens = mixed_tokens(vocab);
   int64_t winner = most;
   double least = exponential_number(state, most) / weights[most];
-  U tokens{};
-  for (int i = 0; i < PAIRS; i++) tokens[i] = i;
-  for (int i = 0; i < vocab; i += PAIRS, tokens += PAIRS) {
-    const D u = (__builtin_convertvector(L(mixed(state ^ mixed(tokens)) >> 12), D) + 0.5) * UNIT;
+  for (int i = 0; i < vocab; i += PAIRS) {
+    const D u = (__builtin_convertvector(L(mixed(state ^ load<U>(tokens + i)) >> 12), D) + 0.5) * UNIT;
     const L may = 1.0 - u <= load<D>(weights + i) * (least * ROUNDING);
     if (!any(may)) continue;
     for (int j = 0; j < PAIRS && i + j < vocab; j++) {
@@ -123,10 +128,28 @@ inline Drawn greedy(const Rules& r, float* logits, int vocab, int64_t position, 
 
 // Writes e^((logits - top) / temperature) in float64; returns their sum.
 inline double weights_of(const double* logits, int vocab, double top, double temperature, double* out) {
+  D totals[2] = {};  // `vocab` is a multiple of LANES, which is two vectors
+  for (int i = 0; i < vocab; i += LANES)
+    for (int j = 0; j < 2; j++) {
+      const D weight = exponential((load<D>(logits + i + j * PAIRS) - top) / temperature);
+      store(out + i + j * PAIRS, weight);
+      totals[j] += weight;
+    }
   double total = 0;
-  for (int i = 0; i < vocab; i += PAIRS) store(out + i, exponential((load<D>(logits + i) - top) / temperature));
-  for (int i = 0; i < vocab; i++) total += out[i];
+  for (int i = 0; i < PAIRS; i++) total += totals[0][i] + totals[1][i];
   return total;
+}
+
+// The first of the largest of `num` numbers, a multiple of PAIRS.
+inline int64_t place_of_most(const double* x, int num) {
+  D most = load<D>(x);
+  for (int i = PAIRS; i < num; i += PAIRS) most = load<D>(x + i) > most ? load<D>(x + i) : most;
+  double top = most[0];
+  for (int i = 1; i < PAIRS; i++) top = std::max(top, most[i]);
+  int place = 0;
+  while (place < num - PAIRS && !any(load<D>(x + place) == top)) place += PAIRS;
+  while (place < num - 1 && !(x[place] == top)) place++;
+  return place;
 }
 
 // Sets weights outside top-k and top-p to zero. Of equal weights at the edge, those with lower token ids are kept.
@@ -169,8 +192,8 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
   for (int i = 0; i < size; i++) logits[i] = given[i];
   for (int i = 0; i < r.num_bias; i++) logits[r.bias_tokens[i]] += r.bias_values[i];
   forbid(r, position, logits, vocab);
-  const double* most = std::max_element(logits, logits + vocab);
-  const double top = *most;
+  const int64_t most = place_of_most(logits, size);
+  const double top = logits[most];
   if (!std::isfinite(top)) return {-1, 0, 0};
   const double mass = weights_of(logits, size, top, 1, weights);
   double entropy = 0;
@@ -180,10 +203,12 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
     entropy = std::log(mass) - entropy / mass;
   }
   best_of(logits, vocab, extras.num_best, [&](double x) { return std::exp(x - top) / mass; }, extras.best_tokens, extras.best_probabilities);
-  if (r.temperature == 1) std::copy(weights, weights + size, warm);
-  else weights_of(logits, size, top, r.temperature, warm);
-  if (r.top_k || r.top_p < 1) cut(r, warm, vocab);
-  const int64_t token = race(r, position, warm, vocab, most - logits);
+  const bool cuts = r.top_k || r.top_p < 1;
+  if (r.temperature != 1) weights_of(logits, size, top, r.temperature, warm);
+  else if (cuts) std::copy(weights, weights + size, warm);
+  else warm = weights;
+  if (cuts) cut(r, warm, vocab);
+  const int64_t token = race(r, position, warm, vocab, most);
   return {token, weights[token] / mass, entropy};
 }
 
@@ -197,7 +222,7 @@ inline double log_probability(const float* logits, int vocab, int64_t token) {
   static thread_local std::vector<double> room;
   room.resize(2 * (size_t)size);
   for (int i = 0; i < size; i++) room[i] = logits[i];
-  const double top = *std::max_element(room.data(), room.data() + vocab);
+  const double top = room[place_of_most(room.data(), size)];
   const double mass = weights_of(room.data(), size, top, 1, room.data() + size);
   return logits[token] - top - std::log(mass);
 }
