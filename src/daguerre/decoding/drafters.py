@@ -20,11 +20,11 @@ Source = Literal["head", "lookup", "caller"]
 
 MIN_ACCEPTED = 0.05
 """A draft ends before the token with which the chance that all of it is accepted falls below this."""
-MIN_GAIN = 0.5
+MIN_GAIN = 0.45
 """What the model's draft gains where the text ends, less the time of the draft head. Masked rows follow a place of a
 draft if the chance that the text ends there, times this, is at least the time that they take, or if the chance is one
 half."""
-CYCLE_TIME = 0.25
+CYCLE_TIME = 0.2
 """What a cycle takes more than a step of mode "ar" besides its rows and the draft head, as a share of the latter."""
 MASKED_PLACES = 1.5
 """Behind how many places of a draft there are masked rows on average."""

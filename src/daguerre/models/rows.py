@@ -41,6 +41,7 @@ class RowPlan:
     num_read   how many of the last clean rows are wanted, too: they give the autoregressive distribution
     num_hidden how many of the last clean rows are covered by `mask`
     mask       bool (R - S, num_hidden + R - S): which of the last keys each noisy row sees; None: all keys
+    ready      the layout where all clean rows but those that are read are cached; None: it is made when it is needed
     """
 
     num_clean: int
@@ -51,6 +52,7 @@ class RowPlan:
     num_read: int = 0
     num_hidden: int = 0
     mask: np.ndarray | None = None
+    ready: Layout | None = None
 
     def tokens(self, canvas: Canvas) -> np.ndarray:
         """Tokens of the clean rows, int64 (S,)."""
@@ -59,6 +61,8 @@ class RowPlan:
     def layout(self, config: ModelConfig, past: int) -> Layout:
         """The layout of all rows but the first `past` clean ones, which are cached."""
         num_clean, num_noisy, num_new = self.num_clean, len(self.noisy), self.num_clean - past
+        if self.ready is not None and num_new == self.num_read:
+            return self.ready
         position = index_range(past, num_clean) if self.clean is None else self.clean[past:]
         if config.context == "block":
             assert config.block_size is not None
@@ -217,10 +221,10 @@ def plan_verification(
     assert canvas.span is not None
     start, end = canvas.span
     assert num_draft < end - start, "a draft ends before the last position of its span"
-    noisy, groups, mask = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends)
-    num_read = num_draft + 1
-    plan = RowPlan(start + num_draft, start + noisy, 1, num_read=num_read, num_hidden=num_read, mask=mask)
-    return plan, groups
+    position, sees, mask, groups = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends)
+    read, position = num_draft + 1, start + position
+    ready = Layout(position, np.int32(start) + sees, read, None, mask)
+    return RowPlan(start + num_draft, position[read:], 1, None, None, read, read, mask[read:], ready), groups
 
 
 def plan_draft(start: int, num: int) -> RowPlan:
@@ -233,14 +237,18 @@ def plan_draft(start: int, num: int) -> RowPlan:
 @lru_cache(maxsize=1024)
 def _masked_rows(
     num_draft: int, ahead: int, room: int, ends: tuple[int, ...] | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Positions of the masked rows of a verification, relative to the start of a span of `room` positions; where the
-    rows for each clean row begin; and their mask over the clean rows that are read and themselves.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of the clean rows that are read in a verification and the masked rows: positions, relative to the start of a
+    span of `room` positions; ends of the keys that they see outside the mask, relative to the same; and the mask over
+    themselves. And where the masked rows of each clean row begin.
     """
     followed = [ahead if ends is None or place in ends else 0 for place in range(num_draft + 1)]
     each = [np.arange(place, max(place, min(place + num, room - 2))) for place, num in enumerate(followed)]
     sizes = [len(rows) for rows in each]
     groups = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     place = np.repeat(np.arange(num_draft + 1), sizes)
-    mask = np.concatenate([np.arange(num_draft + 1) <= place[:, None], place[:, None] == place], axis=1)
-    return np.concatenate(each), groups, mask
+    num_read = num_draft + 1
+    mask = np.concatenate([np.arange(num_read) <= place[:, None], place[:, None] == place], axis=1)
+    position = np.concatenate([np.arange(-1, num_draft), *each])
+    sees = np.concatenate([np.arange(num_read), np.full(len(place), -1)]).astype(np.int32)
+    return position, sees, np.concatenate([_unseen(num_read, mask.shape[1]), mask]), groups

@@ -109,14 +109,12 @@ class Call:
     def answers(self) -> list[Answer]:
         """The answer for each forward, after the call has returned."""
         for index, first in self._unfinished:
-            ask, made = self._batch[index].ask, self._num_drawn[index]
-            answer, num = self._answers[index], made
-            if isinstance(ask, Cycle):
-                num = len(ask.draft) + 1
-                drafted = slice(first + num, first + num + made)
-                answer.draft, answer.acceptance = self._tokens[drafted], self._drawn[2, drafted]
-            answer.tokens = self._tokens[first : first + num]
-            answer.probabilities = self._drawn[1, first : first + num]
+            answer, made = self._answers[index], self._num_drawn[index]
+            if answer.draft is not None and answer.acceptance is not None:
+                answer.draft, answer.acceptance = answer.draft[:made], answer.acceptance[:made]
+            else:
+                answer.tokens = self._tokens[first : first + made]
+                answer.probabilities = self._drawn[1, first : first + made]
         return self._answers
 
     def _answer(self, kind: int, ask: Any, first: int, end: int, first_logits: int) -> Answer:
@@ -131,6 +129,12 @@ class Call:
                 assert self._best is not None
                 answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
                 answer.best_probabilities = self._best[1, first:end, : ask.num_best]
+            return answer
+        if kind == CYCLE:
+            read = first + len(ask.draft) + 1
+            drawn, drafted = slice(first, read), slice(read, end)
+            answer = Answer(tokens=self._tokens[drawn], probabilities=self._drawn[1, drawn])
+            answer.draft, answer.acceptance = self._tokens[drafted], self._drawn[2, drafted]
             return answer
         if kind == HIDDEN:
             assert self._hidden is not None

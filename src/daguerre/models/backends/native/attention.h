@@ -155,30 +155,28 @@ struct Visible {
   int from;
 };
 
+inline uint64_t below(int bit) { return bit < 64 ? ((uint64_t)1 << bit) - 1 : ~(uint64_t)0; }
+
 // Replaces a query's scores on the keys of a panel by their weights.
 inline void online_softmax(F* s, SoftmaxState& of, const Visible& seen) {
+  const auto nothing = [&] {
+    for (int j = 0; j < VECTORS; j++) s[j] = F{};
+    of.factor = 1;
+  };
   if (seen.first > 0 || seen.last < COLUMNS) {
-    if (seen.mask) {
-      float* score = reinterpret_cast<float*>(s);
-      for (int i = 0; i < COLUMNS; i++) {
-        const bool in_run = i >= seen.first && i < seen.last;
-        if (!in_run && !(i >= seen.from && i < seen.num && seen.mask[i])) score[i] = NEVER;
-      }
-    } else {
-      for (int j = 0; j < VECTORS; j++) {
-        const I column = LANE + j * LANES;
-        s[j] = (column >= seen.first) & (column < seen.last) ? s[j] : all(NEVER);
-      }
+    uint64_t columns = below(seen.last) & ~below(seen.first);  // a bit for each
+    if (seen.mask)
+      for (int i = seen.from; i < seen.num; i++) columns |= (uint64_t)(seen.mask[i] != 0) << i;
+    if (!columns) return nothing();
+    for (int j = 0; j < VECTORS; j++) {
+      const I some = I{} + (int32_t)(columns >> j * LANES);
+      s[j] = ((some >> LANE) & 1) != 0 ? s[j] : all(NEVER);
     }
   }
   F most = s[0];
   for (int j = 1; j < VECTORS; j++) most = larger(most, s[j]);
   const float largest = std::max(of.largest, greatest(most));
-  if (largest == NEVER) {
-    for (int j = 0; j < VECTORS; j++) s[j] = F{};
-    of.factor = 1;
-    return;
-  }
+  if (largest == NEVER) return nothing();
   of.factor = of.largest == largest ? 1 : exponential(all(of.largest - largest))[0];
   of.largest = largest;
   F total{};
