@@ -39,7 +39,7 @@ def test_a_completion_is_what_the_denoiser_wants(scripted: Any, tokenizer: Token
             "ar": len(want),
             "block": 1 + (len(want) > 16),
             "full": 1,
-            "speculative": 1 + -(-(len(want) - 1) // 3),
+            "speculative": 1 + -(-(len(want) - 1) // 5),
         }
         assert result.usage.forwards == forwards[mode]
 

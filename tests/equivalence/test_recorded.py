@@ -1,7 +1,8 @@
 """What requests were answered before the core was rebuilt, they are answered still: same tokens for the same seeds.
 
 `recorded.json` holds the answers of the float32 reference at 9a76144 to the requests of `cases.py`; those drawn at a
-temperature above 0 were recorded again when the draw became a race (CHANGELOG.md). The `margin` of each is in nats:
+temperature above 0 were recorded again when the draw became a race, and those of policy "chain" when it began to draft
+as mode "speculative" does, with a draft head that was trained for it (CHANGELOG.md). The `margin` of each is in nats:
 with noise up to that on every logit, in four runs, nothing of its answer changed. Requests with less than 1e-3 were
 left out. Of mode "speculative" only the text is recorded, since the number of its forwards depends on the processor.
 """

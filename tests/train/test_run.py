@@ -216,7 +216,8 @@ def test_every_recipe_has_its_own_test() -> None:
         "adapt",
         "draft",
         "verified",
-    }  # draft: test_drafting.py, verified: test_acceptance.py
+        "trajectory",
+    }  # draft: test_drafting.py, verified: test_acceptance.py, trajectory: test_trajectory.py
 
 
 @pytest.mark.parametrize("name", ["small", "refine", "full"])
