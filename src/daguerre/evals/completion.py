@@ -48,7 +48,7 @@ THRESHOLDS = (0.4, 0.5, 0.7, 0.9)
 CHAINED_SIZES = (4, 8, 16)
 CHAINED = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 MARGIN = 0.01
-FINALISTS = 6
+FINALISTS = 12
 AR = Decode(mode="ar")
 
 
