@@ -2,8 +2,8 @@
 
 A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of TABLES. It has the rows that
 `benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
-them must be of the shipped model; reports of tasks that need no draft head may be of the same weights without it, or with
-an earlier one.
+them must be of the shipped model; reports of tasks that need no draft head may be of the same weights without it, or
+with an earlier one.
 DataError for a report of other weights, and for a task that was measured twice. Tables of speed are of
 `benchmarks/results/speed.json`, a report of `daguerre bench`; with `_avx2` after their name, of `speed-avx2.json`, the
 same machine held to AVX2.

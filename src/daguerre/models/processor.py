@@ -78,7 +78,7 @@ ROW_TIMES = {"avx2": 0.08, "avx512": 0.045, "avx512_bf16": 0.03, "amx": 0.02}
 """What each further row of a forward of a few rows takes, as a share of the time that mode "ar" takes for a token; by
 measurements of the default model (docs/log.md)."""
 HEAD_TIMES = {"avx2": 0.03, "avx512": 0.05, "avx512_bf16": 0.06, "amx": 0.08}
-"""The same for a step of the draft head. The entries of avx512_bf16 are estimates: no machine of that kind was at hand."""
+"""The same for a step of the draft head. What avx512_bf16 has in both is estimated: no such machine was at hand."""
 
 
 def row_time() -> float:
