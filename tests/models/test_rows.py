@@ -110,6 +110,11 @@ def test_a_verification_asks_every_place_with_what_stands_before_it(
     config, start = config_of(tokenizer, "causal"), 9
     canvas = Canvas.lay_out([range(20, 20 + start)], [room], config.mask_id).at((start, start + room))
     plan, groups = plan_verification(canvas, num_draft, ahead)
+    assert plan.ready is not None
+    made = replace(plan, ready=None).layout(config, plan.num_clean - plan.num_read)
+    for name in ("position", "end", "num_clean", "begin", "mask"):
+        kept, again = getattr(plan.ready, name), getattr(made, name)
+        assert np.array_equal(kept, again) and np.asarray(kept).dtype == np.asarray(again).dtype, name
     layout, mask = seen(plan, config)
     assert (plan.num_clean, plan.num_read) == (start + num_draft, num_draft + 1)
     assert layout.position[: plan.num_clean].tolist() == list(range(start + num_draft))

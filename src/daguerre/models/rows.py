@@ -223,7 +223,7 @@ def plan_verification(
     assert num_draft < end - start, "a draft ends before the last position of its span"
     position, sees, mask, groups = _masked_rows(num_draft, ahead, min(end - start, num_draft + ahead + 2), ends)
     read, position = num_draft + 1, start + position
-    ready = Layout(position, np.int32(start) + sees, read, None, mask)
+    ready = Layout(position, np.int32(start) + sees, read, None, mask if len(mask) > read else None)
     return RowPlan(start + num_draft, position[read:], 1, None, None, read, read, mask[read:], ready), groups
 
 
