@@ -404,6 +404,7 @@ class BackboneSession:
 
 @lru_cache(maxsize=256)
 def _masks(mask_id: int, num: int) -> np.ndarray:
+    """The tokens of masked rows, int64 (num,); a shared array that must not be written to."""
     return np.full(num, mask_id)
 
 

@@ -110,8 +110,9 @@ template <class T> struct Answers {
     return 1 / (1 + std::exp(-((1 - share) * sums[0] + share * sums[1])));
   }
 
-  // Run all chains in parallel, one token of each at a time, with products of numbers of Y. A chain ends after its last row, before the token with which the
-  // chance that all are accepted falls below `worth`, or after a token, other than the first, that is below `threshold`.
+  // Run all chains in parallel, one token of each at a time, with products of numbers of Y. A chain ends after its last row,
+  // before the token with which the chance that all are accepted falls below `worth`, or after a token, other than the first,
+  // that is below `threshold`.
   template <class Y> void draw_sequentially(const Head& head, std::vector<Chain>& chains) const {
     const size_t most = chains.size();
     size_t rows = 0;

@@ -31,10 +31,10 @@ struct Model {
   const float *final_weight, *final_bias;  // (D,); the bias may be null
   const float *cos, *sin;                  // (positions, rotary) each, `sin` with its first half negated; or null
   const Layer* layers;
-  Head exact;             // logits of rows, and chains whose tokens are committed
-  Head drafting;          // the same in 8-bit numbers, for drafts, which are verified; empty without a draft head
-  const float* up_token;  // (V, up_row.panels * COLUMNS): products of the previous token; null without a draft head
-  const float* confidence;       // (2, D + 1): weights of the draft head's confidence; or null
+  Head exact;              // logits of rows, and chains whose tokens are committed
+  Head drafting;           // the same in 8-bit numbers, for drafts, which are verified; empty without a draft head
+  const float* up_token;   // (V, up_row.panels * COLUMNS): products of the previous token; null without a draft head
+  const float* confidence; // (2, D + 1): weights of the draft head's confidence; or null
   float confidence_bias[2];
 };
 
