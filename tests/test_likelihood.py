@@ -52,7 +52,11 @@ def probabilities(backbone: Backbone, tokens: Sequence[int], span: tuple[int, in
     num_clean, first, last = 0, 0, len(ids)
     if config.context == "block":
         num_clean = span[0] // config.block_size * config.block_size
-        first, last = max(num_clean - offset, 0), span[1] - offset
+        first, last = max(num_clean - offset, 0), num_clean + config.block_size - offset
+        if config.anchor == "clean":  # the last row of the block before predicts the first position
+            num_clean = first = num_clean - config.block_size * (span[0] == num_clean)
+            last = first + config.block_size
+        ids = np.pad(ids, (0, config.block_size), constant_values=MASK)
     elif config.context == "causal":
         num_clean = first = span[0] - offset
         last = span[1] - offset
@@ -62,7 +66,7 @@ def probabilities(backbone: Backbone, tokens: Sequence[int], span: tuple[int, in
     shown = np.where(hidden, MASK, ids[position])
     rows = Rows.make(torch.from_numpy(position)[None], torch.from_numpy(label)[None], horizon=first)
     layout = BatchLayout(rows, num_clean, context=config.context, block_size=config.block_size)
-    out = np.zeros(len(ids))
+    out = np.zeros(len(tokens))
     with torch.inference_mode():
         logs = backbone.logits(run_batch(backbone, torch.from_numpy(shown)[None], layout))[0].log_softmax(-1)
     for i in masked:
@@ -100,6 +104,9 @@ CASES = [
     pytest.param({"shift": False}, 3, [(1, 4), (4, 6)], id="causal context without a shift"),
     pytest.param({"context": "block", "shift": False, "block_size": 3}, 3, [(1, 3), (3, 6)], id="block context"),
     pytest.param({"context": "block", "block_size": 2}, 2, [(1, 2), (2, 4), (4, 6)], id="block context with a shift"),
+    pytest.param(
+        {"context": "block", "block_size": 3, "anchor": "clean"}, 3, [(1, 3), (3, 4), (4, 6)], id="a seed that is carried"
+    ),
     pytest.param({"context": "full"}, "full", [(1, 6)], id="full context"),
     pytest.param({"context": "full", "shift": False}, "full", [(1, 6)], id="full context without a shift"),
 ]

@@ -57,6 +57,7 @@ DENOISES: list[dict[str, Any]] = [
     {"policy": "entropy_bounded", "gamma": 0.5},
     {"policy": "confidence", "steps": 3},
     {"revise": 1},
+    {"end_of_text": "plain"},
 ]
 SHAPES: list[dict[str, Any]] = [
     {"regex": "a+"},

@@ -19,7 +19,7 @@ BEYOND: list[tuple[str, dict[str, Any], str]] = [
     ("full_unshifted", {"mode": "ar"}, 'mode "ar"'),
     ("block", {"mode": "ar"}, 'mode "ar"'),
     ("block", {"mode": "full"}, 'mode "full"'),
-    ("block", {"block_size": 4}, "block_size=4"),
+    ("block", {"block_size": 32}, "block_size=32"),
     ("causal_unshifted", {"mode": "speculative"}, 'mode "speculative"'),
     ("full", {"mode": "speculative"}, 'mode "speculative"'),
     ("block", {"mode": "speculative"}, 'mode "speculative"'),

@@ -178,7 +178,7 @@ def check(result: Result, sample: Sample, options: dict[str, Any]) -> None:
         check_text(text, options)
     whole = "stop" not in options and not cut
     for slot, gap in zip(plan.gaps, plan.canvas.gaps, strict=True):
-        ends = np.flatnonzero(np.isin(last.filled(gap), [plan.ending]))
+        ends = np.flatnonzero(np.isin(last.filled(gap), plan.ending))
         num = int(ends[0]) if ends.size else len(last.filled(gap))
         assert not whole or num >= slot.min_tokens
         assert not whole or all(position - gap[0] < num for position in pinned if gap[0] <= position < gap[1])

@@ -2,9 +2,11 @@
 
 `recorded.json` holds the answers of the float32 reference at 9a76144 to the requests of `cases.py`; those drawn at a
 temperature above 0 were recorded again when the draw became a race, and those of policy "chain" when it began to draft
-as mode "speculative" does, with a draft head that was trained for it (CHANGELOG.md). The `margin` of each is in nats:
+as mode "speculative" does, with a draft head that was trained for it; those of block context when the rows of a span
+became those of its whole block (CHANGELOG.md). The `margin` of each is in nats:
 with noise up to that on every logit, in four runs, nothing of its answer changed. Requests with less than 1e-3 were
-left out. Of mode "speculative" only the text is recorded, since the number of its forwards depends on the processor.
+left out. Of mode "speculative", and of a draft in mode "ar", only the text is recorded, since the number of forwards
+depends on the processor.
 """
 
 from __future__ import annotations

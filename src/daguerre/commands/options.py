@@ -98,6 +98,9 @@ REQUEST: dict[str, Any] = {
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
+    "end_of_text": Annotated[
+        str | None, typer.Option(help="What <eos> does in modes block and full: fill, plain, last or never.")
+    ],
     "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
     "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
     "schema": Annotated[Path | None, typer.Option(help="The output is JSON of the JSON Schema in this file.")],
@@ -133,7 +136,11 @@ REQUEST: dict[str, Any] = {
     "negative": Annotated[str | None, typer.Option(help="The text to guide away from.")],
     "cache": Annotated[
         str | None,
-        typer.Option(help="auto; none: compute everything in every forward; approximate_int8: half of the memory."),
+        typer.Option(
+            help="auto; none: compute everything in every forward; approximate_int8: half of the memory; for full "
+            "context approximate_prefix, approximate_dual, approximate_vicinity or approximate_delayed: keys that are "
+            "out of date, and fewer rows."
+        ),
     ],
     "heal": Annotated[bool | None, typer.Option("--heal/--no-heal", help="Redraw a last word that may be cut off.")],
     "timeout": Annotated[

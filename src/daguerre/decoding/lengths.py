@@ -89,7 +89,7 @@ def search_length(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, lo
     started, counts = time.perf_counter(), Counts()
     lengths = candidates(*budget) if not (decode.constrained or decode.pins) else _allowed(candidates(*budget), plan_of)
     before, after = request.segments
-    canvases = [Canvas.lay_out([[config.bos_id, *before], after], [length], config.mask_id) for length in lengths]
+    canvases = [Canvas.lay_out([[*config.first, *before], after], [length], config.placeholder) for length in lengths]
     asking = (look or look_together)(denoiser, [canvas.at(canvas.gaps[0]) for canvas in canvases], counts)
     found = compute(asking, denoiser.backend)
     scores = calibrated(lengths, [confidence(logits, decode, config.ends) for logits in found])
@@ -159,7 +159,7 @@ def _clean_cache(
 
 def _noisy(config: ModelConfig, canvas: Canvas, plan: RowPlan, cache: KeyCache | None) -> Forward:
     """The noisy rows of a canvas, after its cached clean rows."""
-    tokens = np.where(canvas.open, config.mask_id, canvas.tokens)[plan.noisy]
+    tokens = np.where(canvas.open, config.placeholder, canvas.tokens)[plan.noisy]
     rows, level = plan.rows_of(canvas.active_positions(), plan.num_clean), 1.0 if config.time_input else None
     return Forward(tokens, plan.layout(config, plan.num_clean), cache, rows, Logits(), level)
 

@@ -49,6 +49,11 @@ class ModeSpec:
             raise UnsupportedError(
                 f'a model of the {config.process} process commits no token before the last step: use mode "ancestral"'
             )
+        if config.mask_id is None and not self.autoregressive:
+            raise UnsupportedError(
+                f'mode "{self.name}" needs masked positions, and this model was trained without: use mode "ar" or '
+                '"speculative"'
+            )
 
     def check_request(self, num_gaps: int, infilling: bool, heal: bool | None) -> None:
         """InputError or UnsupportedError for a request that this mode cannot serve."""

@@ -18,6 +18,7 @@ from daguerre.models.denoiser import CACHE_MODES, check_cache
 from daguerre.models.tokenizer import check_unicode
 from daguerre.models.wrappers.guidance import SCHEDULES
 from daguerre.sampling.policies import POLICIES
+from daguerre.sampling.rules import EndRule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,9 @@ class Decode(Settings):
                  for each token, with that token masked, for any model (`daguerre.decoding.revision`)
     temperature, top_p, top_k   a temperature of 0 takes the most likely token; top-k is applied before top-p
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
+    end_of_text  modes "block" and "full": what happens to <eos>. fill: once it is committed, the rest of its span
+                 becomes <eos>; plain: it is a token like any other, and the text ends before the first; last: likewise,
+                 and it is committed after all other tokens; never: it is not drawn
     stop         a string or several; text ends before the first that appears
     logit_bias   token id -> number added to its logit; minus infinity bans it
     n            samples; sample i is keyed by (seed, i)
@@ -61,7 +65,9 @@ class Decode(Settings):
     cache        auto: exact where the context allows, else none; none: compute everything in every forward;
                  approximate_int8: keys and values as 8-bit numbers, in half the memory. Its logits, and so its tokens,
                  differ from exact ones; "speculative" has the tokens of "ar" with the same cache. Searched lengths stay
-                 exact
+                 exact. For full context, where nothing can be kept exactly: approximate_prefix, approximate_dual,
+                 approximate_vicinity and approximate_delayed read keys and values that are out of date
+                 (`daguerre.models.stale`). Fewer rows are computed, and the tokens are others
     schema, regex, choices, tools   at most one: every gap's text is, as a whole, JSON of this schema, a match of this
                  pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
                  Policies then rank by probabilities given the constraint, and the last word is not healed
@@ -87,6 +93,7 @@ class Decode(Settings):
             ("policy", self.policy, POLICIES),
             ("cache", self.cache, CACHE_MODES),
             ("drafter", self.drafter, get_args(DrafterName)),
+            ("end_of_text", self.end_of_text, get_args(EndRule)),
             ("revise_reading", self.revise_reading, ODDS),
             ("guidance_schedule", self.guidance_schedule, SCHEDULES),
         ):
@@ -237,9 +244,10 @@ class Decode(Settings):
         """UnsupportedError, naming the option, for what this model's context or training cannot honor."""
         self.mode_entry.check_model(config)
         check_cache(config, self.cache)
-        if config.context == "block" and self.block_size not in (None, config.block_size):
+        if config.context == "block" and (self.block_size or 1) > (config.block_size or 1):
             raise UnsupportedError(
-                f"block_size={self.block_size} is not the one this model was trained with: use {config.block_size}"
+                f"block_size={self.block_size} is more than the blocks of {config.block_size} that this model was "
+                "trained with: use that, or less to fill each block in parts"
             )
         for token, bias in (self.logit_bias or {}).items():
             if not 0 <= token < config.vocab_size:

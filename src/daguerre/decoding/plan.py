@@ -93,9 +93,11 @@ class Plan:
         return sum(gap.max_tokens for gap in self.gaps)
 
     @property
-    def ending(self) -> int | None:
-        """The token that ends the text: the gap filler in a gap, <eos> in a completion."""
-        return self.config.null_id if self.infilling else self.config.eos_id
+    def ending(self) -> tuple[int, ...]:
+        """The tokens that end the text: the gap filler in a gap, the ends of text in a completion."""
+        if not self.infilling:
+            return self.config.eos_id, *self.config.end_ids
+        return () if self.config.null_id is None else (self.config.null_id,)
 
     def healed(self, canvas: Canvas) -> bool:
         """Whether every gap again has the text that was taken back."""
@@ -103,10 +105,10 @@ class Plan:
 
     def rules(self, canvas: Canvas) -> list[Rule]:
         """The rules under which the healed canvas is denoised."""
-        never = self.config.eos_id if self.infilling else self.config.null_id
-        rules: list[Rule] = [] if never is None else [Never((never,))]
+        never = tuple(token for token in self.config.ends if token not in self.ending)
+        rules: list[Rule] = [Never(never)] if never else []
         if not self.infilling:
-            rules.append(EndOfText(self.config.eos_id, self.gaps[0].floor(canvas)))
+            rules.append(EndOfText(self.ending, self.gaps[0].floor(canvas), self.decode.end_of_text))
         elif self.config.null_id is not None:
             floors = tuple((run, gap.floor(canvas)) for run, gap in zip(canvas.gaps, self.gaps, strict=True))
             rules.append(GapFillers(self.config.null_id, floors))
@@ -118,15 +120,23 @@ class Plan:
         runs = [(start, end) for start, end in runs if start < end]
         if self.infilling and self.span_size >= self.max_tokens:
             return [(runs[0][0], runs[-1][1])] if runs else []
-        grid = self.config.block_size if self.config.context == "block" else None
         size = self.span_size
         out = []
         for start, end in runs:
             while start < end:
-                stop = min(end, start + size if grid is None else (start // grid + 1) * grid)
+                stop = min(end, start + size if self.config.context != "block" else self._end_in_block(start))
                 out.append((start, stop))
                 start = stop
         return out
+
+    def _end_in_block(self, start: int) -> int:
+        """Where a span of block context ends that begins at `start`: parts of a block lie on a grid, too."""
+        grid, size = self.config.block_size, self.span_size
+        assert grid is not None
+        first = start // grid * grid
+        if start == first and self.config.anchor == "clean":
+            return start + 1
+        return min(first + grid, first + ((start - first) // size + 1) * size)
 
     def revisable(self, canvas: Canvas) -> np.ndarray:
         """Committed positions of the active span that may still change, int64: no ends, nothing healed or given."""
@@ -179,7 +189,12 @@ class Plan:
     def num_spans(self) -> int:
         """The most spans."""
         size = min(self.span_size, self.max_tokens)
-        return sum(-(-gap.max_tokens // size) for gap in self.gaps) + int(self.config.context == "block")
+        num = sum(-(-gap.max_tokens // size) for gap in self.gaps)
+        if self.config.context != "block":
+            return num
+        assert self.config.block_size is not None
+        num_blocks = self.max_tokens // self.config.block_size + 2  # parts of blocks may be shorter
+        return num + num_blocks * (1 + (self.config.anchor == "clean"))
 
     def num_readings(self, num_spans: int, num_tokens: int) -> int:
         """The most forwards that read finished spans again."""

@@ -72,12 +72,14 @@ def _lay_out(
     room.
     """
     segments, total_budget = request.segments, sum(most for _, most in request.budgets)
-    room = config.max_positions - 1 - sum(map(len, segments)) - total_budget
+    room = config.max_positions - len(config.first) - sum(map(len, segments)) - total_budget
     if room < 0:
         raise InputError(
-            f"<bos>, the text and max_tokens={total_budget} need {config.max_positions - room} positions and the model "
-            f"has {config.max_positions}: shorten the text or ask for fewer tokens"
+            f"the text and max_tokens={total_budget} need {config.max_positions - room} positions and the model has "
+            f"{config.max_positions}: shorten the text or ask for fewer tokens"
         )
+    if config.shift and not (config.first or segments[0]):
+        raise InputError("this model predicts a token from the one before it: begin with a text of a token or more")
     vocabulary, filler = Vocabulary.make(tokenizer), config.null_id if request.infilling else None
     kept: list[list[int]] = []
     sizes: list[int] = []
@@ -87,13 +89,13 @@ def _lay_out(
         taken = num_to_take_back(segment, vocabulary) if heals else 0
         spare = taken + int(taken > 0 and room > 0)
         room -= spare - taken
-        kept.append([*([] if kept else [config.bos_id]), *segment[: len(segment) - taken]])
+        kept.append([*([] if kept else config.first), *segment[: len(segment) - taken]])
         sizes.append(spare + most)
         start += len(kept[-1])
         text = tokenizer.decode_bytes(segment[len(segment) - taken :])
         gaps.append(Gap(Healing(vocabulary, start, text, spare, limit=most, filler=filler), most, fewest))
         start += sizes[-1]
-    return Canvas.lay_out([*kept, segments[-1]], sizes, config.mask_id), tuple(gaps)
+    return Canvas.lay_out([*kept, segments[-1]], sizes, config.placeholder), tuple(gaps)
 
 
 def _unconditional_prefix(config: ModelConfig, tokenizer: Tokenizer, decode: Decode, canvas: Canvas) -> np.ndarray:

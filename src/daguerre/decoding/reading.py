@@ -59,7 +59,8 @@ def _ending(plan: Plan, canvas: Canvas, index: int) -> tuple[Ints, bool]:
     that token, within the budget, or because a constraint lets nothing follow.
     """
     gap, drawn = plan.gaps[index], canvas.filled(canvas.gaps[index])
-    ends = (drawn == plan.ending).nonzero()[0] if plan.ending is not None else NO_POSITIONS
+    found = [(drawn == token).nonzero()[0] for token in plan.ending]
+    ends = NO_POSITIONS if not found else found[0] if len(found) == 1 else np.sort(np.concatenate(found))
     if not ends.size:
         return drawn, plan.constraint is not None and plan.constraint.ended(canvas.gaps[index], drawn)
     end = int(ends[0])
@@ -163,7 +164,7 @@ def _draft_of(plan: Plan, canvas: Canvas, index: int, reading: Reading) -> str:
     parts = [reading.text.encode()]
     for position in range(start, end):
         token = int(canvas.tokens[position])
-        if not canvas.open[position] and token == plan.ending:
+        if not canvas.open[position] and token in plan.ending:
             break
         parts.append(OPEN.encode() if canvas.open[position] else pieces[token])
     return b"".join(parts).decode("utf-8", errors="replace")

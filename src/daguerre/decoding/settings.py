@@ -13,6 +13,7 @@ from daguerre.models.denoiser import CacheMode
 from daguerre.models.wrappers.guidance import Guidance, Scorer
 from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES, Policy
+from daguerre.sampling.rules import EndRule
 
 ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
 
@@ -48,6 +49,7 @@ class Settings:
     top_p: float = 1.0
     top_k: int | None = None
     min_tokens: int = 0
+    end_of_text: EndRule = "fill"
     stop: str | Sequence[str] = ()
     logit_bias: Mapping[int, float] | None = None
     n: int = 1

@@ -48,7 +48,7 @@ def speculate(
     (start, end), following, settings, time = canvas.span, NO_DRAFT, run.plan.decode, row_time()
     fast = run.session.draws and run.sampler.constraint is None
     cycle, looks_up, ahead = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head", size - 1
-    if settings.drafter == "lookup":
+    if settings.drafter == "lookup" or run.plan.config.mask_id is None:
         ahead = 0
     elif settings.drafter == "auto":
         ahead = worth_drafting(run.plan.config, settings.temperature, ahead, time, head_time())

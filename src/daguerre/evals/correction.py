@@ -204,8 +204,8 @@ def _place(model: Model, example: MissingLine) -> tuple[Canvas, np.ndarray]:
     """A canvas with a gap as long as the line, and the line's tokens (n,)."""
     config, encode = model.config, model.tokenizer.encode
     truth = np.array(encode(example.line))
-    before, after = [config.bos_id, *encode(example.prefix)], encode(example.suffix)
-    canvas = Canvas.lay_out([before, after], [len(truth)], config.mask_id)
+    before, after = [*config.first, *encode(example.prefix)], encode(example.suffix)
+    canvas = Canvas.lay_out([before, after], [len(truth)], config.placeholder)
     return canvas.at(canvas.gaps[0]), truth
 
 
@@ -222,7 +222,7 @@ def _reader(model: Model, canvas: Canvas) -> ReadLogits:
     seen: dict[tuple[bytes, ...], np.ndarray] = {}
 
     def read(now: Canvas, positions: np.ndarray) -> np.ndarray:
-        tokens = np.where(now.open, config.mask_id, now.tokens)
+        tokens = np.where(now.open, config.placeholder, now.tokens)
         key = tokens.tobytes(), now.open.tobytes(), positions.tobytes()
         if key not in seen:
             answer = compute(session.ask(now, positions, Logits()), backend)

@@ -133,22 +133,28 @@ class Answers:
             raise InputError(f"an answer of {num} tokens does not fit the model's {self.room}: leave the task out")
         kept = self._last(ids, self.room)
         if self.kind == "ar" and self.model.config.can_draft:
-            return compute(_exact(self.model.config, kept, len(kept) - num), self.model.denoiser.backend)
-        written = self.model.generate(kept[:-num], num, heal=False, min_tokens=num)
+            start, given = self._start(len(kept) - num), len(kept) - num
+            return compute(_exact(self.model.config, [*start, *kept], len(start) + given), self.model.denoiser.backend)
+        before = [] if self.model.config.first else self._start(len(kept) - num)
+        written = self.model.generate([*before, *kept[:-num]], num, heal=False, min_tokens=num)
         return self._value(kept, len(kept) - num), [token.id for token in written.tokens] == kept[-num:]
 
     def _value(self, ids: Sequence[int], given: int) -> float:
-        options = self.options
+        options, start = self.options, self._start(given)
         score = score_tokens(
             self.model.denoiser.backend,
-            [self.model.config.bos_id, *ids],
-            given=given + 1,
+            [*start, *ids],
+            given=len(start) + given,
             kind=self.kind,
             layout=options.layout,
             samples=options.samples,
             seed=options.seed,
         )
         return -score.value
+
+    def _start(self, given: int) -> list[int]:
+        """What comes before a text: <bos>; for a model without one <eos>, where nothing else is given."""
+        return self.model.config.first or ([] if given else [self.model.config.eos_id])
 
     def _last(self, ids: list[int], num: int) -> list[int]:
         if num < 1:
@@ -159,14 +165,14 @@ class Answers:
 
 
 def _exact(config: ModelConfig, ids: list[int], given: int) -> Asking[tuple[float, bool]]:
-    """Log-likelihood in nats of `ids` after the first `given`, and whether greedy decoding writes them, by one
+    """Log-likelihood in nats of `ids` after the first `given`, one or more, and whether greedy decoding writes them, by one
     autoregressive forward. Greedy decoding never writes <null> in a completion.
     """
-    num, tokens = len(ids), np.array([config.bos_id, *ids])
+    num, tokens = len(ids) - 1, np.array(ids)
     layout = Layout(np.arange(num), np.arange(1, num + 1, dtype=np.int32), num)
-    (answer,) = yield [Forward(tokens[:-1], layout, None, np.arange(given, num, dtype=np.int32), Logits())]
+    (answer,) = yield [Forward(tokens[:-1], layout, None, np.arange(given - 1, num, dtype=np.int32), Logits())]
     assert answer.logits is not None
-    target = tokens[given + 1 :]
+    target = tokens[given:]
     value = log_softmax(answer.logits.astype(np.float64))[np.arange(len(target)), target].sum()
     if config.null_id is not None:
         answer.logits[:, config.null_id] = -np.inf

@@ -58,6 +58,13 @@ class RowPlan:
         """Tokens of the clean rows, int64 (S,)."""
         return canvas.tokens[: self.num_clean] if self.clean is None else canvas.tokens[self.clean]
 
+    def noisy_tokens(self, config: ModelConfig, canvas: Canvas) -> np.ndarray:
+        """Tokens of the noisy rows, int64 (R - S,): masks where the canvas is open, and after its end."""
+        out = np.full(len(self.noisy), config.placeholder)
+        inside = self.noisy[self.noisy < len(canvas)]
+        out[: len(inside)] = np.where(canvas.open[inside], config.placeholder, canvas.tokens[inside])
+        return out
+
     def layout(self, config: ModelConfig, past: int) -> Layout:
         """The layout of all rows but the first `past` clean ones, which are cached."""
         num_clean, num_noisy, num_new = self.num_clean, len(self.noisy), self.num_clean - past
@@ -167,7 +174,7 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
     start, end = canvas.span
     offset = int(config.shift)
     if canvas.gaps and canvas.gaps[0][0] < offset:
-        raise InputError("a canvas begins with <bos>: its first position cannot be open")
+        raise InputError("the first position of this model's canvas cannot be open: nothing before it predicts it")
     if config.context == "full":
         return RowPlan(0, index_range(0, len(canvas)), offset)
     if config.context == "block":
@@ -182,13 +189,21 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
 
 
 def _in_block(config: ModelConfig, start: int, end: int) -> RowPlan:
-    """A block of the grid. With a shift the anchor row is in the previous block, and its clean key is hidden."""
+    """A block of the grid: all of it, even where the span is a part of it or the canvas ends before it, because the
+    model has seen no others. With a shift the anchor row is in the previous block, and its clean key is hidden; with a
+    clean anchor a block's first position is predicted by the last clean row, and is a span of its own.
+    """
     size, offset = config.block_size, int(config.shift)
     assert size is not None
     first = start // size * size
     if end > first + size:
         raise InputError(f"the span {(start, end)} crosses a block of {size}: ask for one block at a time")
-    noisy = index_range(max(0, first - offset), end - offset)
+    last = min(first + size, config.max_positions)
+    if config.anchor == "clean":
+        if start == first and end > first + 1:
+            raise InputError(f"the span {(start, end)} begins a block: its first position is a span of its own")
+        return plan_text(first) if start == first else RowPlan(first, index_range(first, last), offset)
+    noisy = index_range(max(0, first - offset), last - offset)
     if not (offset and first):
         return RowPlan(first, noisy, offset)
     mask = np.ones((len(noisy), 1 + len(noisy)), dtype=bool)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -76,30 +76,46 @@ class Never(Rule):
         return Forbidden(tuple((token, 0, EVERYWHERE) for token in self.tokens))
 
 
+EndRule = Literal["fill", "plain", "last", "never"]
+
+
 @dataclass(frozen=True)
 class EndOfText(Rule):
-    """<eos> ends a completion: once it is committed, all open positions of the active span after it become <eos> too.
+    """<eos> and the other `tokens` that end a completion are not drawn at positions below `floor`.
 
-    It is not drawn at positions below `floor`.
+    rule   fill: once one is committed, all open positions of the active span after it become the same token; plain: it
+           is a token like any other, and text ends before the first; last: likewise, but it is held back while any
+           other token is proposed (LLaDA's confidence_eos_eot_inf); never: none is drawn (LLaDA's logits_eos_inf)
     """
 
-    token: int
+    tokens: tuple[int, ...]
     floor: int
+    rule: EndRule = "fill"
     constant: ClassVar[bool] = True
 
+    @property
+    def holds_back(self) -> bool:  # type: ignore[override]
+        """Whether ends of text wait for all other tokens."""
+        return self.rule == "last"
+
     def forbids(self, canvas: Canvas) -> Forbidden:
-        """Below the floor."""
-        return Forbidden(((self.token, 0, self.floor),))
+        """Below the floor, or everywhere."""
+        until = EVERYWHERE if self.rule == "never" else self.floor
+        return Forbidden(tuple((token, 0, until) for token in self.tokens))
+
+    def eligible(self, canvas: Canvas, proposals: Proposals) -> np.ndarray:
+        """All that end no text."""
+        return ~np.isin(proposals.tokens, self.tokens)
 
     def complete(self, canvas: Canvas, decision: Decision) -> Decision:
-        """Fill the span after the first <eos> of the decision: nothing after it is text."""
-        if self.token not in decision.tokens.tolist():
+        """Fill the span after the first end of text of the decision: nothing after it is text."""
+        if self.rule != "fill" or not set(self.tokens).intersection(decision.tokens.tolist()):
             return decision
-        ends = np.flatnonzero(decision.tokens == self.token)
+        ends = np.flatnonzero(np.isin(decision.tokens, self.tokens))
         assert canvas.span is not None
-        first, end = int(decision.positions[ends[0]]), canvas.span[1]
+        first, end, token = int(decision.positions[ends[0]]), canvas.span[1], int(decision.tokens[ends[0]])
         rest = first + np.flatnonzero(canvas.open[first:end])
-        return decision.extended(np.setdiff1d(rest, decision.positions), self.token, int(ends[0]))
+        return decision.extended(np.setdiff1d(rest, decision.positions), token, int(ends[0]))
 
 
 @dataclass(frozen=True)

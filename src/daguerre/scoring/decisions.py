@@ -250,7 +250,7 @@ def _answer(question: Question, calibration: Calibration, scores: Sequence[float
 def label_texts(config: ModelConfig, tokenizer: Tokenizer, state: str, question: Question) -> list[Scored]:
     """The texts of a question's labels. InputError when one has more tokens than the model positions."""
     whole = [state + question.before + text + question.after for text in question.texts.values()]
-    ids = [(config.bos_id, *tokenizer.encode(text)) for text in whole]
+    ids = [(*config.first, *tokenizer.encode(text)) for text in whole]
     longest = max(map(len, ids))
     if longest > config.max_positions:
         raise InputError(
@@ -274,11 +274,11 @@ def _num_common(texts: Sequence[tuple[int, ...]]) -> int:
 def score_slowly(denoiser: BackboneDenoiser, text: Scored) -> float:
     """The score of one text alone, one token a forward, with the rows of decoding: the reference of `decide`."""
     config = denoiser.config
-    end = text.stop
-    canvas = Canvas.lay_out([text.ids[: text.start], text.ids[end:]], [end - text.start], config.mask_id)
+    end = max(text.stop, _span(config, text, text.stop - 1)[1])
+    canvas = Canvas.lay_out([text.ids[: text.start], text.ids[end:]], [end - text.start], config.placeholder)
     session = denoiser.session(canvas, "none")
     total = 0.0
-    for position in range(text.start, end):
+    for position in range(text.start, text.stop):
         now = canvas.at(_span(config, text, position))
         answer = compute(session.ask(now, np.array([position]), Logits()), denoiser.backend)
         assert answer.logits is not None
@@ -290,14 +290,19 @@ def score_slowly(denoiser: BackboneDenoiser, text: Scored) -> float:
 
 
 def _span(config: ModelConfig, text: Scored, position: int) -> tuple[int, int]:
-    """The span in which a position is predicted: itself, the rest of its block, or the whole label."""
+    """The span in which a position is predicted: itself, the rest of its block, or the whole label. A block is whole
+    even where the text ends before it.
+    """
     if config.context == "causal":
         return position, position + 1
     if config.context == "full":
         return text.start, text.stop
     assert config.block_size is not None
     first = position // config.block_size * config.block_size
-    return max(first, text.start), min(first + config.block_size, text.stop)
+    if config.anchor == "clean" and position == first:
+        return position, position + 1
+    start = max(first + (config.anchor == "clean"), text.start)
+    return start, min(first + config.block_size, config.max_positions)
 
 
 def score_texts(config: ModelConfig, texts: Sequence[Scored], counts: Counts) -> Asking[np.ndarray]:
@@ -335,7 +340,7 @@ def _as_tree(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
         num, wanted = len(tokens), len(tokens) + index.ravel()
         alone = np.concatenate([np.zeros((num, len(read)), dtype=bool), np.eye(len(read), dtype=bool)])
         seen = np.concatenate([np.concatenate([seen, seen[read]]), alone], axis=1)
-        tokens = np.concatenate([tokens, np.full(len(read), config.mask_id)])
+        tokens = np.concatenate([tokens, np.full(len(read), config.placeholder)])
         places = np.concatenate([places, places[read] + 1])
     layout = Layout(places, np.zeros(len(tokens), dtype=np.int32), 0, None, np.ascontiguousarray(seen))
     return [Forward(tokens, layout, None, wanted.astype(np.int32), LogProbs(target))], [owner]
@@ -349,13 +354,10 @@ def _as_copies(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
     copies: dict[tuple[tuple[int, ...], int, float], list[tuple[int, int, int]]] = {}
     for number, text in enumerate(texts):
         for position in range(text.start, text.stop):
-            _, end = _span(config, text, position)
-            first, tail = 0, text.ids[end:]
-            if config.context == "block":
-                assert config.block_size is not None
-                first, tail = position // config.block_size * config.block_size, ()
+            start, end = _span(config, text, position)
+            first, tail = (start, ()) if config.context == "block" else (0, text.ids[end:])
             level = (text.stop - position) / (text.stop - text.start) if config.time_input else 0.0
-            key = (*text.ids[:position], *[config.mask_id] * (end - position), *tail), first, level
+            key = (*text.ids[:position], *[config.placeholder] * (end - position), *tail), first, level
             copies.setdefault(key, []).append((position, text.ids[position], number))
     batch, owners = [], []
     for (ids, first, level), scored in copies.items():
@@ -363,7 +365,7 @@ def _as_copies(config: ModelConfig, texts: Sequence[Scored]) -> Batch:
         row, start = np.array(ids, dtype=np.int64), int(positions.min())
         canvas = Canvas(row, np.zeros(len(row), dtype=bool), ((start, len(row)),), (max(first, 1), len(row)))
         plan = plan_rows(config, canvas)
-        tokens = np.concatenate([plan.tokens(canvas), row[plan.noisy]])
+        tokens = np.concatenate([plan.tokens(canvas), plan.noisy_tokens(config, canvas)])
         layout, wanted, noise = plan.layout(config, 0), plan.rows_of(positions, 0), level if config.time_input else None
         batch.append(Forward(tokens, layout, None, wanted, LogProbs(target), noise))
         owners.append(owner)

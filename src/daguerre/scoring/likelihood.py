@@ -84,8 +84,10 @@ def nll(
     samples: int = 128,
     seed: int | Sequence[int] = 0,
 ) -> TokenScores:
-    """Score `text` after `<bos>`; see `score_tokens` for the options."""
-    tokens = [tokenizer.bos_id, *tokenizer.encode(text)]
+    """Score `text` after `<bos>`; see `score_tokens` for the options. Of a model without <bos> the first token of the
+    text is given.
+    """
+    tokens = [*backend.config.first, *tokenizer.encode(text)]
     return score_tokens(backend, tokens, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
 
 
@@ -100,9 +102,10 @@ def score_tokens(
     samples: int = 128,
     seed: int | Sequence[int] = 0,
 ) -> TokenScores:
-    """Score `tokens`, which begin with `<bos>`: exactly (`ar`, `chain`), or by the bound of a layout (`elbo`).
+    """Score `tokens`, which begin with `<bos>` if the model has one: exactly (`ar`, `chain`), or by the bound of a
+    layout (`elbo`).
 
-    given    how many tokens at the beginning, `<bos>` the first of them, are seen and not scored
+    given    how many tokens at the beginning, `<bos>` the first of them, are seen and not scored; 1 or more
     layout   for `elbo` and `chain`: tokens in a span, or "full". None: the model's own block size, "full" where its
              context is, else DEFAULT_BLOCK
     order    for `chain`: "left" (None), "random" (drawn from `seed`), or a permutation of the numbers of the tokens
@@ -153,14 +156,17 @@ def check_layout(config: ModelConfig, kind: str, layout: SpanLayout | None) -> N
             raise UnsupportedError(
                 f"a model with {config.context} context has no autoregressive likelihood: ask for kind='elbo'"
             )
+    elif config.process == "absorbing" and config.mask_id is None:
+        raise UnsupportedError(f"a model without masks has no likelihood of kind={kind!r}: ask for kind='ar'")
     elif layout is not None:
         _spans(config, 1, 2, layout)
 
 
 def _checked(config: ModelConfig, tokens: Sequence[int], given: int) -> np.ndarray:
     ids = np.asarray(tokens, dtype=np.int64)
-    if ids.ndim != 1 or len(ids) < 2 or ids[0] != config.bos_id:
-        raise InputError("a text to score is <bos> and at least one token")
+    if ids.ndim != 1 or len(ids) < 2 or ids[:1].tolist() != (config.first or ids[:1].tolist()):
+        start = "<bos> and at least one token" if config.first else "at least two tokens, the first of which is given"
+        raise InputError(f"a text to score is {start}")
     if not 1 <= given < len(ids):
         raise InputError(f"given={given}: of {len(ids)} tokens, 1 to {len(ids) - 1} can be given")
     if len(ids) > config.max_positions:
@@ -187,7 +193,11 @@ def _spans(config: ModelConfig, given: int, length: int, layout: SpanLayout) -> 
         raise UnsupportedError(f"layout={layout!r}: this model's blocks have {config.block_size} tokens; ask for that")
     size = length if layout == "full" else int(layout)
     starts = np.arange(0 if config.context == "block" else given, length, size)
-    return np.stack([np.maximum(starts, given), np.minimum(starts + size, length)], axis=1)[starts + size > given]
+    spans = np.stack([np.maximum(starts, given), np.minimum(starts + size, length)], axis=1)[starts + size > given]
+    if config.anchor == "clean":  # a block's first position is a span of its own
+        edges = np.union1d(spans, spans[spans[:, 0] % size == 0, 0] + 1)
+        spans = np.stack([edges[:-1], edges[1:]], axis=1)
+    return spans
 
 
 @dataclass(frozen=True)
@@ -321,8 +331,14 @@ class _NoisyRows:
             first, last, num_clean = np.zeros(1, dtype=np.int64), np.array([length]), 0
         elif config.context == "block":
             assert config.block_size is not None
-            grid = spans[:, 0] // config.block_size * config.block_size
-            first, last, num_clean = np.maximum(grid - offset, 0), spans[:, 1] - offset, int(grid.max())
+            size = config.block_size
+            grid = spans[:, 0] // size * size
+            if config.anchor == "clean":
+                grid -= size * (spans[:, 0] == grid)  # read by the last row of the block before, which is clean
+                first, last = grid, np.minimum(grid + size, config.max_positions)
+            else:
+                first, last = np.maximum(grid - offset, 0), np.minimum(grid + size, config.max_positions) - offset
+            num_clean = int(grid.max())
         else:
             first, last = spans[:, 0] - offset, spans[:, 1] - offset
             num_clean = int(first.max())
@@ -343,14 +359,16 @@ def _cross_entropies(
 ) -> Asking[np.ndarray]:
     """The cross-entropy, float64 (S, L), of the scored tokens of each draw, which are masked; 0 for the others."""
     config, out = backend.config, np.zeros(masked_SL.shape)
+    beyond = max(0, int(noisy.position.max()) + 1 - len(ids))  # the rest of the last block
+    whole = np.concatenate([ids, np.full(beyond, config.placeholder)])
     cache = yield from _clean_cache(backend, ids[: noisy.num_clean])
     at_once = max(1, ROWS_AT_ONCE // len(noisy.position))
     for start in range(0, len(masked_SL), at_once):
         batch, places = [], []
         for draw in range(start, min(start + at_once, len(masked_SL))):
             masked, position = masked_SL[draw], np.flatnonzero(scored_SL[draw])
-            hides = masked[noisy.position] & noisy.inside
-            tokens = np.where(hides, config.mask_id, ids[noisy.position])
+            hides = np.pad(masked, (0, beyond))[noisy.position] & noisy.inside
+            tokens = np.where(hides, config.placeholder, whole[noisy.position])
             level = float(masked[1:].mean()) if config.time_input else None
             wanted = noisy.row_of[position].astype(np.int32)
             batch.append(Forward(tokens, noisy.layout, cache, wanted, LogProbs(ids[position]), level))

@@ -66,7 +66,7 @@ def one_shot_draft(model: Backbone, anchor_B1: Tensor, start: int, num: int, cac
     """The argmax (B, num) of `num` positions from `start` on, all masked, in one forward on the cached prompt; with a
     draft head each given the one before.
     """
-    masks = torch.full((len(anchor_B1), num - 1), model.config.mask_id, device=anchor_B1.device)
+    masks = torch.full((len(anchor_B1), num - 1), model.config.placeholder, device=anchor_B1.device)
     position = torch.arange(start - 1, start - 1 + num, device=anchor_B1.device).expand(len(anchor_B1), -1)
     layout = BatchLayout(Rows.make(position, span=0, horizon=start - 1), num_clean=0)
     hidden = run_batch(model, torch.cat([anchor_B1, masks], dim=1), layout, cache)
@@ -139,7 +139,7 @@ def _partly_filled(config: ModelConfig, prompt: list[int], num: int) -> Canvas:
     """A prompt with a gap of GAP + SLACK positions in its middle, the first `num` of them filled with its text."""
     prompt = prompt[: config.max_positions - SLACK]
     start = len(prompt) // 2
-    canvas = Canvas.lay_out([prompt[:start], prompt[start + GAP :]], [GAP + SLACK], config.mask_id)
+    canvas = Canvas.lay_out([prompt[:start], prompt[start + GAP :]], [GAP + SLACK], config.placeholder)
     tokens, masked = canvas.tokens.copy(), canvas.open.copy()
     tokens[start : start + num], masked[start : start + num] = prompt[start : start + num], False
     return replace(canvas, tokens=tokens, open=masked, span=canvas.gaps[0])

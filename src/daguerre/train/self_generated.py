@@ -35,7 +35,7 @@ def _with_wrong_guesses(model: Backbone, batch: Batch, attn_impl: str) -> Batch:
     config = model.config
     guessed = batch.guess.bool()
     predicting = torch.roll(guessed, -1, dims=1)
-    masked = torch.where(guessed, config.mask_id, batch.tokens)
+    masked = torch.where(guessed, config.placeholder, batch.tokens)
     logits = model.logits(run_batch(model, masked, batch.layout, attn_impl=attn_impl)[predicting])
     logits.scatter_(1, batch.target[predicting][:, None], float("-inf"))
     logits[:, config.ends] = float("-inf")
@@ -76,7 +76,7 @@ def _with_self_generated_text(model: Backbone, batch: Batch, attn_impl: str) -> 
     target, tokens = batch.target.clone(), batch.tokens.clone()
     inside = span >= 0
     has_target = inside & (target[:, noisy] >= 0)
-    visible = inside & (place > 0) & (tokens[:, noisy] != model.config.mask_id)
+    visible = inside & (place > 0) & (tokens[:, noisy] != model.config.placeholder)
     target[:, noisy] = torch.where(has_target, predicted, target[:, noisy])
     tokens[:, noisy] = torch.where(visible, read, tokens[:, noisy])
     return replace(batch, target=target, tokens=tokens)

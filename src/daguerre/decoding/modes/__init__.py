@@ -49,5 +49,5 @@ def choose_mode(
     if searches and infilling and plain and config.can_draft and not denoise:
         return "beam"
     if denoise or infilling or not config.can_draft:
-        return "block"
+        return "block"  # which says what a model without masks cannot do
     return "ar" if settings.shaping else "speculative"

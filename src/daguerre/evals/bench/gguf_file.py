@@ -33,6 +33,8 @@ EXPRESSIBLE: dict[str, Any] = {
     "positions": "rotary",
     "rope_share": 1.0,
     "rope_scaling": None,
+    "qk_norm_scope": "head",
+    "experts": None,
 }
 """The values that a model's config must have."""
 

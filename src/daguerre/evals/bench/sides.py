@@ -106,7 +106,7 @@ def llada(job: Job) -> Runner:
             new,
             new // FORCED,
             block,
-            config.mask_id,
+            config.placeholder,
             lambda: ends.append(time.perf_counter() - started),
         )
         return Timing(

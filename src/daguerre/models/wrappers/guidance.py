@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -64,18 +65,19 @@ class Guidance:
 
 
 def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequence[int]) -> np.ndarray:
-    """What replaces a prefix of `num_prefix` tokens, <bos> included, for unconditional logits: <bos> and `negative`.
+    """What replaces a prefix of `num_prefix` tokens, <bos> included, for unconditional logits: <bos>, if the model has
+    one, and `negative`.
 
     Masks between the two keep the positions of gaps in full context (LLaDA hides its prompt so) and their offset in the
     grid of blocks in block context. In causal context a clean row is never a mask, so the prompt is left out.
     """
-    spare = num_prefix - 1 - len(negative)
+    spare = num_prefix - len(config.first) - len(negative)
     if config.context == "block":
         assert config.block_size is not None
         num_masks = spare % config.block_size
     else:
         num_masks = max(0, spare) if config.context == "full" else 0
-    return np.array([config.bos_id, *[config.mask_id] * num_masks, *negative], dtype=np.int64)
+    return np.array([*config.first, *[config.placeholder] * num_masks, *negative], dtype=np.int64)
 
 
 class Guided:
@@ -195,6 +197,10 @@ class GuidedSession:
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
         """Unguided logits: mode "ancestral" is not guided (`Decode`). See `Session`."""
         return self._own.ask_noisy(tokens, level, positions)
+
+    def ask_tokens(self, clean: np.ndarray, noisy: np.ndarray, ask: Ask, conditioning: Any = None) -> Asking[Answer]:
+        """Unguided: mode "renoise" is not guided (`Decode`). See `Session`."""
+        return self._own.ask_tokens(clean, noisy, ask, conditioning)
 
     def _needs_unconditional(self, canvas: Canvas) -> bool:
         return self._other is not None and self._guidance.at(canvas) != 1

@@ -1,0 +1,85 @@
+"""What a family of published checkpoints declares: how its files become a `ModelConfig` and a backbone's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from daguerre.models.core.config import ModelConfig
+
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What the files of a published checkpoint say; empty where a file is missing.
+
+    config, generation, tokenizer   config.json, generation_config.json and tokenizer_config.json
+    tokens      ids of added tokens, by their text
+    bos_id      the token that the tokenizer puts before every text; None: there is none
+    num_tokens  how many ids the tokenizer has; None: the checkpoint has no tokenizer
+    shapes      shapes of the published tensors, by name; empty where the weights are not there
+    """
+
+    config: Mapping[str, Any]
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    bos_id: int | None = None
+    num_tokens: int | None = None
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A published tensor, and the part of one of our tensors that it becomes.
+
+    name    the published name
+    target  the name in `Backbone.state_dict()`
+    index   the part of the target, which the tensor fills; () is all of it
+    change  what is done to the published tensor first, such as a transposition; works on meta tensors, too
+    copy    the tensor may be missing: it repeats another piece, such as a tied projection, and must be equal to it
+    """
+
+    name: str
+    target: str
+    index: tuple[slice | int, ...] = ()
+    change: Change | None = None
+    copy: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """How the published checkpoints of one kind are read.
+
+    title           one line for people: which models these are
+    model_types     of `config.json`; several families may share one
+    architectures   of `config.json`; looked at first
+    marks           keys of `config.json` that tell this family from others of the same architecture
+    names           regular expressions that do so where the config cannot; they are looked for in the name on a hub, or
+                    of the folder
+    prefix          what the names of published tensors begin with, and lack where the model was saved without its head
+    read            the `ModelConfig` of published files. UnsupportedError for what this family cannot honor
+    pieces          where every published tensor belongs
+    ignored         regular expressions of names of published tensors that hold nothing of the model
+    decode          the published defaults of generation, as options of `daguerre.Decode`
+    examples        names on a model hub
+    source          paper or page
+    """
+
+    name: str
+    title: str
+    model_types: tuple[str, ...]
+    architectures: tuple[str, ...]
+    read: Callable[[Published], ModelConfig]
+    pieces: Callable[[ModelConfig], list[Piece]]
+    marks: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    prefix: str = ""
+    ignored: tuple[str, ...] = ()
+    decode: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+    source: str = ""
