@@ -58,6 +58,7 @@ DENOISES: list[dict[str, Any]] = [
     {"policy": "confidence", "steps": 3},
     {"revise": 1},
     {"end_of_text": "plain"},
+    {"policy": "joint_threshold", "edit_threshold": 0.3},
 ]
 SHAPES: list[dict[str, Any]] = [
     {"regex": "a+"},

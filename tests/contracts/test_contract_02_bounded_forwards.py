@@ -14,7 +14,13 @@ from daguerre.model import Model
 from daguerre.sampling.policies import POLICIES
 from driving import Recorded
 
-VALUES: dict[str, list[Any]] = {"threshold": [0.5, 1.0], "steps": [3], "factor": [0.0, 2.0], "gamma": [0.0, 1.0]}
+VALUES: dict[str, list[Any]] = {
+    "threshold": [0.5, 1.0],
+    "steps": [3],
+    "factor": [0.0, 2.0],
+    "gamma": [0.0, 1.0],
+    "edit_threshold": [0.0, 1.0],
+}
 """Values of each option that a policy may read."""
 
 CHOICES: list[dict[str, Any]] = [

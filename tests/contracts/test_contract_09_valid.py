@@ -65,7 +65,7 @@ def any_request(rng: np.random.Generator, modes: list[str], grid: bool = False) 
     options: dict[str, Any] = {"seed": int(rng.integers(1000)), **constraint}
     options["mode"] = str(rng.choice(modes))
     if options["mode"] != "ar":
-        options["policy"] = str(rng.choice(sorted(POLICIES.keys() - {"chain"})))
+        options["policy"] = str(rng.choice(sorted(POLICIES.keys() - {"chain", "joint_threshold"})))
         if options["policy"] == "threshold":
             options["threshold"] = float(rng.choice([0.0, 0.5, 0.9]))
         if options["mode"] == "block" and not grid:

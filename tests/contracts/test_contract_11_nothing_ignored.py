@@ -66,6 +66,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mode": "block", "num_beams": 4}, "num_beams is not used in mode 'block'"),
     ({"mode": "ar", "no_repeat_context_lines": True}, "no_repeat_context_lines is not used in mode 'ar'"),
     ({"mode": "beam", "no_repeat_context_lines": "lines"}, "no_repeat_context_lines must be True or False"),
+    ({"mode": "block", "greedy_tail": True}, "greedy_tail is not used in mode 'block'"),
+    ({"mode": "ancestral", "greedy_tail": 1}, "greedy_tail must be True or False"),
     ({"lenient": 1}, "lenient must be True or False"),
     ({"mode": "beam", "regex": "a"}, 'mode "beam" cannot honor the option regex'),
     ({"mode": ["ar"]}, "unknown mode"),
@@ -88,6 +90,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 0}, "top_k must be"),
     ({"threshold": 2.0}, "threshold must be"),
     ({"policy": "factor", "factor": -1.0}, "factor must be"),
+    ({"policy": "joint_threshold", "edit_threshold": 1.5}, "edit_threshold must be"),
+    ({"edit_threshold": 0.2}, "edit_threshold is not used"),
     ({"policy": "factor", "factor": float("nan")}, "factor must be"),
     ({"policy": "entropy_bounded", "gamma": -0.1}, "gamma must be"),
     ({"gamma": 0.5}, "gamma is not used by policy 'threshold'"),
@@ -122,7 +126,7 @@ def test_an_unknown_option_gets_the_nearest_name(causal: Model) -> None:
 
 
 def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar() -> None:
-    values: dict[str, Any] = {"threshold": 0.5, "factor": 2.0, "gamma": 0.5, "steps": 2}
+    values: dict[str, Any] = {"threshold": 0.5, "edit_threshold": 0.2, "factor": 2.0, "gamma": 0.5, "steps": 2}
     for option in {option for kind in POLICIES.values() for option in kind.options}:
         for name, kind in POLICIES.items():
             given = {"policy": name, option: values[option]}

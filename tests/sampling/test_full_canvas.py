@@ -33,7 +33,8 @@ def test_every_policy_fills_the_whole_canvas_as_one_span(
         call = model.generate if suffix is None else model.infill
         result = call(*texts, **given)
         assert (result.finish_reason, result.usage.completion_tokens) == ("length", 20)
-        assert result.usage.forwards <= max_forwards(plan) == plan.decode.commit_policy.bound(20)
+        by_policy = plan.decode.commit_policy
+        assert result.usage.forwards <= max_forwards(plan) == by_policy.bound(20) + by_policy.num_extra
         assert call(*texts, **given).text == result.text
         assert not result.trace.canvas.open.sum() > 20
 

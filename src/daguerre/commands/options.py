@@ -50,7 +50,7 @@ REQUEST: dict[str, Any] = {
     "mode": Annotated[
         str | None,
         typer.Option(
-            help="ar, block, full, speculative, beam or ancestral; by default a lossless one, and beam for a gap."
+            help="ar, block, full, speculative, beam, ancestral or renoise; by default lossless, and beam for a gap."
         ),
     ],
     "block_size": Annotated[
@@ -77,6 +77,9 @@ REQUEST: dict[str, Any] = {
     "threshold": Annotated[
         float | None, typer.Option(help="Probability from which policies threshold and chain commit.")
     ],
+    "edit_threshold": Annotated[
+        float | None, typer.Option(help="joint_threshold: replace a token by one of more than this probability.")
+    ],
     "factor": Annotated[float | None, typer.Option(help="Policy factor: how unsure n positions may be together.")],
     "gamma": Annotated[
         float | None, typer.Option(help="Policy entropy_bounded: nats of entropy that a commit may have.")
@@ -87,6 +90,10 @@ REQUEST: dict[str, Any] = {
             help="Most forwards per span of the confidence, entropy, margin, random and first_hitting policies."
         ),
     ],
+    "greedy_tail": Annotated[
+        bool | None,
+        typer.Option("--greedy-tail", help="Mode ancestral: the last forward takes the most likely tokens."),
+    ],
     "revise": Annotated[int | None, typer.Option(help="How many times a finished span is read again and corrected.")],
     "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
     "revise_reading": Annotated[
@@ -96,6 +103,11 @@ REQUEST: dict[str, Any] = {
         ),
     ],
     "temperature": Annotated[float | None, typer.Option(help="0 takes the most likely token.")],
+    "t_max": Annotated[float | None, typer.Option(help="Mode renoise: temperature of a canvas' first step.")],
+    "t_min": Annotated[float | None, typer.Option(help="Mode renoise: temperature that it falls to.")],
+    "max_entropy": Annotated[
+        float | None, typer.Option(help="Mode renoise: mean nats of entropy below which a canvas is done.")
+    ],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
     "end_of_text": Annotated[

@@ -46,7 +46,7 @@ def denoise(run: Run, canvas: Canvas, rules: Sequence[Rule], should_stop: Stop) 
             run.counts.deadline_forced += not last
             decision = commit_all(proposals)
         else:
-            decision = _decide(run, policy, eligible(rules, canvas, proposals), progress, min_commits)
+            decision = decide(run, policy, eligible(rules, canvas, proposals), progress, min_commits)
         decision = complete(rules, canvas, decision)
         canvas = canvas.apply(decision)
         yield Event(request_step, decision, canvas, evidence_of(decision, proposals))
@@ -63,7 +63,7 @@ def _propose(run: Run, canvas: Canvas, rules: Sequence[Rule], step: int, every: 
     return (yield from run.sampler.propose_sequentially(run.session, canvas, rules, step, threshold))
 
 
-def _decide(run: Run, policy: Policy, ready: Proposals, progress: Progress, min_commits: int) -> Decision:
+def decide(run: Run, policy: Policy, ready: Proposals, progress: Progress, min_commits: int) -> Decision:
     """What the policy commits, and at least `min_commits`."""
     rng = run.sampler.rng
     decision = policy.decide(ready, progress, rng)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
@@ -28,27 +29,35 @@ class Decode(Settings):
     mode         ar: one token after the other; block: spans of `block_size`; full: the whole budget is one span;
                  speculative: the tokens of "ar", up to `block_size` a forward, by verifying the model's drafts;
                  beam: infilling only, the text that makes the whole most likely, as far as a search finds it;
-                 ancestral: all at once, from noise to text in `steps` forwards, for models with uniform or hybrid
-                 noise. None: `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap
-                 a search, if the model has an autoregressive distribution
-    block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span) and
-                 "speculative" (None: 5), of which the model drafts as many as are worth their time on this machine
+                 ancestral: all at once, from noise to text in `steps` forwards, for models with full context; renoise:
+                 canvases of `block_size` random tokens, drawn again in every step, for DiffusionGemma. None:
+                 `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap a search, if
+                 the model has an autoregressive distribution
+    block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span), "renoise"
+                 (None: the model's own) and "speculative" (None: 5), of which the model drafts as many as are worth
+                 their time on this machine
     drafter      mode "speculative" only: head, the model drafts; lookup, drafts are what followed earlier in the text
                  after the same tokens; auto, whichever is likelier to be right
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
     no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
-    threshold    policies "threshold" and "chain" only: commit tokens of at least this probability
+    threshold    policies "threshold", "joint_threshold" and "chain" only: commit tokens of at least this probability
+    edit_threshold   policy "joint_threshold" only: replace tokens by those of more than this probability; 1: never
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
-    gamma        policy "entropy_bounded" only: nats of entropy that positions committed together may have
+    gamma        policy "entropy_bounded" and mode "renoise" only: nats of entropy that positions committed together may
+                 have
     steps        policies "confidence", "entropy", "margin", "random" and "first_hitting": the most forwards of a span;
-                 mode "ancestral": of the text. None: one for each position
+                 mode "ancestral": of the text. None: one for each position. Mode "renoise": of a canvas; None: 48
+    greedy_tail  mode "ancestral" only: the last forward takes the most likely tokens in place of draws
     revise       how often a finished span is read again. A token is replaced where another one is the most likely, with
                  a probability of at least `revise_threshold`. Modes "block" and "full"
     revise_threshold   the probability that `revise` needs to replace a token
     revise_reading     unmasked: one forward sees all tokens, for a model trained to correct; leave_one_out: a forward
                  for each token, with that token masked, for any model (`daguerre.decoding.revision`)
     temperature, top_p, top_k   a temperature of 0 takes the most likely token; top-k is applied before top-p
+    t_max, t_min   mode "renoise" only: the temperature of a canvas falls from the first to the second
+    max_entropy  mode "renoise" only: a canvas is done once its most likely tokens stay the same for a step and have a
+                 mean entropy below this, in nats
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
     end_of_text  modes "block" and "full": what happens to <eos>. fill: once it is committed, the rest of its span
                  becomes <eos>; plain: it is a token like any other, and the text ends before the first; last: likewise,
@@ -148,11 +157,12 @@ class Decode(Settings):
             self._check_type(given[0])
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
-        if POLICIES[self.policy].sequential and self.constrained:
+        if (POLICIES[self.policy].sequential or POLICIES[self.policy].edits) and self.constrained:
             raise UnsupportedError(
                 f'policy "{self.policy}" cannot honor the option {self.shaping[0]}: leave out one of the two'
             )
-        if self.shaping and self.mode is not None and not MODES[self.mode].shapes:
+        held = self.mode is not None and MODES[self.mode].holds_pins and not self.constrained
+        if self.shaping and self.mode is not None and not MODES[self.mode].shapes and not held:
             instead = 'use mode "ar", which has the same tokens' if self.autoregressive else "leave out one of the two"
             raise UnsupportedError(f'mode "{self.mode}" cannot honor the option {self.shaping[0]}: {instead}')
 
@@ -179,13 +189,20 @@ class Decode(Settings):
                 raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
         if self.seed >= 2**64:
             raise InputError(f"seed must be below 2^64, not {self.seed}")
-        for name in ("threshold", "factor", "gamma", "revise_threshold", "temperature", "top_p", "guidance"):
+        for name in (
+            *("threshold", "edit_threshold", "factor", "gamma", "revise_threshold"),
+            *("temperature", "t_max", "t_min", "max_entropy", "top_p", "guidance"),
+        ):
             value = getattr(self, name)
             if not isinstance(value, int | float) or isinstance(value, bool):
                 raise InputError(f"{name} must be a number, not {value!r}")
+        if not 0 < self.t_min <= self.t_max < math.inf:
+            raise InputError(f"t_max={self.t_max} and t_min={self.t_min} must be above 0, and t_max the higher")
+        if not (self.gamma >= 0 and self.max_entropy >= 0):
+            raise InputError(f"gamma must be nats from 0 up, and max_entropy, not {self.gamma} and {self.max_entropy}")
         if not 0 <= self.revise_threshold <= 1:
             raise InputError(f"revise_threshold must be a probability, from 0 to 1, not {self.revise_threshold}")
-        for name in ("no_repeat_context_lines", "lenient"):
+        for name in ("no_repeat_context_lines", "greedy_tail", "lenient"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
         if not isinstance(self.negative, str | None):
@@ -258,7 +275,7 @@ class Decode(Settings):
     def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The most positions of a span; InputError when there are more `steps` than that."""
         size = self.mode_entry.span_size(self, config, max_tokens, infilling)
-        if self.steps is not None and self.steps > size:
+        if self.steps is not None and self.steps > size and self.mode_entry.commits_each_step:
             raise InputError(
                 f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
             )

@@ -125,9 +125,17 @@ class Plan:
         for start, end in runs:
             while start < end:
                 stop = min(end, start + size if self.config.context != "block" else self._end_in_block(start))
+                if self._begins_alone and stop > start + 1:
+                    out.append((start, start + 1))
+                    start += 1
                 out.append((start, stop))
                 start = stop
         return out
+
+    @property
+    def _begins_alone(self) -> bool:
+        """Whether a block's first position is a span of its own, of the autoregressive distribution."""
+        return self.config.masks_in_place and not self.infilling
 
     def _end_in_block(self, start: int) -> int:
         """Where a span of block context ends that begins at `start`: parts of a block lie on a grid, too."""
@@ -138,14 +146,17 @@ class Plan:
             return start + 1
         return min(first + grid, first + ((start - first) // size + 1) * size)
 
-    def revisable(self, canvas: Canvas) -> np.ndarray:
-        """Committed positions of the active span that may still change, int64: no ends, nothing healed or given."""
+    def revisable(self, canvas: Canvas, with_ends: bool = False) -> np.ndarray:
+        """Committed positions of the active span that may still change, int64: nothing healed or given, and no ends
+        unless asked for.
+        """
         assert canvas.span is not None
         inside = np.zeros(len(canvas), dtype=bool)
         for gap in self.gaps:
             start, end = gap.open_run(canvas)
             inside[max(start, canvas.span[0]) : min(end, canvas.span[1])] = True
-        return np.flatnonzero(inside & canvas.drawn & ~np.isin(canvas.tokens, self.config.ends))
+        inside &= canvas.drawn
+        return np.flatnonzero(inside if with_ends else inside & ~np.isin(canvas.tokens, self.config.ends))
 
     def opened(self, canvas: Canvas) -> np.ndarray:
         """Open positions within the budget, int64, ascending."""
@@ -191,7 +202,7 @@ class Plan:
         size = min(self.span_size, self.max_tokens)
         num = sum(-(-gap.max_tokens // size) for gap in self.gaps)
         if self.config.context != "block":
-            return num
+            return num * (1 + self._begins_alone)
         assert self.config.block_size is not None
         num_blocks = self.max_tokens // self.config.block_size + 2  # parts of blocks may be shorter
         return num + num_blocks * (1 + (self.config.anchor == "clean"))

@@ -125,9 +125,10 @@ def num_as_drafted(plan: Plan, canvas: Canvas) -> int:
 def committed_text(plan: Plan, canvas: Canvas) -> str:
     """The text that no later step can change: what is read, without a tail that may become a stop string.
 
-    Where finished spans are revised, or noise is undone, all of the active span may still change.
+    Where a policy edits, finished spans are revised, or noise is undone, all of the active span may still change.
     """
-    if (plan.decode.revise or not plan.mode.keeps_commits) and canvas.span is not None:
+    edits = plan.decode.revise or plan.decode.commit_policy.edits
+    if (edits or not plan.mode.keeps_commits) and canvas.span is not None:
         start, end = canvas.span
         may_change = canvas.drawn
         may_change[:start] = may_change[end:] = False

@@ -42,9 +42,18 @@ class TokenSampler:
     reads: tuple[str, ...] = ()
     _last: dict[str, Any] = field(default_factory=dict)
 
-    def propose(self, session: Session, canvas: Canvas, rules: Sequence[Rule], step: int) -> Asking[Proposals]:
-        """A token for each open position of the active span, under the rules, by one forward."""
-        positions = canvas.active_positions()
+    def propose(
+        self,
+        session: Session,
+        canvas: Canvas,
+        rules: Sequence[Rule],
+        step: int,
+        positions: np.ndarray | None = None,
+    ) -> Asking[Proposals]:
+        """A token for each of these positions, int64 (A,), or for each open one of the active span, under the rules, by
+        one forward.
+        """
+        positions = canvas.active_positions() if positions is None else positions
         if self.constraint is not None or not session.draws:
             answer = yield from session.ask(canvas, positions, Logits())
             assert answer.logits is not None

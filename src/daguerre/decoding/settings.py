@@ -15,7 +15,7 @@ from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES, Policy
 from daguerre.sampling.rules import EndRule
 
-ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral"]
+ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise"]
 
 DrafterName = Literal["auto", "head", "lookup"]
 
@@ -39,13 +39,18 @@ class Settings:
     no_repeat_context_lines: bool = False
     policy: str = "threshold"
     threshold: float = 0.9
+    edit_threshold: float = 0.5
     factor: float = 1.0
     gamma: float = 0.1
     steps: int | None = None
+    greedy_tail: bool = False
     revise: int = 0
     revise_threshold: float = 0.9
     revise_reading: RevisionReading = "unmasked"
     temperature: float = 0.0
+    t_max: float = 0.8
+    t_min: float = 0.4
+    max_entropy: float = 0.005
     top_p: float = 1.0
     top_k: int | None = None
     min_tokens: int = 0

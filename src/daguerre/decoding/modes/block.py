@@ -13,6 +13,7 @@ from daguerre.decoding.revision import readings, revise
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_at
 from daguerre.decoding.settings import Settings
+from daguerre.decoding.token_editing import denoise_and_edit
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Logits
@@ -42,8 +43,9 @@ class Block(Mode):
         """The bounds of all spans by their policy, and forwards that read drafts and finished spans."""
         size, decode, num_spans = min(plan.span_size, plan.max_tokens), plan.decode, plan.num_spans
         readings = plan.num_readings(num_spans, plan.max_tokens) + num_spans * int(plan.draft is not None)
-        by_policy = num_spans * decode.commit_policy.bound(size)
-        return healing_forwards(plan) + min(by_policy, plan.max_tokens) + readings
+        policy = decode.commit_policy
+        extra = num_spans * policy.num_extra
+        return healing_forwards(plan) + min(num_spans * policy.bound(size), plan.max_tokens) + readings + extra
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then one span after the other."""
@@ -103,6 +105,8 @@ def denoise_spans(run: Run, canvas: Canvas, begun: int) -> Steps:
 
 def _fill(run: Run, canvas: Canvas, rules: list[Rule]) -> Steps:
     """Denoise the active span, which is widened once time is too short for the spans after it."""
+    if run.policy.edits:
+        return (yield from denoise_and_edit(run, canvas, rules))
     revised = run.plan.decode.revise > 0
 
     def should_stop(now: Canvas) -> bool:  # a span that is revised is finished first

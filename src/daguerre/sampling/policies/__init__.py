@@ -9,6 +9,7 @@ from daguerre.sampling.policies.entropy import Entropy
 from daguerre.sampling.policies.entropy_bounded import EntropyBounded
 from daguerre.sampling.policies.factor import Factor
 from daguerre.sampling.policies.first_hitting import FirstHitting
+from daguerre.sampling.policies.joint_threshold import JointThreshold
 from daguerre.sampling.policies.margin import Margin
 from daguerre.sampling.policies.random import Random
 from daguerre.sampling.policies.threshold import Threshold
@@ -20,6 +21,7 @@ POLICIES: dict[str, type[Policy]] = {
     "entropy_bounded": EntropyBounded,
     "factor": Factor,
     "first_hitting": FirstHitting,
+    "joint_threshold": JointThreshold,
     "margin": Margin,
     "random": Random,
     "threshold": Threshold,
@@ -33,6 +35,7 @@ __all__ = [
     "EntropyBounded",
     "Factor",
     "FirstHitting",
+    "JointThreshold",
     "Margin",
     "Policy",
     "Progress",

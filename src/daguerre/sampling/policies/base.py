@@ -34,6 +34,11 @@ class Policy(ABC):
     sequential: ClassVar[bool] = False
     """Whether proposals are drawn from the left, each given the one before it (`models.forward.SequentialDraws`)."""
 
+    edits: ClassVar[bool] = False
+    """Whether it also replaces committed tokens of the active span (`decoding.token_editing`)."""
+    num_extra: ClassVar[int] = 0
+    """The most forwards that a span takes once nothing of it is open."""
+
     def bound(self, num_open: int) -> int:
         """The most forwards that a span of `num_open` open positions can take; by default one for each position."""
         return num_open
@@ -43,6 +48,10 @@ class Policy(ABC):
         default the probabilities.
         """
         return proposals.confidence
+
+    def edit(self, proposals: Proposals, tokens: np.ndarray) -> np.ndarray:
+        """Which of the proposals, at committed positions with `tokens` (A,), replace these; bool (A,)."""
+        return np.zeros(len(proposals), dtype=bool)
 
     @abstractmethod
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
