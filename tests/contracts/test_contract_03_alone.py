@@ -26,18 +26,27 @@ from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import Experts, RopeScaling
 from daguerre.models.denoiser import BackboneDenoiser, Quantization
 from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.policies import POLICIES
 from daguerre.trace import Event
 
 PROMPT = "def area(w, h):\n    return "
 TIMED: dict[str, Any] = {"context": "full", "shift": False, "time_input": True}
+EXPERTS = Experts(num=8, per_token=2, width=40, shared_width=24, first_layer=1, score="sigmoid", normalized=True)
+ADAPTIVE: dict[str, Any] = {"norm": "layer", "norm_bias": False, "adaptive_width": 12}
 FACTS = CONTEXTS | {
     "drafting": {"draft_head": 24},
     "timed": TIMED,
     "uniform": TIMED | {"process": "uniform", "null_id": None},
+    "adaptive": TIMED | ADAPTIVE,
+    "adaptive blocks": CONTEXTS["block"] | ADAPTIVE,
+    "experts": CONTEXTS["block"] | {"experts": EXPERTS},
+    "in_place": {"masks_in_place": True, "block_size": 5, "draft_rank": 8, "draft_matrices": ("out",)}
+    | {"rope_scaling": RopeScaling(kind="yarn", factor=4.0, original_positions=16, query_beta=0.4)},
 }
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
 
@@ -142,7 +151,19 @@ CAUSAL = [
 ]
 UNSHIFTED = [*denoising(**SAMPLED), asked(GAP, mode="block"), asked(GAPS, mode="full", **SAMPLED), asked(LONG)]
 FULL = [asked(mode="full", policy="confidence", steps=4), asked(GAP, mode="block", **SAMPLED), asked(GAPS), asked(LONG)]
+FULL += [asked(LONG, mode="block", block_size=5, cache=name, **SAMPLED) for name in RULES]
 BLOCK = [asked(LONG), asked(**SAMPLED), asked(revise=1, revise_threshold=0.3), asked(regex="[a-z ]+;", max_tokens=20)]
+IN_PLACE = [
+    *(asked(LONG, max_tokens=24, **more) for more in ({"mode": "ar"}, {"mode": "block"}, {"mode": "full"})),
+    *(asked(mode="speculative", drafter="head", block_size=size, **SAMPLED) for size in (3, None)),
+    asked(LONG, mode="speculative", drafter="head", cache="approximate_int8", temperature=0.7),
+    asked(mode="speculative", drafter="head", temperature=1.2, top_k=5, logit_bias={70: 4.0, 80: -np.inf}),
+    asked(mode="speculative", drafter="head", guidance=2.0, **SAMPLED),
+    asked(mode="speculative", draft="w * h\n", scorer=lean),
+    asked(GAP, mode="block", threshold=0.3),
+    asked(GAPS, mode="block", policy="chain", **SAMPLED),
+    asked(mode="block", policy="chain", threshold=0.2, revise=1, revise_threshold=0.3, max_tokens=24),
+]
 NOISE = [asked(mode="ancestral", steps=4, texts=text, **SAMPLED) for text in ((PROMPT, ""), GAP, LONG, GAPS)]
 REQUESTS = {
     "drafting": [*CAUSAL, *CAUSAL][:64],
@@ -150,8 +171,12 @@ REQUESTS = {
     "full": FULL,
     "block": BLOCK,
     "block_shifted": BLOCK,
+    "experts": BLOCK,
+    "in_place": IN_PLACE,
     "timed": [*FULL[:1], *NOISE],
     "uniform": NOISE,
+    "adaptive": [*FULL[:2], *NOISE],
+    "adaptive blocks": BLOCK,
 }
 KINDS: dict[str, tuple[torch.dtype, Quantization | None]] = {
     "float32": (torch.float32, None),
@@ -298,7 +323,7 @@ def check_tokens(backbone: Backbone, tokenizer: Tokenizer, requests: Sequence[As
             assert np.allclose(np.array(a, dtype=float), np.array(b, dtype=float), atol=1e-4, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", ["drafting", "causal_unshifted", "block"])
+@pytest.mark.parametrize("name", ["drafting", "causal_unshifted", "block", "experts", "in_place"])
 def test_the_torch_backend_gives_the_same_tokens(backbones: Any, tokenizer: Tokenizer, name: str) -> None:
     """Not the same bits: PyTorch's products promise none, a row's last bits may change with the number of rows beside
     it. So it is float32 alone, and only requests whose tokens stay when logits change by a hundred-thousandth.
