@@ -18,7 +18,7 @@ from typing import Any
 
 import tokenizers
 
-from daguerre.errors import DataError, InputError, unknown
+from daguerre.errors import DataError, InputError, UnsupportedError, unknown
 from daguerre.files import atomic_write
 
 NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
@@ -44,6 +44,11 @@ class Tokenizer:
 
     pad_id, bos_id, eos_id, mask_id, null_id = range(len(NAMED_SPECIALS))
     special_ids = frozenset(range(NUM_SPECIALS))
+    spare_byte_ids: frozenset[int] = frozenset()
+    """Tokens of single bytes that the tokenizer writes only where no other token fits; other ones may have the same
+    bytes."""
+    unreadable: str | None = None
+    """Why tokens cannot be read as bytes; None: they can, and all below is exact."""
 
     def __init__(self, content: str) -> None:
         try:
@@ -68,10 +73,17 @@ class Tokenizer:
             raise unknown("tokenizer", name, DEFAULTS)
         return cls((resources.files("daguerre") / "assets" / DEFAULTS[name]).read_text(encoding="utf-8"))
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of `text`, never a special one. InputError for a lone surrogate."""
+    def encode(self, text: str, *, begins: bool = True) -> list[int]:
+        """Ids of `text`, never a special one. InputError for a lone surrogate.
+
+        `begins` is for tokenizers of other kinds (`published_tokenizer`): whether the text begins a canvas.
+        """
         check_unicode(text)
         return self._inner.encode(text, add_special_tokens=False).ids
+
+    def encode_plain(self, text: str, *, begins: bool = True) -> list[int]:
+        """Ids of `text` in which special tokens, too, are ordinary text. InputError for a lone surrogate."""
+        return self.encode(text, begins=begins)
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The exact bytes of `ids`; special tokens have none. InputError for an id outside the vocabulary."""
@@ -86,6 +98,18 @@ class Tokenizer:
         if not 0 <= token < self.vocab_size:
             raise InputError(f"token id {token} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
         return self._bytes[token]
+
+    @property
+    def start_id(self) -> int:
+        """What stands before a text that is scored from its first token on: <bos>, or without one <eos>."""
+        return self.eos_id if self.bos_id is None else self.bos_id
+
+    def require_bytes(self, what: str) -> None:
+        """UnsupportedError if tokens cannot be read as bytes, which `what` needs."""
+        if self.unreadable is not None:
+            raise UnsupportedError(
+                f"{what} needs the bytes of every token, and this tokenizer has none: {self.unreadable}; leave it out"
+            )
 
     @cached_property
     def vocab_size(self) -> int:
@@ -138,7 +162,7 @@ class Tokenizer:
         return Tokenizer, (json.dumps(self._json, ensure_ascii=False),)
 
     def __repr__(self) -> str:
-        return f"Tokenizer(vocab_size={self.vocab_size}, sha256={self.sha256[:12]!r})"
+        return f"{type(self).__name__}(vocab_size={self.vocab_size}, sha256={self.sha256[:12]!r})"
 
 
 def check_unicode(text: str, what: str = "the text") -> None:

@@ -231,7 +231,8 @@ class Vocabulary:
     @staticmethod
     @lru_cache(maxsize=8)
     def make(tokenizer: Tokenizer) -> Vocabulary:
-        """The same for equal tokenizers; they never change."""
+        """The same for equal tokenizers; they never change. UnsupportedError if tokens cannot be read as bytes."""
+        tokenizer.require_bytes("a constraint")
         return Vocabulary.of([tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)])
 
 
@@ -241,16 +242,33 @@ def lift(dfa: Dfa, vocabulary: Vocabulary, budget: Budget, ignored: tuple[str, .
     """
     functions = _Functions(dfa, budget)
     function_of = np.where(vocabulary.lengths > 0, 0, NONE)
+    alive = np.flatnonzero(vocabulary.lengths)
     for i in range(int(vocabulary.lengths.max(initial=0))):
-        alive = np.flatnonzero((vocabulary.lengths > i) & (function_of != NONE))
-        function_of[alive] = functions.after(function_of[alive], vocabulary.text[vocabulary.offsets[alive] + i])
-    used, class_of_token = np.unique(function_of, return_inverse=True)
+        after = functions.after(function_of[alive], vocabulary.text[vocabulary.offsets[alive] + i])
+        function_of[alive] = after
+        alive = alive[(after != NONE) & (vocabulary.lengths[alive] > i + 1)]
+    used, class_of_token = distinct(function_of - NONE, len(functions.edges) + 1)
+    used += NONE
     dead = int(used[0] == NONE)
     edges = [functions.edges[f] for f in used[dead:].tolist()]
     src, dst = (np.concatenate([edge[i] for edge in edges] or [np.zeros(0, np.int32)]) for i in (0, 1))
     cls = np.repeat(np.arange(len(edges), dtype=np.int32), [len(edge[0]) for edge in edges])
     whole = TokenAutomaton(dfa.accept, (class_of_token - dead).astype(np.int32), src, dst, cls, ignored)
     return useful(whole)
+
+
+def distinct(values: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
+    """(distinct values, ascending; the place of each value among them) of numbers from 0 to `bound` - 1; by a table
+    where that is small, since it takes a twentieth of the time that sorting does.
+    """
+    if bound > 4 * len(values) + 1000:
+        found, at = np.unique(values, return_inverse=True)
+        return found, at
+    place_of = np.zeros(bound, dtype=np.int64)
+    place_of[values] = 1
+    found = np.flatnonzero(place_of)
+    place_of[found] = np.arange(len(found))
+    return found, place_of[values]
 
 
 class _Functions:
@@ -268,7 +286,7 @@ class _Functions:
     def after(self, functions: np.ndarray, text: np.ndarray) -> np.ndarray:
         """The functions of texts that are one byte longer, NONE for what leads nowhere."""
         width = self.delta_QK.shape[1]
-        steps, at = np.unique(functions * width + self.class_of_byte[text], return_inverse=True)
+        steps, at = distinct(functions * width + self.class_of_byte[text], len(self.edges) * width)
         return np.array([self._extended(step, *divmod(step, width)) for step in steps.tolist()], dtype=np.int64)[at]
 
     def _extended(self, step: int, function: int, column: int) -> int:

@@ -1,0 +1,274 @@
+"""The content of a `tokenizer.json`: what it does to a text, and the bytes of its tokens.
+
+Two kinds of tokenizers have a token for every byte, so that each token stands for exact bytes:
+
+byte-level  a token is written in an alphabet of 256 characters, one for each byte (GPT-2, Qwen, Llama 3, tiktoken)
+fallback    a token is written in Unicode, with a mark such as "▁" for a space; tokens "<0x00>" to "<0xFF>" are the
+            bytes of characters that have no token (SentencePiece: Llama 2, Gemma, Mistral)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import tokenizers
+
+from daguerre.errors import DataError
+from daguerre.models.tokenizer import byte_of_character
+
+Json = Mapping[str, Any]
+MARK = "▁"
+FALLBACK = {f"<0x{byte:02X}>": byte for byte in range(256)}
+"""The bytes of tokens for single bytes."""
+IN_UTF_8 = frozenset(range(256)) - {0xC0, 0xC1} - frozenset(range(0xF5, 0x100))
+"""The bytes that a text may have."""
+FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A `tokenizer.json`, read.
+
+    content the file, with all added tokens
+    inner   the tokenizer, without truncation, padding and dropout
+    added   the added tokens, in the order of their ids
+    unk_id  the token of what cannot be written; None: there is none
+    begun   whether the file says what is put before a text
+    """
+
+    content: str
+    inner: tokenizers.Tokenizer
+    normalizer: Json | None
+    pre_tokenizer: Json | None
+    decoder: Json | None
+    added: Sequence[Json]
+    unk_id: int | None
+    begun: bool
+    model_type: str
+    byte_fallback: bool
+
+    @property
+    def flagged(self) -> frozenset[int]:
+        """The special tokens: those that are flagged so, and that of what cannot be written."""
+        named = {token["id"] for token in self.added if token["special"]}
+        return frozenset(named if self.unk_id is None else named | {self.unk_id})
+
+    @property
+    def byte_level(self) -> bool:
+        """Whether tokens are written in the alphabet of bytes."""
+        held = [*parts(self.decoder), *parts(self.pre_tokenizer), *parts(self.normalizer)]
+        return any(part["type"] == "ByteLevel" for part in held)
+
+    @property
+    def mark(self) -> str:
+        """What stands for a space in tokens of the kind with fallback."""
+        for part in parts(self.decoder):
+            if part["type"] == "Metaspace":
+                return str(part["replacement"])
+            if part["type"] == "Replace" and part["content"] == " " and "String" in part["pattern"]:
+                return str(part["pattern"]["String"])
+        return MARK
+
+    @property
+    def prefixes(self) -> bool:
+        """Whether a space is put before a text."""
+        if any(part["type"] == "Prepend" for part in parts(self.normalizer)):
+            return True
+        return any(
+            part.get("prepend_scheme", "always" if part.get("add_prefix_space", True) else "never") != "never"
+            if part["type"] == "Metaspace"
+            else part["type"] == "ByteLevel" and part.get("add_prefix_space", True)
+            for part in parts(self.pre_tokenizer)
+        )
+
+    def variant(self, *, begins: bool, plain: bool, own: frozenset[int] | None = None) -> tokenizers.Tokenizer:
+        """The tokenizer without a space before the text unless `begins`, for which special tokens are text if `plain`.
+
+        With `own` it changes no text: what normalizes is left out, and of added tokens that are text those of `own` are
+        found, exactly as they are written.
+        """
+        shell = {
+            "version": "1.0",
+            "normalizer": _rebuilt(self.normalizer, begins, own is not None),
+            "pre_tokenizer": _rebuilt(self.pre_tokenizer, begins, False),
+            "model": {"type": "BPE", "vocab": {}, "merges": []},
+        }
+        out = tokenizers.Tokenizer.from_str(json.dumps(shell))
+        out.model = self.inner.model  # shared, not copied
+        for token in self.added:
+            if own is None or token["special"]:
+                _add(out, token)
+            elif token["id"] in own:
+                _add(out, {"content": token["content"], "special": False, "normalized": False})
+        out.encode_special_tokens = plain
+        return out
+
+
+def parts(component: Json | None) -> Iterator[Json]:
+    """The parts of a normalizer, pre-tokenizer or decoder, sequences taken apart."""
+    if component is None:
+        return
+    if component["type"] != "Sequence":
+        yield component
+        return
+    for name in ("normalizers", "pretokenizers", "decoders"):
+        for part in component.get(name) or ():
+            yield from parts(part)
+
+
+def special_token(index: int, content: str) -> dict[str, Any]:
+    """A special token, as in "added_tokens" of a `tokenizer.json`."""
+    return {"id": index, "content": content, **dict.fromkeys(FLAGS[1:-1], False), "special": True}
+
+
+def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] = ()) -> Layout:
+    """Read a `tokenizer.json`. `more` are added tokens that it may lack; tokens that are `named` are special ones.
+    DataError if it is none, or if two tokens have one id.
+    """
+    try:
+        values = json.loads(content)
+        inner = tokenizers.Tokenizer.from_str(content)
+        added = _added(inner, values.get("added_tokens") or (), more, named)
+        placed = any(inner.token_to_id(token["content"]) != token["id"] for token in added)
+        if placed or added != values.get("added_tokens"):
+            content = completed(values, added, placed)
+            inner = tokenizers.Tokenizer.from_str(content)
+        layout = _layout(content, inner, values, added)
+    except Exception as error:  # the library raises bare Exception
+        raise DataError(f"not a tokenizer.json ({str(error)[:200]}): copy it again") from error
+    for before, token in pairwise(added):
+        if before["id"] == token["id"]:
+            both = f"{before['content']!r} and {token['content']!r}"
+            raise DataError(f"the tokenizer is damaged: the tokens {both} have one id; copy it again")
+    return layout
+
+
+def completed(values: Json, added: Sequence[Json], placed: bool) -> str:
+    """The content of a `tokenizer.json` with these added tokens. The library numbers those that the model's vocabulary
+    lacks one after another, and reads no ids; so where these are to be `placed`, the vocabulary gets them.
+    """
+    model = dict(values["model"])
+    if placed:
+        if not isinstance(model["vocab"], dict):
+            raise ValueError("its added tokens have other ids than the library gives them")
+        model["vocab"] = {**model["vocab"], **{token["content"]: token["id"] for token in added}}
+    return json.dumps({**values, "added_tokens": list(added), "model": model}, ensure_ascii=False)
+
+
+def _added(
+    inner: tokenizers.Tokenizer, given: Sequence[Json], more: Sequence[Json], named: Collection[str]
+) -> list[Json]:
+    """All added tokens, by id; those that `inner` lacks are added to it."""
+    found: dict[str, Json] = {}
+    for number, token in enumerate([*given, *sorted(more, key=lambda token: token["id"])]):
+        text = token["content"]
+        if text in found:
+            found[text] = {**found[text], "special": found[text]["special"] or token.get("special", False)}
+            continue
+        found[text] = {**dict.fromkeys(FLAGS, False), "normalized": not token.get("special", False), **token}
+        if number >= len(given):
+            _add(inner, found[text])
+    for text in named:
+        index = inner.token_to_id(text)
+        if index is not None:
+            found[text] = {**found.get(text, special_token(index, text)), "special": True}
+    return sorted(found.values(), key=lambda token: int(token["id"]))
+
+
+def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequence[Json]) -> Layout:
+    inner.no_truncation()
+    inner.no_padding()
+    model = values["model"]
+    if getattr(inner.model, "dropout", None) is not None:
+        inner.model.dropout = None
+    unk_id = model.get("unk_id")
+    if model.get("unk_token") is not None:
+        unk_id = inner.token_to_id(model["unk_token"])
+    return Layout(
+        content,
+        inner,
+        values.get("normalizer"),
+        values.get("pre_tokenizer"),
+        values.get("decoder"),
+        added,
+        unk_id,
+        "post_processor" in values,
+        model.get("type") or type(inner.model).__name__,
+        bool(model.get("byte_fallback")),
+    )
+
+
+def _add(inner: tokenizers.Tokenizer, token: Json) -> None:
+    add = inner.add_special_tokens if token["special"] else inner.add_tokens
+    add([tokenizers.AddedToken(**{name: token[name] for name in FLAGS if name in token})])
+
+
+def _rebuilt(component: Json | None, begins: bool, exact: bool) -> Json | None:
+    """A normalizer or pre-tokenizer that puts no space before a text unless `begins`. `exact`: of a normalizer, with
+    nothing but what marks spaces.
+    """
+    if component is None:
+        return None
+    if component["type"] == "Sequence":
+        (name,) = (name for name in ("normalizers", "pretokenizers") if name in component)
+        held = [_rebuilt(part, begins, exact) for part in component[name]]
+        return {**component, name: [part for part in held if part is not None]}
+    marks = component["type"] == "Replace" and component["pattern"] == {"String": " "}
+    if component["type"] == "Prepend" and not begins:
+        return None
+    if exact and not marks and component["type"] not in ("Prepend", "ByteLevel"):
+        return None
+    if begins or component["type"] not in ("Metaspace", "ByteLevel"):
+        return component
+    scheme = {"prepend_scheme": "never"} if component["type"] == "Metaspace" else {}
+    return {**component, "add_prefix_space": False, **scheme}
+
+
+def token_texts(layout: Layout) -> tuple[list[bytes], dict[int, int], str | None]:
+    """(the bytes of every token, by id; the token of each byte; why tokens cannot be read as bytes, or None).
+
+    Special tokens have no bytes. Where tokens cannot be read, their bytes are those of the text that a token adds
+    after another.
+    """
+    vocabulary, read = layout.inner.get_vocab(with_added_tokens=False), _reader(layout)
+    written = [(token["id"], str(token["content"]).encode()) for token in layout.added]
+    written += [(index, read(token)) for token, index in vocabulary.items()]
+    texts = [b""] * (max((index for index, _ in written), default=-1) + 1)
+    for index, text in written:
+        texts[index] = text
+    for index in layout.flagged:
+        texts[index] = b""
+    alphabet = byte_of_character() if layout.byte_level else FALLBACK if layout.byte_fallback else {}
+    known = [(byte, vocabulary[token]) for token, byte in alphabet.items() if token in vocabulary]
+    token_of = {byte: index for byte, index in known if texts[index]}
+    return texts, token_of, None if token_of.keys() >= IN_UTF_8 else _why(layout, token_of)
+
+
+def _reader(layout: Layout) -> Callable[[str], bytes]:
+    """The bytes of a token, from its text in the vocabulary of the model."""
+    mark, alphabet, shown = layout.mark, byte_of_character(), layout.inner.decoder
+
+    def of_alphabet(token: str) -> bytes:
+        try:
+            return bytes(map(alphabet.__getitem__, token))
+        except KeyError:
+            return token.encode()
+
+    def of_unicode(token: str) -> bytes:
+        return bytes([FALLBACK[token]]) if token in FALLBACK else token.replace(mark, " ").encode()
+
+    def as_shown(token: str) -> bytes:
+        return (f" {token}" if shown is None else shown.decode(["x", token]).removeprefix("x")).encode()
+
+    return of_alphabet if layout.byte_level else of_unicode if layout.byte_fallback else as_shown
+
+
+def _why(layout: Layout, token_of: Mapping[int, int]) -> str:
+    if not (layout.byte_level or layout.byte_fallback):
+        return f"its model, {layout.model_type}, has no tokens for single bytes"
+    missing = min(IN_UTF_8 - token_of.keys())
+    return f"{len(IN_UTF_8 - token_of.keys())} bytes, {missing:#04x} first, have no token"
