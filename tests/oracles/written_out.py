@@ -77,7 +77,7 @@ def rotated(x: Tensor, position: int, config: ModelConfig) -> Tensor:
 
 def written_out(backbone: Backbone, tokens: Tensor, level: float | None = None) -> Tensor:
     """Logits (R, V) of one causal sequence (R,); at a noise level of a sequence whose rows all see each other."""
-    config, weights = backbone.config, dict(backbone.named_parameters())
+    config, weights = backbone.config, {**dict(backbone.named_buffers()), **dict(backbone.named_parameters())}
     xs = [weights["embedding.weight"][token] for token in tokens]
     if config.positions == "learned":
         xs = [x + weights["position_embedding.weight"][row] for row, x in enumerate(xs)]
@@ -87,7 +87,8 @@ def written_out(backbone: Backbone, tokens: Tensor, level: float | None = None) 
     for layer in range(config.num_layers):
         prefix = f"layers.{layer}."
         own = {name.removeprefix(prefix): weight for name, weight in weights.items() if name.startswith(prefix)}
-        for name, branch in (("attention_norm", _attention), ("mlp_norm", _mlp)):
+        experts = config.experts is not None and layer >= config.experts.first_layer
+        for name, branch in (("attention_norm", _attention), ("mlp_norm", _mixture if experts else _mlp)):
             if config.norm_placement == "pre":
                 made = branch([normed(x, own, name, config.norm_eps) for x in xs], own, config)
             else:  # OLMo 2 (arXiv 2501.00656, section 3): what a branch makes is normed, not what it reads
@@ -111,7 +112,13 @@ def _attention(xs: list[Tensor], own: Weights, config: ModelConfig) -> list[Tens
         heads = list(_product(x, own, "attention.qkv").split(config.head_width))
         if config.qk_norm:
             names = ["attention.q_norm"] * num + ["attention.k_norm"] * num_kv
-            heads[: num + num_kv] = [normed(h, own, n, config.norm_eps) for h, n in zip(heads, names, strict=False)]
+            if config.qk_norm_scope == "head":
+                heads[: num + num_kv] = [normed(h, own, n, config.norm_eps) for h, n in zip(heads, names, strict=False)]
+            else:  # OLMo 2: all heads of a row are one vector
+                q, k = torch.cat(heads[:num]), torch.cat(heads[num : num + num_kv])
+                q = normed(q, own, "attention.q_norm", config.norm_eps)
+                k = normed(k, own, "attention.k_norm", config.norm_eps)
+                heads[: num + num_kv] = torch.cat([q, k]).split(config.head_width)
         heads[: num + num_kv] = [rotated(head, row, config) for head in heads[: num + num_kv]]
         queries.append(heads[:num])
         keys.append(heads[num : num + num_kv])
@@ -127,18 +134,47 @@ def _attention(xs: list[Tensor], own: Weights, config: ModelConfig) -> list[Tens
     return out
 
 
-def _mlp(xs: list[Tensor], own: Weights, config: ModelConfig) -> list[Tensor]:
-    def activation(x: Tensor) -> Tensor:
-        if config.activation == "silu":
-            return x * x.sigmoid()
-        return F.gelu(x, approximate="tanh" if config.activation == "gelu_tanh" else "none")
+def _activation(x: Tensor, config: ModelConfig) -> Tensor:
+    if config.activation == "silu":
+        return x * x.sigmoid()
+    return F.gelu(x, approximate="tanh" if config.activation == "gelu_tanh" else "none")
 
+
+def _mlp(xs: list[Tensor], own: Weights, config: ModelConfig, name: str = "mlp") -> list[Tensor]:
     out = []
     for x in xs:
         if config.gated_mlp:
-            gate, up = _product(x, own, "mlp.gate_up").chunk(2)
-            inner = activation(gate) * up
+            gate, up = _product(x, own, f"{name}.gate_up").chunk(2)
+            inner = _activation(gate, config) * up
         else:
-            inner = activation(_product(x, own, "mlp.up"))
-        out.append(_product(inner, own, "mlp.down"))
+            inner = _activation(_product(x, own, f"{name}.up"), config)
+        out.append(_product(inner, own, f"{name}.down"))
+    return out
+
+
+def _mixture(xs: list[Tensor], own: Weights, config: ModelConfig) -> list[Tensor]:
+    """A mixture of experts, one row and one expert at a time (Shazeer and others 2017, eq. 1, with the scores, groups
+    and biases of DeepSeek-V3).
+    """
+    experts = config.experts
+    assert experts is not None
+    out = []
+    for x in xs:
+        logits = (own["mlp.router.weight"] @ x).tolist()
+        total = sum(math.exp(y) for y in logits)
+        scores = [math.exp(y) / total if experts.score == "softmax" else 1 / (1 + math.exp(-y)) for y in logits]
+        bias = own["mlp.expert_bias"].tolist() if experts.bias else [0.0] * experts.num
+        biased = [one + other for one, other in zip(scores, bias, strict=True)]
+        size = experts.num // experts.num_groups
+        groups = [range(first, first + size) for first in range(0, experts.num, size)]
+        if experts.num_groups > 1:
+            groups.sort(key=lambda group: -sum(sorted(biased[i] for i in group)[-2:]))
+        allowed = [i for group in groups[: experts.kept_groups] for i in group]
+        chosen = sorted(allowed, key=lambda i: -biased[i])[: experts.per_token]
+        share = experts.scale / (sum(scores[i] for i in chosen) if experts.normalized else 1)
+        made = torch.zeros_like(x)
+        for i in chosen:
+            gate, up = (own["mlp.gate_up.weight"][i] @ x).chunk(2)
+            made += share * scores[i] * (own["mlp.down.weight"][i] @ (_activation(gate, config) * up))
+        out.append(made + _mlp([x], own, config, "mlp.shared")[0] if experts.shared_width else made)
     return out

@@ -229,6 +229,27 @@ void check_draws() {
   near(log_probability(logits.data(), size, 12), given[12] - std::log(mass), 1e-9, "a log-probability");
 }
 
+void check_choices() {
+  const Experts shapes[] = {{70, 9, 0, 0, 1, 1, 0, 0, 1},   {70, 9, 0, 0, 1, 1, 1, 1, 2.5f}, {64, 8, 0, 0, 8, 3, 0, 1, 1},
+                            {256, 8, 0, 0, 8, 4, 1, 1, 2.5f}, {6, 6, 0, 0, 3, 3, 1, 0, 1},     {5, 1, 0, 0, 1, 1, 0, 0, 1}};
+  for (const Experts& e : shapes)
+    for (int seed = 0; seed < 40; seed++) {
+      const Row logits = random_rows(1, e.num, seed, 0.5f + seed % 5)[0];
+      const Row bias = seed % 2 ? random_rows(1, e.num, 100 + seed, 0.2f)[0] : Row();
+      Row scores(round_up(e.num, COLUMNS)), room(2 * e.num), weights(e.per_token);
+      std::copy(logits.begin(), logits.end(), scores.begin());
+      std::vector<int32_t> chosen(e.per_token);
+      choose(e, bias.empty() ? nullptr : bias.data(), scores.data(), room.data(), chosen.data(), weights.data());
+      const std::vector<double> want = chosen_weights(e, logits, bias);
+      expect(std::is_sorted(chosen.begin(), chosen.end()), "ascending experts");
+      for (int i = 0; i < e.num; i++) {
+        const auto at = std::find(chosen.begin(), chosen.end(), i);
+        const double got = at == chosen.end() ? 0 : weights[at - chosen.begin()];
+        near(got, want[i], 2e-6 * e.scale, "the weight of an expert");
+      }
+    }
+}
+
 int main() {
   check_functions();
   check_conversions();
@@ -245,10 +266,11 @@ int main() {
           check_attention<uint16_t>(head, keys.first, keys.second, masked, codes);
         }
   check_draws();
-  for (bool classic : {false, true}) {
-    check_forward<Float32, float>(classic, 1e-5);
-    check_forward<Bfloat16, uint16_t>(classic, 0.02);
-    check_forward<Int8, float>(classic, 0.02);
+  check_choices();
+  for (Shape shape : {PLAIN, CLASSIC, MIXED}) {
+    check_forward<Float32, float>(shape, 1e-5);
+    check_forward<Bfloat16, uint16_t>(shape, 0.02);
+    check_forward<Int8, float>(shape, 0.02);
   }
   std::printf("equal, %d lanes\n", LANES);
 }

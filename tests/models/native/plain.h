@@ -99,6 +99,31 @@ template <class T> struct Matrix {
   }
 };
 
+// The weights (experts,) of a row, 0 of those that are not chosen, from the router's logits.
+inline std::vector<double> chosen_weights(const Experts& e, const Row& logits, const Row& bias) {
+  std::vector<double> scores, biased, sums, out(e.num);
+  double total = 0, top = *std::max_element(logits.begin(), logits.begin() + e.num);
+  for (int i = 0; i < e.num; i++) total += std::exp(logits[i] - top);
+  for (int i = 0; i < e.num; i++) scores.push_back(e.sigmoid ? 1 / (1 + std::exp(-(double)logits[i])) : std::exp(logits[i] - top) / total);
+  for (int i = 0; i < e.num; i++) biased.push_back(scores[i] + (bias.empty() ? 0 : bias[i]));
+  const int size = e.num / e.groups;
+  for (int group = 0; group < e.groups; group++) {
+    std::vector<double> own(biased.begin() + group * size, biased.begin() + (group + 1) * size);
+    std::sort(own.rbegin(), own.rend());
+    sums.push_back(own[0] + (size > 1 ? own[1] : 0));
+  }
+  auto place = [](const std::vector<double>& of, int index) {  // how many are larger
+    return std::count_if(of.begin(), of.end(), [&](double other) { return other > of[index]; });
+  };
+  for (int i = 0; i < e.num; i++)
+    if (place(sums, i / size) >= e.kept_groups) biased[i] = -INFINITY;
+  double chosen = 0;
+  for (int i = 0; i < e.num; i++)
+    if (place(biased, i) < e.per_token) chosen += out[i] = scores[i];
+  for (double& weight : out) weight *= e.scale / (e.normalized ? chosen : 1);
+  return out;
+}
+
 // What a query gathers from the keys and values that it sees.
 inline Row attended(const Row& q, const Rows& keys, const Rows& values, const std::vector<bool>& seen) {
   std::vector<double> scores(keys.size()), out(q.size());

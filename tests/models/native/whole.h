@@ -5,10 +5,25 @@
 #include "plain.h"
 
 constexpr int WIDTH = 40, HEADS = 4, KV_HEADS = 2, HEAD = 10, ROTARY = 8, INNER = 24, LAYERS = 2, VOCAB = 70, POSITIONS = 96;
+constexpr int EXPERTS = 6, EXPERT_INNER = 20;
+enum Shape { PLAIN, CLASSIC, MIXED };
+
+// Rows of gates and values, in alternating groups; rows that there are not are zero.
+inline Rows random_gates(int inner, int seed) {
+  Rows out = random_rows(2 * round_up(inner, GROUP), WIDTH, seed, 0.2f);
+  for (int i = 0; i < (int)out.size(); i++)
+    if (i / (2 * GROUP) * GROUP + i % GROUP >= inner) out[i].assign(WIDTH, 0);
+  return out;
+}
 
 template <class T, class C> struct Whole {
   struct Matrices { Matrix<T> qkv, out, up, down; };
   const bool classic;  // LayerNorm, learned positions and a plain GELU; else RMSNorm, rotation, QK-norm and gates
+  const bool mixed;    // experts beside the MLP; of smaller numbers all of them, since rounding could decide between two
+  std::vector<Matrix<Float32>> routers;
+  std::vector<std::vector<Matrix<T>>> expert_ups, expert_downs;  // (layers, experts)
+  std::vector<std::vector<Linear>> linears;
+  const Row expert_bias = random_rows(1, EXPERTS, 11, 0.2f)[0];
   Rows embedding = random_rows(VOCAB, WIDTH, 1), learned = random_rows(POSITIONS, WIDTH, 2);
   std::vector<C> stored;
   Row learned_flat, qk, final_weight, cos, sin;
@@ -17,7 +32,7 @@ template <class T, class C> struct Whole {
   Matrix<T> head;
   Model model{};
 
-  explicit Whole(bool classic) : classic(classic), head(random_rows(VOCAB, WIDTH, 3, 0.3f)) {
+  explicit Whole(Shape shape) : classic(shape == CLASSIC), mixed(shape == MIXED), head(random_rows(VOCAB, WIDTH, 3, 0.3f)) {
     for (Row& row : embedding)
       for (float& x : row) {
         C number[LANES];
@@ -34,13 +49,17 @@ template <class T, class C> struct Whole {
       }
     for (int layer = 0; layer < LAYERS; layer++) {
       auto make = [&](int out, int in, int kind) { return Matrix<T>(random_rows(out, in, 10 * layer + kind, 0.2f), true); };
-      Rows up = random_rows(classic ? INNER : 2 * round_up(INNER, GROUP), WIDTH, 10 * layer + 7, 0.2f);
-      for (int i = 0; i < (int)up.size() && !classic; i++)  // columns that there are not
-        if (i / (2 * GROUP) * GROUP + i % GROUP >= INNER) up[i].assign(WIDTH, 0);
+      const Rows up = classic ? random_rows(INNER, WIDTH, 10 * layer + 7, 0.2f) : random_gates(INNER, 10 * layer + 7);
       matrices.push_back({make((HEADS + 2 * KV_HEADS) * HEAD, WIDTH, 5), make(WIDTH, HEADS * HEAD, 6), Matrix<T>(up), make(WIDTH, INNER, 8)});
     }
     for (const Matrices& own : matrices)
       layers.push_back({own.qkv.linear, own.out.linear, own.up.linear, own.down.linear, {}, {}, {}, qk.data(), nullptr, nullptr, nullptr, nullptr});
+    for (int layer = 0; layer < LAYERS && mixed; layer++) add_experts(layer);
+    for (int layer = 0; layer < LAYERS && mixed; layer++) {
+      layers[layer].router = routers[layer].linear, layers[layer].expert_bias = expert_bias.data();
+      layers[layer].expert_up = linears[2 * layer].data(), layers[layer].expert_down = linears[2 * layer + 1].data();
+    }
+    if (mixed) model.experts = {EXPERTS, T::PER == 1 ? 2 : EXPERTS, EXPERT_INNER, INNER, 3, T::PER == 1 ? 2 : 3, 1, 1, 2.5f};
     model.width = WIDTH, model.heads = HEADS, model.kv_heads = KV_HEADS, model.head = HEAD, model.rotary = classic ? 0 : ROTARY;
     model.inner = INNER, model.num_layers = LAYERS, model.vocab = VOCAB, model.positions = POSITIONS;
     model.product = T::PER / 2, model.cache = sizeof(C) == 2, model.gated = !classic, model.activation = classic ? GELU_TANH : SILU;
@@ -48,6 +67,33 @@ template <class T, class C> struct Whole {
     model.learned = classic ? learned_flat.data() : nullptr, model.final_weight = final_weight.data();
     model.cos = classic ? nullptr : cos.data(), model.sin = classic ? nullptr : sin.data();
     model.layers = layers.data(), model.exact.logits = head.linear;
+  }
+
+  void add_experts(int layer) {
+    routers.emplace_back(random_rows(EXPERTS, WIDTH, 30 + layer, 0.3f));
+    std::vector<Matrix<T>> ups, downs;
+    for (int i = 0; i < EXPERTS; i++) {
+      ups.emplace_back(random_gates(EXPERT_INNER, 40 + 20 * layer + i));
+      downs.emplace_back(random_rows(WIDTH, EXPERT_INNER, 50 + 20 * layer + i, 0.2f));
+    }
+    expert_ups.push_back(std::move(ups)), expert_downs.push_back(std::move(downs));
+    for (const auto* own : {&expert_ups.back(), &expert_downs.back()}) {
+      linears.emplace_back();
+      for (const Matrix<T>& matrix : *own) linears.back().push_back(matrix.linear);
+    }
+  }
+
+  // The weighted sum of the experts of a row.
+  Row experts_of(const Row& x, int layer) const {
+    const Experts& e = model.experts;
+    const std::vector<double> weights = chosen_weights(e, routers[layer].of(x), expert_bias);
+    Row out(WIDTH);
+    for (int i = 0; i < EXPERTS; i++) {
+      if (weights[i] == 0) continue;
+      const Row made = expert_downs[layer][i].of(inside(expert_ups[layer][i].of(x), EXPERT_INNER));
+      for (int j = 0; j < WIDTH; j++) out[j] += (float)(weights[i] * made[j]);
+    }
+    return out;
   }
 
   Row unit(const float* x, int num, bool centered) const {
@@ -78,9 +124,9 @@ template <class T, class C> struct Whole {
     return out;
   }
 
-  Row inside(const Row& up) const {
-    Row out(INNER);
-    for (int i = 0; i < INNER; i++) {
+  Row inside(const Row& up, int inner) const {
+    Row out(inner);
+    for (int i = 0; i < inner; i++) {
       const double x = classic ? up[i] : up[i / GROUP * 2 * GROUP + i % GROUP];
       if (classic) out[i] = (float)(x / 2 * (1 + std::tanh(0.7978845608 * (x + 0.044715 * x * x * x))));
       else out[i] = (float)(x / (1 + std::exp(-x)) * up[i / GROUP * 2 * GROUP + GROUP + i % GROUP]);
@@ -99,7 +145,8 @@ template <class T, class C> struct Whole {
     auto add = [](Row& to, const Row& from) {
       for (int j = 0; j < WIDTH; j++) to[j] += from[j];
     };
-    for (const Matrices& own : matrices) {
+    for (int layer = 0; layer < LAYERS; layer++) {
+      const Matrices& own = matrices[layer];
       std::vector<Rows> made;
       for (int i = 0; i < num; i++) made.push_back(heads(own.qkv.of(unit(x[i].data(), WIDTH, classic)), i));
       for (int i = 0; i < num; i++) {
@@ -113,7 +160,11 @@ template <class T, class C> struct Whole {
         }
         add(x[i], own.out.of(gathered));
       }
-      for (Row& row : x) add(row, own.down.of(inside(own.up.of(unit(row.data(), WIDTH, classic)))));
+      for (Row& row : x) {
+        const Row given = unit(row.data(), WIDTH, classic);
+        add(row, own.down.of(inside(own.up.of(given), INNER)));
+        if (mixed) add(row, experts_of(given, layer));
+      }
     }
     for (const Row& row : x) {
       Row last = unit(row.data(), WIDTH, classic);
@@ -159,8 +210,8 @@ struct Call {
   }
 };
 
-template <class T, class C> void check_forward(bool classic, double limit) {
-  const Whole<T, C> whole(classic);
+template <class T, class C> void check_forward(Shape shape, double limit) {
+  const Whole<T, C> whole(shape);
   const Sizes<C> sizes(HEAD);
   const int capacity = 2 * COLUMNS;
   std::vector<uint32_t> keys((size_t)LAYERS * KV_HEADS * 2 * sizes.key_panel), values((size_t)LAYERS * KV_HEADS * 2 * sizes.value_panel);

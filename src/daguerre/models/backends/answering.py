@@ -9,8 +9,8 @@ Letters: A rows, D width, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from daguerre.models.forward import (
     Head,
     Hidden,
     LogProbs,
+    Refinement,
     Rules,
     SequentialDraws,
     acceptance_of,
@@ -44,6 +45,12 @@ class Drawn:
     entropies: Tensor | None
     best_tokens: Tensor | None
     best_probabilities: Tensor | None
+
+    @staticmethod
+    def join(parts: Sequence[Drawn]) -> Drawn:
+        """All rows of `parts`, which have the same fields."""
+        columns = [[getattr(part, each.name) for part in parts] for each in fields(Drawn)]
+        return Drawn(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
 class Answering:
@@ -64,6 +71,8 @@ class Answering:
             return self._cycle(ask, hidden)
         if isinstance(ask, SequentialDraws):
             return self._draw_sequentially(ask, hidden)
+        if isinstance(ask, Refinement):
+            return self._refine(ask, hidden)
         logits, evidence = self._logits(hidden)
         if isinstance(ask, Draws):
             return _answer(draw(logits, ask.rules, ask.positions, ask.entropy, ask.num_best), evidence)
@@ -89,6 +98,21 @@ class Answering:
             logits = self._logits(rows)[0].double()
             out.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(-1))
         return array(torch.cat(out)) if out else np.zeros(0)
+
+    def _refine(self, ask: Refinement, hidden: Tensor) -> Answer:
+        """At most LOGITS_AT_ONCE logits are in memory at a time."""
+        size = max(1, LOGITS_AT_ONCE // self.backbone.config.vocab_size)
+        drawn, evidence, conditioning = list[Drawn](), list[np.ndarray](), list[Tensor]()
+        for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True):
+            logits, found = self._logits(rows)
+            one, tempered = refine(logits, ask.rules, ask.positions[start : start + size])
+            kept = self.backbone.conditioning(tempered)
+            drawn.append(one)
+            evidence += [] if found is None else [found]
+            conditioning += [] if kept is None else [kept]
+        answer = _answer(Drawn.join(drawn), np.concatenate(evidence) if evidence else None)
+        answer.conditioning = torch.cat(conditioning) if conditioning else None
+        return answer
 
     def _next_state(self, row: Tensor, state: Tensor | None, token: int) -> Tensor:
         head, embedding = self.backbone.draft_head, self.backbone.embedding.weight
@@ -194,6 +218,27 @@ def draw(logits: Tensor, rules: Rules, positions: np.ndarray, entropy: bool = Fa
         None if best is None else best.indices[:, :num_best],
         None if best is None else best.values[:, :num_best],
     )
+
+
+def refine(logits: Tensor, rules: Rules, positions: np.ndarray) -> tuple[Drawn, Tensor]:
+    """What `Refinement` asks for, from float32 logits (A, V), which are changed; and these divided by the temperature,
+    (A, V). A token is the first whose cumulative probability exceeds a number in [0, 1). In float32, but for sums.
+    """
+    assert rules.rng is not None and rules.temperature > 0
+    for token, bias in rules.logit_bias.items():
+        logits[:, token] += bias
+    logits = forbid(logits, rules, positions)
+    top, likeliest = logits.max(dim=-1, keepdim=True)
+    log_total, tempered = logits.logsumexp(-1, keepdim=True), logits / rules.temperature
+    probs = tempered.softmax(-1)
+    total = probs.cumsum(-1, dtype=torch.float64)
+    u = torch.from_numpy(rules.rng.uniform(rules.purpose, positions, rules.step)).to(logits.device)
+    tokens = torch.searchsorted(total, u[:, None] * total[:, -1:], right=True).clamp_max(logits.shape[-1] - 1)
+    best, chances = ((logits.gather(1, which) - log_total).exp().double() for which in (likeliest, tokens))
+    surprise = torch.linalg.vecdot(probs, (tempered - top / rules.temperature).clamp_min(-1e4))
+    entropy = (tempered.logsumexp(-1) - top[:, 0] / rules.temperature - surprise).double()
+    drawn = torch.where(torch.isfinite(top[:, 0]), tokens[:, 0], -1)
+    return Drawn(drawn, chances[:, 0], entropy, likeliest, best), tempered
 
 
 def biased(logits: Tensor, rules: Rules) -> Tensor:

@@ -64,6 +64,18 @@ class Layer(ctypes.Structure):
         *_fields("qkv out up down", Linear),
         *_fields("qkv_draft out_draft down_draft", LowRank),
         *_fields("qk_weight attention_weight attention_bias mlp_weight mlp_bias", Pointer),
+        ("router", Linear),
+        ("expert_bias", Pointer),
+        *_fields("expert_up expert_down", ctypes.POINTER(Linear)),
+    ]
+
+
+class Experts(ctypes.Structure):
+    """The shape of a model's mixtures of experts; all zeros without any."""
+
+    _fields_ = [
+        *_fields("num per_token inner shared groups kept_groups sigmoid normalized", Int),
+        ("scale", ctypes.c_float),
     ]
 
 
@@ -78,9 +90,10 @@ class Model(ctypes.Structure):
 
     _fields_ = [
         *_fields("width heads kv_heads head rotary inner num_layers vocab positions", Int),
-        *_fields("product cache gated activation centered qk_norm post_norm", Int),
+        *_fields("product cache gated activation centered qk_norm post_norm adaptive", Int),
         ("eps", ctypes.c_float),
-        *_fields("embedding learned final_weight final_bias cos sin", Pointer),
+        ("experts", Experts),
+        *_fields("embedding learned final_weight final_bias cos sin query_scale", Pointer),
         ("layers", ctypes.POINTER(Layer)),
         *_fields("exact drafting", Head),
         *_fields("up_token confidence", Pointer),

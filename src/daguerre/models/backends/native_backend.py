@@ -22,6 +22,7 @@ import torch
 from daguerre.errors import UnsupportedError
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import Answering
+from daguerre.models.backends.folding import Modulations
 from daguerre.models.backends.native_cache import NativeCache
 from daguerre.models.backends.native_call import Call
 from daguerre.models.backends.packing import COLUMNS, Packing, pack, round_up
@@ -49,6 +50,8 @@ class NativeBackend:
         self._packing = Packing(torch.int8 if int8 else self.dtype)
         self._model = pack(backbone, self._packing)
         self._this = ctypes.byref(self._model)
+        adaptive = self.config.adaptive_width and self.config.time_input
+        self._modulations = Modulations.of(backbone) if adaptive else None
         self._width, self._vocab = round_up(self.config.width, COLUMNS), round_up(self.config.vocab_size, COLUMNS)
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
@@ -105,7 +108,11 @@ class NativeBackend:
 
     @torch.inference_mode()
     def level(self, level: float) -> np.ndarray:
-        """The vector that a noise level adds to every row, float32 (D,)."""
+        """The vector that a noise level adds to every row, float32 (D,); or, one after the other, those that it gives
+        to adaptive norms (`native/model.h`).
+        """
+        if self._modulations is not None:
+            return torch.cat([part.flatten() for part in self._modulations.at(level)]).numpy()
         assert self.backbone.time_input is not None
         out: np.ndarray = self.backbone.time_input(torch.tensor([level]))[0].float().numpy()
         return out
@@ -114,6 +121,8 @@ class NativeBackend:
 def cannot_run(backbone: Backbone) -> str | None:
     """Why this backbone cannot run on the native backend; None if it can, given a compiler."""
     weight = backbone.embedding.weight
+    if backbone.config.gemma is not None:
+        return "of DiffusionGemma's core"
     if weight.device.type != "cpu":
         return f"on {weight.device.type}"
     if weight.dtype not in (torch.float32, torch.bfloat16):

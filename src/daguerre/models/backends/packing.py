@@ -7,19 +7,21 @@ A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters o
 from __future__ import annotations
 
 import ctypes
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.models.backends import library as interface
-from daguerre.models.core.backbone import Backbone, Layer, Norm
+from daguerre.models.backends.folding import with_plain_norms
+from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
 from daguerre.models.core.cache import INT8
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import DraftHead
+from daguerre.models.core.experts import Mixture
 from daguerre.models.core.low_rank import LowRank
-from daguerre.models.core.rotary import rotary_tables
+from daguerre.models.core.rotary import query_scale, rotary_tables
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
 """Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
@@ -27,6 +29,7 @@ multiple of WORDS."""
 PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
+NORMED = {"head": 1, "all": 2}
 
 
 def round_up(num: int, to: int) -> int:
@@ -36,15 +39,21 @@ def round_up(num: int, to: int) -> int:
 
 def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     """The shape, options and packed weights of a backbone."""
+    backbone = with_plain_norms(backbone)
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
     layers = [_layer(config, cast(Layer, layer), packing) for layer in backbone.layers]
     final, learned = backbone.final_norm, backbone.position_embedding
-    cos = sin = None
+    cos = sin = queries = None
     if config.rotary_width:
-        cosine, sine = (x[:, 0] for x in rotary_tables(config, torch.arange(config.max_positions), torch.float32))
+        positions = torch.arange(config.max_positions)
+        cosine, sine = (x[:, 0] for x in rotary_tables(config, positions, torch.float32))
         cos, sin = hold(torch.cat([cosine, cosine], 1)), hold(torch.cat([-sine, sine], 1))
+        scale = query_scale(config, positions, torch.float32)
+        queries = None if scale is None else hold(scale)
     never = torch.zeros(config.vocab_size)
     never[list(config.unpredictable_ids)] = float("-inf")
+    if backbone.output is not None and backbone.output.bias is not None:
+        never += backbone.output.bias.detach().float()
     bias = F.pad(never, (0, -len(never) % COLUMNS), value=float("-inf"))
     projection, head, tokens = backbone.projection.detach(), backbone.draft_head, None
     confidence, confidence_bias = None, CONFIDENCE_BIAS()
@@ -60,51 +69,91 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
         drafting = exact if rounds else _head(config, head, projection, bias, packing.of(torch.int8))
     return interface.Model(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
-        *(config.mlp_width, config.num_layers, config.vocab_size, config.max_positions),
+        *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
         *(PRODUCTS[packing.dtype], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
-        *(ACTIVATIONS[config.activation], int(config.norm == "layer"), int(config.qk_norm)),
-        *(int(config.norm_placement == "post"), config.norm_eps),
+        *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
+        *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement == "post")),
+        *(int(config.adaptive_width > 0), config.norm_eps),
+        _experts(config),
         hold(weight),
         None if learned is None else hold(learned.weight.detach().float()),
         hold(final.weight.detach().float()),
         None if final.bias is None else hold(final.bias.detach().float()),
-        *(cos, sin),
+        *(cos, sin, queries),
         (interface.Layer * config.num_layers)(*layers),
         *(exact, drafting, tokens, confidence, confidence_bias),
     )
 
 
+def _inner(config: ModelConfig) -> int:
+    """The inner width of MLPs; 0 if all layers have experts."""
+    return 0 if config.experts_of(0) else config.mlp_width
+
+
+def _experts(config: ModelConfig) -> interface.Experts:
+    """The shape of the mixtures of experts."""
+    experts = config.experts_of(config.num_layers - 1)
+    if experts is None:
+        return interface.Experts()
+    return interface.Experts(
+        *(experts.num, experts.per_token, experts.width, experts.shared_width, experts.num_groups, experts.kept_groups),
+        *(int(experts.score == "sigmoid"), int(experts.normalized), experts.scale),
+    )
+
+
 def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Layer:
-    attention, mlp, hold = layer.attention, layer.mlp, packing.hold
+    attention, hold = layer.attention, packing.hold
     q_weight = torch.full((config.head_width,), config.head_width**-0.5)
     k_weight = torch.ones(config.head_width)
     if attention.q_norm is not None and attention.k_norm is not None:
-        q_weight = q_weight * attention.q_norm.weight.detach().float()
-        k_weight = attention.k_norm.weight.detach().float()
+        q_weight = q_weight * attention.q_norm.weight.detach().float().view(-1, config.head_width)
+        k_weight = attention.k_norm.weight.detach().float().view(-1, config.head_width)
     both = torch.cat([q_weight.expand(config.num_heads, -1), k_weight.expand(config.num_kv_heads, -1)])
-    up = mlp.gate_up if config.gated_mlp else mlp.up
     norms: list[Norm | None] = [None, None]
-    if config.norm_placement == "pre":
+    if config.norm_placement == "pre" and not config.adaptive_width:
         norms = [layer.attention_norm, layer.mlp_norm]
     post_norms = [layer.attention_norm, layer.mlp_norm] if config.norm_placement == "post" else [None, None]
-    up_weight, up_bias = folded(up, norms[1])
-    if config.gated_mlp:
-        up_weight, up_bias = interleaved(up_weight), None if up_bias is None else interleaved(up_bias[:, None])[:, 0]
+    mixture = layer.mlp if isinstance(layer.mlp, Mixture) else None
+    mlp = cast(MLP | None, layer.mlp if mixture is None else mixture.shared)
     return interface.Layer(
         packing.linear(*folded(attention.qkv, norms[0])),
         packing.linear(*folded(attention.out, None)),
-        packing.linear(up_weight, up_bias),
-        packing.linear(*folded(mlp.down, None)),
+        *_mlp(mlp, norms[1], packing),
         packing.low_rank(attention.qkv_draft, norms[0]),
         packing.low_rank(attention.out_draft, None),
-        packing.low_rank(mlp.down_draft, None),
+        packing.low_rank(None if mlp is None else mlp.down_draft, None),
         hold(both),
         *(
             None if norm is None or x is None else hold(x.detach().float())
             for norm in post_norms
             for x in ((None, None) if norm is None else (norm.weight, norm.bias))
         ),
+        *(() if mixture is None else _mixture(mixture, norms[1], packing)),
     )
+
+
+def _mlp(mlp: MLP | None, norm: Norm | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
+    """The matrices of an MLP behind a norm; empty ones without an MLP."""
+    if mlp is None:
+        return interface.Linear(), interface.Linear()
+    up = folded(mlp.gate_up if mlp.gated else mlp.up, norm)
+    return packing.linear(*(_gates(*up) if mlp.gated else up)), packing.linear(*folded(mlp.down, None))
+
+
+def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any, ...]:
+    """The router, in float32, the bias of experts, and the matrices of each expert."""
+    matrices = interface.Linear * mixture.experts.num
+    return (
+        packing.of(torch.float32).linear(*folded(mixture.router, norm)),
+        None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
+        matrices(*(packing.linear(*_gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(*(packing.linear(x) for x in mixture.down.weight.detach())),
+    )
+
+
+def _gates(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """A matrix of gates and values, and its bias, in alternating groups."""
+    return interleaved(weight), None if bias is None else interleaved(bias[:, None])[:, 0]
 
 
 def _head(
@@ -129,8 +178,11 @@ def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:
 
 def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
     """A matrix (out, in) and its bias, with the weight and bias of the norm before it multiplied in."""
-    weight = linear.weight.detach()
-    bias = None if linear.bias is None else linear.bias.detach().float()
+    return fold(linear.weight.detach(), None if linear.bias is None else linear.bias.detach().float(), norm)
+
+
+def fold(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
+    """The same for a matrix that is no module."""
     if norm is None:
         return weight, bias
     if norm.bias is not None:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from daguerre.models.backends.answering import Answering
+from daguerre.models.backends.sliding import SlidingAttention
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.cache import Cache, shifted_keys
+from daguerre.models.core.cache import Cache, LayeredCache, shifted_keys
+from daguerre.models.core.gemma import CanvasRows, GemmaBackbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, KeyCache, Layout
 
 
@@ -71,7 +73,11 @@ class TorchBackend:
         if any(one.drafting for one in batch):
             noisy = [(np.arange(len(one.tokens)) >= one.layout.num_clean) & one.drafting for one in batch]
             drafting = torch.from_numpy(np.concatenate(noisy)).to(device)
-        out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time, drafting=drafting)
+        if isinstance(self.backbone, GemmaBackbone):
+            attend, canvas = SlidingAttention(self.config, batch, edges), self._canvas(batch)
+            out = self.backbone(tokens, position, attend, canvas=canvas)
+        else:
+            out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time, drafting=drafting)
         for one in batch:
             if one.cache is not None:
                 cast(Cache, one.cache).commit(one.layout.num_clean)
@@ -79,9 +85,21 @@ class TorchBackend:
         sizes = [len(one.wanted) for one in batch]
         return list(out[torch.from_numpy(wanted).long().to(device)].split(sizes))
 
+    def _canvas(self, batch: Sequence[Forward]) -> CanvasRows:
+        """The noisy rows of a batch, and their conditioning."""
+        weight = self.backbone.embedding.weight
+        noisy = [np.arange(len(one.tokens)) >= one.layout.num_clean for one in batch]
+        conditioning = [
+            weight.new_zeros(int(rows.sum()), self.config.width) if one.conditioning is None else one.conditioning
+            for one, rows in zip(batch, noisy, strict=True)
+        ]
+        return CanvasRows(torch.from_numpy(np.concatenate(noisy)).to(weight.device), torch.cat(conditioning))
+
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
         """An empty cache for one request; see `Backend`."""
         weight = self.backbone.embedding.weight
+        if self.config.gemma is not None:
+            return LayeredCache(self.config, capacity, dtype=weight.dtype, device=weight.device, int8=int8)
         made = TorchCache(self.config, capacity, dtype=weight.dtype, device=weight.device, int8=int8)
         return cast(KeyCache, made)
 

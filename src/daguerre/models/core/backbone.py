@@ -8,16 +8,19 @@ Letters: R rows of a forward, A wanted rows, D width, N heads, H head width, V v
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from daguerre.models.core.adaptive import FINAL_PARTS, PARTS, LevelEmbedding, shifted
 from daguerre.models.core.attention import Attention
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import ACCEPTED, DraftHead
+from daguerre.models.core.experts import Mixture
 from daguerre.models.core.low_rank import DraftRows, LowRank, add_low_rank, draft_rows
-from daguerre.models.core.rotary import rotary_tables, rotate
+from daguerre.models.core.rotary import Rotary, query_scale, rotary_tables, rotate
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -28,27 +31,41 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 ZERO_AT_FIRST = ("out.weight", "down.weight", "_draft.b.weight", "confidence.weight")
 """Ends of the names of the matrices that are zero at initialization."""
+ZERO_IF_ADAPTIVE = ("modulation.weight",)
+"""The same for a model with adaptive norms: their gates are zero, so the rest must not be."""
 
 
 class Norm(nn.Module):
-    """RMSNorm, or LayerNorm if there is a bias, in the type of its input."""
+    """RMSNorm, or LayerNorm if it is centered, in the type of its input."""
 
-    def __init__(self, width: int, eps: float, centered: bool = False) -> None:
+    def __init__(self, width: int, eps: float, centered: bool = False, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width)) if centered else None
-        self.eps = eps
+        self.bias = nn.Parameter(torch.zeros(width)) if centered and bias else None
+        self.eps, self.centered = eps, centered
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight.to(x.dtype)
-        if self.bias is None:
+        if not self.centered:
             return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
-        return F.layer_norm(x, (x.shape[-1],), weight, self.bias.to(x.dtype), self.eps)
+        return F.layer_norm(x, (x.shape[-1],), weight, None if self.bias is None else self.bias.to(x.dtype), self.eps)
+
+
+def row_norm(config: ModelConfig) -> Norm:
+    """A norm of whole rows."""
+    return Norm(config.width, config.norm_eps, config.norm == "layer", config.norm_bias)
 
 
 def low_rank(matrix: nn.Linear, rank: int) -> LowRank | None:
     """Low-rank weights beside a matrix; None for rank 0."""
     return LowRank(matrix.in_features, matrix.out_features, rank) if rank else None
+
+
+def normed(heads: Tensor, norm: Norm) -> Tensor:
+    """Heads (..., N, H), each normalized by itself; or all together, if that is the width of the norm."""
+    together = len(norm.weight) > heads.shape[-1]
+    out: Tensor = norm(heads.flatten(-2) if together else heads)
+    return out.view(heads.shape)
 
 
 class SelfAttention(nn.Module):
@@ -58,35 +75,38 @@ class SelfAttention(nn.Module):
         self.heads = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.qkv = nn.Linear(config.width, sum(self.heads) * head, bias=config.qkv_bias)
         self.out = nn.Linear(config.num_heads * head, config.width, bias=config.out_bias)
-        self.q_norm = Norm(head, config.norm_eps) if config.qk_norm else None
-        self.k_norm = Norm(head, config.norm_eps) if config.qk_norm else None
-        self.qkv_draft = low_rank(self.qkv, config.draft_rank)
-        self.out_draft = low_rank(self.out, config.draft_rank)
+        together = (config.num_heads, config.num_kv_heads) if config.qk_norm_scope == "all" else (1, 1)
+        self.q_norm = Norm(together[0] * head, config.norm_eps) if config.qk_norm else None
+        self.k_norm = Norm(together[1] * head, config.norm_eps) if config.qk_norm else None
+        self.qkv_draft = low_rank(self.qkv, config.draft_rank_of("qkv"))
+        self.out_draft = low_rank(self.out, config.draft_rank_of("out"))
 
     def forward(
-        self, x: Tensor, rotary: tuple[Tensor, Tensor] | None, attend: Attention, layer: int, drafts: DraftRows = None
+        self, x: Tensor, rotary: Rotary | None, attend: Attention, layer: int, drafts: DraftRows = None
     ) -> Tensor:
         qkv = add_low_rank(self.qkv(x), x, self.qkv_draft, drafts).unflatten(-1, (sum(self.heads), -1))
         q, k, v = qkv.split(self.heads, dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+            q, k = normed(q, self.q_norm), normed(k, self.k_norm)
         if rotary is not None:
-            q, k = rotate(q, *rotary), rotate(k, *rotary)
+            cos, sin, scale = rotary
+            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            q = q if scale is None else q * scale
         x = attend(layer, q, k, v).flatten(-2)
         return add_low_rank(self.out(x), x, self.out_draft, drafts)
 
 
 class MLP(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, inner: int) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
         if config.gated_mlp:
-            self.gate_up = nn.Linear(config.width, 2 * config.mlp_width, bias=config.mlp_bias)
+            self.gate_up = nn.Linear(config.width, 2 * inner, bias=config.mlp_bias)
         else:
-            self.up = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
+            self.up = nn.Linear(config.width, inner, bias=config.mlp_bias)
         self.gated = config.gated_mlp
-        self.down = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
-        self.down_draft = low_rank(self.down, config.draft_rank)
+        self.down = nn.Linear(inner, config.width, bias=config.mlp_bias)
+        self.down_draft = low_rank(self.down, config.draft_rank_of("down"))
 
     def forward(self, x: Tensor, drafts: DraftRows = None) -> Tensor:
         if self.gated:
@@ -97,18 +117,40 @@ class MLP(nn.Module):
         return add_low_rank(self.down(x), x, self.down_draft, drafts)
 
 
+def mlp_of(config: ModelConfig, layer: int) -> MLP | Mixture:
+    """The MLP of a layer, or its mixture of experts."""
+    experts = config.experts_of(layer)
+    if experts is None:
+        return MLP(config, config.mlp_width)
+    shared = MLP(config, experts.shared_width) if experts.shared_width else None
+    return Mixture(config.width, experts, ACTIVATIONS[config.activation], shared)
+
+
 class Layer(nn.Module):
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, number: int) -> None:
         super().__init__()
         self.post = config.norm_placement == "post"
-        self.attention_norm = Norm(config.width, config.norm_eps, config.norm == "layer")
+        self.attention_norm = row_norm(config)
         self.attention = SelfAttention(config)
-        self.mlp_norm = Norm(config.width, config.norm_eps, config.norm == "layer")
-        self.mlp = MLP(config)
+        self.mlp_norm = row_norm(config)
+        self.mlp = mlp_of(config, number)
+        adaptive = config.adaptive_width
+        self.modulation = nn.Linear(adaptive, PARTS * config.width) if adaptive else None
 
     def forward(
-        self, x: Tensor, rotary: tuple[Tensor, Tensor] | None, attend: Attention, layer: int, drafts: DraftRows = None
+        self,
+        x: Tensor,
+        rotary: Rotary | None,
+        attend: Attention,
+        layer: int,
+        drafts: DraftRows = None,
+        level: Tensor | None = None,
     ) -> Tensor:
+        if self.modulation is not None:
+            shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = self.modulation(level).chunk(PARTS, dim=-1)
+            branch = self.attention(shifted(self.attention_norm(x), shift, scale), rotary, attend, layer, drafts)
+            x = x + gate * branch
+            return x + mlp_gate * self.mlp(shifted(self.mlp_norm(x), mlp_shift, mlp_scale), drafts)
         if self.post:
             x = x + self.attention_norm(self.attention(x, rotary, attend, layer, drafts))
             return x + self.mlp_norm(self.mlp(x, drafts))
@@ -141,16 +183,21 @@ class TimeInput(nn.Module):
 class Backbone(nn.Module):
     """Tokens to hidden states; the vocabulary projection is a separate call, on wanted rows only."""
 
+    layer_class: ClassVar[type[nn.Module]] = Layer
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         learned = config.positions == "learned"
         self.position_embedding = nn.Embedding(config.max_positions, config.width) if learned else None
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
-        self.final_norm = Norm(config.width, config.norm_eps, config.norm == "layer")
-        self.output = None if config.tied else nn.Linear(config.width, config.vocab_size, bias=False)
-        self.time_input = TimeInput(config) if config.time_input else None
+        self.layers = nn.ModuleList(self.layer_class(config, number) for number in range(config.num_layers))
+        self.final_norm = row_norm(config)
+        self.output = None if config.tied else nn.Linear(config.width, config.vocab_size, bias=config.output_bias)
+        adaptive = config.adaptive_width
+        self.time_input = TimeInput(config) if config.time_input and not adaptive else None
+        self.level_embedding = LevelEmbedding(adaptive) if adaptive else None
+        self.final_modulation = nn.Linear(adaptive, FINAL_PARTS * config.width) if adaptive else None
         self.draft_head = DraftHead(config) if config.draft_head else None
         self.register_buffer("never", torch.tensor(config.unpredictable_ids, dtype=torch.int64), persistent=False)
 
@@ -168,19 +215,37 @@ class Backbone(nn.Module):
         rows, (..., A, D). `attend` computes attention. `time` is each row's noise level, for a model with `time_input`.
         `drafting`, bool (..., R), are the rows that low-rank weights act on, in a model that has them; None: none.
         """
-        assert (time is None) == (self.time_input is None)
+        assert (time is None) == (not self.config.time_input)
         x = self.embedding(tokens)
         if self.position_embedding is not None:
             x = x + self.position_embedding(position)
         if self.time_input is not None:
             x = x + self.time_input(time)
+        level = self.level(time)
         compute = torch.get_autocast_dtype(x.device.type) if torch.is_autocast_enabled(x.device.type) else x.dtype
         x = x.to(compute)
-        rotary = rotary_tables(self.config, position, compute) if self.config.rotary_width else None
+        rotary: Rotary | None = None
+        if self.config.rotary_width:
+            rotary = *rotary_tables(self.config, position, compute), query_scale(self.config, position, compute)
         drafts = draft_rows(drafting) if self.config.draft_rank else None
         for index, layer in enumerate(self.layers):
-            x = layer(x, rotary, attend, index, drafts)
-        return self.final_norm(x if wanted is None else x[..., wanted, :])
+            x = layer(x, rotary, attend, index, drafts, level)
+        if wanted is not None:
+            x, level = x[..., wanted, :], level[..., wanted, :] if level is not None and time is not None else level
+        hidden: Tensor = self.final_norm(x)
+        if self.final_modulation is not None:
+            hidden = shifted(hidden, *self.final_modulation(level).chunk(FINAL_PARTS, dim=-1))
+        return hidden
+
+    def level(self, time: Tensor | None) -> Tensor | None:
+        """The vectors (..., C) of noise levels (...) from which adaptive norms are computed, or (C,) of level 0 for a
+        model without `time_input`; None for a model with plain norms.
+        """
+        if self.level_embedding is None:
+            return None
+        levels = torch.zeros((), device=self.embedding.weight.device) if time is None else time
+        out: Tensor = self.level_embedding(levels)
+        return out
 
     @property
     def projection(self) -> Tensor:
@@ -190,7 +255,13 @@ class Backbone(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """Float32 logits (..., V) of the given hidden states (..., D); reserved tokens are minus infinity."""
         out = F.linear(hidden, self.projection.to(hidden.dtype)).float()
+        if self.output is not None and self.output.bias is not None:
+            out = out + self.output.bias.float()
         return out.index_fill(-1, self.never, float("-inf"))  # type: ignore[arg-type]
+
+    def conditioning(self, logits: Tensor) -> Tensor | None:
+        """What self-conditioning keeps of the distributions of logits (A, V), (A, D); None for a model without it."""
+        return None
 
     @torch.no_grad()
     def initialize(self, seed: int, *, zero_outputs: bool = True, scale: float = 1.0) -> Backbone:
@@ -199,6 +270,7 @@ class Backbone(nn.Module):
         Tests pass zero_outputs=False and a scale that makes the mean top probability about one half.
         """
         generator = torch.Generator().manual_seed(seed)
+        zero = ZERO_IF_ADAPTIVE if self.config.adaptive_width else ZERO_AT_FIRST
         for name, weight in self.named_parameters():
             if name.endswith("bias"):
                 weight.fill_(ACCEPTED if name == "draft_head.confidence.bias" else 0.0)
@@ -206,10 +278,10 @@ class Backbone(nn.Module):
                 weight.fill_(1.0)
             elif name.endswith("embedding.weight"):
                 weight.normal_(0, scale * self.config.width**-0.5, generator=generator)
-            elif zero_outputs and name.endswith(ZERO_AT_FIRST):
+            elif zero_outputs and name.endswith(zero):
                 weight.zero_()
             else:
-                weight.normal_(0, weight.shape[1] ** -0.5, generator=generator)
+                weight.normal_(0, weight.shape[-1] ** -0.5, generator=generator)
         return self
 
     @property

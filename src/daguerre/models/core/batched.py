@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from daguerre.errors import UnsupportedError
 from daguerre.models.core.attention import Block, attend, prepare
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.cache import Cache
@@ -196,6 +197,8 @@ def run_batch(
     Gradients pass through a forward with a cache if it has no clean rows, but not into the cached rows. With
     `drafting`, low-rank weights act on the noisy rows, in a model that has them.
     """
+    if model.config.gemma is not None:
+        raise UnsupportedError("DiffusionGemma cannot be trained here: train a model of another family")
     rows, weight = layout.rows, model.embedding.weight
     autocast = torch.is_autocast_enabled(weight.device.type)
     compute = torch.get_autocast_dtype(weight.device.type) if autocast else weight.dtype

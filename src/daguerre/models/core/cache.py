@@ -1,15 +1,18 @@
 """Cached keys and values of clean rows: exact, because a clean row never depends on anything that may still change; or,
-as an option, approximated by 8-bit numbers.
+as an option, approximated by 8-bit numbers, or kept although they are out of date (`models.stale`).
 
 Letters: B examples, K key-value heads, C allocated rows, H head width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.rotary import rotary_tables, rotate
 
@@ -49,8 +52,12 @@ class Cache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         int8: bool = False,
+        layers: Sequence[int] | None = None,
     ) -> None:
-        shape = (config.num_layers, batch, config.num_kv_heads, ROUND, config.head_width)
+        """layers: the layers whose rows it holds, all of one shape; None: all."""
+        numbers = range(config.num_layers) if layers is None else layers
+        ((heads, width),) = {config.key_shapes[number] for number in numbers}
+        shape = (len(numbers), batch, heads, ROUND, width)
         kind = torch.int8 if int8 else dtype
         self.keys, self.values = (torch.zeros(shape, dtype=kind, device=device) for _ in range(2))
         self.scales = torch.zeros((*shape[:-1], 2), dtype=dtype, device=device) if int8 else None
@@ -120,3 +127,48 @@ def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
     cos, sin = rotary_tables(config, by, torch.float32)
     scale = torch.hypot(cos[0, 0, 0], sin[0, 0, 0])  # the keys are already scaled
     return rotate(keys.float()[..., None, :], cos / scale, sin / scale)[..., 0, :].to(keys.dtype)
+
+
+class LayeredCache:
+    """A cache of layers whose keys have different shapes: one `Cache` for the layers of each shape."""
+
+    def __init__(
+        self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: torch.device | str, int8: bool = False
+    ) -> None:
+        shapes = config.key_shapes
+        alike = {shape: [layer for layer, own in enumerate(shapes) if own == shape] for shape in shapes}
+        parts = {
+            shape: Cache(config, capacity, dtype=dtype, device=device, int8=int8, layers=layers)
+            for shape, layers in alike.items()
+        }
+        self._parts = list(parts.values())
+        self._place = [(parts[shape], alike[shape].index(layer)) for layer, shape in enumerate(shapes)]
+
+    @property
+    def length(self) -> int:
+        """Number of rows that forwards read."""
+        return self._parts[0].length
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of keys and values, and of their scales."""
+        return sum(part.num_bytes for part in self._parts)
+
+    def extend(self, layer: int, keys: Tensor, values: Tensor, num_clean: int) -> tuple[Tensor, Tensor]:
+        """Store one layer's new rows; returns all keys and values of the layer. See `Cache`."""
+        part, place = self._place[layer]
+        return part.extend(place, keys, values, num_clean)
+
+    def commit(self, num_rows: int) -> None:
+        """Make the first `num_rows` rows stored by the last forward part of the cache."""
+        for part in self._parts:
+            part.commit(num_rows)
+
+    def truncate(self, length: int) -> None:
+        """Discard all rows after the first `length`."""
+        for part in self._parts:
+            part.truncate(length)
+
+    def moved(self, by: np.ndarray) -> LayeredCache:
+        """UnsupportedError: rows of sliding layers see less or more once the text before them moves."""
+        raise UnsupportedError("cached rows of sliding layers cannot be moved: use a model without them")

@@ -12,25 +12,33 @@ from typing import Any, Literal
 import numpy as np
 
 from daguerre.errors import CheckpointError, DaguerreError, unknown
+from daguerre.models.core.gemma_shape import GemmaShape
 
 Context = Literal["causal", "block", "full"]
 CONTEXTS: tuple[Context, ...] = ("causal", "block", "full")
 ProcessName = Literal["absorbing", "uniform", "hybrid"]
 PROCESS_NAMES: tuple[ProcessName, ...] = ("absorbing", "uniform", "hybrid")
+Anchor = Literal["noisy", "clean"]
 NormName = Literal["rms", "layer"]
 Placement = Literal["pre", "post"]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 Positions = Literal["rotary", "learned"]
 ScalingName = Literal["linear", "llama3", "yarn"]
+NormScope = Literal["head", "all"]
+ScoreName = Literal["softmax", "sigmoid"]
 NAMES: dict[str, tuple[str, ...]] = {
     "context": CONTEXTS,
+    "anchor": ("noisy", "clean"),
     "process": PROCESS_NAMES,
     "norm": ("rms", "layer"),
     "norm_placement": ("pre", "post"),
     "activation": ("silu", "gelu", "gelu_tanh"),
     "positions": ("rotary", "learned"),
+    "qk_norm_scope": ("head", "all"),
 }
 """The allowed values of each of these fields."""
+DRAFT_MATRICES = ("qkv", "out", "down")
+"""The matrices of a layer that low-rank weights of drafts may be added to."""
 SIZES = ("vocab_size", "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
 
 
@@ -42,6 +50,8 @@ class RopeScaling:
     llama3  low frequencies are divided by `factor`, high ones are kept, those between are interpolated (Llama 3.1)
     yarn    the same, with limits given as numbers of turns within the original positions; cosines and sines are scaled
             by `attention_factor`, by default 0.1 ln(factor) + 1 (YaRN, arXiv 2309.00071)
+
+    query_beta  queries are multiplied by 1 + query_beta ln(1 + floor(position / original_positions)), as in Llama 4
     """
 
     kind: ScalingName
@@ -52,12 +62,59 @@ class RopeScaling:
     beta_fast: float = 32.0
     beta_slow: float = 1.0
     attention_factor: float | None = None
+    query_beta: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in ("linear", "llama3", "yarn"):
             raise unknown("rope scaling", self.kind, ("linear", "llama3", "yarn"))
         if not self.factor > 0 or (self.kind != "linear" and self.original_positions < 1):
             raise CheckpointError(f"rope_scaling needs a factor above 0, and {self.kind} its original_positions")
+        if self.query_beta and self.original_positions < 1:
+            raise CheckpointError("rope_scaling with a query_beta needs its original_positions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """A mixture of experts in place of the MLP: a router chooses a few experts for each token, and their results are
+    added, weighted by their scores. Experts are gated MLPs without biases.
+
+    num, per_token  the experts of a layer, and how many of them a token goes through
+    width           inner width of an expert
+    shared_width    inner width of one more expert, which every token goes through; 0: there is none
+    first_layer     the first layer with experts; those before it have an MLP
+    score           softmax: over all experts of a layer; sigmoid: of each by itself (DeepSeek-V3, arXiv 2412.19437)
+    bias            each expert has a number that is added to its score for the choice, but not for the weight
+    num_groups, kept_groups   experts are chosen from the groups whose two best scores have the largest sums
+    normalized      the weights of the chosen experts are divided by their sum
+    scale           what all weights are multiplied by
+    """
+
+    num: int
+    per_token: int
+    width: int
+    shared_width: int = 0
+    first_layer: int = 0
+    score: ScoreName = "softmax"
+    bias: bool = False
+    num_groups: int = 1
+    kept_groups: int = 1
+    normalized: bool = False
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.score not in ("softmax", "sigmoid"):
+            raise unknown("score of experts", self.score, ("softmax", "sigmoid"))
+        sizes = self.num, self.per_token, self.width, self.num_groups, self.kept_groups
+        if any(type(size) is not int or size < 1 for size in sizes) or self.shared_width < 0 or self.first_layer < 0:
+            raise CheckpointError("sizes of experts are whole numbers above 0; shared_width and first_layer may be 0")
+        of_group = self.num // self.num_groups
+        if self.num % self.num_groups or (self.num_groups > 1 and of_group < 2):
+            raise CheckpointError(f"{self.num} experts cannot be {self.num_groups} equal groups of two or more")
+        if self.kept_groups > self.num_groups or self.per_token > self.kept_groups * of_group:
+            raise CheckpointError(
+                f"{self.per_token} experts cannot be chosen from {self.kept_groups} of {self.num_groups} groups of "
+                f"{of_group}: lower per_token"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +125,21 @@ class ModelShape:
     the token at j+1. `process` is the noise process that the model is trained to reverse. With `time_input` the noise
     level is an input: for the absorbing process the masked share of the positions that may be masked, else t.
 
+    anchor           the row before a block, which predicts the block's first token, with block context and a shift.
+                     noisy: it is computed again among the noisy rows; clean: it is the last clean row (Fast-dLLM v2)
     head_width       0: width / num_heads
     qkv_bias, out_bias, mlp_bias   biases of the matrices of attention, and of the MLP
     tied             the vocabulary projection is the embedding
+    output_bias      the vocabulary projection, which is not tied, has a bias
+    norm_bias        LayerNorm has a bias
+    adaptive_width   the width of the vector of the noise level from which adaptive norms are computed; 0: norms are
+                     plain (`models.core.adaptive`). Without `time_input` the level is always 0
     norm_placement   pre: x + f(norm(x)); post: x + norm(f(x)), as in OLMo 2
     gated_mlp        down(activation(gate(x)) * up(x)); else down(activation(up(x)))
     rope_share       the share of each head that is rotated; the rotated numbers come first
+    qk_norm_scope    what QK-norm divides by: the root mean square of a head, or of all heads together (OLMo 2, OLMoE)
+    experts          layers with a mixture of experts in place of the MLP
+    gemma            the core is that of DiffusionGemma (`models.core.gemma`), whose experts are beside the MLP
     """
 
     width: int
@@ -85,6 +151,7 @@ class ModelShape:
     context: Context = "causal"
     shift: bool = True
     block_size: int | None = None
+    anchor: Anchor = "noisy"
     process: ProcessName = "absorbing"
     time_input: bool = False
     head_width: int = 0
@@ -93,7 +160,9 @@ class ModelShape:
     out_bias: bool = False
     mlp_bias: bool = False
     tied: bool = True
+    output_bias: bool = False
     norm: NormName = "rms"
+    norm_bias: bool = True
     norm_placement: Placement = "pre"
     norm_eps: float = 1e-6
     activation: Activation = "silu"
@@ -102,29 +171,47 @@ class ModelShape:
     rope_theta: float = 10_000.0
     rope_share: float = 1.0
     rope_scaling: RopeScaling | None = field(default=None)
+    qk_norm_scope: NormScope = "head"
+    experts: Experts | None = field(default=None)
+    adaptive_width: int = 0
+    gemma: GemmaShape | None = field(default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ModelShape):
     """Shape of a backbone, its vocabulary and how it was trained; set by a recipe, stored in `config.json`.
 
-    `null_id` is the gap filler; None for a model that was not trained to end gaps with it. `reserved_ids` are tokens
-    that never occur in text; of them only the end of text and the gap filler are predicted. `draft_head` is the inner
-    width of the draft head, 0 without one; `draft_rank` is the rank of the low-rank weights that act on the masked rows
-    of drafts alone, 0 without. `draft_acceptance` has the measured chances, at temperatures 0 and 1, that the tokens of
-    a draft are accepted, each given that those before it are; empty if they were not measured.
+    `mask_id` is None for a model without masked rows: an autoregressive one, or one of another process. `bos_id` is the
+    token before every text; None: a canvas begins with the text. `end_ids` end a text as `eos_id` does. `null_id` is
+    the gap filler; None for a model that was not trained to end gaps with it. `reserved_ids` are tokens
+    that never occur in text; of them only the end of text and the gap filler are predicted. `noise_ids` is the run
+    [first, end) of tokens that the noise of a uniform or hybrid process draws; None: all that are not reserved.
+
+    `draft_head` is the inner width of the draft head, 0 without one; `draft_rank` is the rank of the low-rank weights
+    that act on the noisy rows of drafts alone, 0 without, and `draft_matrices` those that have them: the first or last
+    matrix of attention, the last one of the MLP. `draft_acceptance` has the measured chances, at temperatures
+    0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they were not
+    measured.
+
+    With `masks_in_place` a masked row predicts its own position, although a clean row predicts the next one
+    (Nemotron-Labs-Diffusion, arXiv 2607.05722): a block begins with a token of the autoregressive distribution, whose
+    row is then the anchor of the others, and a draft takes a forward of its own.
     """
 
     vocab_size: int
-    mask_id: int
+    mask_id: int | None
     eos_id: int
-    bos_id: int
+    bos_id: int | None
     pad_id: int
     null_id: int | None = None
+    end_ids: tuple[int, ...] = ()
     reserved_ids: tuple[int, ...] = tuple(range(16))
+    noise_ids: tuple[int, int] | None = None
     draft_head: int = 0
     draft_rank: int = 0
+    draft_matrices: tuple[str, ...] = DRAFT_MATRICES
     draft_acceptance: tuple[tuple[float, ...], ...] = ()
+    masks_in_place: bool = False
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -134,6 +221,12 @@ class ModelConfig(ModelShape):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
         object.__setattr__(self, "reserved_ids", tuple(sorted({*self.reserved_ids})))
+        object.__setattr__(self, "end_ids", tuple(self.end_ids))
+        if self.noise_ids is not None:
+            first, end = self.noise_ids
+            if self.process == "absorbing" or not 0 <= first < end <= self.vocab_size:
+                raise CheckpointError("noise_ids are a run [first, end) of tokens, of a uniform or hybrid process")
+            object.__setattr__(self, "noise_ids", (first, end))
         object.__setattr__(self, "draft_acceptance", tuple(map(tuple, self.draft_acceptance)))
         if len(self.draft_acceptance) not in (0, 2):
             raise CheckpointError("draft_acceptance has two lists of numbers, for temperatures 0 and 1, or none")
@@ -145,33 +238,74 @@ class ModelConfig(ModelShape):
             raise CheckpointError("a model with block context needs `block_size` in its config.json")
         if self.time_input and self.context != "full":
             raise CheckpointError("a model with `time_input` needs full context: spans have no common noise level")
-        if self.process != "absorbing" and (self.shift or not self.time_input):
+        if self.gemma is not None:
+            self.gemma.check(self)
+        elif self.process != "absorbing" and (self.shift or not self.time_input):
             raise CheckpointError(f"a model of the {self.process} process needs `time_input`, and no shift")
+        if self.anchor == "clean" and not (self.context == "block" and self.shift):
+            raise CheckpointError('anchor "clean" belongs to block context with a shift: leave it out')
         if self.draft_head and (self.context != "causal" or not self.shift):
             raise CheckpointError("a model with `draft_head` needs causal context and a shift: others do not draft")
-        if self.draft_rank < 0 or (self.draft_rank and not self.draft_head):
+        if self.masks_in_place and (self.draft_head or not self.can_draft):
+            raise CheckpointError("masks_in_place belongs to causal context with a shift, and no draft_head")
+        if self.draft_rank < 0 or (self.draft_rank and not (self.draft_head or self.masks_in_place)):
             raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")
+        object.__setattr__(self, "draft_matrices", tuple(self.draft_matrices))
+        for name in self.draft_matrices:
+            if name not in DRAFT_MATRICES:
+                raise unknown("matrix of draft_matrices", name, DRAFT_MATRICES)
         if self.num_heads % self.num_kv_heads:
             raise CheckpointError(f"{self.num_heads} heads must divide by {self.num_kv_heads} for keys")
         if self.positions == "rotary" and (self.rotary_width % 2 or not 0 < self.rope_share <= 1):
             raise CheckpointError(f"heads of width {self.head_width} cannot be rotated: make it even")
         if self.rope_scaling is not None and self.positions != "rotary":
             raise CheckpointError("rope_scaling belongs to rotary positions: leave it out")
+        if self.output_bias and self.tied:
+            raise CheckpointError("output_bias belongs to a projection that is not tied: leave out one of the two")
+        plain = self.norm == "rms" or self.norm_placement == "post" or self.draft_rank or self.experts
+        if self.adaptive_width < 0 or (self.adaptive_width and plain):
+            raise CheckpointError(
+                "adaptive_width is 0 or more, with LayerNorm before the matrices, no experts and no draft_rank"
+            )
+        if self.experts is not None and self.draft_rank:
+            raise CheckpointError("draft_rank belongs to a model without experts: leave it out")
+
+    @property
+    def key_shapes(self) -> list[tuple[int, int]]:
+        """The number of heads of the keys and values of each layer, and their width."""
+        shapes = [(self.num_kv_heads, self.head_width)] * self.num_layers
+        if self.gemma is not None:
+            for layer in self.gemma.global_layers:
+                shapes[layer] = self.gemma.global_kv_heads, self.gemma.global_head_width
+        return shapes
 
     @property
     def rotary_width(self) -> int:
         """How many numbers of a head are rotated."""
         return int(self.head_width * self.rope_share) if self.positions == "rotary" else 0
 
+    def experts_of(self, layer: int) -> Experts | None:
+        """The mixture of experts of a layer; None if it has an MLP."""
+        return None if self.experts is None or layer < self.experts.first_layer else self.experts
+
     @property
     def can_draft(self) -> bool:
-        """Whether a forward gives both autoregressive distributions and drafts: causal context with a shift."""
+        """Whether there are both autoregressive distributions and drafts: causal context with a shift."""
         return self.context == "causal" and self.shift
 
     @property
+    def noisy_offset(self) -> int:
+        """How far a masked row is before the position that it predicts: 1 with a shift, unless masks are in place."""
+        return int(self.shift and not self.masks_in_place)
+
+    def draft_rank_of(self, matrix: str) -> int:
+        """The rank of a matrix's low-rank weights; 0 if it has none."""
+        return self.draft_rank if matrix in self.draft_matrices else 0
+
+    @property
     def unpredictable_ids(self) -> tuple[int, ...]:
-        """Reserved tokens that no row may predict: all but the end of text and the gap filler."""
-        return tuple(i for i in self.reserved_ids if i not in (self.eos_id, self.null_id))
+        """Reserved tokens that no row may predict: all but the ends of text and the gap filler."""
+        return tuple(i for i in self.reserved_ids if i not in self.ends)
 
     @cached_property
     def ordinary_ids(self) -> np.ndarray:
@@ -180,8 +314,18 @@ class ModelConfig(ModelShape):
 
     @property
     def ends(self) -> list[int]:
-        """The end of text, and the gap filler if there is one."""
-        return [self.eos_id] if self.null_id is None else [self.eos_id, self.null_id]
+        """The ends of text, and the gap filler if there is one."""
+        return [self.eos_id, *self.end_ids] + ([] if self.null_id is None else [self.null_id])
+
+    @property
+    def first(self) -> list[int]:
+        """What every canvas begins with: <bos>, if there is one."""
+        return [] if self.bos_id is None else [self.bos_id]
+
+    @property
+    def placeholder(self) -> int:
+        """The token at open positions: the mask; without masks any token, which no row reads."""
+        return self.pad_id if self.mask_id is None else self.mask_id
 
     def to_dict(self) -> dict[str, Any]:
         """The content of `config.json`; the inverse of `from_dict`."""
@@ -203,6 +347,10 @@ class ModelConfig(ModelShape):
         try:
             if isinstance(values.get("rope_scaling"), dict):
                 values["rope_scaling"] = RopeScaling(**values["rope_scaling"])
+            if isinstance(values.get("experts"), dict):
+                values["experts"] = Experts(**values["experts"])
+            if isinstance(values.get("gemma"), dict):
+                values["gemma"] = GemmaShape(**values["gemma"])
             return cls(**values)
         except TypeError as error:
             raise CheckpointError(f"{source} is incomplete: {error}") from None

@@ -57,11 +57,26 @@ def _yarn(turns: Tensor, scaling: RopeScaling, width: int, theta: float) -> tupl
     return turns / scaling.factor * (1 - kept) + turns * kept, scale
 
 
+Rotary = tuple[Tensor, Tensor, Tensor | None]
+"""Cosines and sines of the rows of a forward, and the scale of their queries."""
+
+
 def rotary_tables(config: ModelConfig, position: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Cosines and sines (..., R, 1, W/2) of the angles at positions (..., R), computed in float32."""
     turns, scale = frequencies(config, position.device)
     angle = position[..., None, None].float() * turns
     return (angle.cos() * scale).to(dtype), (angle.sin() * scale).to(dtype)
+
+
+def query_scale(config: ModelConfig, position: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """What queries are multiplied by, (..., R, 1, 1), so that attention stays sharp over many keys (as in Llama 4):
+    1 + beta ln(1 + floor(position / original positions)), computed in float32; None: they stay as they are.
+    """
+    scaling = config.rope_scaling
+    if scaling is None or not scaling.query_beta:
+        return None
+    times = torch.floor(position[..., None, None].float() / scaling.original_positions)
+    return (1 + scaling.query_beta * torch.log1p(times)).to(dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -5,18 +5,26 @@
 
 #include <vector>
 
-#include "model.h"
+#include "experts.h"
 
-// Normalizes, scales and rotates query and key heads, and stores keys and values.
+// Normalizes, scales and rotates query and key heads, and stores keys and values. `factors` is memory for two numbers a row.
 template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys, const int32_t* part_of,
-                              int index, float* qkv, int stride) {
+                              int index, float* qkv, int stride, float* factors) {
   const int num = m.heads + m.kv_heads, half = m.rotary / 2;
   const Sizes<C> sizes(m.head);
+  auto inverse = [&](const float* x, int size) { return 1 / std::sqrt(square_sum(x, size) / size + m.eps); };
+  if (m.qk_norm == ALL_HEADS) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
+      const float* x = qkv + (size_t)row * stride;
+      factors[2 * row] = inverse(x, m.heads * m.head), factors[2 * row + 1] = inverse(x + m.heads * m.head, m.kv_heads * m.head);
+    }
+  }
 #pragma omp for schedule(static)
   for (int i = 0; i < b.rows * num; i++) {
     const int row = i / num, head = i % num, kv = head - m.heads;
     float* x = qkv + (size_t)row * stride + head * m.head;
-    const float factor = m.qk_norm ? 1 / std::sqrt(square_sum(x, m.head) / m.head + m.eps) : 1;
+    const float factor = m.qk_norm == NO_HEAD ? 1 : m.qk_norm == EACH_HEAD ? inverse(x, m.head) : factors[2 * row + (kv >= 0)];
     const float* weight = layer.qk_weight + head * m.head;
     for (int j = 0; j < m.head; j++) x[j] *= factor * weight[j];
     if (m.cos) {
@@ -27,7 +35,11 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
         x[j + half] = high * cos[j + half] + low * sin[j + half];
       }
     }
-    if (kv < 0) continue;
+    if (kv < 0) {
+      if (m.query_scale)
+        for (int j = 0; j < m.head; j++) x[j] *= m.query_scale[b.position[row]];
+      continue;
+    }
     const Part& part = b.parts[part_of[row]];
     const Keys& part_keys = keys[part_of[row]];
     const int at = row - part.first;
@@ -64,16 +76,16 @@ template <class T, class C> struct Stack {
   // Hidden states (A, stride of D) of the wanted rows.
   void hidden(float* out) const {
     const int rows = b.rows, some = b.num_wanted, most = std::max(rows, some), qkv_width = m.layers[0].qkv.panels * COLUMNS;
-    const int longest = std::max({width, all_heads, inner});
+    const int longest = std::max({width, all_heads, inner, round_up(m.experts.shared, COLUMNS)});
     const int groups = m.heads / m.kv_heads;
     const Sizes<C> sizes(m.head);
     const size_t kept = words_kept(sizes);
     const std::vector<int32_t> draft_rows = rows_of_drafts(false), last_draft_rows = rows_of_drafts(true);
     const int num_drafts = std::max(draft_rows.size(), last_draft_rows.size());
-    const int rank = num_drafts ? m.layers[0].qkv_draft.a.panels * COLUMNS : 0;
+    const int rank = num_drafts ? draft_panels() * COLUMNS : 0;
     const size_t room_rows = round_up(most, BLOCK) + (num_drafts ? BLOCK : 0), draft_room_rows = round_up(num_drafts, BLOCK);
     static thread_local Scratch room;
-    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + room_rows * longest * T::PARTS + rows + kept +
+    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + room_rows * longest * T::PARTS + 3 * rows + kept +
                     draft_room_rows * (rank + rank * T::PARTS + 1)) + 64 * 15);
     float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
     float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
@@ -83,19 +95,24 @@ template <class T, class C> struct Stack {
     const Inputs low_inputs = {room.take<uint32_t>(draft_room_rows * rank * T::PARTS), room.take<float>(draft_room_rows)};
     const Drafts drafts = {draft_rows, low, low_inputs}, last_drafts = {last_draft_rows, low, low_inputs};
     int32_t* part_of = room.take<int32_t>(rows);
+    float* factors = room.take<float>(2 * rows);
     uint32_t* memory = room.take<uint32_t>(kept);
     std::memset(y, 0, (size_t)most * all_heads * 4);
     std::memset(h, 0, (size_t)most * inner * 4);
     std::memset(memory, 0, kept * 4);
+    static thread_local Scratch experts_room;
+    const Mixture<T> mixture(m, most, experts_room);
 
     const std::vector<Keys> keys = keys_in(memory, sizes);
     const std::vector<Item> every = items(&Part::rows), last = items(&Part::num_wanted);
-    std::vector<int32_t> all_rows;
-    for (int p = 0; p < b.num_parts; p++)
+    std::vector<int32_t> all_rows, part_of_wanted;
+    for (int p = 0; p < b.num_parts; p++) {
       for (int i = 0; i < b.parts[p].rows; i++) {
         part_of[b.parts[p].first + i] = p;
         if (i == (int)all_rows.size()) all_rows.push_back(i);
       }
+      part_of_wanted.resize(part_of_wanted.size() + b.parts[p].num_wanted, p);
+    }
 
     const Norm norm = {m.centered != 0, m.eps};
     const int seen = m.post_norm ? 0 : m.width;  // how many numbers of a row the norms before products use; 0: none
@@ -107,9 +124,10 @@ template <class T, class C> struct Stack {
         const Layer& layer = m.layers[index];
         const bool end = index == m.num_layers - 1;
         const int num = end ? some : rows;
-        prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm);
+        const int32_t* part_of_num = end ? part_of_wanted.data() : part_of;
+        prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm, modulated(part_of, 6 * index));
         multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
-        place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width);
+        place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width, factors);
         const std::vector<Item>& items = end ? last : every;
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < items.size(); i++) {
@@ -125,34 +143,59 @@ template <class T, class C> struct Stack {
           gather(x, units);
         }
         const Drafts& here = end ? last_drafts : drafts;
-        float* branch = m.post_norm ? units : x;
+        const bool apart = m.post_norm || m.adaptive;
+        float* branch = apart ? units : x;
         prepare<T>(y, num, all_heads, layer.out.words, inputs);
-        multiply(worker, layer.out, layer.out_draft, inputs, num, here, branch, width, !m.post_norm);
+        multiply(worker, layer.out, layer.out_draft, inputs, num, here, branch, width, !apart);
         if (m.post_norm) add_normalized(units, num, layer.attention_weight, layer.attention_bias, x);
-        prepare<T>(x, num, width, layer.up.words, inputs, units, seen, norm);
-        product<T>(worker, layer.up, inputs, num, [&](int row, int panel, const F* v) {
-          if (m.gated) return gate(v, m.activation, h + (size_t)row * inner + panel * (COLUMNS / 2));
-          float* to = h + (size_t)row * inner + panel * COLUMNS;
-          for (int j = 0; j < VECTORS; j++) store(to + j * LANES, activated(v[j], m.activation));
-        });
-        prepare<T>(h, num, inner, layer.down.words, inputs);
-        multiply(worker, layer.down, layer.down_draft, inputs, num, here, branch, width, !m.post_norm);
+        if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 2, x);
+        const bool mixed = layer.router.panels > 0;
+        prepare<T>(x, num, width, mixed ? layer.expert_up->words : layer.up.words, inputs, units, seen, norm,
+                   modulated(part_of_num, 6 * index + 3));
+        if (mixed) mixture.gather(worker, layer, m.post_norm ? x : units, inputs, num);
+        if (layer.up.panels) {
+          float* inside = mixed ? mixture.shared : h;
+          const int stride = mixed ? mixture.shared_stride : inner;
+          product<T>(worker, layer.up, inputs, num, [&](int row, int panel, const F* v) {
+            if (m.gated) return gate(v, m.activation, inside + (size_t)row * stride + panel * (COLUMNS / 2));
+            float* to = inside + (size_t)row * stride + panel * COLUMNS;
+            for (int j = 0; j < VECTORS; j++) store(to + j * LANES, activated(v[j], m.activation));
+          });
+          prepare<T>(inside, num, stride, layer.down.words, inputs);
+          multiply(worker, layer.down, layer.down_draft, inputs, num, here, branch, width, !apart);
+        } else if (m.post_norm) {
+#pragma omp for schedule(static)
+          for (int row = 0; row < num; row++) std::memset(branch + (size_t)row * width, 0, width * 4);
+        }
+        if (mixed) mixture.add(worker, layer, num, branch);
         if (m.post_norm) add_normalized(units, num, layer.mlp_weight, layer.mlp_bias, x);
+        if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 5, x);
       }
 #pragma omp for schedule(static)
       for (int row = 0; row < some; row++) {
         float* to = out + (size_t)row * width;
         normalize(x + (size_t)row * width, m.width, width, m.centered, m.eps, to);
+        if (m.adaptive) {
+          modulated(part_of_wanted.data(), 6 * m.num_layers)(row, to);
+          continue;
+        }
         for (int i = 0; i < m.width; i++) to[i] = to[i] * m.final_weight[i] + (m.final_bias ? m.final_bias[i] : 0);
       }
     }
+    experts_room.end();
     room.end();
+  }
+
+  // Panels of the low-rank weights' first matrices, which have one rank; 0 if there are none.
+  int draft_panels() const {
+    const Layer& layer = m.layers[0];
+    return std::max({layer.qkv_draft.a.panels, layer.out_draft.a.panels, layer.down_draft.a.panels});
   }
 
   // The rows of drafts, ascending: as rows of the batch, or, for the last layer, of its wanted rows.
   std::vector<int32_t> rows_of_drafts(bool wanted) const {
     std::vector<int32_t> out;
-    if (!m.layers[0].qkv_draft.a.panels) return out;
+    if (!draft_panels()) return out;
     for (int p = 0; p < b.num_parts; p++) {
       const Part& part = b.parts[p];
       if (!part.drafting) continue;
@@ -167,7 +210,7 @@ template <class T, class C> struct Stack {
   // replaced by it, or with `add` increased. A x is computed beside the product with the matrix, B A x behind it.
   void multiply(const Worker& worker, const Linear& matrix, const LowRank& draft, const Inputs& inputs, int rows, const Drafts& drafts,
                 float* to, int stride, bool add) const {
-    const int num = drafts.rows.size(), some = num > 0, rank = draft.a.panels * COLUMNS;
+    const int num = draft.a.panels ? drafts.rows.size() : 0, some = num > 0, rank = draft.a.panels * COLUMNS;
 #pragma omp for schedule(static)
     for (int i = 0; i < matrix.panels + some; i++) {
       if (i >= some) {
@@ -247,7 +290,7 @@ template <class T, class C> struct Stack {
     for (int row = 0; row < b.rows; row++) {
       float* to = x + (size_t)row * width;
       const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
-      const float *added = b.parts[part_of[row]].added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
+      const float *added = m.adaptive ? nullptr : b.parts[part_of[row]].added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
       for (int i = 0; i < width; i += LANES) store(to + i, i < m.width ? widen(from + i, m.width - i) : F{});
       for (const float* more : {added, learned})
         if (more)
@@ -261,6 +304,29 @@ template <class T, class C> struct Stack {
       for (int i = b.parts[p].first_wanted; i < b.parts[p].first_wanted + b.parts[p].num_wanted; i++)
         std::memcpy(room + (size_t)i * width, x + (size_t)(b.parts[p].first + b.wanted[i]) * width, width * 4);
     std::memcpy(x, room, (size_t)b.num_wanted * width * 4);
+  }
+
+  // Vector `number` of those that a part's noise level gives to an adaptive model.
+  const float* vector(int part, int number) const { return b.parts[part].added + (size_t)number * m.width; }
+
+  // What changes the normalized numbers of a row of an adaptive model: the bias, which is vector `number` of the row's part, and
+  // the weight, the one after it. No change in other models.
+  auto modulated(const int32_t* part_of, int number) const {
+    return [this, part_of, number](int row, float* unit) {
+      if (!m.adaptive) return;
+      const float *bias = vector(part_of[row], number), *weight = bias + m.width;
+      for (int i = 0; i < m.width; i++) unit[i] = unit[i] * weight[i] + bias[i];
+    };
+  }
+
+  // Adds the output of a residual branch to x, multiplied by a gate, which is vector `number` of the row's part.
+  void add_gated(const float* branch, int rows, const int32_t* part_of, int number, float* x) const {
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++) {
+      const float *from = branch + (size_t)row * width, *gate = vector(part_of[row], number);
+      float* to = x + (size_t)row * width;
+      for (int i = 0; i < m.width; i++) to[i] += from[i] * gate[i];
+    }
   }
 
   // Adds the normalized output of a residual branch to x (post-norm).

@@ -9,12 +9,23 @@
 
 enum Kind : int32_t { HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE };
 enum Activation : int32_t { SILU, GELU, GELU_TANH };
+enum Normed : int32_t { NO_HEAD, EACH_HEAD, ALL_HEADS };  // what QK-norm divides by the root mean square of
 
 struct Layer {
-  Linear qkv, out, up, down;  // in a gated model `up` holds gates and values
+  Linear qkv, out, up, down;  // in a gated model `up` holds gates and values; up and down may be empty beside experts
   LowRank qkv_draft, out_draft, down_draft;  // added for the rows of drafts alone; or empty
   const float* qk_weight;     // (N + K, H)
   const float *attention_weight, *attention_bias, *mlp_weight, *mlp_bias;  // (D,) of post-norms, or null
+  Linear router;                          // in float32; empty without experts
+  const float* expert_bias;               // (experts,), or null
+  const Linear *expert_up, *expert_down;  // (experts,), or null
+};
+
+// Mixtures of experts; `num` is 0 without any. `inner` and `shared` are the widths of an expert and of the shared one. See
+// models/core/config.py.
+struct Experts {
+  int32_t num, per_token, inner, shared, groups, kept_groups, sigmoid, normalized;
+  float scale;
 };
 
 // The vocabulary projection, whose bias is minus infinity for tokens that are never predicted; and the draft head: matrices
@@ -24,12 +35,14 @@ struct Head { Linear logits, up_row, up_state, down; };
 struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
   int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8; cache and embedding: 0 float32, 1 bfloat16
-  int32_t gated, activation, centered, qk_norm, post_norm;
+  int32_t gated, activation, centered, qk_norm, post_norm, adaptive;
   float eps;
+  Experts experts;
   const void* embedding;                   // (V, D)
   const float* learned;                    // (positions, D), or null
   const float *final_weight, *final_bias;  // (D,); the bias may be null
   const float *cos, *sin;                  // (positions, rotary) each, `sin` with its first half negated; or null
+  const float* query_scale;                // (positions,): what queries are multiplied by; or null
   const Layer* layers;
   Head exact;              // logits of rows, and chains whose tokens are committed
   Head drafting;           // the same in 8-bit numbers, for drafts, which are verified; empty without a draft head
@@ -44,7 +57,8 @@ struct Part {
   const Cache* cache;    // of its clean rows; null: they are kept in the call's memory
   const uint8_t* mask;   // (rows, mask_width): which of the last keys a row sees in addition to its run; or null
   const int32_t* begin;  // (rows,): where a row's run of keys begins; null: at 0
-  const float* added;    // (D,): added to every row; or null
+  const float* added;    // (D,): added to every row; or null. Of an adaptive model, which adds nothing: (6 layers + 2, D), bias and
+                         // weight of the norm and the gate of attention and of the MLP; bias and weight of the final norm
   const Rules* rules;    // for draws
   int32_t given;         // in `longs`: LOG_PROBABILITIES, a token for each wanted row; CYCLE, the draft (num_draft,)
   int32_t positions;     // in `longs`, for draws: positions of the tokens that the wanted rows predict

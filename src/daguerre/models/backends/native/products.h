@@ -445,16 +445,20 @@ struct Norm {
   float eps;
 };
 
+inline void as_it_is(int, float*) {}
+
 // Converts x (rows, stride) to inputs of a product with `words` words. If `num` is not 0, the first `num` numbers of each row
-// are normalized first, into `room` (rows, stride).
-template <class T>
-void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room = nullptr, int num = 0, Norm norm = {}) {
+// are normalized first, into `room` (rows, stride), and then changed by change(row, numbers).
+template <class T, class Change = void (*)(int, float*)>
+void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room = nullptr, int num = 0, Norm norm = {},
+             Change change = as_it_is) {
 #pragma omp for schedule(static)
   for (int row = 0; row < rows; row++) {
     const float* from = x + (size_t)row * stride;
     if (num) {
       float* unit = room + (size_t)row * stride;
       normalize(from, num, stride, norm.centered, norm.eps, unit);
+      change(row, unit);
       from = unit;
     }
     to.scale[row] = T::row(from, words * T::PER, to.rows + (size_t)row * words * T::PARTS);

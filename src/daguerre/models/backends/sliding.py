@@ -1,0 +1,75 @@
+"""Attention of DiffusionGemma over a batch of forwards: each over the keys of its request, without scaled scores.
+
+Rows are computed a few at a time, over the run of keys that these see, so that neither masks nor scores of a long text
+are ever whole in memory, and a sliding layer costs what its window holds.
+
+Letters: R rows, C keys, N heads, H head width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.models.core.cache import LayeredCache
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.gemma import gemma_of
+from daguerre.models.forward import Forward, Layout
+
+ROWS = 512
+"""How many rows are computed at a time."""
+
+
+class SlidingAttention:
+    """Attention over a batch of forwards whose rows are concatenated; `edges` are where those of each begin."""
+
+    def __init__(self, config: ModelConfig, batch: Sequence[Forward], edges: Sequence[int]) -> None:
+        self._batch, self._edges = batch, edges
+        gemma = gemma_of(config)
+        self._global_layers = frozenset(gemma.global_layers)
+        self._everything = [one.layout for one in batch]
+        lengths = [0 if one.cache is None else one.cache.length for one in batch]
+        self._windows = [one.layout.within(gemma.window, past) for one, past in zip(batch, lengths, strict=True)]
+
+    def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out, layouts = torch.empty_like(q), self._everything if layer in self._global_layers else self._windows
+        for one, layout, start in zip(self._batch, layouts, self._edges, strict=False):
+            rows = slice(start, start + len(one.tokens))
+            query, keys, values = (x[rows].transpose(0, 1)[None] for x in (q, k, v))
+            if one.cache is not None:
+                keys, values = cast(LayeredCache, one.cache).extend(layer, keys, values, one.layout.num_clean)
+            out[rows] = attend(query, keys, values, layout)[0].transpose(0, 1)
+        return out
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+    """Attention of q (1, N, R, H) over k and v (1, kv heads, C, H): (1, N, R, H). The layout has no mask."""
+    assert layout.mask is None
+    begin = np.zeros_like(layout.end) if layout.begin is None else layout.begin
+    parts, grouped = list[Tensor](), q.shape[1] != k.shape[1]
+    for start, stop in few_rows(layout):
+        lower, upper = begin[start:stop], layout.end[start:stop]
+        keys = slice(int(lower.min()), int(upper.max()))
+        mask = None if lower.max() == keys.start and upper.min() == keys.stop else _mask(lower, upper, keys, q.device)
+        given = q[:, :, start:stop], k[:, :, keys], v[:, :, keys]
+        parts.append(F.scaled_dot_product_attention(*given, attn_mask=mask, scale=1.0, enable_gqa=grouped))
+    return torch.cat(parts, dim=2)
+
+
+def few_rows(layout: Layout) -> list[tuple[int, int]]:
+    """Runs [start, stop) of at most ROWS rows, each of clean rows or of noisy ones."""
+    edges = (0, layout.num_clean, len(layout.position))
+    return [(at, min(at + ROWS, stop)) for start, stop in pairwise(edges) for at in range(start, stop, ROWS)]
+
+
+def _mask(lower: np.ndarray, upper: np.ndarray, keys: slice, device: torch.device) -> Tensor:
+    """Bool (1, 1, R, C): which of these keys each row sees."""
+    place = torch.arange(keys.start, keys.stop, device=device)
+    first, last = (torch.from_numpy(edge).to(device)[:, None] for edge in (lower, upper))
+    return ((place >= first) & (place < last))[None, None]

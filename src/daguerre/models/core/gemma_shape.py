@@ -1,0 +1,48 @@
+"""The shape of DiffusionGemma's core (`models.core.gemma`), beyond what every backbone has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from daguerre.errors import CheckpointError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmaShape:
+    """Two kinds of layers, sliding and global. The general head_width, num_kv_heads and rope_theta of a `ModelConfig`
+    are those of the sliding ones; its mlp_width is that of the MLP beside the experts, and its block_size is the length
+    of a canvas.
+
+    global_layers      numbers of the layers whose rows see all keys; the rows of the others see the last `window`
+    global_head_width, global_kv_heads, global_rope_theta   of the global layers
+    global_rope_share  share of the pairs of numbers of a head that is rotated there, those of the highest frequencies
+    softcap            a logit x becomes softcap tanh(x / softcap)
+    """
+
+    global_layers: tuple[int, ...]
+    window: int
+    global_head_width: int
+    global_kv_heads: int
+    global_rope_theta: float = 1_000_000.0
+    global_rope_share: float = 0.25
+    softcap: float = 30.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "global_layers", tuple(self.global_layers))
+        sizes = self.window, self.global_head_width, self.global_kv_heads
+        if any(type(size) is not int or size < 1 for size in sizes) or self.global_head_width % 2:
+            raise CheckpointError("gemma: window and global_kv_heads are whole numbers above 0, global_head_width even")
+        if not (0 <= self.global_rope_share <= 1 and self.softcap > 0):
+            raise CheckpointError("gemma: global_rope_share is from 0 to 1, and softcap above 0")
+
+    def check(self, config: Any) -> None:
+        """CheckpointError where the `ModelConfig` that this belongs to is that of another core."""
+        if config.context != "causal" or config.shift or config.process != "uniform" or not config.tied:
+            raise CheckpointError("a model with `gemma` has causal context, no shift, uniform noise, tied embeddings")
+        if config.time_input or config.adaptive_width:
+            raise CheckpointError("a model with `gemma` is not told the noise level: no time_input, no adaptive_width")
+        if config.experts is None or config.experts.first_layer or not config.gated_mlp or not config.block_size:
+            raise CheckpointError("a model with `gemma` has experts in every layer, gated MLPs and a block_size")
+        if not {*self.global_layers} <= {*range(config.num_layers)} or config.num_heads % self.global_kv_heads:
+            raise CheckpointError("gemma: global_layers are numbers of layers, and global_kv_heads divide the heads")
