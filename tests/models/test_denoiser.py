@@ -161,7 +161,7 @@ def test_what_stands_at_an_open_position_is_never_read(models: Any, denoisers: A
 
 def test_a_canvas_that_cannot_be_asked_about_is_refused(causal: Model) -> None:
     without_bos = Canvas.lay_out([[]], [4], 3).at((0, 4))
-    with pytest.raises(InputError, match="begins with <bos>"):
+    with pytest.raises(InputError, match="the first position"):
         logits_of(causal.denoiser, without_bos, without_bos.active_positions())
     behind_open = Canvas.lay_out([[1, 20]], [8], 3).at((4, 8))
     with pytest.raises(InputError, match="from left to right"):

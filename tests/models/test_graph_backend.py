@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from daguerre.decoding.generate import generate
 from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.graph_backend import ROWS, GraphBackend, GraphCache
+from daguerre.models.core.config import Experts
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
 from graphs import Repeats, replayed
@@ -84,13 +86,16 @@ def test_what_has_no_step_runs_as_it_is(causal: Model, denoiser: BackboneDenoise
     assert not repeats.played
 
 
-def test_who_cannot_have_graphs_is_told(causal: Model, models: dict[str, Model]) -> None:
+def test_who_cannot_have_graphs_is_told(causal: Model, models: dict[str, Model], make_model: Any) -> None:
     with pytest.raises(UnsupportedError, match="need a CUDA device"):
         Model(causal.backbone, causal.tokenizer, graphs=True).generate("x", 2)
     with pytest.raises(UnsupportedError, match='are of backend "torch"'):
         Model(causal.backbone, causal.tokenizer, "native", graphs=True)
     with pytest.raises(UnsupportedError, match="full context"):
         GraphBackend(models["full"].backbone, capture=Repeats())
+    experts = make_model(experts=Experts(num=4, per_token=2, width=16))
+    with pytest.raises(UnsupportedError, match="a model with experts: leave out graphs"):
+        GraphBackend(experts.backbone, capture=Repeats())
 
 
 def test_the_logits_of_a_session_are_those_of_the_modules(causal: Model, denoiser: BackboneDenoiser) -> None:

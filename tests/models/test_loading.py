@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import daguerre
-from daguerre.errors import CheckpointError, InputError, UnsupportedError
+from daguerre.errors import CheckpointError, InputError
 from daguerre.model import Model
 from daguerre.models import loading
 from daguerre.models.loading import load_model, read_extra, save_model
@@ -35,7 +36,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 def rehash(folder: Path, **changes: object) -> None:
     """Make config.json agree with the weights again, so that later checks are reached."""
     values = json.loads((folder / "config.json").read_text())
-    values["weights_sha256"] = loading.hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    values["weights_sha256"] = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     (folder / "config.json").write_text(json.dumps(values | changes))
 
 
@@ -233,8 +234,8 @@ def test_the_default_model_is_in_the_package_or_said_to_be_missing(
 def test_load_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="check the path"):
         daguerre.load(tmp_path / "nowhere")
-    with pytest.raises(UnsupportedError, match="models of a hub"):
-        daguerre.load("somebody/some-model")
+    with pytest.raises(InputError, match="names on a hub"):
+        daguerre.load(tmp_path / "nowhere", revision="main")
     with pytest.raises(InputError, match="unknown dtype"):
         daguerre.load(tmp_path, dtype="float8")
     with pytest.raises(InputError, match="device 'abacus' cannot be used"):

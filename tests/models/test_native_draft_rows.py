@@ -17,15 +17,18 @@ from backends import every_isa, needs_compiler
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import RopeScaling
 from daguerre.models.forward import Forward, Hidden, Layout, Logits
 from forwards import difference, make, same_bits, tokens_of
 
 pytestmark = needs_compiler
 BIASES = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
+SCALED = RopeScaling(kind="yarn", factor=4.0, original_positions=64, query_beta=0.4)
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": {"draft_rank": 8},
     "wide": {"draft_rank": 64, "width": 256, "num_heads": 2, "num_kv_heads": 2, "mlp_width": 704},
     "biases": {"draft_rank": 70, "norm": "layer", "gated_mlp": False, "activation": "gelu"} | BIASES,
+    "one matrix": {"draft_rank": 128, "draft_matrices": ("out",), "rope_scaling": SCALED},
     "post": {"draft_rank": 24, "norm": "layer", "norm_placement": "post", "norm_eps": 1e-3},
 }
 """Ranks within a panel, of one panel and of two."""
@@ -112,7 +115,7 @@ def test_drafts_are_near_the_reference_with_smaller_numbers(backbones: Any, isa:
 
 
 @every_isa
-@pytest.mark.parametrize("shape", ["wide", "biases"])
+@pytest.mark.parametrize("shape", ["wide", "biases", "one matrix"])
 def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape: str) -> None:
     """Beside requests that draft and such that do not, in another order in each batch, on up to three threads."""
     for dtype, int8 in KINDS:
@@ -131,7 +134,7 @@ def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape:
 
 
 @every_isa
-@pytest.mark.parametrize("shape", ["wide", "post"])
+@pytest.mark.parametrize("shape", ["wide", "post", "one matrix"])
 def test_all_other_rows_are_computed_as_without_low_rank_weights(backbones: Any, isa: str, shape: str) -> None:
     """To the bit: clean rows beside drafts, what is cached of them, and all rows of a forward that does not draft."""
     whole = backbones[shape]

@@ -22,7 +22,7 @@ from daguerre.train.noising import Source
 from daguerre.train.objectives import Objective
 from training_canvases import canvases_of
 
-LENGTH = 60
+LENGTH = 64
 CASES = [
     ("drafts", "causal"),
     ("blocks", "causal"),
@@ -87,14 +87,16 @@ def test_decoding_sees_what_training_saw(tokenizer: Tokenizer, layout: str, name
 def test_a_block_sees_itself_both_ways_and_the_blocks_before_it(
     tokenizer: Tokenizer, start: int, end: int, shift: bool
 ) -> None:
-    """With a shift its first row is the anchor, which stands in the block before: there its clean key is hidden."""
+    """All of it, whatever part is asked for. With a shift its first row is the anchor, which stands in the block before:
+    there its clean key is hidden.
+    """
     config = tiny_config(tokenizer, context="block", block_size=8, shift=shift)
     canvas = Canvas.lay_out([range(20, 20 + start)], [24 - start], config.mask_id).at((start, end))
     plan = plan_rows(config, canvas)
     layout, mask = seen(plan, config)
     first, offset = start // 8 * 8, int(shift)
     assert plan.num_clean == first
-    assert layout.position[first:].tolist() == list(range(max(0, first - offset), end - offset))
+    assert layout.position[first:].tolist() == list(range(max(0, first - offset), first + 8 - offset))
     clean, noisy = torch.arange(first)[None], torch.from_numpy(plan.noisy)[None]
     labels = Rows.cat([Rows.make(clean), Rows.make(noisy, span=0, horizon=int(plan.noisy[0]))])
     assert np.array_equal(mask, allowed(labels, labels, "block", 8)[0].numpy())

@@ -11,9 +11,9 @@ import torch
 
 from daguerre.errors import CheckpointError
 from daguerre.model import Model
-from daguerre.models import loading
+from daguerre.models import own_layout
 from daguerre.models.loading import load_model, save_model
-from daguerre.models.weights import INDEX, WEIGHTS
+from daguerre.models.weights import INDEX, WEIGHTS, sha256_of
 
 FEW = 20_000
 """Bytes of a file: several tensors go into one, and the embedding has one to itself."""
@@ -83,7 +83,7 @@ def test_a_save_that_is_cut_off_leaves_one_whole_model(
         done.append(target.name)
         return real(self, target)
 
-    monkeypatch.setattr(loading, "remove_other_weights", lambda *_: (_ for _ in ()).throw(Cut))
+    monkeypatch.setattr(own_layout, "remove_other_weights", lambda *_: (_ for _ in ()).throw(Cut))
     monkeypatch.setattr(Path, "replace", replace)
     with pytest.raises(Cut):
         save_model(folder, full.backbone, full.tokenizer, torch.float32, shard_bytes=shard_bytes)
@@ -99,7 +99,7 @@ def change_index(folder: Path, change: Callable[[dict[str, dict[str, str]]], obj
     change(index)
     (folder / INDEX).write_text(json.dumps(index))
     values = json.loads((folder / "config.json").read_text())
-    values["weights_sha256"] = loading.sha256_of(folder / INDEX)
+    values["weights_sha256"] = sha256_of(folder / INDEX)
     (folder / "config.json").write_text(json.dumps(values))
 
 

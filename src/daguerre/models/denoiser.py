@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from threading import Lock
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 
@@ -16,9 +16,18 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
 from daguerre.models.session import BackboneSession, Session
+from daguerre.models.stale import RULES, StaleSession
 
-CacheMode = Literal["auto", "none", "approximate_int8"]
-CACHE_MODES: tuple[CacheMode, ...] = ("auto", "none", "approximate_int8")
+CacheMode = Literal[
+    "auto",
+    "none",
+    "approximate_int8",
+    "approximate_prefix",
+    "approximate_dual",
+    "approximate_vicinity",
+    "approximate_delayed",
+]
+CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 BackendName = Literal["native", "torch"]
 BACKENDS: tuple[BackendName, ...] = ("native", "torch")
 Quantization = Literal["int8"]
@@ -95,7 +104,8 @@ class BackboneDenoiser:
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:
         """A fresh session. cache: "auto" keeps clean rows exactly; "none" recomputes all rows in every forward;
-        "approximate_int8" keeps clean rows as 8-bit numbers.
+        "approximate_int8" keeps clean rows as 8-bit numbers; the others, for full context, keep rows that are out of
+        date (`models.stale`).
         """
         if cache not in CACHE_MODES:
             raise unknown("cache", cache, CACHE_MODES)
@@ -104,6 +114,8 @@ class BackboneDenoiser:
                 f"the canvas has {len(canvas)} positions and the model {self.config.max_positions}: shorten the text"
             )
         check_cache(self.config, cache)
+        if cache in RULES:
+            return StaleSession(self.config, self.backend.cache(len(canvas)), RULES[cache], len(canvas))
         if cache == "none" or self.config.context == "full":  # no row is ever clean
             return BackboneSession(self.config, None)
         key_cache = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
@@ -111,10 +123,20 @@ class BackboneDenoiser:
 
 
 def check_cache(config: ModelConfig, cache: CacheMode) -> None:
-    """UnsupportedError for an approximate cache where the model caches nothing."""
+    """UnsupportedError for an approximate cache where there is nothing that it would approximate."""
     if cache == "approximate_int8" and config.context == "full":
         raise UnsupportedError(
-            'cache="approximate_int8" has no part in full context, where no row is kept: leave it out'
+            'cache="approximate_int8" has no part in full context, where no row is kept exactly: leave it out'
+        )
+    if cache in RULES and config.context != "full":
+        raise UnsupportedError(
+            f'cache="{cache}" is for full context, and this model has {config.context} context, whose cache is exact: '
+            "leave it out"
+        )
+    if cache in RULES and config.process != "absorbing":
+        raise UnsupportedError(
+            f'cache="{cache}" has no part in the {config.process} process, which changes tokens everywhere in every '
+            "step: leave it out"
         )
 
 

@@ -26,7 +26,8 @@ class Layout:
 
     position   int64 (R,): positions on the canvas
     end        int32 (R,)
-    num_clean  how many rows are clean; they come first, are stored in the cache and see no noisy row
+    num_clean  how many rows are clean; they come first and are stored in the cache. They see no noisy row; only those
+               that an approximate cache freezes (`models.stale`) see all rows
     begin      int32 (R,); None: 0 for every row
     mask       bool (R, M); None: no row sees keys outside its run
     """
@@ -45,6 +46,16 @@ class Layout:
         if self.mask is not None and self.mask.shape[1]:
             seen[:, len(keys) - self.mask.shape[1] :] |= self.mask
         return seen
+
+    def within(self, window: int, num_cached: int) -> Layout:
+        """The same in a sliding layer. Of the clean keys, a clean row sees those at the last `window` positions up to
+        its own, and a noisy row those that a clean row at the first noisy position would see. The clean rows are one
+        run from position 0 on, so a row's window is a later beginning.
+        """
+        assert self.mask is None, "keys outside a run have no place in a window"
+        place = np.minimum(np.arange(len(self.position)), self.num_clean)
+        begin = np.maximum(place + (num_cached + 1 - window), 0 if self.begin is None else self.begin)
+        return Layout(self.position, self.end, self.num_clean, begin.astype(np.int32))
 
 
 NO_BANS = np.zeros((0, 3), dtype=np.int64)
@@ -132,6 +143,17 @@ class SequentialDraws:
 
 
 @dataclass(eq=False, slots=True)
+class Refinement:
+    """Ask for what a sampler needs that draws a whole canvas again in every step (`decoding.modes.renoise`): for each
+    wanted row, at the temperature of `rules`, a token, drawn by one uniform number; the most likely token; the entropy;
+    and the conditioning of the next forward. `positions`, int64 (A,), are those of the tokens.
+    """
+
+    rules: Rules
+    positions: np.ndarray
+
+
+@dataclass(eq=False, slots=True)
 class Cycle:
     """Ask for one cycle of speculative decoding: verify, draw, accept, draft.
 
@@ -170,7 +192,7 @@ def num_agreed(tokens: np.ndarray, draft: np.ndarray) -> int:
     return len(draft)
 
 
-Ask = Hidden | Logits | LogProbs | Draws | SequentialDraws | Cycle
+Ask = Hidden | Logits | LogProbs | Draws | SequentialDraws | Refinement | Cycle
 
 
 class KeyCache(Protocol):
@@ -196,6 +218,8 @@ class Forward:
     wanted  int32 (A,): indices of the rows that `ask` is about
     level   the noise level, for a model with `time_input`
     drafting  the noisy rows draft: they use the low-rank weights of a model that has them (`ModelConfig.draft_rank`)
+    conditioning  of a model with self-conditioning: the answer's `conditioning` of the last forward whose wanted rows
+              were these noisy rows; None in a first step. Only the backend that made it can read it
     """
 
     tokens: np.ndarray
@@ -205,6 +229,7 @@ class Forward:
     ask: Ask
     level: float | None = None
     drafting: bool = False
+    conditioning: Any = None
 
 
 @dataclass(eq=False, slots=True)
@@ -226,8 +251,10 @@ class Answer:
     """The fields that the `Ask` calls for; all others are None.
 
     tokens, probabilities, entropies   (A,) int64, float64, float64: of draws; probabilities are at temperature 1, over
-                                       the whole vocabulary; token -1: no token was allowed
-    best_tokens, best_probabilities    (A, num_best)
+                                       the whole vocabulary; token -1: no token was allowed. Entropies are at
+                                       temperature 1, those of a refinement at its own
+    best_tokens, best_probabilities    (A, num_best); (A, 1) of a refinement
+    conditioning  of a refinement: what the model keeps of the distributions, D numbers a row in place of V
     draft       of a cycle: int64 (d,), the tokens drafted after the accepted ones
     acceptance  of a cycle: float64 (d,), the chance that each of these is accepted, given that those before it are
     evidence    (A, ...): what the head returned along with the logits
@@ -244,6 +271,7 @@ class Answer:
     draft: np.ndarray | None = None
     acceptance: np.ndarray | None = None
     evidence: np.ndarray | None = None
+    conditioning: Any = None
 
 
 class Head(Protocol):

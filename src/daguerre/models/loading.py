@@ -1,97 +1,98 @@
-"""Model folders: config.json, model.safetensors and tokenizer.json, read strictly and written atomically.
+"""Models by name: the default one, folders in Daguerre's own layout and in that of publishers, and names on a hub.
 
-A folder never holds code, and nothing in it is executed. `config.json` has the fields of `ModelConfig`,
-`weights_sha256` (hash of model.safetensors, or of the index of several such files), `tokenizer_sha256` and, if given,
-`extra` (free JSON).
+Nothing in a folder is ever executed. `daguerre.models.own_layout` and `daguerre.models.published` read the two layouts.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError
-from daguerre.files import sync_folder, synced_write
+from daguerre.errors import CheckpointError, InputError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import ModelConfig
+from daguerre.models.hub import is_name, pull, pull_tokenizer
+from daguerre.models.own_layout import CONFIG as CONFIG
+from daguerre.models.own_layout import load_own, parse_config
+from daguerre.models.own_layout import read_extra as read_extra
+from daguerre.models.own_layout import save_model as save_model
+from daguerre.models.published import describe, files_hash, is_on_hub, is_published, load_published
+from daguerre.models.published_weights import Progress
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.weights import (
-    INDEX,
-    SHARD_BYTES,
-    WEIGHTS,
-    read_weights,
-    remove_other_weights,
-    sha256_of,
-    shapes_of,
-    write_weights,
-)
+from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER
+from daguerre.models.weights import WEIGHTS as WEIGHTS
 
 DEFAULT_MODEL = "default"
-CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 
 
-def save_model(
-    folder: str | os.PathLike[str],
-    backbone: Backbone,
-    tokenizer: Tokenizer,
-    dtype: torch.dtype = torch.bfloat16,
-    extra: dict[str, Any] | None = None,
-    shard_bytes: int = SHARD_BYTES,
-) -> Path:
-    """Write a model folder, replacing an existing model; other files of the folder are left alone.
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A model that was loaded from a folder.
 
-    Weights are stored in `dtype`, in several files if larger than `shard_bytes`; `extra` must be JSON. Files are
-    written under temporary names, synced, then renamed, the weights first and `config.json` last: if this is
-    interrupted, the folder still holds one complete model, old or new.
+    family   the name in `daguerre.models.families.FAMILIES`; None for Daguerre's own layout
+    decode   the published defaults of generation, as options of `daguerre.Decode`
     """
-    target = Path(folder)
-    _check_vocabulary(backbone.config, tokenizer, target)
-    target.mkdir(parents=True, exist_ok=True)
-    _finish_renames(target)
-    name, weights = write_weights(target, backbone.state_dict(), dtype, shard_bytes)
-    values: dict[str, Any] = {
-        **backbone.config.to_dict(),
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
-        "tokenizer_sha256": tokenizer.sha256,
-    }
-    if extra is not None:
-        values["extra"] = extra
-    config = (json.dumps(values, indent=2) + "\n").encode()
-    contents = {name: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
-    for file_name, content in contents.items():
-        with synced_write(_temporary(target / file_name)) as file:
-            file.write(content)
-    for file_name in contents:
-        _temporary(target / file_name).replace(target / file_name)
-    sync_folder(target)
-    remove_other_weights(target, name)
-    return target
+
+    backbone: Backbone
+    tokenizer: Tokenizer
+    folder: Path
+    family: str | None = None
+    decode: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_folder(
+    folder: str | os.PathLike[str],
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    *,
+    family: str | None = None,
+    adapter: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Loaded:
+    """Read a folder in Daguerre's layout or in that of a publisher: the backbone in `dtype` on `device`, ready for
+    inference, and its tokenizer.
+
+    family     the name of a family, where the files do not say it
+    adapter    the folder of a LoRA adapter, which is merged
+    tokenizer  the folder of the tokenizer, for a checkpoint that has none
+    progress   called with the bytes that were read, and all
+
+    CheckpointError, in one line, when a file is missing, truncated or altered, when a tensor is missing, unexpected or
+    of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model that cannot be
+    computed, and for an adapter of a model in Daguerre's layout.
+    """
+    source = Path(folder)
+    options = {"family": family, "adapter": adapter, "tokenizer": tokenizer}
+    if is_published(_values(source)):
+        described, backbone, words = load_published(
+            source, dtype, device, family=family, adapter=_path(adapter), tokenizer=_path(tokenizer), progress=progress
+        )
+        name, decode = described.family.name, described.family.decode
+        return Loaded(backbone=backbone, tokenizer=words, folder=source, family=name, decode=decode)
+    for option, value in options.items():
+        if value is not None:
+            raise InputError(f"{option} is for published checkpoints, and {source} is Daguerre's own: leave it out")
+    own_backbone, own_words = load_own(source, dtype, device)
+    return Loaded(backbone=own_backbone, tokenizer=own_words, folder=source)
+
+
+def _path(name: str | os.PathLike[str] | None) -> Path | None:
+    return None if name is None else Path(name)
 
 
 def load_model(
     folder: str | os.PathLike[str], dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
 ) -> tuple[Backbone, Tokenizer]:
-    """Read a model folder: the backbone in `dtype` on `device`, ready for inference, and its tokenizer.
-
-    CheckpointError, in one line, when a file is missing, truncated or altered, when a tensor is missing, unexpected or
-    of another shape, or when the tokenizer is of another vocabulary.
-    """
-    source = Path(folder)
-    weights, config, values = _read_config(source)
-    tokenizer = _read_tokenizer(source, config, values)
-    with torch.device("meta"):
-        backbone = Backbone(config)
-    _check_tensors(backbone, weights)
-    backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
-    backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
-    return backbone.eval().requires_grad_(False), tokenizer
+    """The backbone and the tokenizer of a folder; see `load_folder`."""
+    loaded = load_folder(folder, dtype, device)
+    return loaded.backbone, loaded.tokenizer
 
 
 def usable_device(name: str) -> torch.device:
@@ -105,151 +106,59 @@ def usable_device(name: str) -> torch.device:
     return device
 
 
-def model_folder(name: str | os.PathLike[str] = DEFAULT_MODEL) -> Path:
-    """The folder of a model: "default" is the one in the package; any other name is a path.
+def model_folder(
+    name: str | os.PathLike[str] = DEFAULT_MODEL, revision: str | None = None, *, family: str | None = None
+) -> Path:
+    """The folder of a model: "default" is the one in the package; a path is a folder; any other name with one slash is
+    that of a model on a hub, at `revision`, which is downloaded if it is not in the cache (`daguerre.models.hub.pull`).
 
-    CheckpointError if the package has none; UnsupportedError for a name on a model hub.
+    A folder never touches the network. CheckpointError if the package has no model, or the hub's cannot be had;
+    InputError for a revision of a folder.
     """
-    if name == DEFAULT_MODEL:
-        path = Path(str(resources.files("daguerre") / "assets" / DEFAULT_MODEL))
-        if not (path / CONFIG).is_file():
-            raise CheckpointError(
-                "the default model is not in this installation: install the daguerre wheel, or train a model and load "
-                "its folder"
-            )
-        return path
     path = Path(name)
-    if not path.exists() and isinstance(name, str) and name.count("/") == 1 and not name.startswith((".", "/", "~")):
-        raise UnsupportedError(
-            f"{name!r} is not a folder, and models of a hub cannot be loaded yet: give a folder in Daguerre's layout"
+    if name != DEFAULT_MODEL and isinstance(name, str) and not path.exists() and is_name(name):
+        return pull(name, revision, family=family)
+    if revision is not None:
+        raise InputError(f"revision={revision!r} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
+    if name != DEFAULT_MODEL:
+        return path.expanduser()
+    path = Path(str(resources.files("daguerre") / "assets" / DEFAULT_MODEL))
+    if not (path / CONFIG).is_file():
+        raise CheckpointError(
+            "the default model is not in this installation: install the daguerre wheel, or train a model and load "
+            "its folder"
         )
     return path
 
 
-def read_extra(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """The `extra` that was given to `save_model`; empty if there was none."""
-    return dict(_parse_config(Path(folder) / CONFIG).get("extra") or {})
+def tokenizer_folder(
+    folder: Path, tokenizer: str | os.PathLike[str] | None = None, family: str | None = None
+) -> Path | None:
+    """The folder of the tokenizer that the user names, by a path or a name on a hub; if they name none, and a folder of
+    the hub's cache has none, of the one that its family shares. None: the folder's own.
+    """
+    if tokenizer is None:
+        if not is_on_hub(folder) or _has_tokenizer(folder):
+            return None
+        tokenizer = describe(folder, family=family).family.tokenizer
+    path = Path(tokenizer)
+    return path if path.exists() or not is_name(str(tokenizer)) else pull_tokenizer(str(tokenizer))
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any(next(folder.glob(name), None) for name in (TOKENIZER, "vocab.json", TEKKEN, *TIKTOKEN))
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:
-    """SHA-256 of a model folder's weights file, from `config.json`."""
-    return str(_parse_config(Path(folder) / CONFIG).get("weights_sha256"))
+    """A hash that tells a folder's weights from others: in Daguerre's layout SHA-256 of the weights file, which
+    `config.json` has.
+    """
+    values = parse_config(Path(folder) / CONFIG)
+    return files_hash(Path(folder)) if is_published(values) else str(values.get("weights_sha256"))
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(path.name + ".tmp")
-
-
-def _finish_renames(folder: Path) -> None:
-    """Complete an earlier save that was interrupted between its renames, before new temporary files are written."""
-    if not _temporary(folder / CONFIG).exists():
-        return
-    with suppress(CheckpointError):  # no complete model to save
-        if _parse_config(_temporary(folder / CONFIG)).get("weights_sha256") in _hashes(folder):
-            for name in (TOKENIZER, CONFIG):
-                if _temporary(folder / name).exists():
-                    _temporary(folder / name).replace(folder / name)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> CheckpointError:
-    reason = error.strerror or type(error).__name__
-    return CheckpointError(
-        f"cannot read {path} ({reason}): a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
-    )
-
-
-def _parse_config(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(_read(path))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON ({error}): copy it again") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a JSON object: copy it again")
-    return values
-
-
-def _hashes(source: Path) -> dict[str, Path]:
-    """The files that may hold a folder's weights, by their hash."""
-    found = [source / name for name in (INDEX, WEIGHTS) if (source / name).exists()] or [source / WEIGHTS]
-    try:
-        return {sha256_of(path): path for path in found}
-    except OSError as error:
-        raise _unreadable(found[0], error) from None
-
-
-def _read_config(source: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
-    """The weights file and the config that belongs to it, which has a temporary name if a save was interrupted."""
-    path, hashes = source / CONFIG, _hashes(source)
-    if _temporary(path).exists():
-        with suppress(CheckpointError):
-            path = _temporary(path) if _parse_config(_temporary(path)).get("weights_sha256") in hashes else path
-    values = _parse_config(path)
-    if "weights_sha256" not in values:
-        raise CheckpointError(f"{path} has no weights_sha256: save the model again with `save_model`")
-    weights = hashes.get(values["weights_sha256"])
-    if weights is None:
-        raise CheckpointError(
-            f"{next(iter(hashes.values()))} is truncated or altered: its hash is not the one in {CONFIG}; copy it again"
-        )
-    others = {"weights_sha256", "tokenizer_sha256", "extra"}
-    try:
-        config = ModelConfig.from_dict({k: v for k, v in values.items() if k not in others}, str(path))
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} has an invalid value ({error}): copy it again") from None
-    return weights, config, values
-
-
-def _read_tokenizer(source: Path, config: ModelConfig, values: dict[str, Any]) -> Tokenizer:
-    """The tokenizer that belongs to the config, which has a temporary name if a save was interrupted."""
-    tokenizer = _load_tokenizer(source / TOKENIZER)
-    expected = values.get("tokenizer_sha256", tokenizer.sha256)
-    if tokenizer.sha256 != expected and _temporary(source / TOKENIZER).exists():
-        with suppress(CheckpointError):
-            tokenizer = _load_tokenizer(_temporary(source / TOKENIZER))
-    _check_vocabulary(config, tokenizer, source)
-    if tokenizer.sha256 != expected:
-        raise CheckpointError(f"{source / TOKENIZER} is not the vocabulary this model was trained with: copy it again")
-    return tokenizer
-
-
-def _load_tokenizer(path: Path) -> Tokenizer:
-    try:
-        return Tokenizer.load(path)
-    except DataError as error:
-        raise CheckpointError(str(error)) from None
-
-
-def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> None:
-    if tokenizer.vocab_size != config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens and the model {config.vocab_size}: "
-            "use the tokenizer.json that the model was trained with"
-        )
-
-
-def _check_tensors(backbone: Backbone, path: Path) -> None:
-    found = shapes_of(path)
-    expected = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
-    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
-    if missing or extra:
-        what = (
-            f"lacks {len(missing)} tensors, first {missing[0]!r}"
-            if missing
-            else f"has an unexpected tensor {extra[0]!r}"
-        )
-        raise CheckpointError(f"{path} {what}: its config.json is of another model; copy the folder again")
-    for name, shape in expected.items():
-        has, kind = found[name]
-        if has != shape:
-            raise CheckpointError(
-                f"{path}: {name!r} has shape {has} and config.json requires {shape}: copy the folder again"
-            )
-        if not kind.startswith(("F", "BF")):
-            raise CheckpointError(f"{path}: {name!r} holds {kind}, not floating point: copy it again")
+def _values(folder: Path) -> dict[str, Any]:
+    """The content of `config.json`; empty where it cannot be read, which is said later."""
+    with suppress(CheckpointError):
+        return parse_config(folder / CONFIG)
+    return {}

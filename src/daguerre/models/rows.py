@@ -1,7 +1,7 @@
 """Which rows a canvas needs, and which keys each of them sees.
 
-Only this module knows that the row at position j predicts j+1 in a shifted model, that a span's first row is its
-anchor, and which rows are clean.
+Only this module knows that the row at position j predicts j+1 in a shifted model, unless it is noisy and masks are in
+place, that a span's first row is its anchor, and which rows are clean.
 
 Letters: A wanted positions, S clean rows, R rows of a forward.
 """
@@ -180,12 +180,21 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
     if config.context == "block":
         return _in_block(config, start, end)
     if not canvas.continues:
-        return _between_segments(canvas, offset)
+        return _between_segments(canvas, config.noisy_offset)
     if 1 in canvas.open[:start].tobytes():  # faster than any()
         raise InputError(f"a position before the span {canvas.span} is open: spans are decoded from left to right")
     if offset and end - start == 1:
         return plan_text(start)
-    return RowPlan(start - offset, index_range(start - offset, end - offset), offset)
+    return plan_noisy(config, start, end)
+
+
+def plan_noisy(config: ModelConfig, start: int, end: int) -> RowPlan:
+    """Noisy rows for the span [start, end) at the end of a text of a causal model, which all see each other, and the
+    clean rows before them. With a shift the first is the anchor. Where masks are in place none of them predicts for the
+    anchor's sake: it is there to be seen, as Nemotron-Labs-Diffusion's blocks begin with a token that is written.
+    """
+    first = start - int(config.shift)
+    return RowPlan(first, index_range(first, end - config.noisy_offset), config.noisy_offset)
 
 
 def _in_block(config: ModelConfig, start: int, end: int) -> RowPlan:

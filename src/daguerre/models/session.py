@@ -39,6 +39,7 @@ from daguerre.models.rows import (
     first_run,
     index_range,
     plan_draft,
+    plan_noisy,
     plan_rows,
     plan_text,
     plan_tree,
@@ -58,7 +59,7 @@ class Counts:
     query_tokens       rows whose outputs are used: open positions, anchors, and clean rows with wanted outputs
     prefill_tokens     other rows of the first forward: the given text
     finalized_tokens   other rows of later forwards, computed for the first time: committed tokens
-    recomputed_tokens  other rows, computed before; always 0 with a cache
+    recomputed_tokens  other rows, computed before; always 0 with an exact cache
     reused_tokens      rows read from the cache instead of computed, summed over forwards
     drafted            tokens of drafts that were verified, whatever drafted them
     accepted           how many of them were accepted
@@ -67,6 +68,8 @@ class Counts:
     deadline_forced    forwards in which the deadline, not the policy, decided how much is committed
     accepted_prediction_tokens   tokens of the caller's draft that are in the text, in their expected place
     rejected_prediction_tokens   all other tokens of the caller's draft
+
+    With an approximate cache (`models.stale`) the other rows are those that a forward stores, open positions included.
     """
 
     forwards: int = 0
@@ -160,7 +163,8 @@ class Verification:
 
 
 class Session(Protocol):
-    """The denoiser state of one request. What it caches between calls never changes an answer.
+    """The denoiser state of one request. What it caches between calls never changes an answer, unless the cache is
+    approximate.
 
     draws: whether the session can answer with draws; otherwise only with logits.
     """
@@ -176,6 +180,12 @@ class Session(Protocol):
         those of `ask`, except that with a draft head each but the first also depends on the token before it.
         """
 
+    def ask_tokens(self, clean: np.ndarray, noisy: np.ndarray, ask: Ask, conditioning: Any = None) -> Asking[Answer]:
+        """An answer about the positions of the `noisy` tokens, int64 (A,), which follow the `clean` ones, (S,). Only
+        for an unshifted model with causal context that denoises tokens in place of masks. conditioning: that of the
+        last answer about these positions.
+        """
+
     def verify(
         self, canvas: Canvas, draft: np.ndarray, ahead: int, ends: tuple[int, ...] | None = None
     ) -> Asking[Verification]:
@@ -184,7 +194,8 @@ class Session(Protocol):
 
         ahead: how many masked positions follow a place at which the text may end; fewer near the end of the span, none
         after its last position. ends: those of the places 0 .. D, by how many tokens of the draft are accepted, that
-        masked positions follow; None: all. Only for causal context with a shift, and a single gap at the end.
+        masked positions follow; None: all. Only for causal context with a shift, and a single gap at the end. Where
+        masks are in place `ahead` is 0: `draft` drafts.
         """
 
     def cycle(
@@ -200,6 +211,11 @@ class Session(Protocol):
         the accepted tokens. Only where `draws` is true.
         """
 
+    def draft(self, canvas: Canvas, num: int, ask: Ask) -> Asking[Answer]:
+        """An answer about the first `num` positions of the active span, all of them open, as a draft: with the low-rank
+        weights of drafts, which act on the anchor, too. Only where masks are in place.
+        """
+
     def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
         """The autoregressive distributions, float32 logits (A, V), after the `wanted` nodes, int64 (A,), of a tree of
         continuations of the `given` tokens, (S,); -1 means after the last given token. Only for causal context with a
@@ -207,8 +223,8 @@ class Session(Protocol):
         """
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
-        """Logits (A, V) of the clean tokens of a text, int64 (L,), at noise level t. Only for an unshifted model with
-        full context and `time_input`; with the absorbing process t is that of the linear schedule.
+        """Logits (A, V) of the clean tokens of a text, int64 (L,), at noise level t, which a model without `time_input`
+        is not given. Only for full context; with the absorbing process t is that of the linear schedule.
         """
 
 
@@ -242,11 +258,8 @@ class BackboneSession:
             (answer,) = yield [self._drafting(canvas, positions, ask)]
             return answer
         plan = plan_rows(config, canvas)
-        noisy = NONE
-        if len(plan.noisy):
-            noisy = canvas.tokens[plan.noisy]
-            noisy[canvas.open[plan.noisy]] = config.mask_id
-        level = float(canvas.open.sum() / canvas.in_gap.sum()) if config.time_input else None
+        noisy = plan.noisy_tokens(config, canvas)
+        level = noise_level(config, canvas)
         (answer,) = yield [self._forward(plan, plan.tokens(canvas), noisy, positions, ask, level)]
         return answer
 
@@ -262,11 +275,21 @@ class BackboneSession:
 
     def ask_noisy(self, tokens: np.ndarray, level: float, positions: np.ndarray) -> Asking[Answer]:
         """Logits of the clean tokens of a text at noise level t; see `Session`."""
-        assert self.config.time_input and not self.config.shift and self.config.context == "full"
+        assert self.config.context == "full"
+        rows, time = positions - int(self.config.shift), level if self.config.time_input else None
         layout = Layout(np.arange(len(tokens)), np.full(len(tokens), len(tokens), dtype=np.int32), 0)
         self.counts.forwards += 1
         self.counts.query_tokens += len(tokens)
-        (answer,) = yield [Forward(tokens, layout, None, positions.astype(np.int32), Logits(), level)]
+        (answer,) = yield [Forward(tokens, layout, None, rows.astype(np.int32), Logits(), time)]
+        return answer
+
+    def ask_tokens(self, clean: np.ndarray, noisy: np.ndarray, ask: Ask, conditioning: Any = None) -> Asking[Answer]:
+        """An answer about noisy tokens after clean ones; see `Session`."""
+        assert self.config.context == "causal" and not self.config.shift
+        plan = RowPlan(len(clean), index_range(len(clean), len(clean) + len(noisy)), 0)
+        forward = self._forward(plan, clean, noisy, plan.noisy, ask)
+        forward.conditioning = conditioning
+        (answer,) = yield [forward]
         return answer
 
     def verify(
@@ -301,6 +324,17 @@ class BackboneSession:
         (answer,) = yield [self._verifying(canvas, plan, draft, Cycle(rules, positions, draft, groups, worth))]
         return answer
 
+    def draft(self, canvas: Canvas, num: int, ask: Ask) -> Asking[Answer]:
+        """An answer about the next positions as a draft; see `Session`."""
+        assert self.config.masks_in_place and canvas.continues and canvas.span is not None
+        start = canvas.span[0]
+        plan, positions = plan_noisy(self.config, start, start + num), index_range(start, start + num)
+        noisy = plan.noisy_tokens(self.config, canvas)
+        forward = self._forward(plan, plan.tokens(canvas), noisy, positions, ask)
+        forward.drafting = self.config.draft_rank > 0
+        (answer,) = yield [forward]
+        return answer
+
     def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
         """The distributions after tokens of a tree; see `Session`."""
         out = np.empty((len(wanted), self.config.vocab_size), dtype=np.float32)
@@ -323,16 +357,19 @@ class BackboneSession:
 
     def _drafts(self, canvas: Canvas, positions: np.ndarray) -> bool:
         """Whether these open positions can be drafted from the left as mode "speculative" drafts: all of the active
-        span that is left to fill, at the end of a text of a causal model with a shift.
+        span that is left to fill, at the end of a text of a causal model with a shift. Where masks are in place the
+        noisy rows of `plan_rows` give the same without low-rank weights.
         """
         if not (self.config.can_draft and canvas.continues and len(positions) > 1 and canvas.span is not None):
+            return False
+        if self.config.masks_in_place:
             return False
         return bool(positions[-1] + 1 == canvas.span[1]) and 1 not in canvas.open[: positions[0]].tobytes()
 
     def _drafting(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Forward:
         """A forward that drafts these positions from the left."""
         start, num = int(positions[0]), len(positions)
-        masks, wanted = _masks(self.config.mask_id, num - 1), index_range(start - 1, start + num - 1, np.int32)
+        masks, wanted = _masks(self.config.placeholder, num - 1), index_range(start - 1, start + num - 1, np.int32)
         plan = plan_draft(start, num)
         forward = self._forward(plan, canvas.tokens[:start], masks, wanted, ask, by_row=True)
         forward.drafting = self.config.draft_rank > 0
@@ -340,8 +377,8 @@ class BackboneSession:
 
     def _verifying(self, canvas: Canvas, plan: RowPlan, draft: np.ndarray, ask: Ask) -> Forward:
         """The forward of `verify`. Wanted rows in order: the clean rows that are read, then the masked rows."""
-        assert canvas.span is not None and canvas.continues
-        masks = _masks(self.config.mask_id, len(plan.noisy))
+        assert canvas.span is not None and canvas.continues and not (self.config.masks_in_place and len(plan.noisy))
+        masks = _masks(self.config.placeholder, len(plan.noisy))
         wanted = index_range(plan.num_clean - plan.num_read, plan.num_clean + len(masks), np.int32)
         clean = np.concatenate([canvas.tokens[: canvas.span[0]], draft])
         forward = self._forward(plan, clean, masks, wanted, ask, by_row=True)
@@ -400,6 +437,11 @@ class BackboneSession:
             counts.recomputed_tokens += known
         else:
             counts.reused_tokens += known
+
+
+def noise_level(config: ModelConfig, canvas: Canvas) -> float | None:
+    """The noise level of a canvas: the open share of its gaps; None for a model without `time_input`."""
+    return float(canvas.open.sum() / canvas.in_gap.sum()) if config.time_input else None
 
 
 @lru_cache(maxsize=256)

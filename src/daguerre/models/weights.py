@@ -30,12 +30,12 @@ def write_weights(
     folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int
 ) -> tuple[str, bytes]:
     """Name and content of the file that the caller must write: WEIGHTS, or INDEX, whose shards are written here."""
-    shards = _shards(tensors, dtype, shard_bytes)
+    shards = split(tensors, dtype, shard_bytes)
     if len(shards) == 1:
-        return WEIGHTS, _format(tensors, shards[0], dtype)
+        return WEIGHTS, formatted(tensors, shards[0], dtype)
     weight_map, hashes, total = dict[str, str](), dict[str, str](), 0
     for number, names in enumerate(shards, 1):
-        content = _format(tensors, names, dtype)
+        content = formatted(tensors, names, dtype)
         digest = hashlib.sha256(content).hexdigest()
         file_name = f"model-{number:05}-of-{len(shards):05}-{digest[:8]}.safetensors"
         with synced_write(folder / file_name) as file:
@@ -49,7 +49,7 @@ def write_weights(
 
 def remove_other_weights(folder: Path, kept: str) -> None:
     """Remove the weights of earlier saves: all but the file `kept`, which is WEIGHTS or INDEX, and its shards."""
-    needed = {kept} if kept == WEIGHTS else {kept, *_read_index(folder / kept)[0].values()}
+    needed = {kept} if kept == WEIGHTS else {kept, *read_index(folder / kept)[0].values()}
     for path in [folder / WEIGHTS, folder / INDEX, *folder.glob("model-?????-of-?????-????????.safetensors")]:
         if path.name not in needed:
             with suppress(OSError):
@@ -66,7 +66,7 @@ def shapes_of(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and type of every tensor, the type as safetensors names it. CheckpointError for a file that is damaged."""
     out: dict[str, tuple[tuple[int, ...], str]] = {}
     for file in _files(path, check=True):
-        with _open(file) as content:
+        with open_shard(file) as content:
             for name in content.keys():  # noqa: SIM118 - not a mapping
                 if name in out:
                     raise CheckpointError(f"{file} has {name!r}, which another file has, too: copy the folder again")
@@ -79,7 +79,7 @@ def read_weights(path: Path, dtype: torch.dtype, device: torch.device | str) -> 
     """Every tensor in `dtype` on `device`, files read one at a time. `path` is WEIGHTS or INDEX of a folder."""
     out: dict[str, Tensor] = {}
     for file in _files(path):
-        with _open(file) as content:
+        with open_shard(file) as content:
             for name in content.keys():  # noqa: SIM118
                 out[name] = content.get_tensor(name).to(device=device, dtype=dtype, copy=True)
     return out
@@ -90,7 +90,7 @@ def _files(path: Path, check: bool = False) -> Iterator[Path]:
     if path.name != INDEX:
         yield path
         return
-    weight_map, hashes = _read_index(path)
+    weight_map, hashes = read_index(path)
     for name in sorted({*weight_map.values()}):
         file = path.with_name(name)
         try:
@@ -102,8 +102,8 @@ def _files(path: Path, check: bool = False) -> Iterator[Path]:
         yield file
 
 
-def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Which file has each tensor, and the hash of each file."""
+def read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Which file has each tensor, and the hash of each file; there are none in a published index."""
     try:
         index: dict[str, Any] = json.loads(path.read_bytes())
         weight_map = {str(name): str(file) for name, file in index["weight_map"].items()}
@@ -116,14 +116,15 @@ def _read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     return weight_map, hashes
 
 
-def _open(file: Path) -> Any:
+def open_shard(file: Path) -> Any:
+    """A safetensors file to read from, as a context. CheckpointError if it is damaged."""
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{file} cannot be read ({error}): copy it again") from None
 
 
-def _shards(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> list[list[str]]:
+def split(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> list[list[str]]:
     """The tensors' names in groups of at most `shard_bytes` bytes, or of a single larger tensor."""
     shards, size = [list[str]()], 0
     for name, tensor in tensors.items():
@@ -136,7 +137,8 @@ def _shards(tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int)
     return shards
 
 
-def _format(tensors: Mapping[str, Tensor], names: list[str], dtype: torch.dtype) -> bytes:
+def formatted(tensors: Mapping[str, Tensor], names: list[str], dtype: torch.dtype) -> bytes:
+    """The content of a safetensors file of these tensors in `dtype`."""
     stored = {name: tensors[name].detach().to(device="cpu", dtype=dtype).contiguous() for name in names}
     content: bytes = format_safetensors(stored, metadata={"format": "pt"})
     return content

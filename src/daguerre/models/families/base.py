@@ -22,6 +22,8 @@ class Published:
     bos_id      the token that the tokenizer puts before every text; None: there is none
     num_tokens  how many ids the tokenizer has; None: the checkpoint has no tokenizer
     shapes      shapes of the published tensors, by name; empty where the weights are not there
+    name        the name on a hub, or of the folder
+    adapter     adapter_config.json of the adapter that the checkpoint brings along (`Bundled`); empty without one
     """
 
     config: Mapping[str, Any]
@@ -31,6 +33,8 @@ class Published:
     bos_id: int | None = None
     num_tokens: int | None = None
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    name: str = ""
+    adapter: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,20 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bundled:
+    """An adapter that a checkpoint may bring along in PEFT's layout, and that becomes weights of its own in our model
+    instead of being merged (`models.bundled`).
+
+    folder  its folder, beside config.json
+    pieces  where its tensors belong, for a config and what adapter_config.json says; none where the config has no
+            place for them
+    """
+
+    folder: str
+    pieces: Callable[[ModelConfig, Mapping[str, Any]], list[Piece]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """How the published checkpoints of one kind are read.
 
@@ -65,6 +83,8 @@ class Family:
     read            the `ModelConfig` of published files. UnsupportedError for what this family cannot honor
     pieces          where every published tensor belongs
     ignored         regular expressions of names of published tensors that hold nothing of the model
+    bundled         an adapter that a checkpoint may bring along
+    tokenizer       a name on a hub whose tokenizer is that of checkpoints without one
     decode          the published defaults of generation, as options of `daguerre.Decode`
     examples        names on a model hub
     source          paper or page
@@ -80,6 +100,8 @@ class Family:
     names: tuple[str, ...] = ()
     prefix: str = ""
     ignored: tuple[str, ...] = ()
+    bundled: Bundled | None = None
+    tokenizer: str = ""
     decode: Mapping[str, Any] = field(default_factory=dict)
     examples: tuple[str, ...] = ()
     source: str = ""

@@ -129,14 +129,31 @@ class GuidedSession:
     def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
         """Guided float32 logits (A, V) of the wanted positions; see `Session`."""
         assert isinstance(ask, Logits)
-        own = self._own.ask(canvas, positions, ask)
-        if not self._needs_unconditional(canvas):
-            answer, other = (yield from own), None
-        else:
+        own, against = self._own.ask(canvas, positions, ask), None
+        if self._needs_unconditional(canvas):
             assert self._other is not None and self._prefix is not None
             moved = positions + len(self._prefix) - canvas.gaps[0][0]
-            answer, against = yield from together(own, self._other.ask(self._with_prefix(canvas), moved, ask))
-            other = against.logits
+            against = self._other.ask(self._with_prefix(canvas), moved, ask)
+        return (yield from self._both(canvas, positions, own, against))
+
+    def draft(self, canvas: Canvas, num: int, ask: Ask) -> Asking[Answer]:
+        """Guided float32 logits of a draft, as if all of it came next; see `Session`."""
+        assert isinstance(ask, Logits) and canvas.span is not None
+        own, against = self._own.draft(canvas, num, ask), None
+        if self._needs_unconditional(canvas):
+            assert self._other is not None
+            against = self._other.draft(self._with_prefix(canvas), num, ask)
+        return (yield from self._both(canvas, canvas.span[0] + np.arange(num), own, against))
+
+    def _both(
+        self, canvas: Canvas, positions: np.ndarray, own: Asking[Answer], against: Asking[Answer] | None
+    ) -> Asking[Answer]:
+        """The answer with logits that are guided by those of the unconditional one, if there is one."""
+        if against is None:
+            answer, other = (yield from own), None
+        else:
+            answer, unconditional = yield from together(own, against)
+            other = unconditional.logits
         assert answer.logits is not None
         return replace(answer, logits=self._guided(canvas, positions, answer.logits, other))
 

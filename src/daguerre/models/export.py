@@ -1,0 +1,195 @@
+"""Write a model as a folder that transformers reads: config.json, safetensors, the tokenizer, and a README.md.
+
+What transformers computes is the autoregressive half of a model; the README says what is left out. Only models of
+Llama's and Qwen's cores can be written, since transformers has no others of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.files import synced_write
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.families.llama import llama_pieces
+from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, split
+
+ACTIVATIONS = {"silu": "silu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
+CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+TOKENIZER_CLASS = "PreTrainedTokenizerFast"
+SHAPE = "width num_layers num_heads num_kv_heads mlp_width max_positions head_width qk_norm qkv_bias out_bias mlp_bias"
+MORE = "tied norm_eps activation rope_theta rope_scaling vocab_size eos_id end_ids bos_id pad_id reserved_ids"
+LEFT = "context shift block_size anchor mask_id null_id draft_head draft_rank draft_matrices draft_acceptance"
+CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place").split())
+"""Fields of a config that are written, or that concern what is left out; all others must have their defaults."""
+
+
+def export(
+    backbone: Backbone,
+    tokenizer: Tokenizer,
+    folder: Path,
+    dtype: torch.dtype = torch.bfloat16,
+    shard_bytes: int = SHARD_BYTES,
+) -> str:
+    """Write a model into a new or empty folder, with its weights in `dtype`. Returns the name of transformers' class.
+
+    UnsupportedError for a model that transformers has no class for; InputError for a folder that is not empty.
+    """
+    kind = class_of(backbone.config)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not an empty folder: give a new one")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_tensors(folder, published_tensors(backbone), dtype, shard_bytes)
+    _write_tokenizer(folder, tokenizer)
+    config = published_config(backbone.config, kind) | {"torch_dtype": str(dtype).removeprefix("torch.")}
+    _write(folder / "README.md", readme(backbone.config, CLASSES[kind]))
+    _write(folder / "generation_config.json", _json(_generation(backbone.config)))
+    _write(folder / "config.json", _json(config))
+    return CLASSES[kind]
+
+
+def class_of(config: ModelConfig) -> str:
+    """The `model_type` of transformers that computes a model. UnsupportedError, with the reason, where none does."""
+    for entry in fields(config):
+        value = getattr(config, entry.name)
+        if entry.name not in CARRIED and value != entry.default:
+            raise UnsupportedError(
+                f"transformers has no Llama or Qwen with {entry.name}={value!r}: this model stays here"
+            )
+    kind = "qwen3" if config.qk_norm else "llama" if config.qkv_bias == config.out_bias else "qwen2"
+    biases = config.qkv_bias, config.out_bias, config.mlp_bias
+    if (kind != "llama" and config.mlp_bias) or (kind == "qwen2" and config.out_bias):
+        raise UnsupportedError(f"transformers has no {CLASSES[kind]} with biases {biases}: this model stays here")
+    if kind == "qwen3" and config.qkv_bias != config.out_bias:
+        raise UnsupportedError(f"transformers has no {CLASSES[kind]} with biases {biases}: this model stays here")
+    return kind
+
+
+def published_tensors(backbone: Backbone) -> dict[str, Tensor]:
+    """The weights under Llama's names, without those that transformers has no place for."""
+    parts = backbone.state_dict()
+    pieces = [piece for piece in llama_pieces(backbone.config) if not piece.copy]
+    return {piece.name: parts[piece.target][piece.index] for piece in pieces}
+
+
+def published_config(config: ModelConfig, kind: str) -> dict[str, Any]:
+    """The content of transformers' config.json."""
+    return {
+        "architectures": [CLASSES[kind]],
+        "model_type": kind,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.width,
+        "intermediate_size": config.mlp_width,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_width,
+        "hidden_act": ACTIVATIONS[config.activation],
+        "max_position_embeddings": config.max_positions,
+        "rms_norm_eps": config.norm_eps,
+        "tie_word_embeddings": config.tied,
+        "rope_theta": config.rope_theta,
+        "rope_scaling": None if config.rope_scaling is None else _scaling(config.rope_scaling),
+        "bos_token_id": config.bos_id,
+        "eos_token_id": config.eos_id,
+        "pad_token_id": config.pad_id,
+        **({"attention_bias": config.out_bias} if kind != "qwen2" else {}),
+        **({"mlp_bias": config.mlp_bias} if kind == "llama" else {"use_sliding_window": False}),
+    }
+
+
+def _scaling(scaling: RopeScaling) -> dict[str, Any]:
+    values: dict[str, Any] = {"rope_type": scaling.kind, "factor": scaling.factor}
+    if scaling.kind == "llama3":
+        values |= {"low_freq_factor": scaling.low_freq_factor, "high_freq_factor": scaling.high_freq_factor}
+    if scaling.kind == "yarn":
+        values |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow}
+        values |= {} if scaling.attention_factor is None else {"attention_factor": scaling.attention_factor}
+    return values | ({"original_max_position_embeddings": scaling.original_positions} if len(values) > 2 else {})
+
+
+def _generation(config: ModelConfig) -> dict[str, Any]:
+    """Greedy generation that ends where ours does, and draws no token that ours never draws in a continuation."""
+    never = sorted({*config.unpredictable_ids, *([] if config.null_id is None else [config.null_id])})
+    values = {"do_sample": False, "eos_token_id": [config.eos_id, *config.end_ids], "pad_token_id": config.pad_id}
+    values |= {} if config.bos_id is None else {"bos_token_id": config.bos_id}
+    return values | ({"suppress_tokens": never} if never else {})
+
+
+def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
+    """The tokenizer, in a class of transformers that follows the file."""
+    if isinstance(tokenizer, PublishedTokenizer):
+        config = {name: value for name, value in tokenizer.config.items() if name != "auto_map"}
+        _write(folder / "tokenizer.json", tokenizer.to_bytes())
+    else:
+        names = {f"{name}_token": f"<{name}>" for name in ("pad", "bos", "eos")}
+        config = {**names, "clean_up_tokenization_spaces": False}
+        _write(folder / "tokenizer.json", _with_bos(json.loads(tokenizer.to_bytes()), tokenizer.bos_id))
+    _write(folder / "tokenizer_config.json", _json({**config, "tokenizer_class": TOKENIZER_CLASS}))
+
+
+def _with_bos(content: dict[str, Any], bos_id: int) -> bytes:
+    """Our tokenizer.json, with <bos> before every text, as all our canvases begin."""
+    bos, text = {"SpecialToken": {"id": "<bos>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    other = {"Sequence": {"id": "B", "type_id": 1}}
+    content["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [bos, text],
+        "pair": [bos, text, other],
+        "special_tokens": {"<bos>": {"id": "<bos>", "ids": [bos_id], "tokens": ["<bos>"]}},
+    }
+    return _json(content)
+
+
+def _write_tensors(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
+    """One file, or several and an index; the content of one is in memory at a time."""
+    shards, weight_map, total = split(tensors, dtype, shard_bytes), dict[str, str](), 0
+    for number, names in enumerate(shards, 1):
+        file = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+        _write(folder / file, formatted(tensors, names, dtype))
+        weight_map |= dict.fromkeys(names, file)
+        total += sum(tensors[name].numel() * dtype.itemsize for name in names)
+    if len(shards) > 1:
+        _write(folder / INDEX, _json({"metadata": {"total_size": total}, "weight_map": weight_map}))
+
+
+def readme(config: ModelConfig, kind: str) -> str:
+    """What transformers can do with the folder, and what is left out."""
+    left = [
+        *(["masked rows, and with them infilling, edits and decoding in blocks"] if config.mask_id is not None else []),
+        *([f"the gap filler (token {config.null_id}), which only ends gaps"] if config.null_id is not None else []),
+        *(["the draft head, and with it self-speculation"] if config.draft_head else []),
+        *([f"low-rank weights of rank {config.draft_rank} for masked rows of drafts"] if config.draft_rank else []),
+    ]
+    use = f"`AutoModelForCausalLM.from_pretrained(FOLDER)` reads this folder as {kind}."
+    causal = (
+        "transformers computes the autoregressive half of the model: its greedy generation gives the tokens of mode "
+        "`ar`. Tokens that are never drawn are in `suppress_tokens` of generation_config.json."
+        if config.can_draft
+        else f"The model was trained with {config.context} context and {'a' if config.shift else 'no'} shift. "
+        "transformers gives its logits only with a 4-D `attention_mask` of that context; what `generate` writes means "
+        "nothing."
+    )
+    start = "" if config.bos_id is None else f" Every text begins with token {config.bos_id}, which the tokenizer adds."
+    listed = "".join(f"* {what}\n" for what in left)
+    rest = f"\nLeft out, since transformers has no place for it:\n\n{listed}" if left else ""
+    return f"# A model of Daguerre, for transformers\n\n{use}{start}\n\n{causal}\n{rest}"
+
+
+def _json(values: Any) -> bytes:
+    return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _write(path: Path, content: bytes | str) -> None:
+    with synced_write(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)

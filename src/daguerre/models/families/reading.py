@@ -1,0 +1,218 @@
+"""What families share to read a published `config.json`: numbers, rotary positions, special tokens, and refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.models.core.config import RopeScaling
+from daguerre.models.families.base import Published
+
+Values = Mapping[str, Any]
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+"""Our name for each published name of an activation."""
+CHAT_ENDS = ("<|im_end|>", "<|eot_id|>", "<|role_end|>")
+"""Tokens with which an answer ends in published chat formats, beside the end of text."""
+
+
+def whole(config: Values, key: str, default: int | None = None) -> int:
+    """A size of the config, a whole number above 0. CheckpointError if it is missing or of another kind."""
+    value = config.get(key)
+    value = default if value is None else value
+    if value is None:
+        raise CheckpointError(f"config.json has no {key}: copy the whole folder again")
+    if type(value) is not int or value < 1:
+        raise CheckpointError(f"config.json: {key} must be a whole number above 0, not {value!r}; copy the file again")
+    return value
+
+
+def number(config: Values, key: str, default: float) -> float:
+    """A number of the config."""
+    value = config.get(key)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise CheckpointError(f"config.json: {key} must be a number, not {value!r}; copy the file again")
+    return float(value)
+
+
+def flag(config: Values, key: str, default: bool = False) -> bool:
+    """True or False of the config; `default` where the key is missing or null."""
+    value = config.get(key)
+    value = default if value is None else value
+    if not isinstance(value, bool):
+        raise CheckpointError(f"config.json: {key} must be true or false, not {value!r}; copy the file again")
+    return value
+
+
+def refuse(config: Values, allowed: Mapping[str, tuple[Any, ...]]) -> None:
+    """UnsupportedError for a key whose value is none of those allowed; a key that is missing or null is allowed."""
+    for key, values in allowed.items():
+        value = config.get(key)
+        if value is not None and value not in values:
+            raise unsupported(f"{key}={value!r} in config.json")
+
+
+def unsupported(what: str) -> UnsupportedError:
+    """What is said of a checkpoint that our core cannot compute."""
+    return UnsupportedError(f"{what} is not supported: Daguerre cannot compute this model; use its publisher's code")
+
+
+def activation(config: Values, key: str = "hidden_act", default: str = "silu") -> str:
+    """Our name of the activation."""
+    name = config.get(key) or default
+    if name not in ACTIVATIONS:
+        raise unsupported(f"{key}={name!r} in config.json")
+    return ACTIVATIONS[name]
+
+
+def refuse_window(config: Values) -> None:
+    """UnsupportedError for sliding attention, where it is switched on: a window that is shorter than the context."""
+    kinds = config.get("layer_types") or ()
+    window, used = config.get("sliding_window"), config.get("use_sliding_window")
+    layers = whole(config, "num_hidden_layers")
+    if kinds:
+        on = "sliding_attention" in kinds
+    elif used is None:  # Mistral: a window is on where there is one
+        on = window is not None
+    else:  # Qwen: layers from max_window_layers on
+        on = bool(used) and window is not None and whole(config, "max_window_layers", 28) < layers
+    if on and (window or 0) < whole(config, "max_position_embeddings", 2048):
+        raise unsupported(f"sliding_window={window!r} in config.json")
+
+
+def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
+    """The fields of a `ModelConfig` about rotary positions: transformers 4 writes `rope_theta` and `rope_scaling`,
+    transformers 5 writes `rope_parameters`. UnsupportedError for a kind of scaling that we do not have.
+    """
+    given: Values = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(given, Mapping) or any(isinstance(value, Mapping) for value in given.values()):
+        raise unsupported("rope_parameters of single layers in config.json")
+    theta = number(given, "rope_theta", number(config, "rope_theta", theta))
+    share = number(given, "partial_rotary_factor", number(config, "partial_rotary_factor", 1.0))
+    if share != 1:
+        raise unsupported(f"partial_rotary_factor={share:g} in config.json")
+    kind = given.get("rope_type") or given.get("type") or "default"
+    if kind == "default":
+        return {"rope_theta": theta}
+    if kind not in ("linear", "llama3", "yarn"):
+        raise unsupported(f"rope scaling {kind!r} in config.json")
+    return {"rope_theta": theta, "rope_scaling": _scaling(kind, given, whole(config, "max_position_embeddings", 2048))}
+
+
+def _scaling(kind: Any, given: Values, max_positions: int) -> RopeScaling:
+    if kind == "linear":
+        return RopeScaling(kind="linear", factor=number(given, "factor", 0.0))
+    original = whole(given, "original_max_position_embeddings", max_positions)
+    factor = number(given, "factor", max_positions / original)
+    if kind == "llama3":
+        low, high = number(given, "low_freq_factor", 1.0), number(given, "high_freq_factor", 4.0)
+        return RopeScaling(
+            kind="llama3", factor=factor, original_positions=original, low_freq_factor=low, high_freq_factor=high
+        )
+    if not flag(given, "truncate", True):
+        raise unsupported("rope scaling 'yarn' with truncate=False in config.json")
+    return RopeScaling(
+        kind="yarn",
+        factor=factor,
+        original_positions=original,
+        beta_fast=number(given, "beta_fast", 32.0),
+        beta_slow=number(given, "beta_slow", 1.0),
+        attention_factor=_attention_factor(given, factor),
+    )
+
+
+def _attention_factor(given: Values, factor: float) -> float | None:
+    """What cosines and sines are multiplied by: as given, or the quotient of two scales (DeepSeek-V2); None: by
+    `factor` alone.
+    """
+    if given.get("attention_factor") is not None:
+        return number(given, "attention_factor", 1.0)
+    one, all_ = given.get("mscale"), given.get("mscale_all_dim")
+    if not (one and all_):
+        return None
+    log = 0.1 * math.log(factor) if factor > 1 else 0.0
+    return (log * one + 1) / (log * all_ + 1)
+
+
+def bos_of(published: Published) -> int | None:
+    """The id that config.json or generation_config.json names as the beginning of a text, for a model whose publisher
+    puts it before texts by hand; None where there is none.
+    """
+    for values in (published.config, published.generation):
+        if isinstance(values.get("bos_token_id"), int):
+            return int(values["bos_token_id"])
+    return None
+
+
+def token(published: Published, key: str) -> int | None:
+    """The id of a special token that `tokenizer_config.json` names, such as "mask_token"; None where it has none."""
+    text = published.tokenizer.get(key)
+    text = text.get("content") if isinstance(text, Mapping) else text
+    return published.tokens.get(text) if isinstance(text, str) else None
+
+
+def mask_of(published: Published, *others: int | None) -> int:
+    """The id of the mask: of config.json, else of the tokenizer, else of generation_config.json, else the first of
+    `others`. CheckpointError where none of them has it.
+    """
+    config, generation = (values.get("mask_token_id") for values in (published.config, published.generation))
+    for found in (config, token(published, "mask_token"), generation, *others):
+        if isinstance(found, int):
+            return found
+    raise CheckpointError(
+        "neither config.json nor the tokenizer says which token is the mask: set mask_token_id in config.json"
+    )
+
+
+def vocabulary(
+    published: Published,
+    size: int,
+    *,
+    mask_id: int | None = None,
+    eos_id: int | None = None,
+    bos_id: int | None = None,
+    never: Iterable[int] = (),
+) -> dict[str, Any]:
+    """The fields of a `ModelConfig` about tokens.
+
+    size     V, rows of the embedding
+    eos_id   the end of text where no file names it
+    bos_id   the token before every text where the tokenizer puts none
+    never    ids that are not predicted, beside the mask and those without a token
+    """
+    ends = [*_ids(published.config), *_of(token(published, "eos_token")), *_ids(published.generation)] or _of(eos_id)
+    if not ends:
+        raise CheckpointError("no file says which token ends a text: set eos_token_id in config.json")
+    ends += [published.tokens[text] for text in CHAT_ENDS if published.tokens.get(text, size) < size]
+    unused = range(min(size, published.num_tokens or size), size)
+    pad = published.config.get("pad_token_id")
+    for name, index in (("mask_token_id", mask_id), *(("eos_token_id", end) for end in ends)):
+        if index is not None and not 0 <= index < size:
+            raise CheckpointError(f"{name}={index} is outside the vocabulary of {size}: correct config.json")
+    return {
+        "vocab_size": size,
+        "mask_id": mask_id,
+        "eos_id": ends[0],
+        "end_ids": tuple(dict.fromkeys(end for end in ends if end != ends[0])),
+        "bos_id": bos_id if published.bos_id is None else published.bos_id,
+        "pad_id": pad if isinstance(pad, int) and 0 <= pad < size else ends[0],
+        "reserved_ids": tuple({*_of(mask_id), *never, *unused} - {*ends}),
+    }
+
+
+def _of(index: int | None) -> list[int]:
+    return [] if index is None else [index]
+
+
+def _ids(values: Values) -> list[int]:
+    """The ids of the end of text: one, several, or none."""
+    found = values.get("eos_token_id")
+    return [index for index in (found if isinstance(found, list) else [found]) if isinstance(index, int)]

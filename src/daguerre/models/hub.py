@@ -1,0 +1,139 @@
+"""Models by their name on a hub: downloaded by huggingface_hub into its cache, with its progress and its settings.
+
+What it reads from the environment (HF_HUB_OFFLINE, HF_HOME, HF_ENDPOINT, HF_TOKEN) is its own affair. Only what a model
+needs is downloaded: JSON, safetensors and vocabularies from the top folder, and never code or pickles.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from daguerre.errors import CheckpointError, DaguerreError, InputError
+from daguerre.models.families import find_family
+from daguerre.models.lora import CONFIG as ADAPTER
+from daguerre.models.published import CONFIG, read_json
+from daguerre.models.tokenizer_files import CONFIG as TOKENIZER_CONFIG
+
+NAME = re.compile(r"[\w.-]+/[\w.-]+")
+SMALL = ("*.json",)
+"""Read first: a model that is not supported is refused before its weights are downloaded."""
+WORDS = ("*.json", "*.model", "*.tiktoken", "*.jinja", "merges.txt", "vocab.txt")
+"""What a tokenizer needs."""
+FILES = (*WORDS, "*.safetensors")
+OTHERS = ("*/*", "consolidated*", "optimizer*", "training_args*")
+"""Other copies of the weights, and what training left behind."""
+
+
+def is_name(name: str) -> bool:
+    """Whether a string that is no folder here can be the name of a model on a hub: owner/repository[@revision]."""
+    return NAME.fullmatch(name.partition("@")[0]) is not None and not name.startswith(".")
+
+
+def pull(name: str, revision: str | None = None, *, family: str | None = None) -> Path:
+    """The folder of a model, or an adapter, in the hub's cache, downloaded if it is not there yet.
+
+    name      owner/repository, or owner/repository@revision
+    revision  a branch, tag or commit; by default the repository's main branch
+
+    InputError for a name, revision or right of access that the hub does not have; UnsupportedError for a model of no
+    known family; CheckpointError where it cannot be downloaded.
+    """
+    repository, _, pinned = name.partition("@")
+    if not is_name(name):
+        raise InputError(f"{name!r} is not a name on a hub: give owner/repository, or owner/repository@revision")
+    if pinned and revision not in (None, pinned):
+        raise InputError(f"{name!r} names another revision than {revision!r}: leave out one of the two")
+    revision = pinned or revision
+    folder = _download(repository, revision, SMALL)
+    config = read_json(folder / CONFIG)
+    if not config and not (folder / ADAPTER).exists():
+        raise CheckpointError(f"{repository} has no {CONFIG}: it is no model; check the name")
+    if config and "weights_sha256" not in config:
+        words = read_json(folder / TOKENIZER_CONFIG)
+        found = find_family(config, tokenizer=words, name=repository, family=family)
+        if found.bundled is not None:
+            _download(repository, revision, (f"{found.bundled.folder}/adapter_*",), ignored=())
+    return _download(repository, revision, FILES)
+
+
+def pull_tokenizer(name: str, revision: str | None = None) -> Path:
+    """The folder of a tokenizer in the hub's cache, without weights; see `pull`."""
+    repository, _, pinned = name.partition("@")
+    return _download(repository, pinned or revision, WORDS)
+
+
+def _download(repository: str, revision: str | None, files: tuple[str, ...], ignored: tuple[str, ...] = OTHERS) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(repository, revision=revision, allow_patterns=[*files], ignore_patterns=[*ignored])
+        )
+    except Exception as error:  # the library's errors, its HTTP client's and those of the file system
+        raise _translated(error, repository, revision) from None
+
+
+def _translated(error: Exception, repository: str, revision: str | None) -> DaguerreError:
+    """What an error of the library means for a user, in one line."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.GatedRepoError):
+        return InputError(
+            f"{repository} is gated: accept its terms on its page of the hub, then log in with `hf auth login`"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return InputError(f"{repository} has no revision {revision!r}: check it, or leave it out")
+    if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
+        return InputError(
+            f"the hub has no model {repository!r} that you may see: check the name, or log in with `hf auth login`"
+        )
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CheckpointError(f"no space is left to download {repository}: make room, or set HF_HOME to another disk")
+    at = f"{repository} at {revision}" if revision else repository
+    absent = (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled, errors.IncompleteSnapshotError)
+    if isinstance(error, absent):
+        return CheckpointError(
+            f"{at} is not in the cache as a whole, and the hub cannot be reached: connect, unset HF_HUB_OFFLINE, or "
+            "give a folder"
+        )
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return CheckpointError(f"{at} cannot be downloaded ({reason}): try again, which continues where it stopped")
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A model in the hub's cache: its name, revision, family (None: not supported, for `reason`), bytes and folder."""
+
+    name: str
+    revision: str
+    family: str | None
+    num_bytes: int
+    folder: Path
+    reason: str = ""
+
+
+def cached() -> Iterator[Cached]:
+    """The models in the hub's cache, by name; every revision that is there."""
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        repositories = scan_cache_dir().repos
+    except CacheNotFound:
+        return
+    for repository in sorted(
+        (each for each in repositories if each.repo_type == "model"), key=lambda each: each.repo_id
+    ):
+        for revision in sorted(repository.revisions, key=lambda each: each.last_modified, reverse=True):
+            folder, family, reason = revision.snapshot_path, None, ""
+            try:
+                config, tokenizer = read_json(folder / CONFIG), read_json(folder / TOKENIZER_CONFIG)
+                family = find_family(config, tokenizer=tokenizer, name=repository.repo_id).name
+            except DaguerreError as error:
+                reason = str(error)
+            short = ",".join(sorted(revision.refs)) or revision.commit_hash[:8]
+            yield Cached(repository.repo_id, short, family, revision.size_on_disk, folder, reason)

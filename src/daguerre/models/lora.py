@@ -1,0 +1,190 @@
+"""LoRA adapters in PEFT's layout, merged into the weights at load: W + s B A (Hu et al., arXiv 2106.09685).
+
+The scale s is alpha / r, or alpha / sqrt(r) with rsLoRA (arXiv 2312.03732). What else PEFT can put into an adapter is
+refused by name. Letters: I and O numbers before and after a matrix, r the rank.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.families.base import Piece
+from daguerre.models.families.gpt2 import transposed
+from daguerre.models.published_weights import KINDS, some
+from daguerre.models.weights import open_shard
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+FACTOR = re.compile(r"(.+)\.lora_(embedding_)?([AB])(?:\.(?!weight$)[^.]+)?(?:\.weight)?")
+WRAPPED = "base_model.model."
+"""What PEFT puts before the names of a model."""
+REFUSED = (
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "layer_replication",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+    "kasa_config",
+    "monteclora_config",
+    "velora_config",
+    "megatron_config",
+)
+"""Options that change what is computed."""
+KNOWN_STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
+"""Initializations that leave the model's own weights as they were."""
+
+
+@dataclass
+class _Matrix:
+    """The factors of one matrix: `lora_A` (r, I) and `lora_B` (O, r), or those of an embedding."""
+
+    factors: dict[str, str] = field(default_factory=dict)
+    embedding: bool = False
+
+
+@torch.no_grad()
+def merge_adapter(backbone: Backbone, pieces: list[Piece], folder: Path, prefix: str = "") -> None:
+    """Add an adapter's products to the weights of a backbone; tensors that it holds whole replace the model's.
+
+    pieces  those of the model, by whose published names the adapter names its matrices
+    prefix  `Family.prefix`, which the names of an adapter may have or lack
+
+    CheckpointError that names every tensor of the adapter that does not fit; UnsupportedError for kinds of adapters
+    that cannot be merged.
+    """
+    config = _read_config(folder / CONFIG)
+    by_name = {name: piece for piece in pieces for name in (prefix + piece.name, piece.name.removeprefix(prefix))}
+    by_name |= {piece.name: piece for piece in pieces}
+    parts = backbone.state_dict()
+    with open_shard(folder / WEIGHTS) as content:
+        matrices, replaced = _sorted(folder / WEIGHTS, content)
+        _check(folder / WEIGHTS, matrices, replaced, by_name, backbone.config.tied)
+        wrong = [
+            *(name for name in replaced if not _replace(parts, by_name[name], content.get_tensor(replaced[name]))),
+            *(name for name, each in matrices.items() if not _add(parts, by_name, name, each, content, config)),
+        ]
+    if wrong:
+        raise CheckpointError(
+            f"{folder / WEIGHTS} has matrices of another shape than the model's: {some(wrong)}; it was trained on "
+            "another model"
+        )
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+        kind = config["peft_type"]
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path} ({error.strerror}): an adapter has {CONFIG} and {WEIGHTS}") from None
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not an adapter's configuration ({error!r}): copy it again") from None
+    if kind != "LORA":
+        raise UnsupportedError(f"{path}: adapters of peft_type {kind!r} are not supported, only LORA")
+    for key in REFUSED:
+        if config.get(key):
+            raise UnsupportedError(f"{path}: {key} is not supported: merge the adapter with PEFT, then load the result")
+    start = config.get("init_lora_weights")
+    if start not in KNOWN_STARTS:
+        raise UnsupportedError(
+            f"{path}: init_lora_weights={start!r} changed the model's own weights: convert the adapter with PEFT's "
+            "path_initial_model_for_weight_conversion"
+        )
+    return dict(config)
+
+
+def _sorted(path: Path, content: Any) -> tuple[dict[str, _Matrix], dict[str, str]]:
+    """Factors by the name of their matrix, and whole tensors by theirs. Both by published names."""
+    matrices: dict[str, _Matrix] = {}
+    replaced: dict[str, str] = {}
+    for key in content.keys():  # noqa: SIM118 - not a mapping
+        kind = content.get_slice(key).get_dtype()
+        if kind not in KINDS:
+            raise CheckpointError(f"{path}: {key!r} holds {kind}, not floating point: copy it again")
+        name = key.removeprefix(WRAPPED).replace(".modules_to_save.default", "").replace(".base_layer", "")
+        if "lora_magnitude_vector" in name:
+            raise UnsupportedError(f"{path}: DoRA ({key}) is not supported: merge the adapter with PEFT")
+        if (found := FACTOR.fullmatch(name)) is None:
+            replaced[name] = key
+            continue
+        matrix = matrices.setdefault(f"{found[1]}.weight", _Matrix(embedding=bool(found[2])))
+        matrix.factors[found[3]] = key
+    return matrices, replaced
+
+
+def _check(
+    path: Path,
+    matrices: Mapping[str, _Matrix],
+    replaced: Mapping[str, str],
+    by_name: Mapping[str, Piece],
+    tied: bool,
+) -> None:
+    """CheckpointError for tensors that the model does not have, and for half of a pair; UnsupportedError for a change
+    of one use of a tied embedding.
+    """
+    unknown = [name for name in (*matrices, *replaced) if name not in by_name]
+    halves = [name for name, matrix in matrices.items() if len(matrix.factors) < 2]
+    if unknown or halves or not (matrices or replaced):
+        what = [
+            *([f"is for tensors that the model does not have: {some(unknown)}"] if unknown else []),
+            *([f"lacks one of lora_A and lora_B of {some(halves)}"] if halves else []),
+        ]
+        raise CheckpointError(f"{path} {' and '.join(what) or 'is empty'}: use the model that it was trained on")
+    shared = [name for name in (*matrices, *replaced) if by_name[name].target == "embedding.weight"]
+    if tied and shared:
+        raise UnsupportedError(
+            f"{path} changes {some(shared)}, which is the embedding and the projection at once: merge it with PEFT"
+        )
+
+
+def _replace(parts: Mapping[str, Tensor], piece: Piece, tensor: Tensor) -> bool:
+    """Put a whole tensor in place of the model's; False where the shapes differ."""
+    ours, theirs = parts[piece.target][piece.index], tensor if piece.change is None else piece.change(tensor)
+    if ours.shape == theirs.shape:
+        ours.copy_(theirs)
+    return ours.shape == theirs.shape
+
+
+def _add(
+    parts: Mapping[str, Tensor],
+    by_name: Mapping[str, Piece],
+    name: str,
+    matrix: _Matrix,
+    content: Any,
+    config: Mapping[str, Any],
+) -> bool:
+    """Add the product of two factors to a matrix; False where the shapes differ."""
+    a, b = (content.get_tensor(matrix.factors[key]).float() for key in "AB")
+    if a.dim() != 2 or b.dim() != 2 or len(a) != b.shape[1]:
+        return False
+    piece = by_name[name]
+    product = _scale(config, name.removesuffix(".weight"), len(a)) * (b @ a)
+    if piece.change is transposed or matrix.embedding:  # a Conv1D, which PEFT recognizes by itself
+        product = product.t()
+    product = product if piece.change is None else piece.change(product)
+    ours = parts[piece.target][piece.index]
+    if ours.shape == product.shape:
+        ours.copy_(ours.float() + product.to(ours.device))
+    return ours.shape == product.shape
+
+
+def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
+    """The scale s of a module's product, whose alpha may be one of `alpha_pattern`."""
+    patterns: Mapping[str, float] = config.get("alpha_pattern") or {}
+    alpha = next(
+        (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), config.get("lora_alpha", 8)
+    )
+    return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -1,0 +1,228 @@
+"""Folders in Daguerre's own layout: config.json, model.safetensors and tokenizer.json, read strictly and written
+atomically.
+
+`config.json` has the fields of `ModelConfig`, `weights_sha256` (hash of model.safetensors, or of the index of several
+such files), `tokenizer_sha256` and, if given, `extra` (free JSON).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daguerre.errors import CheckpointError, DataError
+from daguerre.files import sync_folder, synced_write
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.build import make_backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.weights import (
+    INDEX,
+    SHARD_BYTES,
+    WEIGHTS,
+    read_weights,
+    remove_other_weights,
+    sha256_of,
+    shapes_of,
+    write_weights,
+)
+
+CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+
+
+def save_model(
+    folder: str | os.PathLike[str],
+    backbone: Backbone,
+    tokenizer: Tokenizer,
+    dtype: torch.dtype = torch.bfloat16,
+    extra: dict[str, Any] | None = None,
+    shard_bytes: int = SHARD_BYTES,
+) -> Path:
+    """Write a model folder, replacing an existing model; other files of the folder are left alone.
+
+    Weights are stored in `dtype`, in several files if larger than `shard_bytes`; `extra` must be JSON. Files are
+    written under temporary names, synced, then renamed, the weights first and `config.json` last: if this is
+    interrupted, the folder still holds one complete model, old or new.
+    """
+    target = Path(folder)
+    _check_vocabulary(backbone.config, tokenizer, target)
+    target.mkdir(parents=True, exist_ok=True)
+    _finish_renames(target)
+    name, weights = write_weights(target, backbone.state_dict(), dtype, shard_bytes)
+    values: dict[str, Any] = {
+        **backbone.config.to_dict(),
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "tokenizer_sha256": tokenizer.sha256,
+    }
+    if extra is not None:
+        values["extra"] = extra
+    config = (json.dumps(values, indent=2) + "\n").encode()
+    contents = {name: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
+    for file_name, content in contents.items():
+        with synced_write(_temporary(target / file_name)) as file:
+            file.write(content)
+    for file_name in contents:
+        _temporary(target / file_name).replace(target / file_name)
+    sync_folder(target)
+    remove_other_weights(target, name)
+    return target
+
+
+def load_own(source: Path, dtype: torch.dtype, device: torch.device | str) -> tuple[Backbone, Tokenizer]:
+    """The backbone, ready for inference, and the tokenizer of a folder. CheckpointError for what is wrong with it."""
+    weights, config, values = _read_config(source)
+    tokenizer = _read_tokenizer(source, config, values)
+    with torch.device("meta"):
+        backbone = make_backbone(config)
+    _check_tensors(backbone, weights)
+    backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
+    backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
+    return backbone.eval().requires_grad_(False), tokenizer
+
+
+def read_extra(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The `extra` that was given to `save_model`; empty if there was none."""
+    return dict(parse_config(Path(folder) / CONFIG).get("extra") or {})
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(path.name + ".tmp")
+
+
+def _finish_renames(folder: Path) -> None:
+    """Complete an earlier save that was interrupted between its renames, before new temporary files are written."""
+    if not _temporary(folder / CONFIG).exists():
+        return
+    with suppress(CheckpointError):  # no complete model to save
+        if parse_config(_temporary(folder / CONFIG)).get("weights_sha256") in _hashes(folder):
+            for name in (TOKENIZER, CONFIG):
+                if _temporary(folder / name).exists():
+                    _temporary(folder / name).replace(folder / name)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> CheckpointError:
+    reason = error.strerror or type(error).__name__
+    return CheckpointError(
+        f"cannot read {path} ({reason}): a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
+    )
+
+
+def parse_config(path: Path) -> dict[str, Any]:
+    """The content of a `config.json`. CheckpointError, in one line, where it cannot be read."""
+    try:
+        values = json.loads(_read(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON ({error}): copy it again") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} is not a JSON object: copy it again")
+    return values
+
+
+def _hashes(source: Path) -> dict[str, Path]:
+    """The files that may hold a folder's weights, by their hash."""
+    found = [source / name for name in (INDEX, WEIGHTS) if (source / name).exists()] or [source / WEIGHTS]
+    try:
+        return {sha256_of(path): path for path in found}
+    except OSError as error:
+        raise _unreadable(found[0], error) from None
+
+
+def _read_config(source: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
+    """The weights file and the config that belongs to it, which has a temporary name if a save was interrupted."""
+    path, hashes = source / CONFIG, _hashes(source)
+    if _temporary(path).exists():
+        with suppress(CheckpointError):
+            path = _temporary(path) if parse_config(_temporary(path)).get("weights_sha256") in hashes else path
+    values = parse_config(path)
+    if "weights_sha256" not in values:
+        raise CheckpointError(f"{path} has no weights_sha256: save the model again with `save_model`")
+    weights = hashes.get(values["weights_sha256"])
+    if weights is None:
+        raise CheckpointError(
+            f"{next(iter(hashes.values()))} is truncated or altered: its hash is not the one in {CONFIG}; copy it again"
+        )
+    return weights, _config_of(values, path), values
+
+
+def _config_of(values: dict[str, Any], path: Path) -> ModelConfig:
+    others = {"weights_sha256", "tokenizer_sha256", "extra"}
+    try:
+        return ModelConfig.from_dict({k: v for k, v in values.items() if k not in others}, str(path))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} has an invalid value ({error}): copy it again") from None
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """The config of a folder, without its weights."""
+    return _config_of(parse_config(folder / CONFIG), folder / CONFIG)
+
+
+def read_own_tokenizer(folder: Path, config: ModelConfig) -> Tokenizer | None:
+    """The tokenizer of a folder, without its weights; None where it has none."""
+    if not (folder / TOKENIZER).exists():
+        return None
+    tokenizer = _load_tokenizer(folder / TOKENIZER)
+    _check_vocabulary(config, tokenizer, folder)
+    return tokenizer
+
+
+def _read_tokenizer(source: Path, config: ModelConfig, values: dict[str, Any]) -> Tokenizer:
+    """The tokenizer that belongs to the config, which has a temporary name if a save was interrupted."""
+    tokenizer = _load_tokenizer(source / TOKENIZER)
+    expected = values.get("tokenizer_sha256", tokenizer.sha256)
+    if tokenizer.sha256 != expected and _temporary(source / TOKENIZER).exists():
+        with suppress(CheckpointError):
+            tokenizer = _load_tokenizer(_temporary(source / TOKENIZER))
+    _check_vocabulary(config, tokenizer, source)
+    if tokenizer.sha256 != expected:
+        raise CheckpointError(f"{source / TOKENIZER} is not the vocabulary this model was trained with: copy it again")
+    return tokenizer
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    try:
+        return Tokenizer.load(path)
+    except DataError as error:
+        raise CheckpointError(str(error)) from None
+
+
+def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> None:
+    if tokenizer.vocab_size != config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has {tokenizer.vocab_size} tokens and the model {config.vocab_size}: "
+            "use the tokenizer.json that the model was trained with"
+        )
+
+
+def _check_tensors(backbone: Backbone, path: Path) -> None:
+    found = shapes_of(path)
+    expected = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    if missing or extra:
+        what = (
+            f"lacks {len(missing)} tensors, first {missing[0]!r}"
+            if missing
+            else f"has an unexpected tensor {extra[0]!r}"
+        )
+        raise CheckpointError(f"{path} {what}: its config.json is of another model; copy the folder again")
+    for name, shape in expected.items():
+        has, kind = found[name]
+        if has != shape:
+            raise CheckpointError(
+                f"{path}: {name!r} has shape {has} and config.json requires {shape}: copy the folder again"
+            )
+        if not kind.startswith(("F", "BF")):
+            raise CheckpointError(f"{path}: {name!r} holds {kind}, not floating point: copy it again")

@@ -1,0 +1,183 @@
+"""A published folder: what its files say, and the model that they hold.
+
+Files are JSON, safetensors and vocabularies. Code that a folder contains, or that its config names, is never looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedError
+from daguerre.models.bundled import Adapter, read_bundled, with_adapter
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.families import find_family, with_all_marks
+from daguerre.models.families.base import Family, Published
+from daguerre.models.families.reading import unsupported
+from daguerre.models.lora import merge_adapter
+from daguerre.models.published_tokenizer import PublishedTokenizer, added_of
+from daguerre.models.published_weights import Progress, copy_weights, empty_backbone, find_tensors, fit
+from daguerre.models.tokenizer_files import read_config, read_tokenizer
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+SNAPSHOT = re.compile(r"models--([^/]+)--([^/]+)/snapshots/[^/]+$")
+"""A folder of the hub's cache, which is named by a revision."""
+
+
+def is_published(config: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` is in a publisher's layout, not in Daguerre's own."""
+    named = bool(config.get("model_type") or config.get("architectures") or with_all_marks(config))
+    return "weights_sha256" not in config and named
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is no such file. CheckpointError for anything else."""
+    try:
+        values = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path} ({error.strerror}): check the path") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON ({error}): copy it again") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path} is not a JSON object: copy it again")
+    return values
+
+
+def is_on_hub(folder: Path) -> bool:
+    """Whether a folder is in the hub's cache."""
+    return SNAPSHOT.search(folder.absolute().as_posix()) is not None
+
+
+def name_of(folder: Path) -> str:
+    """The name by which a folder is known: on the hub, if it is in the hub's cache, else its own."""
+    found = SNAPSHOT.search(folder.absolute().as_posix())
+    return f"{found[1]}/{found[2]}" if found else folder.absolute().name
+
+
+@dataclass(frozen=True)
+class Described:
+    """A published folder, without its weights: its family, its config, and what its files say."""
+
+    family: Family
+    config: ModelConfig
+    facts: Published
+
+
+def describe(folder: Path, *, family: str | None = None, tokenizer: PublishedTokenizer | None = None) -> Described:
+    """What a folder holds, from its small files alone; `config.json` is enough."""
+    facts = read_facts(folder)
+    facts = facts if tokenizer is None else _with_tokenizer(facts, tokenizer)
+    return _described(folder, facts, *_family(folder, facts, family))
+
+
+def _with_tokenizer(facts: Published, tokenizer: PublishedTokenizer) -> Published:
+    tokens = {**facts.tokens, **tokenizer.added}
+    return replace(facts, tokens=tokens, bos_id=tokenizer.bos_id, num_tokens=tokenizer.num_tokens)
+
+
+def read_facts(folder: Path) -> Published:
+    """What the JSON files of a folder say."""
+    try:
+        tokenizer = read_config(folder)
+        tokens = {token["content"]: token["id"] for token in added_of(tokenizer)}
+    except DataError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    return Published(
+        config=read_json(folder / CONFIG),
+        generation=read_json(folder / GENERATION),
+        tokenizer=tokenizer,
+        tokens=tokens,
+        name=name_of(folder),
+    )
+
+
+def _family(folder: Path, facts: Published, family: str | None) -> tuple[Family, Adapter]:
+    """The family of a folder, and the adapter that it brings along."""
+    if not facts.config:
+        raise CheckpointError(f"{folder} has no {CONFIG}: check the path")
+    for key in ("quantization_config", "quantization"):
+        if value := facts.config.get(key):
+            method = value.get("quant_method", key) if isinstance(value, Mapping) else key
+            raise unsupported(f"a checkpoint that is quantized ({method})")
+    found = find_family(facts.config, tokenizer=facts.tokenizer, name=facts.name, family=family)
+    adapter = read_bundled(found, folder)
+    return with_adapter(found, adapter), adapter
+
+
+def _described(folder: Path, facts: Published, family: Family, adapter: Adapter) -> Described:
+    facts = replace(facts, adapter=adapter.config)
+    try:
+        return Described(family, family.read(facts), facts)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{facts.name} ({family.name}): {error}") from None
+    except (CheckpointError, InputError) as error:
+        raise CheckpointError(f"{folder / CONFIG} cannot be read as {family.name}: {error}") from None
+
+
+def load_published(
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    *,
+    family: str | None = None,
+    adapter: Path | None = None,
+    tokenizer: Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Described, Backbone, PublishedTokenizer]:
+    """The model of a published folder, in `dtype` on `device`, with an adapter merged if one is given.
+
+    tokenizer   the folder of the tokenizer, for a checkpoint that has none
+
+    CheckpointError, in one line, for files that are missing, damaged or not of one model; UnsupportedError for a model
+    that cannot be computed.
+    """
+    facts = read_facts(folder)
+    found, bundled = _family(folder, facts, family)
+    words, stored = _tokenizer(folder, tokenizer, found), find_tensors(folder)
+    facts = replace(_with_tokenizer(facts, words), shapes={name: tensor.shape for name, tensor in stored.items()})
+    described = _described(folder, facts, found, bundled)
+    try:
+        words = words.sized(described.config.vocab_size)
+    except DataError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    stored |= bundled.stored
+    pieces = fit(found, described.config, stored, folder)
+    backbone = empty_backbone(described.config, dtype, device)
+    copy_weights(backbone, pieces, stored, progress)
+    if adapter is not None:
+        merge_adapter(backbone, pieces, adapter, found.prefix)
+    return described, backbone, words
+
+
+def _tokenizer(folder: Path, other: Path | None, family: Family) -> PublishedTokenizer:
+    """The tokenizer of a folder, else of another one."""
+    for source in (folder, other):
+        found = None if source is None else read_tokenizer(source)
+        if found is not None:
+            return found
+    instead = f", such as {family.tokenizer!r}" if family.tokenizer else ""
+    raise CheckpointError(
+        f"{folder} has no tokenizer: copy the whole folder, or say which tokenizer the model was trained with{instead}"
+    )
+
+
+def files_hash(folder: Path) -> str:
+    """A hash that tells a folder's weights from others without reading them: of the names by which the hub's cache
+    keeps files, which are hashes of their contents; of other files, of sizes and times of change.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")):
+        blob, about = path.resolve().name, path.stat()
+        kept = blob if re.fullmatch("[0-9a-f]{64}", blob) else f"{about.st_size} {about.st_mtime_ns}"
+        digest.update(f"{path.name} {kept}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,189 @@
+"""Every family of published checkpoints computes what an independent implementation does, from the published files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from backends import BACKENDS
+from daguerre.decoding.options import Decode
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.rotary import frequencies
+from daguerre.models.families import FAMILIES, find_family
+from daguerre.models.loading import load_folder
+from published import CASES, END, LLADA, LLAMA, NUM_TOKENS, QWEN2, ROWS, SIZE, Case, logits_under, made, ours, seen_by
+
+OWN = ("llama", "qwen", "gpt2", "llada", "dream", "sdar", "fast_dllm")
+"""Modules whose families are tested here; those of other cores have tests of their own."""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_a_checkpoint_gives_the_logits_of_an_independent_implementation(
+    name: str, backend: str, tmp_path: Path
+) -> None:
+    case, oracle = CASES[name], made(name)
+    loaded = load_folder(case.write(tmp_path, oracle))
+    config = loaded.backbone.config
+    assert loaded.family == case.family
+    assert {fact: getattr(config, fact) for fact in case.facts} == dict(case.facts)
+    assert_frequencies(oracle, config)
+    tokens, seen = np.random.default_rng(0).integers(0, NUM_TOKENS, ROWS), seen_by(config)
+    expected, got = logits_under(oracle, torch.from_numpy(tokens), seen), ours(backend, loaded.backbone, tokens, seen)
+    drawn = [index for index in range(SIZE) if index not in config.unpredictable_ids]
+    assert (got[:, drawn] - expected[:, drawn]).abs().max() < 1e-4
+    assert torch.isneginf(got[:, list(config.unpredictable_ids)]).all()
+    assert 0.3 < expected.softmax(-1).amax(-1).mean() < 0.7
+    causal = logits_under(oracle, torch.from_numpy(tokens), torch.ones_like(seen).tril())
+    assert (config.context == "causal") == bool((causal - expected).abs().max() < 1e-4)
+
+
+def assert_frequencies(oracle: torch.nn.Module, config: ModelConfig) -> None:
+    """The oracle rotates by the angles of the config: transformers 5 loads some models with wrong ones, silently."""
+    if config.positions == "learned":
+        return
+    found = oracle.model.rotary_emb
+    turns, scale = frequencies(config)
+    assert torch.allclose(found.inv_freq, turns, rtol=1e-5)
+    assert found.attention_scaling == pytest.approx(scale)
+    if config.rope_scaling is None:
+        width = config.head_width
+        closed = [config.rope_theta ** (-2 * pair / width) for pair in range(width // 2)]
+        assert torch.allclose(found.inv_freq, torch.tensor(closed), rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tokens_without_a_text_are_never_predicted(name: str, tmp_path: Path) -> None:
+    config = load_folder(CASES[name].write(tmp_path, made(name))).backbone.config
+    unused = {*range(NUM_TOKENS, SIZE)} | ({config.mask_id} - {None})
+    assert {*config.unpredictable_ids} == unused
+    assert config.eos_id == END or CASES[name].family == "coda"
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_the_published_defaults_are_options_of_decode(name: str) -> None:
+    family = FAMILIES[name]
+    assert Decode(**family.decode)
+    assert family.title
+    assert family.source
+    assert family.examples
+
+
+def test_every_family_is_tested() -> None:
+    tested = {case.family for case in CASES.values()}
+    own = {f.name for f in FAMILIES.values() if f.read.__module__.rpartition(".")[2] in OWN}
+    assert own <= tested
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_pieces_cover_every_weight_exactly_once(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    config = load_folder(case.write(tmp_path, made(name))).backbone.config
+    with torch.device("meta"):
+        parts = Backbone(config).state_dict()
+    covered = {target: np.zeros(tensor.shape, dtype=int) for target, tensor in parts.items()}
+    for piece in FAMILIES[case.family].pieces(config):
+        if not piece.copy:
+            covered[piece.target][piece.index] += 1
+    assert all((count == 1).all() for count in covered.values())
+
+
+def config_of(name: str, **changes: object) -> dict[str, object]:
+    case = CASES[name]
+    return {"architectures": [case.architecture], "model_type": case.model_type, **case.config, **changes}
+
+
+def test_a_family_is_found_by_architecture_then_by_model_type() -> None:
+    assert find_family({"architectures": ["SDARForCausalLM"], "model_type": "qwen3"}).name == "sdar"
+    assert find_family({"architectures": ["Custom"], "model_type": "qwen3"}).name == "qwen3"
+    assert find_family({"model_type": "llada"}).name == "llada"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"architectures": ["LlamaForCausalML"]}, ["LlamaForCausalML", "nearest", "LlamaForCausalLM (llama)"]),
+        ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, ["'mamba'", "supported are", "llada", "sdar"]),
+        ({}, ["no architecture"]),
+        ({"model_type": "wedlm", "architectures": ["WeDLMForCausalLM"]}, ["WeDLM", "masks only those before them"]),
+    ],
+)
+def test_an_unknown_architecture_is_refused_with_what_is_supported(config: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        find_family(config)
+    assert all(word in str(caught.value) for word in words)
+    assert "\n" not in str(caught.value)
+
+
+def test_models_of_one_architecture_are_told_apart_or_the_user_is_asked() -> None:
+    plain, masked = config_of("qwen2"), {"mask_token": "<M>"}
+    assert find_family(plain).name == "qwen2"
+    assert find_family(config_of("sdlm"), tokenizer=masked).name == "sdlm"
+    assert find_family(plain, tokenizer=masked, name="fredzzp/open-dcoder-0.5B").name == "open_dcoder"
+    assert find_family(plain, tokenizer=masked, family="qwen2").name == "qwen2"
+    with pytest.raises(InputError, match="'qwen2' and 'open_dcoder'"):
+        find_family(plain, tokenizer=masked, name="mine")
+    assert find_family(config_of("a2d"), name="x-BD3LM").name == "a2d_block"
+    with pytest.raises(InputError, match="'a2d' and 'a2d_block'"):
+        find_family(config_of("a2d"), name="mine")
+    with pytest.raises(InputError, match="did you mean 'llada'"):
+        find_family(plain, family="lada")
+    with pytest.raises(InputError, match="not of family 'llada', but of 'qwen2'"):
+        find_family(plain, family="llada")
+
+
+REFUSED = [
+    ("llama", {"sliding_window": 8}, "sliding_window=8"),
+    ("mistral", {"sliding_window": 8}, "sliding_window=8"),
+    ("qwen2", {"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 8}, "sliding_window=8"),
+    ("qwen3", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 8}, "sliding_window=8"),
+    ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope scaling 'dynamic'"),
+    ("llama", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "rope scaling 'longrope'"),
+    ("llama", {"rope_parameters": {"full_attention": {"rope_type": "default"}}}, "single layers"),
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+    ("llama", {"hidden_act": "relu"}, "hidden_act='relu'"),
+    ("llama", {"quantization_config": {"quant_method": "fp8"}}, r"quantized \(fp8\)"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+    ("llada", {"alibi": True}, "alibi=True"),
+    ("llada", {"block_type": "sequential"}, "block_type='sequential'"),
+    ("llada", {"attention_layer_norm": True}, "attention_layer_norm=True"),
+    ("llada", {"scale_logits": True}, "scale_logits=True"),
+    ("dream", {"block_size": 32}, "block_size=32"),
+    ("sdlm", {"causal_attn": True}, "causal_attn=true"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), REFUSED)
+def test_what_the_core_cannot_compute_is_refused_by_name(
+    name: str, changes: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    case: Case = CASES[name]
+    folder = case.write(tmp_path, made(name))
+    assert load_folder(folder).family == case.family
+    case.write(tmp_path, made(name), **changes)
+    with pytest.raises(UnsupportedError, match=message) as caught:
+        load_folder(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_window_as_long_as_the_context_changes_nothing(tmp_path: Path) -> None:
+    folder = CASES["mistral"].write(tmp_path, made("mistral"), sliding_window=128)
+    assert load_folder(folder).backbone.config.max_positions == 128
+
+
+def test_code_that_a_checkpoint_names_or_contains_is_not_run(tmp_path: Path) -> None:
+    folder = CASES["dream"].write(tmp_path, made("dream"))
+    (folder / "modeling_dream.py").write_text("raise SystemExit('this was run')")
+    assert load_folder(folder).family == "dream"
+
+
+def test_the_configs_of_the_tests_have_the_publishers_keys() -> None:
+    """Keys of config.json of Qwen/Qwen2.5-0.5B, GSAI-ML/LLaDA-8B-Base and meta-llama/Llama-3.2-1B on the hub."""
+    assert {"use_sliding_window", "max_window_layers", "sliding_window"} <= QWEN2.keys()
+    assert {"d_model", "n_kv_heads", "mlp_hidden_size", "embedding_size", "weight_tying"} <= LLADA.keys()
+    assert {"rope_theta", "rope_scaling", "rms_norm_eps"} <= LLAMA.keys()
