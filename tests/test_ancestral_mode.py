@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from daguerre.canvas import Canvas
-from daguerre.decoding.modes.ancestral import ancestral
+from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.modes.ancestral import Sampler, step_tokens, times
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.noise.process import process_of
 from daguerre.sampling.logits import SamplingParams, tempered
-from daguerre.sampling.random import Counter
-from driving import run_steps
+from daguerre.sampling.random import TOKEN, Counter
+from driving import logits_of, run_steps
 
 PROCESSES = ("uniform", "hybrid", "absorbing")
 each = pytest.mark.parametrize("process", PROCESSES)
@@ -42,7 +42,7 @@ def test_a_completion_is_the_sampler_s(noisy: dict[str, Model], process: str, te
         answer = yield from model.denoiser.session(canvas).ask_noisy(tokens, t, every)
         return torch.from_numpy(tempered(answer.logits[positions].astype(np.float64), SamplingParams(temperature)))
 
-    sampler = ancestral(process_of(model.config), probs, canvas, Counter(3, 0), steps)
+    sampler = Sampler(process_of(model.config), probs, times(steps)).run(canvas, Counter(3, 0))
     _, last = run_steps(sampler, model.denoiser.backend)
     want = last.tokens[canvas.gaps[0][0] :].tolist()
     result = model.generate("x = 1\n", num, mode="ancestral", steps=steps, seed=3, temperature=temperature)
@@ -50,6 +50,43 @@ def test_a_completion_is_the_sampler_s(noisy: dict[str, Model], process: str, te
     assert got == want[: len(got)]
     assert len(got) == num or want[len(got)] == model.config.eos_id
     assert result.usage.forwards == steps
+
+
+@pytest.mark.parametrize("name", ["full", "full_unshifted"])
+def test_a_masked_model_needs_no_time_input(models: dict[str, Model], name: str) -> None:
+    """Step by step, from the logits of the canvas, which a step that changes nothing does not compute again."""
+    model, num, steps, rng = models[name], 12, 12, Counter(3, 0)
+    prompt, params = model.tokenizer.encode("x = 1\n"), SamplingParams(1.0)
+    canvas = Canvas.lay_out([[model.config.bos_id, *prompt]], [num], 0)
+    canvas = canvas.at(canvas.gaps[0])
+    positions, process = canvas.active_positions(), process_of(model.config)
+    tokens, same, forwards = np.full((1, num), model.config.mask_id), False, 0
+    for step in range(steps):
+        now = canvas
+        for place in np.flatnonzero(tokens[0] != model.config.mask_id):
+            decision = Decision.plain(positions[[place]], tokens[0, [place]], np.ones(1), np.ones(1))
+            now = now.apply(decision)
+        answer = logits_of(model.denoiser, now.at(canvas.span), positions)
+        answer[:, [model.config.null_id]] = -np.inf
+        probs, forwards = torch.from_numpy(tempered(answer, params)), forwards + (not same)
+        before, u = tokens, rng.uniform(TOKEN, positions, step)[None]
+        tokens = step_tokens(process, tokens, probs[None], 1 - step / steps, 1 - (step + 1) / steps, u)
+        same = np.array_equal(before, tokens)
+    result = model.generate("x = 1\n", num, min_tokens=0, mode="ancestral", steps=steps, seed=3, temperature=1.0)
+    got = [token.id for token in result.tokens]
+    assert got == tokens[0, : len(got)].tolist()
+    assert len(got) == num or tokens[0, len(got)] == model.config.eos_id
+    assert result.usage.forwards == forwards < steps
+
+
+def test_a_greedy_tail_takes_the_most_likely_tokens(models: dict[str, Model], noisy: dict[str, Model]) -> None:
+    for model in (models["full_unshifted"], noisy["uniform"], noisy["hybrid"]):
+        options: dict[str, Any] = {"mode": "ancestral", "temperature": 1.0, "steps": 4}
+        texts = [model.generate("x = 1\n", 12, greedy_tail=tail, **options).text for tail in (False, True)]
+        assert texts[0] != texts[1]
+        once = model.generate("x = 1\n", 12, mode="ancestral", temperature=1.0, steps=1, greedy_tail=True)
+        cold = model.generate("x = 1\n", 12, mode="ancestral", temperature=0.0, steps=1)
+        assert once.text == cold.text
 
 
 @each
@@ -101,8 +138,9 @@ def test_what_it_cannot_do_is_an_error_that_says_what_to_do(noisy: dict[str, Mod
         uniform.generate("a", 4, mode="block")
     with pytest.raises(InputError, match="policy is not used in mode 'ancestral'"):
         uniform.generate("a", 4, policy="confidence")
-    with pytest.raises(UnsupportedError, match="first_hitting"):
-        models["full_unshifted"].generate("a", 4, mode="ancestral")
+    for name in ("causal", "block"):
+        with pytest.raises(UnsupportedError, match="first_hitting"):
+            models[name].generate("a", 4, mode="ancestral")
     with pytest.raises(UnsupportedError, match="regex"):
         uniform.generate("a", 4, mode="ancestral", regex="a+")
     for option in ({"policy": "confidence"}, {"threshold": 0.5}, {"revise": 1}, {"block_size": 4}, {"cache": "none"}):

@@ -59,6 +59,7 @@ def probabilities(backbone: Backbone, tokens: Sequence[int], span: tuple[int, in
         ids = np.pad(ids, (0, config.block_size), constant_values=MASK)
     elif config.context == "causal":
         num_clean = first = span[0] - offset
+        offset -= config.masks_in_place and span[1] - span[0] > 1  # the anchor is seen, and predicts nothing
         last = span[1] - offset
     position = np.concatenate([np.arange(num_clean), np.arange(first, last)])
     label = np.array([CLEAN] * num_clean + [0] * (last - first))
@@ -107,6 +108,8 @@ CASES = [
     pytest.param(
         {"context": "block", "block_size": 3, "anchor": "clean"}, 3, [(1, 3), (3, 4), (4, 6)], id="a seed that is carried"
     ),
+    pytest.param({"masks_in_place": True}, 3, [(1, 2), (2, 4), (4, 5), (5, 6)], id="masks in place"),
+    pytest.param({"masks_in_place": True}, 5, [(1, 2), (2, 6)], id="masks in place, blocks of five"),
     pytest.param({"context": "full"}, "full", [(1, 6)], id="full context"),
     pytest.param({"context": "full", "shift": False}, "full", [(1, 6)], id="full context without a shift"),
 ]

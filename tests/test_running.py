@@ -30,7 +30,8 @@ def requests(draw: st.DrawFn, name: str) -> dict[str, Any]:
     if not name.startswith("block"):
         options["block_size"] = draw(st.integers(1, BUDGET))
         options |= {"suffix": "\n"} if draw(st.booleans()) else {}
-    kind = draw(st.sampled_from(["plain", "revise", "regex", "forbidden"]))
+    kinds = ["plain", "revise", *(["regex", "forbidden"] if not POLICIES[options["policy"]].edits else [])]
+    kind = draw(st.sampled_from(kinds))
     more: dict[str, dict[str, Any]] = {
         "revise": {"revise": 1, "revise_threshold": 0.2},
         "regex": {"regex": "[a-z ]{2,}"},

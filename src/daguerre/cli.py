@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from daguerre.commands import asking, making, measuring
+from daguerre.commands import asking, chatting, making, measuring, models
 from daguerre.commands.options import ModelName
 from daguerre.errors import DaguerreError
 
@@ -39,8 +39,9 @@ def demo(
     run_demo(model, plain=plain)
 
 
-for command in (asking.generate, asking.infill, asking.fill, asking.edit, asking.decide, measuring.calibrate):
+for command in (asking.generate, asking.infill, asking.fill, asking.edit, chatting.chat, asking.decide):
     app.command()(command)
+app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")
 data_app.command("python")(making.data_python)
 data_app.command("self")(making.data_self)
@@ -50,7 +51,10 @@ app.command("eval")(measuring.evaluate_model)
 app.add_typer(bench_app, name="bench")
 bench_app.callback()(measuring.bench)
 bench_app.command("endpoint")(measuring.bench_endpoint)
-app.command("inspect")(measuring.inspect_model)
+app.command()(models.pull)
+app.command()(models.models)
+app.command("inspect")(models.inspect_model)
+app.command("export")(models.export_model)
 
 
 def main() -> None:

@@ -5,24 +5,33 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Literal
 
 import torch
 
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.generate import INFILL_TOKENS, MAX_TOKENS
-from daguerre.decoding.options import Decode
+from daguerre.decoding.options import Decode, with_defaults
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError, unknown
+from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, BackendName, Quantization
 from daguerre.models.forward import Head
-from daguerre.models.loading import DEFAULT_MODEL, load_model, model_folder, usable_device, weights_hash
+from daguerre.models.loading import (
+    DEFAULT_MODEL,
+    load_folder,
+    model_folder,
+    tokenizer_folder,
+    usable_device,
+    weights_hash,
+)
 from daguerre.models.processor import native_dtype
+from daguerre.models.published_weights import Progress
 from daguerre.models.threads import check_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.calibration import Calibration, load_calibrations
@@ -30,6 +39,8 @@ from daguerre.scoring.decisions import Answer, Question, decide
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores, nll
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+CHAT_TOKENS = 512
+DECODE = frozenset(field.name for field in fields(Decode))
 PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
 
@@ -38,7 +49,8 @@ class Model:
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
     backend, quantize, head, graphs: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that questions
-    to `decide` may name.
+    to `decide` may name. family, defaults: the name of the published family, and its defaults of generation, as options
+    of `Decode`.
     """
 
     def __init__(
@@ -51,8 +63,11 @@ class Model:
         quantize: Quantization | None = None,
         head: Head | None = None,
         graphs: bool = False,
+        family: str | None = None,
+        defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.backbone, self.tokenizer = backbone, tokenizer
+        self.family, self.defaults = family, dict(defaults or {})
         self.calibrations = dict(calibrations or {})
         self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs)
 
@@ -70,12 +85,14 @@ class Model:
         self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
         """Continue `prompt`; see `daguerre.decoding.generate.generate` for the options."""
+        options = self._with_defaults(decode, options)
         return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
         """Fill the gap between two texts; see `daguerre.decoding.generate.infill` for the options."""
+        options = self._with_defaults(decode, options)
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
 
     def fill(
@@ -86,6 +103,7 @@ class Model:
         **options: Any,
     ) -> Result:
         """Fill every `{}` of a template, the gaps seeing each other; see `daguerre.decoding.generate.fill`."""
+        options = self._with_defaults(decode, options)
         return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
 
     def edit(
@@ -97,12 +115,14 @@ class Model:
         **options: Any,
     ) -> Result:
         """Rewrite parts of a text and keep the rest verbatim; see `daguerre.decoding.generate.edit` for the options."""
+        options = self._with_defaults(decode, options)
         return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Iterator[StreamEvent]:
         """`generate` (or `infill`, with suffix=...) as events; see `daguerre.decoding.generate.stream`."""
+        options = self._with_defaults(decode, options)
         return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def start(
@@ -110,6 +130,40 @@ class Model:
     ) -> Running:
         """`stream` as a request that can be changed while it runs; see `daguerre.decoding.running.Running`."""
         return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int = CHAT_TOKENS,
+        decode: Decode | None = None,
+        *,
+        template: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Result:
+        """The answer to `messages`, each with a "role" and a "content". `template`: what else the model's chat template
+        takes. The other arguments are those of `generate`, and its `tools` are described to the model, too.
+        """
+        prompt = self.chat_prompt(messages, **{"tools": options.get("tools"), **(template or {})})
+        return self.generate(prompt, max_tokens, decode, **options)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
+        """The tokens of a conversation that an answer follows. UnsupportedError for a model without a chat template."""
+        chat_template = getattr(self.tokenizer, "chat_template", None)
+        if chat_template is None:
+            raise UnsupportedError(
+                "this model has no chat template: it continues texts and does not converse; use generate"
+            )
+        ids = self.tokenizer.encode(chat_template.render(messages, **template))
+        first = self.config.first  # which every canvas begins with
+        return ids[len(first) :] if ids[: len(first)] == first else ids
+
+    def _with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A request's options with the published defaults of a family. A published model heals no word unless asked."""
+        if self.family is None:
+            return dict(options)
+        asked = {name: value for name, value in options.items() if name in DECODE}
+        known = asked if decode is not None else with_defaults(self.defaults, asked)
+        return {**options, **known, "heal": bool(options.get("heal"))}
 
     def nll(
         self,
@@ -152,8 +206,14 @@ def load(
     quantize: Quantization | None = None,
     threads: int | Literal["auto"] | None = None,
     graphs: bool = False,
+    revision: str | None = None,
+    family: str | None = None,
+    adapter: str | os.PathLike[str] | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
 ) -> Model:
-    """The default model, or one from a folder in Daguerre's own layout, such as a training run writes.
+    """The default model; one from a folder, such as a training run writes or a publisher's; or one by its name on a
+    model hub, owner/repository, which is downloaded once. `daguerre.models.families.FAMILIES` lists what is supported.
 
     dtype     "float32", "bfloat16", or "auto": bfloat16 where the device multiplies it natively, else float32
     backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and
@@ -163,24 +223,42 @@ def load(
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
               model and takes the best; None changes nothing
     graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device
+    revision  of a name on a hub: a branch, tag or commit; by default the main branch
+    family    what a published model is, where its files do not say it
+    adapter   a LoRA adapter of a published model, in PEFT's layout, which is merged: a folder, or a name on a hub
+    tokenizer the tokenizer of a published model that has none: a folder, or a name on a hub
+    progress  called with the bytes of a published model that were read, and all of them
 
-    CheckpointError when the folder is missing or damaged; UnsupportedError for a name on a model hub, and where the
-    requested backend, quantize or graphs cannot run these weights here; InputError for a device that is not here.
+    CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
+    model that cannot be computed, and where the requested backend, quantize or graphs cannot run these weights here;
+    InputError for a name that the hub does not have, and for a device that is not here.
     """
     if not isinstance(name, str | os.PathLike):
         raise InputError(f"a model is given by its name or folder, not by {name!r}")
     if dtype != "auto" and dtype not in tuple(DTYPES):
         raise unknown("dtype", dtype, ("auto", *DTYPES))
     check_threads(threads, device)
-    folder, where = model_folder(name), usable_device(device)
+    where = usable_device(device)
+    folder = model_folder(name, revision, family=family)
+    beside = None if adapter is None else model_folder(adapter)
     kind = native_dtype(where) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
         device_name = PROCESSORS.get(where.type, "device")
         does = "multiplies" if kind == torch.bfloat16 else "does not multiply"
         LOG.info("computing in %s: this %s %s bfloat16 natively", _name(kind), device_name, does)
-    backbone, tokenizer = load_model(folder, kind, where)
+    words = tokenizer_folder(folder, tokenizer, family)
+    loaded = load_folder(folder, kind, where, family=family, adapter=beside, tokenizer=words, progress=progress)
     calibrations = load_calibrations(folder, weights_hash(folder))
-    model = Model(backbone, tokenizer, backend, calibrations, quantize=quantize, graphs=graphs)
+    model = Model(
+        loaded.backbone,
+        loaded.tokenizer,
+        backend,
+        calibrations,
+        quantize=quantize,
+        graphs=graphs,
+        family=loaded.family,
+        defaults=loaded.decode,
+    )
     if backend is not None or quantize is not None or graphs:
         model.denoiser.backend  # noqa: B018
     if threads is not None:

@@ -17,6 +17,8 @@ from driving import Recorded
 VALUES: dict[str, list[Any]] = {
     "threshold": [0.5, 1.0],
     "steps": [3],
+    "schedule": ["time"],
+    "rank_temperature": [0.5],
     "factor": [0.0, 2.0],
     "gamma": [0.0, 1.0],
     "edit_threshold": [0.0, 1.0],
@@ -30,6 +32,8 @@ CHOICES: list[dict[str, Any]] = [
 ]
 CHOICES += [{"mode": "ar"}, {"mode": "speculative"}, {"mode": "speculative", "block_size": 6}, {"revise": 2}]
 CHOICES += [{"mode": "full", "revise": 1, "revise_reading": "leave_one_out"}, {"guidance": 2.0, "mode": "block"}]
+CHOICES += [{"policy": name, "steps": 40} for name in ("origin", "first_hitting")]
+CHOICES += [{"policy": "entropy", "schedule": "time", "steps": 40, "rank_by": "drawn", "top_p": 0.8}]
 NAMES = ("causal", "causal_unshifted", "full", "block", "block_shifted")
 
 

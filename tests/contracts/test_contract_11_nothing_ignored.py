@@ -68,6 +68,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mode": "beam", "no_repeat_context_lines": "lines"}, "no_repeat_context_lines must be True or False"),
     ({"mode": "block", "greedy_tail": True}, "greedy_tail is not used in mode 'block'"),
     ({"mode": "ancestral", "greedy_tail": 1}, "greedy_tail must be True or False"),
+    ({"mode": "block", "remask": 0.1}, "remask is not used in mode 'block'"),
+    ({"mode": "ancestral", "remask": 1.5}, "remask must be a probability"),
     ({"lenient": 1}, "lenient must be True or False"),
     ({"mode": "beam", "regex": "a"}, 'mode "beam" cannot honor the option regex'),
     ({"mode": ["ar"]}, "unknown mode"),
@@ -95,6 +97,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"policy": "factor", "factor": float("nan")}, "factor must be"),
     ({"policy": "entropy_bounded", "gamma": -0.1}, "gamma must be"),
     ({"gamma": 0.5}, "gamma is not used by policy 'threshold'"),
+    ({"policy": "entropy", "schedule": "tine"}, "did you mean 'time'"),
+    ({"policy": "entropy", "rank_temperature": -1.0}, "rank_temperature must be a number from 0 up"),
+    ({"policy": "entropy", "rank_temperature": float("inf")}, "rank_temperature must be a number from 0 up"),
+    ({"rank_temperature": "hot"}, "rank_temperature must be a number"),
+    ({"rank_by": "rank"}, "unknown rank_by 'rank'"),
+    ({"policy": "random", "rank_by": "drawn"}, "rank_by is not used by policy 'random'"),
+    ({"policy": "origin", "rank_by": "drawn"}, "rank_by is not used by policy 'origin'"),
+    ({"mode": "ar", "rank_by": "drawn"}, "rank_by is not used in mode 'ar'"),
+    ({"regex": "a", "rank_by": "drawn"}, "rank_by is not used with the option regex"),
+    ({"end_of_text": "pad"}, "unknown end_of_text 'pad'"),
+    ({"mode": "ar", "end_of_text": "last"}, "end_of_text is not used in mode 'ar'"),
     ({"steps": 0, "policy": "random"}, "steps must be"),
     ({"block_size": 0}, "block_size must be"),
     ({"min_tokens": -1}, "min_tokens must be"),
@@ -127,6 +140,7 @@ def test_an_unknown_option_gets_the_nearest_name(causal: Model) -> None:
 
 def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar() -> None:
     values: dict[str, Any] = {"threshold": 0.5, "edit_threshold": 0.2, "factor": 2.0, "gamma": 0.5, "steps": 2}
+    values |= {"schedule": "time", "rank_temperature": 0.5}
     for option in {option for kind in POLICIES.values() for option in kind.options}:
         for name, kind in POLICIES.items():
             given = {"policy": name, option: values[option]}
@@ -151,6 +165,13 @@ def test_a_frozen_decode_is_copied_with_changes() -> None:
 def test_more_steps_than_positions_are_refused(causal: Model) -> None:
     with pytest.raises(InputError, match="steps=5 is more than"):
         causal.generate("x", 8, policy="confidence", steps=5, block_size=4)
+
+
+def test_a_schedule_whose_empty_steps_take_no_forward_may_have_more_of_them(causal: Model) -> None:
+    for options in ({"policy": "entropy", "schedule": "time"}, {"policy": "origin"}, {"policy": "first_hitting"}):
+        usage = causal.generate("x", 8, steps=50, block_size=4, min_tokens=8, heal=False, **options).usage
+        assert usage.completion_tokens == 8
+        assert usage.forwards <= 8
 
 
 def test_steps_of_an_infilling_are_those_of_the_whole_gap(causal: Model) -> None:

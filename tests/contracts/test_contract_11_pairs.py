@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import GEMMA
 from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.pins import Pin
@@ -54,6 +55,10 @@ FEATURES: dict[str, dict[str, Any]] = {
     "min_tokens": {"min_tokens": 6},
     "temperature": {"temperature": 1.0, "top_p": 0.9},
     "steps": {"policy": "confidence", "steps": 3},
+    "a schedule in time": {"policy": "entropy", "schedule": "time", "rank_temperature": 0.1},
+    "policy origin": {"policy": "origin", "steps": 20},
+    "rank_by": {"rank_by": "drawn", "top_k": 5},
+    "ends last": {"end_of_text": "last"},
     "policy chain": {"policy": "chain", "threshold": 0.3},
     "small blocks": {"block_size": 3},
     "mode full": {"mode": "full"},
@@ -62,6 +67,10 @@ FEATURES: dict[str, dict[str, Any]] = {
     "mode beam": {"mode": "beam", "num_beams": 4},
     "no_repeat_context_lines": {"mode": "beam", "num_beams": 4, "no_repeat_context_lines": True},
     "mode ancestral": {"mode": "ancestral"},
+    "greedy_tail": {"mode": "ancestral", "greedy_tail": True},
+    "remask": {"mode": "ancestral", "remask": 0.1},
+    "mode renoise": {"mode": "renoise"},
+    "a schedule of heat": {"mode": "renoise", "steps": 3, "gamma": 1.0, "t_max": 0.5, "max_entropy": 1.0},
 }
 
 
@@ -113,6 +122,7 @@ def each_model(models: dict[str, Model], make_model: Any) -> dict[str, Model]:
         "full without null": make_model(context="full", null_id=None),
         "time": make_model(**noisy),
         "uniform": make_model(process="uniform", null_id=None, **noisy),
+        "gemma": make_model(**GEMMA),
     }
 
 
@@ -221,7 +231,8 @@ def every_seventh(number: int) -> list[tuple[Callable[..., Result], tuple[str, s
         ("causal without null", 4),
         ("full without null", 5),
         ("time", 6),
-        ("uniform", 0),
+        ("uniform", 1),
+        ("gemma", 1),
     ],
 )
 def test_two_options_keep_what_each_promises_or_are_refused(
@@ -229,7 +240,7 @@ def test_two_options_keep_what_each_promises_or_are_refused(
 ) -> None:
     num_ran = 0
     for call, (one, other) in every_seventh(number):
-        base = {"mode": "ancestral"} if name == "uniform" else {}
+        base = {"uniform": {"mode": "ancestral"}, "gemma": {"mode": "renoise"}}.get(name, {})
         num_ran += recorder.run(call, each_model[name], base | FEATURES[one] | FEATURES[other]) is not None
     assert num_ran
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from daguerre.canvas import Canvas
-from daguerre.decoding.modes.ancestral import Probs, ancestral, step_tokens
+from daguerre.decoding.modes.ancestral import Probs, Sampler, step_tokens, times
 from daguerre.errors import InputError
 from daguerre.models.session import Asking
 from daguerre.noise.process import Absorbing, Hybrid, Uniform
@@ -96,7 +96,7 @@ def canvas(placeholder: int = 0) -> Canvas:
 
 
 def run(name: str, start: Canvas, seed: int = 0, num_steps: int = 8) -> tuple[list[Event], Canvas]:
-    return run_steps(ancestral(PROCESSES[name], pairs(name), start, Counter(seed), num_steps))
+    return run_steps(Sampler(PROCESSES[name], pairs(name), times(num_steps)).run(start, Counter(seed)))
 
 
 @each
@@ -167,10 +167,10 @@ def test_only_the_active_span_is_written() -> None:
         yield from ()
         return even.expand(len(positions), V)
 
-    events, _ = run_steps(ancestral(Absorbing(MASK), probs, two, Counter(0), 3))
+    events, _ = run_steps(Sampler(Absorbing(MASK), probs, times(3)).run(two, Counter(0)))
     assert events[-1].canvas.open.tolist() == [False, False, False, True, False]
     with pytest.raises(InputError, match="all gaps"):
-        run_steps(ancestral(Uniform(NOISE), probs, two, Counter(0), 3))
+        run_steps(Sampler(Uniform(NOISE), probs, times(3)).run(two, Counter(0)))
 
 
 def test_a_run_without_steps_is_refused_and_without_open_positions_is_empty() -> None:
@@ -187,6 +187,6 @@ def test_the_denoiser_sees_masks_at_open_positions_and_the_time() -> None:
         seen.append((tokens.tolist(), t))
         return (yield from pairs("hybrid")(tokens, t, positions))
 
-    run_steps(ancestral(Hybrid(NOISE, MASK), probs, canvas(), Counter(0), 4))
+    run_steps(Sampler(Hybrid(NOISE, MASK), probs, times(4)).run(canvas(), Counter(0)))
     assert [t for _, t in seen] == [1.0, 0.75, 0.5, 0.25]
     assert seen[0][0] == [GIVEN, MASK, MASK, MASK, MASK, MASK]

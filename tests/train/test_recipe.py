@@ -110,6 +110,8 @@ def test_a_wrong_value_is_one_error_that_names_its_place(tmp_path: Path) -> None
         (f"model = {{{SHAPE}, tied = 1}}", "model.tied must be bool"),
         (f"model = {{{SHAPE}, rope_scaling = {{kind = 'lin', factor = 2.0}}}}", "did you mean 'linear'"),
         (f"model = {{{SHAPE}, rope_scaling = {{kind = 'yarn', factor = 2.0}}}}", "original_positions"),
+        (f"model = {{{SHAPE}, experts = {{num = 4, per_token = 2, width = 8}}}}", "cannot be trained from scratch"),
+        (f"model = {{{SHAPE}, experts = {{num = 4, per_token = 5, width = 8}}}}", "lower per_token"),
         ("stages = 3", "stages must be a list"),
         ("stages = []", r"needs \[\[stages\]\]"),
         ("stages = [{until = 1.0, length = 4, sequences = 1, micro_batches = 1}]", "length must be at least"),

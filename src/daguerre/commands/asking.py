@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import (
     AsJson,
     BackendName,
@@ -47,7 +48,7 @@ def generate(
 ) -> None:
     """Complete a prompt."""
     check_picture(picture, options)
-    loaded = _load(model, backend, quantize, dtype)
+    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     result = loaded.generate(read_text(prompt), draft=read_draft(draft), **options)
     print_result(result, as_json)
     draw_picture(result, loaded, picture)
@@ -75,7 +76,7 @@ def infill(
     if prefix == suffix == "-":
         raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
     before, after = read_text(prefix), read_text(suffix)
-    loaded = _load(model, backend, quantize, dtype)
+    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     result = loaded.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
     if whole:
         print_ignored(result)
@@ -100,7 +101,7 @@ def fill(
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
     check_picture(picture, options)
-    loaded = _load(model, backend, quantize, dtype)
+    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
     print_result(result, as_json)
     draw_picture(result, loaded, picture)
@@ -136,7 +137,7 @@ def edit(
     }
     chosen["search_length"] = search_length
     check_picture(picture, options)
-    loaded = _load(model, backend, quantize, dtype)
+    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
     if as_json:
         print_result(result, as_json)
@@ -146,6 +147,7 @@ def edit(
     draw_picture(result, loaded, picture)
 
 
+@chooses_model
 def decide(
     state: Annotated[str, typer.Argument(help="Text that the question is about; `-` reads standard input.")],
     label: Annotated[list[str] | None, typer.Option(help="A text for the blank; two or more: a choice.")] = None,
@@ -160,7 +162,7 @@ def decide(
 ) -> None:
     """Fill a blank with the likeliest of several texts (--label), of --yes and --no, or with a number (--score)."""
     question = _question(label, yes, no, score)(before=before, after=after, calibration=calibration)
-    (answer,) = _load(model).decide(read_text(state), [question])
+    (answer,) = load(model).decide(read_text(state), [question])
     if as_json:
         typer.echo(json.dumps(asdict(answer), ensure_ascii=False))
         return
@@ -184,9 +186,3 @@ def _question(label: list[str] | None, yes: str | None, no: str | None, score: s
     if not (yes and no):
         raise InputError("a yes-no question needs two texts: give --yes and --no")
     return functools.partial(YesNo, yes=yes, no=no)
-
-
-def _load(name: str, backend: Any = None, quantize: Any = None, dtype: str = "auto") -> Any:
-    import daguerre
-
-    return daguerre.load(name, dtype=dtype, backend=backend, quantize=quantize)

@@ -1,4 +1,4 @@
-"""Commands that measure a model: evaluation, speed, calibration, inspection."""
+"""Commands that measure a model: evaluation, speed, calibration."""
 
 from __future__ import annotations
 
@@ -215,19 +215,6 @@ def calibrate(
         biases = f", {len(calibration.bias)} biases" if calibration.bias else ""
         typer.echo(f"{name:10}temperature {calibration.temperature:.2f}{biases}")
     typer.echo(f"written to {path}")
-
-
-def inspect_model(
-    model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default", as_json: AsJson = False
-) -> None:
-    """Check a model folder and print what it is."""
-    import torch
-
-    from daguerre.models.loading import load_model, model_folder
-
-    backbone, tokenizer = load_model(model_folder(model), dtype=torch.float32)
-    values = {"parameters": backbone.num_parameters, **asdict(backbone.config), "tokenizer_sha256": tokenizer.sha256}
-    typer.echo(json.dumps(values) if as_json else "\n".join(f"{name:18}{value}" for name, value in values.items()))
 
 
 @contextmanager

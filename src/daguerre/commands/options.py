@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.loading import chooses_model
 from daguerre.errors import InputError
 
-ModelName = Annotated[str, typer.Option("--model", "-m", help="A model folder, or `default`.")]
+ModelName = Annotated[str, typer.Option("--model", "-m", help="A folder, a name on a model hub, or `default`.")]
 BackendName = Annotated[
     str | None,
     typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),
@@ -70,8 +71,8 @@ REQUEST: dict[str, Any] = {
     "policy": Annotated[
         str | None,
         typer.Option(
-            help="What a step commits: threshold, chain, factor, entropy_bounded, confidence, entropy, margin, random "
-            "or first_hitting."
+            help="What a step commits: threshold, joint_threshold, chain, factor, entropy_bounded, confidence, "
+            "entropy, margin, random, origin or first_hitting."
         ),
     ],
     "threshold": Annotated[
@@ -87,12 +88,27 @@ REQUEST: dict[str, Any] = {
     "steps": Annotated[
         int | None,
         typer.Option(
-            help="Most forwards per span of the confidence, entropy, margin, random and first_hitting policies."
+            help="Most forwards per span of the confidence, entropy, margin, random, origin and first_hitting policies."
         ),
+    ],
+    "schedule": Annotated[
+        str | None,
+        typer.Option(help="Policies confidence, entropy, margin, random: even, or time, few at first as Dream does."),
+    ],
+    "rank_temperature": Annotated[
+        float | None,
+        typer.Option(help="Policies confidence, entropy, margin: 0 commits what ranks highest; above 0 draws by rank."),
+    ],
+    "rank_by": Annotated[
+        str | None,
+        typer.Option(help="Policies rank by the model's probabilities (model), or by those after the cuts (drawn)."),
     ],
     "greedy_tail": Annotated[
         bool | None,
         typer.Option("--greedy-tail", help="Mode ancestral: the last forward takes the most likely tokens."),
+    ],
+    "remask": Annotated[
+        float | None, typer.Option(help="Mode ancestral: how often at most a written token becomes a mask again.")
     ],
     "revise": Annotated[int | None, typer.Option(help="How many times a finished span is read again and corrected.")],
     "revise_threshold": Annotated[float | None, typer.Option(help="Probability from which a token is replaced.")],
@@ -183,7 +199,9 @@ def takes(table: dict[str, Any]) -> Callable[[Callable[..., None]], Callable[...
 
 
 def makes_request(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of REQUEST; it receives those that the user gave, files and pins read."""
+    """Give a command the options of REQUEST, of which it receives those that the user gave, files and pins read; and
+    those of `chooses_model`.
+    """
 
     @takes(REQUEST)
     @functools.wraps(command)
@@ -191,7 +209,7 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
         given |= {name: _json_file(given[name]) for name in ("schema", "tools") if name in given}
         command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
 
-    return wrapper
+    return chooses_model(wrapper)
 
 
 def read_pairs(given: list[str] | None) -> list[tuple[int, int]] | None:

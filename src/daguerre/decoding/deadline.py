@@ -82,4 +82,5 @@ def with_more(decision: Decision, ready: Proposals, ranked: np.ndarray, min_comm
     or all.
     """
     chosen = np.isin(ready.positions, decision.positions)
-    return commit(ready, top(np.where(chosen, np.inf, ranked), min_commits), ranked)
+    waits = None if ready.waits is None else ready.waits & ~chosen
+    return commit(ready, top(np.where(chosen, np.inf, ranked), min_commits, waits), ranked)

@@ -65,7 +65,7 @@ def _propose(run: Run, canvas: Canvas, rules: Sequence[Rule], step: int, every: 
 
 def decide(run: Run, policy: Policy, ready: Proposals, progress: Progress, min_commits: int) -> Decision:
     """What the policy commits, and at least `min_commits`."""
-    rng = run.sampler.rng
+    rng, ready = run.sampler.rng, ready if policy.fixed_counts else ready.first
     decision = policy.decide(ready, progress, rng)
     if len(decision) >= min_commits:
         return decision

@@ -24,7 +24,8 @@ class Draft:
     def tokens(self, begun: bytes = b"") -> np.ndarray:
         """Its tokens, int64, without the bytes that the gap has already, if it begins with them."""
         rest = self.text.encode().removeprefix(begun)
-        return np.array(self.tokenizer.encode(rest.decode("utf-8", errors="ignore")), dtype=np.int64)
+        ids = self.tokenizer.encode_plain(rest.decode("utf-8", errors="ignore"), begins=False)
+        return np.array(ids, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,8 @@ WORTH_DRAFTING = 1.1
 text are faster than "ar" without them."""
 UNKNOWN_ACCEPTANCE = ((0.65, 0.4), (0.45, 0.35))
 """The acceptance of a draft by depth, at temperatures 0 and 1, where a model's config does not say it: poor."""
+TRUST = 4
+"""As many drafts, where they take forwards of their own, tell as much of their acceptance as a model's config does."""
 LOOKED_UP = 8
 """The most tokens of a draft from the text."""
 LOOKUP_ACCEPTANCE = (
@@ -108,13 +110,39 @@ def worth_drafting(config: ModelConfig, temperature: float, most: int, row_time:
     """
     cold, warm = config.draft_acceptance or UNKNOWN_ACCEPTANCE
     share, tokens, reached, fastest, out = min(temperature, 1.0), 1.0, 1.0, WORTH_DRAFTING, 0
-    each = head_time * bool(config.draft_head) + (1 + MASKED_PLACES) * row_time
+    base, each = 1 + CYCLE_TIME, head_time * bool(config.draft_head) + (1 + MASKED_PLACES) * row_time
+    if config.masks_in_place:
+        base, each = 2 + CYCLE_TIME, 2 * row_time  # a draft takes a forward of its own
     for num, (greedy, sampled) in enumerate(zip(cold[:most], warm[:most], strict=True), start=1):
         reached *= (1 - share) * greedy + share * sampled
         tokens += reached
-        if tokens / (1 + CYCLE_TIME + num * each) > fastest:
-            fastest, out = tokens / (1 + CYCLE_TIME + num * each), num
+        if tokens / (base + num * each) > fastest:
+            fastest, out = tokens / (base + num * each), num
     return out
+
+
+class Apart:
+    """Drafts of `num` tokens by forwards of their own, and whether one more is worth its time: by what the model's
+    config says of their acceptance at first, then by how many tokens were accepted.
+
+    always: every draft is
+    """
+
+    def __init__(self, config: ModelConfig, temperature: float, num: int, row_time: float, always: bool) -> None:
+        cold, warm = config.draft_acceptance or UNKNOWN_ACCEPTANCE
+        share = min(temperature, 1.0)
+        chances = [(1 - share) * greedy + share * sampled for greedy, sampled in zip(cold, warm, strict=True)]
+        self.num, self._always, self._row_time = num, always, row_time
+        self._accepted, self._made = TRUST * sum(accumulate(chances[:num], mul)), TRUST
+
+    def worth(self, other: Drafted) -> bool:
+        """Whether it is faster than to verify the `other` draft at once."""
+        speed = (1 + self._accepted / self._made) / (2 * (1 + self._row_time * self.num))
+        return self._always or speed > other.speed(self._row_time)
+
+    def count(self, accepted: int) -> None:
+        """Count a draft that was verified."""
+        self._accepted, self._made = self._accepted + accepted, self._made + 1
 
 
 def look_up(text: np.ndarray, temperature: float) -> Drafted:

@@ -122,7 +122,7 @@ def fill(
     how = Decode.of(decode, **options)
     most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
     fewest = _for_each(how.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
-    segments, budgets = [tokenizer.encode(piece) for piece in pieces], list(zip(fewest, most, strict=True))
+    segments, budgets = _encoded(tokenizer, pieces), list(zip(fewest, most, strict=True))
     request = _request(denoiser, how, segments, budgets, bool(search_length), timeout, heal=heal, around=pieces)
     return _all_samples(denoiser, _plan(denoiser, tokenizer, request, timeout, search_length), timeout)
 
@@ -152,7 +152,7 @@ def edit(
     """
     found = find_spans(text, spans, lines, pattern)
     pieces, how = split_at(text, found), Decode.of(decode, **options)
-    drafts = [tokenizer.encode(text[start:end]) for start, end in found]
+    drafts = [tokenizer.encode_plain(text[start:end], begins=False) for start, end in found]
     if strength == 1.0:
         each = [len(draft) + EDIT_SLACK for draft in drafts] if max_tokens is None else max_tokens
         budgets = [(how.min_tokens, most) for most in _for_each(each, len(found), "max_tokens")]
@@ -165,7 +165,7 @@ def edit(
         if not all(drafts):
             raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
         budgets, heal, search_length = [(len(draft), len(draft)) for draft in drafts], False, False
-    segments = [tokenizer.encode(piece) for piece in pieces]
+    segments = _encoded(tokenizer, pieces)
     denoise = strength != 1.0 or bool(search_length)
     request = _request(denoiser, how, segments, budgets, denoise, timeout, heal=heal, around=pieces)
     plan = _plan(denoiser, tokenizer, request, timeout, search_length)
@@ -260,9 +260,17 @@ def _plan(
         raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
     if search_length not in (None, True, False):
         raise InputError(f"search_length must be True, False or None, not {search_length!r}")
+    for what, asked in (("a stop string", request.decode.stop), ("heal=True", request.heal)):
+        if asked:
+            tokenizer.require_bytes(what)
     if wants_search(denoiser.config, request, search_length):
         return find_length(denoiser, tokenizer, request)
     return plan_request(denoiser.config, tokenizer, request)
+
+
+def _encoded(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[list[int]]:
+    """The texts around gaps, of which the first begins the canvas."""
+    return [tokenizer.encode(piece, begins=index == 0) for index, piece in enumerate(pieces)]
 
 
 def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:

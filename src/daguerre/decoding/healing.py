@@ -7,7 +7,7 @@ of them (then the next token continues with the remainder). The caller's bytes t
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,13 +24,17 @@ MAX_TAKEN_BACK = 4
 
 
 class Vocabulary:
-    """The bytes of every token, and the tokens in the order of their bytes."""
+    """The bytes of every token, and the tokens in the order of their bytes; of equal ones the spare comes first.
+
+    `exact`: they are bytes; of a tokenizer that cannot be read, they are texts such as its tokens add.
+    """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.of = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
-        self._sorted = sorted((text, token) for token, text in enumerate(self.of) if text)
-        self._keys = [text for text, _ in self._sorted]
-        self._ids = dict(self._sorted)
+        self.exact, spare = tokenizer.unreadable is None, tokenizer.spare_byte_ids
+        tokens = [*sorted(spare), *(token for token in range(len(self.of)) if token not in spare)]
+        self._tokens = sorted((token for token in tokens if self.of[token]), key=self.of.__getitem__)
+        self._keys = [self.of[token] for token in self._tokens]
 
     def bytes_of(self, tokens: np.ndarray) -> bytes:
         """The text of int64 tokens."""
@@ -44,33 +48,38 @@ class Vocabulary:
 
     def beginning_with(self, text: bytes) -> list[int]:
         """Tokens whose bytes begin with `text`, itself included."""
+        return self._tokens[self._run(text)]
+
+    def written(self, text: bytes) -> list[int]:
+        """Tokens whose bytes are `text`, of which the last one is not spare if another has the same."""
         first = bisect_left(self._keys, text)
-        out = []
-        for key, token in self._sorted[first:]:
-            if not key.startswith(text):
-                break
-            out.append(token)
-        return out
+        return self._tokens[first : bisect_right(self._keys, text, lo=first)]
 
     def proper_beginnings(self, text: bytes) -> list[int]:
-        """Tokens whose bytes are a proper, nonempty beginning of `text`."""
-        return [self._ids[text[:n]] for n in range(1, len(text)) if text[:n] in self._ids]
+        """Tokens whose bytes are a proper, nonempty beginning of `text`, the shortest first."""
+        return [token for n in range(1, len(text)) for token in self.written(text[:n])]
+
+    def _run(self, text: bytes) -> slice:
+        """Where those that begin with `text` are in the order of bytes."""
+        first = bisect_left(self._keys, text)
+        return slice(first, bisect_right(self._keys, text, lo=first, key=lambda key: key[: len(text)]))
 
     def fewest(self, text: bytes) -> list[int]:
         """For each i, the fewest tokens that cover text[i:], the last of which may run past the end."""
         need = [0] * (len(text) + 1)
         for i in range(len(text) - 1, -1, -1):
             shorter = [need[i + len(self.of[t])] for t in self.proper_beginnings(text[i:])]
-            need[i] = 1 if self.beginning_with(text[i:]) else 1 + min(shorter)
+            run = self._run(text[i:])
+            need[i] = 1 if run.start < run.stop else 1 + min(shorter)
         return need
 
 
 def num_to_take_back(tokens: Sequence[int], vocabulary: Vocabulary) -> int:
     """How many tokens at the end of a prefix to draw again: those of its last word, or those that a longer token begins
-    with; at most MAX_TAKEN_BACK, and none where no other token could be drawn.
+    with; at most MAX_TAKEN_BACK, and none where no other token could be drawn, or tokens cannot be read as bytes.
     """
     best = 0
-    for count in range(1, min(MAX_TAKEN_BACK, len(tokens)) + 1):
+    for count in range(1, min(MAX_TAKEN_BACK, len(tokens)) + 1 if vocabulary.exact else 1):
         pieces = [vocabulary.of[t] for t in tokens[len(tokens) - count :]]
         if not pieces[0]:  # a special token
             break

@@ -117,11 +117,13 @@ def look_together(denoiser: Denoiser, canvases: Sequence[Canvas], counts: Counts
 
     The canvases have the same given tokens around gaps of different lengths. A fixed run does not see the others, so in
     a canvas with a longer gap its rows are only further to the right, which rotates their keys and changes nothing
-    else. Only the noisy rows of each canvas are left to compute. Other denoisers than a backbone, and learned
-    positions, which do not rotate, take each canvas alone.
+    else. Only the noisy rows of each canvas are left to compute. Other denoisers than a backbone, learned positions,
+    which do not rotate, and queries that positions scale take each canvas alone.
     """
     config = denoiser.config
-    if not isinstance(denoiser, BackboneDenoiser) or (config.context == "causal" and config.positions == "learned"):
+    scaled = config.rope_scaling is not None and config.rope_scaling.query_beta != 0
+    absolute = config.context == "causal" and (config.positions == "learned" or scaled)
+    if not isinstance(denoiser, BackboneDenoiser) or absolute:
         return (yield from look_alone(denoiser, canvases, counts))
     plans = [plan_rows(config, canvas) for canvas in canvases]
     cache = yield from _clean_cache(denoiser, plans[0], plans[0].tokens(canvases[0]), counts)

@@ -32,12 +32,16 @@ class ModeSpec:
     """Whether the last word before a gap may be drawn again."""
     shapes: ClassVar[bool] = True
     """Whether it can honor constraints, wordings and pins."""
+    holds_pins: ClassVar[bool] = False
+    """Whether it honors pins at positions although it can honor nothing else of these."""
     infills: ClassVar[bool] = True
     """Whether it sees the text after a gap."""
     changeable: ClassVar[bool] = True
     """Whether the caller may change the canvas between its steps."""
     keeps_commits: ClassVar[bool] = True
     """Whether committed tokens stay as they are, so that a stream may show them."""
+    commits_each_step: ClassVar[bool] = True
+    """Whether each step commits a position or more, so that a span has at most as many steps as positions."""
     keeps_drafts: ClassVar[bool] = True
     """Whether part of a gap's old text may be kept."""
     searches_length: ClassVar[bool] = True
@@ -47,7 +51,8 @@ class ModeSpec:
         """UnsupportedError for a model that this mode cannot decode."""
         if config.process != "absorbing":
             raise UnsupportedError(
-                f'a model of the {config.process} process commits no token before the last step: use mode "ancestral"'
+                f"a model of the {config.process} process commits no token before the last step: use mode "
+                + ('"ancestral"' if config.context == "full" else '"renoise"')
             )
         if config.mask_id is None and not self.autoregressive:
             raise UnsupportedError(

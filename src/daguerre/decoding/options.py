@@ -12,7 +12,7 @@ from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
-from daguerre.decoding.settings import CONSTRAINTS, DrafterName, Settings
+from daguerre.decoding.settings import CONSTRAINTS, DrafterName, RankedBy, Settings
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CACHE_MODES, check_cache
@@ -34,8 +34,8 @@ class Decode(Settings):
                  `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap a search, if
                  the model has an autoregressive distribution
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span), "renoise"
-                 (None: the model's own) and "speculative" (None: 5), of which the model drafts as many as are worth
-                 their time on this machine
+                 (None: the model's own) and "speculative" (None: 5, or the model's own where its masks are in place),
+                 of which the model drafts as many as are worth their time on this machine
     drafter      mode "speculative" only: head, the model drafts; lookup, drafts are what followed earlier in the text
                  after the same tokens; auto, whichever is likelier to be right
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
@@ -46,9 +46,20 @@ class Decode(Settings):
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
     gamma        policy "entropy_bounded" and mode "renoise" only: nats of entropy that positions committed together may
                  have
-    steps        policies "confidence", "entropy", "margin", "random" and "first_hitting": the most forwards of a span;
-                 mode "ancestral": of the text. None: one for each position. Mode "renoise": of a canvas; None: 48
+    steps        the most forwards: of a span with policies "confidence", "entropy", "margin", "random", "origin" and
+                 "first_hitting"; of the text in mode "ancestral". None: one for each position. In mode "renoise" those
+                 of a canvas; None: 48
     greedy_tail  mode "ancestral" only: the last forward takes the most likely tokens in place of draws
+    remask       mode "ancestral" of masked models only: the highest probability with which a written token becomes a
+                 mask again in a step (`daguerre.noise.remasking`)
+    schedule     policies "confidence", "entropy", "margin" and "random" only. even: each step of a span commits as many
+                 tokens (LLaDA); time: step s of S commits a share 1 - t_{s+1} / t_s of what is open, where t falls from
+                 1 to 0.001 in equal steps (Dream); those of its steps that commit nothing take no forward
+    rank_temperature   policies "confidence", "entropy" and "margin" only. 0: the tokens that rank highest are
+                 committed; above 0: tokens drawn with chances proportional to exp(rank / rank_temperature) (Dream)
+    rank_by      what policies rank by. model: probabilities at temperature 1 over all tokens; drawn: those after
+                 temperature, top-k and top-p (Dream, SDAR). Modes "block" and "full", not with policies "random",
+                 "first_hitting" and "origin"
     revise       how often a finished span is read again. A token is replaced where another one is the most likely, with
                  a probability of at least `revise_threshold`. Modes "block" and "full"
     revise_threshold   the probability that `revise` needs to replace a token
@@ -103,6 +114,7 @@ class Decode(Settings):
             ("cache", self.cache, CACHE_MODES),
             ("drafter", self.drafter, get_args(DrafterName)),
             ("end_of_text", self.end_of_text, get_args(EndRule)),
+            ("rank_by", self.rank_by, get_args(RankedBy)),
             ("revise_reading", self.revise_reading, ODDS),
             ("guidance_schedule", self.guidance_schedule, SCHEDULES),
         ):
@@ -190,7 +202,7 @@ class Decode(Settings):
         if self.seed >= 2**64:
             raise InputError(f"seed must be below 2^64, not {self.seed}")
         for name in (
-            *("threshold", "edit_threshold", "factor", "gamma", "revise_threshold"),
+            *("threshold", "edit_threshold", "factor", "gamma", "rank_temperature", "revise_threshold", "remask"),
             *("temperature", "t_max", "t_min", "max_entropy", "top_p", "guidance"),
         ):
             value = getattr(self, name)
@@ -200,8 +212,9 @@ class Decode(Settings):
             raise InputError(f"t_max={self.t_max} and t_min={self.t_min} must be above 0, and t_max the higher")
         if not (self.gamma >= 0 and self.max_entropy >= 0):
             raise InputError(f"gamma must be nats from 0 up, and max_entropy, not {self.gamma} and {self.max_entropy}")
-        if not 0 <= self.revise_threshold <= 1:
-            raise InputError(f"revise_threshold must be a probability, from 0 to 1, not {self.revise_threshold}")
+        for name in ("revise_threshold", "remask"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name} must be a probability, from 0 to 1, not {getattr(self, name)}")
         for name in ("no_repeat_context_lines", "greedy_tail", "lenient"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
@@ -217,6 +230,10 @@ class Decode(Settings):
             unused |= dict.fromkeys(mode_options() - used, f"in mode {self.mode!r}: {one}")
             if "policy" not in used:  # steps may be those of the mode itself
                 unused = {name: where for name, where in unused.items() if name not in used}
+        if not POLICIES[self.policy].ranks:
+            unused["rank_by"] = f"by policy {self.policy!r}: {one}"
+        if self.constrained:
+            unused["rank_by"] = f"with the option {self.shaping[0]}, which has probabilities of its own: {one}"
         if not self.revise:
             unused |= dict.fromkeys(
                 ("revise_threshold", "revise_reading"), "without revise: set revise, or leave it out"
@@ -260,6 +277,8 @@ class Decode(Settings):
     def check_model(self, config: ModelConfig) -> None:
         """UnsupportedError, naming the option, for what this model's context or training cannot honor."""
         self.mode_entry.check_model(config)
+        if self.remask and config.process != "absorbing":
+            raise UnsupportedError(f"remask needs masks, and this model undoes {config.process} noise: leave it out")
         check_cache(config, self.cache)
         if config.context == "block" and (self.block_size or 1) > (config.block_size or 1):
             raise UnsupportedError(
@@ -275,8 +294,24 @@ class Decode(Settings):
     def span_size(self, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The most positions of a span; InputError when there are more `steps` than that."""
         size = self.mode_entry.span_size(self, config, max_tokens, infilling)
-        if self.steps is not None and self.steps > size and self.mode_entry.commits_each_step:
+        commits = self.mode_entry.commits_each_step and not self.commit_policy.skips
+        if self.steps is not None and self.steps > size and commits:
             raise InputError(
                 f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
             )
         return size
+
+
+def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
+    of the request use. The errors of `Decode` for the options themselves.
+    """
+    out = dict(options)
+    Decode(**out)
+    for name in sorted(defaults.keys() - out.keys(), key=lambda name: (name != "mode", name != "policy")):
+        try:
+            Decode(**out, **{name: defaults[name]})
+        except (InputError, UnsupportedError):
+            continue
+        out[name] = defaults[name]
+    return out

@@ -86,8 +86,11 @@ class Pin:
 
 
 def ordinary(text: str | Sequence[int], tokenizer: Tokenizer) -> list[int]:
-    """The token ids of a text. InputError for a special token, or one outside the vocabulary."""
-    ids = tokenizer.encode(text) if isinstance(text, str) else list(text)
+    """The token ids of a text. InputError for a special token, or one outside the vocabulary; UnsupportedError if
+    tokens cannot be read as bytes.
+    """
+    tokenizer.require_bytes("a pin")
+    ids = tokenizer.encode_plain(text, begins=False) if isinstance(text, str) else list(text)
     for token in ids:
         if not tokenizer.token_bytes(token):
             raise InputError(f"token {token} is special and cannot be pinned: pin text")

@@ -216,7 +216,8 @@ class Plan:
         bounds of the policy on what is open there.
         """
         num_open = [int(canvas.open[start:end].sum()) for start, end in self.spans(canvas)]
-        by_policy = sum(self.decode.commit_policy.bound(num) for num in num_open if num)
+        policy = self.decode.commit_policy
+        by_policy = sum(policy.bound(num) for num in num_open if num) + len(num_open) * policy.num_extra
         readings = self.num_readings(len(num_open), sum(end - start for start, end in self.spans(canvas)))
         return self.num_searching + forwards + self.forwards_each * (by_policy + readings)
 

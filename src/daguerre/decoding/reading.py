@@ -125,13 +125,15 @@ def num_as_drafted(plan: Plan, canvas: Canvas) -> int:
 def committed_text(plan: Plan, canvas: Canvas) -> str:
     """The text that no later step can change: what is read, without a tail that may become a stop string.
 
-    Where a policy edits, finished spans are revised, or noise is undone, all of the active span may still change.
+    Where a policy edits, finished spans are revised, or noise is undone, all may still change from the active span on.
     """
     edits = plan.decode.revise or plan.decode.commit_policy.edits
     if (edits or not plan.mode.keeps_commits) and canvas.span is not None:
-        start, end = canvas.span
+        start = canvas.span[0]
+        if edits and plan.healed(canvas):  # the caller may have opened positions of an earlier span, which is next
+            start = min([start, *(first for first, last in plan.spans(canvas) if canvas.open[first:last].any())])
         may_change = canvas.drawn
-        may_change[:start] = may_change[end:] = False
+        may_change[:start] = False
         canvas = replace(canvas, open=canvas.open | may_change)
     texts, closed = [], True
     for reading in read(plan, canvas, done=False).gaps:

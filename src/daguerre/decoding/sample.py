@@ -43,6 +43,7 @@ class Sample:
             not plan.mode.autoregressive,
             None if constraint is None else replace(constraint),
             decode.commit_policy.reads,
+            decode.ranks_as_drawn,
         )
         self._searched = plan.searched if sample == 0 else None
         self.deadline = Deadline(timeout, clock, 0.0 if self._searched is None else self._searched.seconds)

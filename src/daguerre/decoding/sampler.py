@@ -33,6 +33,7 @@ class TokenSampler:
     by_step     False: a position's random number is the same in every step, as in modes "ar" and "speculative"
     constraint  all tokens of a gap are on one of its paths
     reads       the fields of proposals that the policy reads (`Policy.reads`)
+    as_drawn    policies rank by the distributions that tokens are drawn from (`sampling.logits.propose`)
     """
 
     params: SamplingParams
@@ -40,6 +41,7 @@ class TokenSampler:
     by_step: bool = True
     constraint: Constraint | None = None
     reads: tuple[str, ...] = ()
+    as_drawn: bool = False
     _last: dict[str, Any] = field(default_factory=dict)
 
     def propose(
@@ -54,7 +56,7 @@ class TokenSampler:
         one forward.
         """
         positions = canvas.active_positions() if positions is None else positions
-        if self.constraint is not None or not session.draws:
+        if not self._asks_for_draws(session):
             answer = yield from session.ask(canvas, positions, Logits())
             assert answer.logits is not None
             return self.from_logits(canvas, positions, answer.logits, rules, step, answer.evidence)
@@ -71,7 +73,7 @@ class TokenSampler:
         `threshold`.
         """
         positions = first_run(canvas.active_positions())
-        if session.draws and self.constraint is None:
+        if self._asks_for_draws(session):
             ask = SequentialDraws(self.rules(canvas, rules, step), positions, threshold)
             answer = yield from session.ask(canvas, positions, ask)
             assert answer.tokens is not None
@@ -83,9 +85,13 @@ class TokenSampler:
             place = positions[[len(parts)]]
             parts.append(self.from_logits(canvas, place, logits[None], rules, step, distributions.evidence))
             token = int(parts[-1].tokens[0])
-            if len(parts) > 1 and parts[-1].probabilities[0] < threshold:
+            if len(parts) > 1 and parts[-1].confidence[0] < threshold:
                 break
         return Proposals.join(parts)
+
+    def _asks_for_draws(self, session: Session) -> bool:
+        """Whether tokens are drawn by the backend, and not from logits."""
+        return session.draws and self.constraint is None and not self.as_drawn
 
     def from_logits(
         self,
@@ -103,7 +109,9 @@ class TokenSampler:
         entropy, num_best = "entropies" in self.reads, 2 * ("best" in self.reads)
         if self.constraint is None:
             noise = None if greedy else self.rng.exponential(TOKEN, positions, step, logits.shape[-1])
-            made = propose(positions, logits, self.params, noise, entropy=entropy, num_best=num_best)
+            made = propose(
+                positions, logits, self.params, noise, entropy=entropy, num_best=num_best, as_drawn=self.as_drawn
+            )
             return made if evidence is None else replace(made, evidence=evidence)
         u = np.zeros(len(positions)) if greedy else self.rng.uniform(TOKEN, positions, step)
         made = self.constraint.propose(canvas, positions, logits, self.params, u)

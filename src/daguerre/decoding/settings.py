@@ -13,11 +13,14 @@ from daguerre.models.denoiser import CacheMode
 from daguerre.models.wrappers.guidance import Guidance, Scorer
 from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES, Policy
+from daguerre.sampling.policies.base import Schedule
 from daguerre.sampling.rules import EndRule
 
 ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise"]
 
 DrafterName = Literal["auto", "head", "lookup"]
+
+RankedBy = Literal["model", "drawn"]
 
 CONSTRAINTS = {
     "schema": "a JSON Schema, an object or a boolean",
@@ -43,7 +46,11 @@ class Settings:
     factor: float = 1.0
     gamma: float = 0.1
     steps: int | None = None
+    schedule: Schedule = "even"
+    rank_temperature: float = 0.0
+    rank_by: RankedBy = "model"
     greedy_tail: bool = False
+    remask: float = 0.0
     revise: int = 0
     revise_threshold: float = 0.9
     revise_reading: RevisionReading = "unmasked"
@@ -104,6 +111,12 @@ class Settings:
     def sampling(self) -> SamplingParams:
         """The parameters that a token is drawn by."""
         return SamplingParams(self.temperature, self.top_p, self.top_k, self.logit_bias)
+
+    @property
+    def ranks_as_drawn(self) -> bool:
+        """Whether policies rank by distributions other than those at temperature 1 over all tokens."""
+        cut = self.top_p < 1 or self.top_k is not None
+        return self.rank_by == "drawn" and (cut or self.temperature not in (0, 1))
 
     @cached_property
     def logit_guidance(self) -> Guidance | None:

@@ -1,4 +1,9 @@
-"""The tokens of mode "ar" in fewer forwards: a forward verifies a draft and drafts the tokens after it."""
+"""The tokens of mode "ar" in fewer forwards: a forward verifies a draft and drafts the tokens after it.
+
+Where masks are in place (`ModelConfig.masks_in_place`) the last token written is a row of the draft, so a draft takes a
+forward of its own, and the next forward verifies it: linear self-speculation (Nemotron-Labs-Diffusion, arXiv
+2607.05722).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,7 @@ from daguerre.decoding.drafters import (
     MIN_ACCEPTED,
     MIN_GAIN,
     NO_DRAFT,
+    Apart,
     Drafted,
     best,
     given_by_caller,
@@ -22,7 +28,7 @@ from daguerre.decoding.drafters import (
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler, evidence_at, evidence_of, proposals_of
-from daguerre.models.forward import acceptance_of, num_agreed
+from daguerre.models.forward import Draws, Logits, acceptance_of, num_agreed
 from daguerre.models.processor import head_time, row_time
 from daguerre.models.rows import index_range
 from daguerre.models.session import Asking, NextLogits
@@ -47,26 +53,27 @@ def speculate(
     assert canvas.span is not None
     (start, end), following, settings, time = canvas.span, NO_DRAFT, run.plan.decode, row_time()
     fast = run.session.draws and run.sampler.constraint is None
-    cycle, looks_up, ahead = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head", size - 1
-    if settings.drafter == "lookup" or run.plan.config.mask_id is None:
-        ahead = 0
-    elif settings.drafter == "auto":
-        ahead = worth_drafting(run.plan.config, settings.temperature, ahead, time, head_time())
+    cycle, looks_up = _cycle if fast else _cycle_slowly, size > 1 and settings.drafter != "head"
+    (ahead, apart), first = _drafting(run, size - 1, time), start
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
-        step, drafts = run.counts.forwards, [following]
+        drafts = [following]
         if looks_up:
             drafts.append(look_up(canvas.tokens[:start], settings.temperature))
         if given is not None:
             drafts.append(given_by_caller(given.ahead(end - start - 1), 1.0 if not given.misses else right / tried))
-        draft = best(drafts, end - start - 1, time)
-        masked = ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ()
-        active = canvas.at((start, end))
+        draft, active = best(drafts, end - start - 1, time), canvas.at((start, end))
+        if apart is not None and start > first and apart.worth(draft):
+            drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
+            draft = best(drafts, end - start - 1, time)
+        step, masked = run.counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
         canvas, event, following = yield from cycle(run, active, draft, rules, masked, should_stop, step)
         yield event
         num, written = len(event.decision), event.decision.tokens
         agreed = num - int(num > len(draft) or written[-1] != draft.tokens[num - 1])  # all but perhaps the last
         run.counts.count_draft(draft.source, len(draft), agreed)
+        if apart is not None and draft.source == "head" and len(draft):
+            apart.count(agreed)
         start += num
         if given is not None:
             if draft.source == "caller" and given.misses:
@@ -74,6 +81,18 @@ def speculate(
             earlier, given = given, given.after(canvas.tokens[canvas.gaps[0][0] : start], num)
             run.counts.accept(given.accepted - earlier.accepted)
     return canvas
+
+
+def _drafting(run: Run, most: int, time: float) -> tuple[int, Apart | None]:
+    """How many masked rows follow a place of a draft; or, where a draft takes a forward of its own, when it does."""
+    config, settings, num = run.plan.config, run.plan.decode, most
+    if settings.drafter == "lookup" or config.mask_id is None:
+        num = 0
+    elif settings.drafter == "auto":
+        num = worth_drafting(config, settings.temperature, num, time, head_time())
+    if not config.masks_in_place:
+        return num, None
+    return 0, Apart(config, settings.temperature, num, time, num > 0 and settings.drafter == "head")
 
 
 Masked = tuple[int, tuple[int, ...]]
@@ -164,6 +183,28 @@ def _commit_first(canvas: Canvas, proposals: Proposals, num: int, rules: Sequenc
     decision = Decision.plain(proposals.positions[:num], proposals.tokens[:num], probabilities, probabilities)
     decision = complete(rules, canvas, decision)
     return canvas.apply(decision), decision
+
+
+def _draft_apart(run: Run, canvas: Canvas, rules: Sequence[Rule], num: int) -> Asking[Drafted]:
+    """A draft of the next `num` tokens, in one forward, drawn with the random numbers with which they will be verified.
+    Mode "speculative", the only one that asks for it, has no constraint.
+    """
+    if not num:
+        return NO_DRAFT
+    assert canvas.span is not None and run.sampler.constraint is None
+    sampler, positions = run.sampler, index_range(canvas.span[0], canvas.span[0] + num)
+    if run.session.draws:
+        answer = yield from run.session.draft(canvas, num, Draws(sampler.rules(canvas, rules, 0), positions))
+        tokens, probabilities = answer.tokens, answer.probabilities
+    else:
+        answer = yield from run.session.draft(canvas, num, Logits())
+        assert answer.logits is not None
+        made = sampler.from_logits(canvas, positions, answer.logits, rules, 0)
+        tokens, probabilities = made.tokens, made.probabilities
+    assert tokens is not None and probabilities is not None
+    num = num if tokens.min() >= 0 else int((tokens < 0).argmax())  # no token is allowed there
+    chances = [acceptance_of(chance, sampler.params.temperature) for chance in probabilities[:num].tolist()]
+    return Drafted.of(tokens[:num], chances)
 
 
 def _draft(

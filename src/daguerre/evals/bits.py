@@ -85,7 +85,7 @@ def make_windows(documents: Sequence[Document], tokenizer: Tokenizer, context: i
         ids = np.array([*tokenizer.encode(document.text), tokenizer.eos_id])
         for start in range(0, len(ids), context - 1):
             body = ids[start : start + context - 1]
-            out.append(Window(index, np.concatenate([[tokenizer.bos_id], body]), sizes[body]))
+            out.append(Window(index, np.concatenate([[tokenizer.start_id], body]), sizes[body]))
     if not any(window.num_bytes.any() for window in out):
         raise DataError("there is no text to score: give files that are not empty")
     return out

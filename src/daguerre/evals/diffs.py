@@ -191,7 +191,7 @@ class Forced:
 def _write_forced(model: Model, edit: Edit) -> dict[tuple[str, bool, bool], Forced]:
     out = {}
     for shown, draft, looks_up in FORCED:
-        before = np.array([model.tokenizer.bos_id, *edit.prompts[shown]], dtype=np.int64)
+        before = np.array([model.tokenizer.start_id, *edit.prompts[shown]], dtype=np.int64)
         new, old = (np.array(ids, dtype=np.int64) for ids in (edit.new, edit.old))
         out[shown, draft, looks_up] = forced(model, before, new, old if draft else None, looks_up)
     return out

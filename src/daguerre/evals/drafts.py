@@ -59,7 +59,7 @@ def make_prompts(documents: Sequence[Document], tokenizer: Tokenizer, limit: int
     parts = [_parts(tokenizer.encode(document.text)) for document in documents]
     out: list[Prompt] = []
     for rank in range(max(map(len, parts), default=0)):
-        found = [Prompt(n, (tokenizer.bos_id, *some[rank])) for n, some in enumerate(parts) if rank < len(some)]
+        found = [Prompt(n, (tokenizer.start_id, *some[rank])) for n, some in enumerate(parts) if rank < len(some)]
         out += [found[i] for i in evenly(len(found), min(len(found), limit - len(out)))]
     if not out:
         raise DataError(f"no document has {2 * PROMPT_TOKENS} tokens: give longer ones, or leave {task!r} out")

@@ -198,8 +198,8 @@ def _write(model: Model, setting: Setting, prompt: Prompt, seed: int) -> Written
 
 def _true_text(tokenizer: Tokenizer, prompt: Prompt) -> tuple[np.ndarray, int]:
     """The tokens of the document from the prompt on, and the place of the first that is not the prompt's."""
-    before = [tokenizer.bos_id, *tokenizer.encode(prompt.text)]
-    ids = np.array([tokenizer.bos_id, *tokenizer.encode(prompt.text + prompt.following)])
+    before = [tokenizer.start_id, *tokenizer.encode(prompt.text)]
+    ids = np.array([tokenizer.start_id, *tokenizer.encode(prompt.text + prompt.following)])
     return ids, next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), len(before))
 
 

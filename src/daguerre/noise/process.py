@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from daguerre.errors import unknown
+from daguerre.errors import UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.absorbing import Absorbing
 from daguerre.noise.hybrid import Hybrid
@@ -57,12 +57,17 @@ PROCESSES: dict[str, type[Process]] = {"absorbing": Absorbing, "uniform": Unifor
 
 
 def process_of(config: ModelConfig) -> Process:
-    """The process that a model was trained to undo, with its defaults; noise draws any token that is not reserved."""
+    """The process that a model was trained to undo, with its defaults. Noise draws any token that is not reserved, or
+    those that the config names. UnsupportedError for a model without the mask that its process needs.
+    """
     ordinary = config.ordinary_ids
-    noise_ids = int(ordinary[0]), int(ordinary[-1]) + 1
-    holes = tuple(i for i in config.reserved_ids if noise_ids[0] <= i < noise_ids[1])
+    noise_ids = config.noise_ids or (int(ordinary[0]), int(ordinary[-1]) + 1)
+    reserved = config.reserved_ids if config.noise_ids is None else ()
+    holes = tuple(i for i in reserved if noise_ids[0] <= i < noise_ids[1])
     if config.process == "uniform":
         return Uniform(noise_ids, holes=holes)
+    if config.mask_id is None:
+        raise UnsupportedError('this model has no mask, so there is no noise that it undoes: use mode "ar"')
     if config.process == "hybrid":
         return Hybrid(noise_ids, config.mask_id, holes=holes)
     if config.process == "absorbing":

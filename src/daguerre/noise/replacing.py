@@ -85,7 +85,8 @@ class Replacing(ABC):
     @cached_property
     def drawn_ids(self) -> Tensor:
         """The ids that noise draws, int64 (N,), ascending."""
-        return torch.tensor([i for i in range(*self.noise_ids) if i not in {*self.holes}])
+        ids = torch.arange(*self.noise_ids)
+        return ids[~torch.isin(ids, torch.tensor(self.holes, dtype=torch.int64))]
 
     def prior(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """A draw of x_1."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,10 +34,12 @@ class Proposals:
     """A token for each wanted position. All arrays (A,), positions ascending.
 
     probabilities     of the proposed tokens at temperature 1 over the full vocabulary, after bias and bans
-    marginals         the probabilities given a constraint; None without one
+    marginals         what policies rank by in place of the probabilities: those given a constraint, or those of the
+                      distributions that tokens are drawn from (`propose`); None without either
     entropies         of the distributions at temperature 1, in nats; None unless a policy reads them
     best              (A, n): probabilities of the n likeliest tokens; None unless a policy reads them
     evidence          (A, ...): the head's evidence for each token; None for the vocabulary projection
+    waits             bool: proposals that are committed after all others; None for none
     """
 
     positions: np.ndarray
@@ -47,10 +49,11 @@ class Proposals:
     entropies: np.ndarray | None = None
     best: np.ndarray | None = None
     evidence: np.ndarray | None = None
+    waits: np.ndarray | None = None
 
     @property
     def confidence(self) -> np.ndarray:
-        """The numbers that policies rank by (A,): the probabilities, given the constraint where there is one."""
+        """The numbers that policies rank by (A,): the probabilities, or the marginals where there are any."""
         return self.probabilities if self.marginals is None else self.marginals
 
     def __len__(self) -> int:
@@ -66,6 +69,11 @@ class Proposals:
 
         names = ("positions", "tokens", "probabilities", "marginals", "entropies", "best", "evidence")
         return Proposals(*(joined(name) for name in names))  # type: ignore[arg-type]
+
+    @property
+    def first(self) -> Proposals:
+        """The proposals that do not wait; all where all do."""
+        return self if self.waits is None or self.waits.all() else self.keep(~self.waits)
 
     def keep(self, kept: np.ndarray) -> Proposals:
         """Only the proposals where the boolean `kept` (A,) is True."""
@@ -200,23 +208,29 @@ def propose(
     *,
     entropy: bool = False,
     num_best: int = 0,
+    as_drawn: bool = False,
 ) -> Proposals:
     """Draw a token for each position from logits (A, V), after `biased` and bans, by exponential numbers (A, V), which
     temperature 0 does not need.
+
+    as_drawn: policies rank by the distributions after temperature, top-k and top-p; entropies and best are of these,
+    too. At temperature 0 they are those of temperature 1, cut.
     """
-    if params.temperature == 0 and not (entropy or num_best):
+    if params.temperature == 0 and not (entropy or num_best or as_drawn):
         return Proposals(positions, *most_likely(logits))
     probs = softmax(logits)
+    ranked = tempered(logits, replace(params, temperature=params.temperature or 1.0)) if as_drawn else probs
     if params.temperature == 0:
         tokens, chance = most_likely(logits)
     else:
         assert noise is not None
-        tokens = race(tempered(logits, params), noise)
+        tokens = race(ranked if as_drawn else tempered(logits, params), noise)
         chance = probs[np.arange(len(tokens)), tokens]
     return Proposals(
         positions,
         tokens,
         chance,
-        entropies=entropies(probs) if entropy else None,
-        best=-np.sort(-probs, axis=-1)[:, :num_best] if num_best else None,
+        ranked[np.arange(len(tokens)), tokens] if as_drawn else None,
+        entropies=entropies(ranked) if entropy else None,
+        best=-np.sort(-ranked, axis=-1)[:, :num_best] if num_best else None,
     )

@@ -10,7 +10,7 @@ Letters: A wanted positions, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -48,6 +48,8 @@ class Rule:
 
     holds_back: ClassVar[bool] = False
     """Whether `eligible` may hold a proposal back."""
+    waits: ClassVar[bool] = False
+    """Whether what it holds back is committed as soon as a step commits more than all others (`Proposals.waits`)."""
     constant: ClassVar[bool] = False
     """Whether `forbids` is the same for every canvas."""
 
@@ -91,6 +93,7 @@ class EndOfText(Rule):
     tokens: tuple[int, ...]
     floor: int
     rule: EndRule = "fill"
+    waits: ClassVar[bool] = True
     constant: ClassVar[bool] = True
 
     @property
@@ -176,10 +179,14 @@ def forbidden(rules: Sequence[Rule], canvas: Canvas) -> Forbidden:
 
 
 def eligible(rules: Sequence[Rule], canvas: Canvas, proposals: Proposals) -> Proposals:
-    """The proposals that every rule lets a policy commit; all proposals where that would leave none."""
+    """The proposals that every rule lets a policy commit, those marked that wait for all others; all proposals where
+    that would leave none.
+    """
     kept = None
     for rule in rules:
-        if rule.holds_back:
+        if rule.holds_back and rule.waits:
+            proposals = replace(proposals, waits=~rule.eligible(canvas, proposals))
+        elif rule.holds_back:
             by_rule = rule.eligible(canvas, proposals)
             kept = by_rule if kept is None else kept & by_rule
     return proposals if kept is None or kept.all() or not kept.any() else proposals.keep(kept)

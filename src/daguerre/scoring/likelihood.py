@@ -147,6 +147,11 @@ def check_layout(config: ModelConfig, kind: str, layout: SpanLayout | None) -> N
     """Raise what `score_tokens` would for this kind and layout, before any work."""
     if kind not in KINDS:
         raise unknown("kind", kind, KINDS)
+    if config.process != "absorbing" and config.context != "full":
+        raise UnsupportedError(
+            "this model is told no noise level, so neither its likelihood nor a bound on it is known: score the text "
+            "with another model"
+        )
     if kind == "ar":
         if layout is not None:
             raise InputError(
@@ -194,8 +199,9 @@ def _spans(config: ModelConfig, given: int, length: int, layout: SpanLayout) -> 
     size = length if layout == "full" else int(layout)
     starts = np.arange(0 if config.context == "block" else given, length, size)
     spans = np.stack([np.maximum(starts, given), np.minimum(starts + size, length)], axis=1)[starts + size > given]
-    if config.anchor == "clean":  # a block's first position is a span of its own
-        edges = np.union1d(spans, spans[spans[:, 0] % size == 0, 0] + 1)
+    if config.anchor == "clean" or config.masks_in_place:  # a block's first position is a span of its own
+        begins = (spans[:, 0] % size == 0) | config.masks_in_place
+        edges = np.union1d(spans, spans[begins, 0] + 1)
         spans = np.stack([edges[:-1], edges[1:]], axis=1)
     return spans
 
@@ -326,7 +332,7 @@ class _NoisyRows:
 
     @classmethod
     def plan(cls, config: ModelConfig, spans: np.ndarray, length: int) -> _NoisyRows:
-        offset = int(config.shift)
+        offset, ahead = int(config.shift), np.zeros(len(spans), dtype=np.int64)
         if config.context == "full":
             first, last, num_clean = np.zeros(1, dtype=np.int64), np.array([length]), 0
         elif config.context == "block":
@@ -340,7 +346,9 @@ class _NoisyRows:
                 first, last = np.maximum(grid - offset, 0), np.minimum(grid + size, config.max_positions) - offset
             num_clean = int(grid.max())
         else:
-            first, last = spans[:, 0] - offset, spans[:, 1] - offset
+            if config.masks_in_place:  # but for a span of one position, which is read by the row before it
+                ahead = (spans[:, 1] - spans[:, 0] > 1).astype(np.int64)
+            first, last = spans[:, 0] - offset, spans[:, 1] - offset + ahead
             num_clean = int(first.max())
         num_rows = last - first
         span = np.repeat(np.arange(len(spans)), num_rows)
@@ -348,7 +356,7 @@ class _NoisyRows:
         position = np.arange(len(span)) + (first - before)[span]
         row_of = np.full(length, -1)
         for index, (start, end) in enumerate(spans):
-            row_of[start:end] = before[index] - first[index] - offset + np.arange(start, end)
+            row_of[start:end] = before[index] - first[index] - offset + ahead[index] + np.arange(start, end)
         inside = (position >= spans[span, 0]) & (position < spans[span, 1])
         layout = Layout(position, first[span].astype(np.int32), 0, None, span[:, None] == span)
         return cls(position, inside, row_of, num_clean, layout)
@@ -369,7 +377,7 @@ def _cross_entropies(
             masked, position = masked_SL[draw], np.flatnonzero(scored_SL[draw])
             hides = np.pad(masked, (0, beyond))[noisy.position] & noisy.inside
             tokens = np.where(hides, config.placeholder, whole[noisy.position])
-            level = float(masked[1:].mean()) if config.time_input else None
+            level = float(hides.sum() / noisy.inside.sum()) if config.time_input else None
             wanted = noisy.row_of[position].astype(np.int32)
             batch.append(Forward(tokens, noisy.layout, cache, wanted, LogProbs(ids[position]), level))
             places.append((draw, position))

@@ -43,6 +43,8 @@ class TrainedShape(ModelShape):
             raise InputError('recipe: model.block_size, 1 or more, belongs to context = "block", which needs it')
         if self.context == "block" and self.shift:
             raise InputError("recipe: a model with block context cannot be shifted: set model.shift = false")
+        if self.experts is not None:
+            raise InputError("recipe: model.experts cannot be trained from scratch: no loss balances them")
         if self.time_input and self.context != "full":
             raise InputError('recipe: model.time_input needs model.context = "full"')
         if self.process != "absorbing" and (self.shift or not self.time_input):

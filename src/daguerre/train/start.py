@@ -69,6 +69,11 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
                 f"mixture.{name} has the layout {objective.layout!r}, which is for {objective.context} context, and "
                 f"the model has {config.context} context: its layouts are {fitting}"
             )
+        if config.masks_in_place and objective.layout != "next_token":
+            raise UnsupportedError(
+                f"mixture.{name} trains masked rows to predict the next token, and this model's predict their own: "
+                'take layout = "next_token"'
+            )
     if recipe.draft_head:
         check_drafts(recipe.make_mixture(config).objectives, recipe.draft_rank)
     elif any(share.layout == "groups" for share in recipe.mixture.values()):

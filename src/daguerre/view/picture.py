@@ -69,7 +69,7 @@ def figure_of(result: Result, tokenizer: Tokenizer) -> Any:
     _marks(axes, result, shown, tokenizer, patch)
     _edges(axes, states, shown, tokenizer)
     figure.colorbar(_scale(), ax=axes, pad=0.01, fraction=0.03).set_label("confidence at commit")
-    _title(axes, result, states[-1])
+    _title(axes, result, states[-1], tokenizer.null_id)
     return figure
 
 
@@ -151,11 +151,11 @@ def _edges(axes: Any, states: list[Canvas], shown: np.ndarray, tokenizer: Tokeni
         axes.axvline(index + 0.5, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
 
 
-def _title(axes: Any, result: Result, final: Canvas) -> None:
+def _title(axes: Any, result: Result, final: Canvas, null_id: int | None) -> None:
     changed = any(len(step.decision.replace) or len(step.decision.reopen) for step in result.trace.steps)
     kept = bool((result.trace.canvas.in_gap & ~result.trace.canvas.open).any())
     text = f"{result.usage.completion_tokens} tokens in {result.usage.forwards} forwards. Gray: given"
-    ended = bool((result.trace.canvas.in_gap & (final.tokens == Tokenizer.null_id)).any())
+    ended = null_id is not None and bool((result.trace.canvas.in_gap & (final.tokens == null_id)).any())
     text += ", blue: kept" * kept + ", white: open" + ", framed: changed again" * changed + ", ×: nothing" * ended
     axes.set_xlabel(text, fontsize=10, loc="left")
 

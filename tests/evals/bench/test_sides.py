@@ -18,6 +18,7 @@ from daguerre.evals.bench.llada import llada_loop
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.rounds import agreement, run_rounds, summary
 from daguerre.evals.bench.sides import OURS, SIDES, make, see_all, sides_for
+from daguerre.models.core.config import Experts
 from daguerre.models.loading import save_model
 
 NEW = TINY.new_tokens
@@ -143,7 +144,12 @@ def test_a_gguf_holds_the_weights_of_the_backbone(tmp_path: Path) -> None:
 
 def test_a_model_that_llama_cpp_cannot_express_is_refused(make_model: MakeModel, tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    for facts, reason in (({"context": "full"}, "context"), ({"tied": False, "norm": "layer"}, "tied, norm")):
+    experts = Experts(num=4, per_token=2, width=16)
+    for facts, reason in (
+        ({"context": "full"}, "context"),
+        ({"tied": False, "norm": "layer"}, "tied, norm"),
+        ({"experts": experts, "qk_norm_scope": "all"}, "qk_norm_scope, experts"),
+    ):
         with pytest.raises(UnsupportedError, match=rf"llama\.cpp .* its {reason}:"):
             write_gguf(make_model(**facts).backbone, tmp_path / "m.gguf", "F32")
 

@@ -7,11 +7,14 @@ from daguerre.decoding.modes.ar import Ar
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.beam import Beam
 from daguerre.decoding.modes.block import Block, Full
+from daguerre.decoding.modes.renoise import Renoise
 from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.settings import ModeName, Settings
 from daguerre.models.core.config import ModelConfig
 
-MODES: dict[str, Mode] = {mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Beam(), Ancestral())}
+MODES: dict[str, Mode] = {
+    mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Beam(), Ancestral(), Renoise())
+}
 
 
 def mode_options() -> frozenset[str]:
@@ -28,7 +31,7 @@ def choose_mode(
 ) -> ModeName:
     """The mode of a request that names none: the first line that applies.
 
-    a process that replaces tokens                            ancestral
+    a process that replaces tokens                            ancestral, or renoise where context is not full
     num_beams or no_repeat_context_lines is given             beam
     an option of denoising is given, or `denoise`             block
     `searches`, and no option that mode beam does not have    beam: more gaps are right than by denoising
@@ -41,7 +44,7 @@ def choose_mode(
     """
     given = set(settings.given)
     if config.process != "absorbing":
-        return "ancestral"
+        return "ancestral" if config.context == "full" else "renoise"
     if given & (MODES["beam"].options - MODES["block"].options):
         return "beam"
     denoise |= bool(given & (MODES["block"].options - MODES["ar"].options))

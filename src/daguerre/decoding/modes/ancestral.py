@@ -1,14 +1,18 @@
 """Mode "ancestral": from noise to text by the posterior of a process, in a number of steps known at the start.
 
-It serves every process, for models with a time input. For a masked model without one, the policy "first_hitting" draws
-from the same distribution with fewer forwards.
+It serves every process. A masked model without a time input predicts the same as long as the text stays the same, so a
+step after one that changed nothing takes no forward (MDLM, arXiv 2406.07524, section 4.2). For masked models the policy
+"first_hitting" draws from the same distribution, with fewer forwards yet. With `remask` written tokens may become masks
+again.
 
 Letters: L positions, A active positions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,12 +28,15 @@ from daguerre.decoding.sampler import evidence_at
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
-from daguerre.noise.process import Reverse, process_of
+from daguerre.noise.process import Absorbing, Reverse, process_of
+from daguerre.noise.remasking import Remasking
 from daguerre.sampling.logits import biased, inverse_cdf, tempered
 from daguerre.sampling.random import NOISE, TOKEN, Counter
 from daguerre.sampling.rules import forbidden
 from daguerre.trace import Event
 
+TAIL = 1e-5
+"""The noise level of the last forward of a greedy tail, as the published samplers have it."""
 Probs = Callable[[np.ndarray, float, np.ndarray], Generator[Any, Any, Tensor]]
 """A denoiser as the sampler sees it: tokens (L,), t and positions (A,) to probabilities (A, V), none on the mask. The
 driver of the run computes the forwards that it yields."""
@@ -39,16 +46,17 @@ class Ancestral(Mode):
     """All at once, from noise to text, in `steps` forwards."""
 
     name = "ancestral"
-    options = frozenset({"steps", "temperature", "top_p", "top_k", "n"})
+    options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "n"})
     heals = shapes = changeable = keeps_commits = searches_length = False
 
     def check_model(self, config: ModelConfig) -> None:
-        """Full context, a time input and no shift."""
-        if config.context != "full" or config.shift or not config.time_input:
+        """Full context, and noise to undo."""
+        if config.context != "full":
             raise UnsupportedError(
-                'mode "ancestral" needs a model with full context, a time input and no shift: use mode "block" or '
-                '"full" with policy "first_hitting", which has the same distribution'
+                'mode "ancestral" needs a model with full context: use mode "block" with policy "first_hitting", which '
+                "has the same distribution in each span"
             )
+        process_of(config)
 
     def check_draft(self, settings: Settings) -> None:
         """It takes none."""
@@ -73,9 +81,12 @@ class Ancestral(Mode):
             forbidden(rules, canvas).apply(positions, logits)
             return torch.from_numpy(tempered(logits, params))
 
-        steps = plan.decode.steps or len(canvas.active_positions())
-        process, rng = process_of(plan.config), run.sampler.rng
-        return (yield from ancestral(process, probs, canvas, rng, steps, run.late, lambda: last_evidence[0]))
+        steps, tail = plan.decode.steps or len(canvas.active_positions()), plan.decode.greedy_tail
+        process: Reverse = process_of(plan.config)
+        if isinstance(process, Absorbing) and plan.decode.remask:
+            process = Remasking(process, plan.decode.remask)
+        sampler = Sampler(process, probs, times(steps, tail), tail, not plan.config.time_input)
+        return (yield from sampler.run(canvas, run.sampler.rng, run.late, lambda: last_evidence[0]))
 
 
 def never_late() -> bool:
@@ -96,44 +107,81 @@ def step_tokens(
     return inverse_cdf(posterior.reshape(-1, posterior.shape[-1]), u_BL.reshape(-1)).reshape(tokens_BL.shape)
 
 
-def ancestral(
-    process: Reverse,
-    probs: Probs,
-    canvas: Canvas,
-    rng: Counter,
-    num_steps: int,
-    late: Callable[[], bool] = never_late,
-    evidence: Callable[[], np.ndarray | None] = no_evidence,
-) -> Steps:
-    """Write the open positions of the active span in `num_steps` forwards, t from 1 to 0 in equal steps.
+def likeliest(process: Reverse, tokens_BL: np.ndarray, probs_BLV: Tensor, t: float) -> np.ndarray:
+    """The most likely clean tokens, int64 (B, L), in place of all that noise may still change at t."""
+    index = torch.from_numpy(tokens_BL)[..., None]
+    certain = process.posterior(index[..., 0], probs_BLV.double().cpu(), t, 0.0).gather(-1, index)[..., 0] == 1
+    return np.where(certain.numpy(), tokens_BL, probs_BLV.cpu().argmax(-1).numpy())
 
-    Yields one event a forward, whose decision commits, replaces and reopens; returns the canvas. A process without a
-    mask first yields an event, also of step 0, that writes its noise, and its last decision lists every position. The
-    denoiser sees fixed positions, and nothing changes them. Once it is `late`, one forward goes to t = 0. `evidence`
-    returns what the head says about the last `probs`, (A, ...).
+
+def times(num_steps: int, greedy_tail: bool = False) -> list[float]:
+    """The noise level of each of `num_steps` forwards, from 1 down in equal steps, and 0 behind them; with a greedy
+    tail the last forward is at TAIL.
     """
     if num_steps < 1:
         raise InputError(f"num_steps must be a whole number from 1 up, not {num_steps}")
-    active = canvas.active_positions()
-    if not active.size:
+    if greedy_tail:
+        return [*np.linspace(1, TAIL, num_steps).tolist(), 0.0]
+    return [1 - step / num_steps for step in range(num_steps + 1)]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """From noise to text by the posterior of a process, over the noise levels `times`, which fall to 0.
+
+    greedy_tail  the last forward takes the most likely tokens in place of draws (Duo, arXiv 2506.10892, section 4.2)
+    steady       predictions do not depend on t, so they are kept as long as the text stays the same
+    """
+
+    process: Reverse
+    probs: Probs
+    times: Sequence[float]
+    greedy_tail: bool = False
+    steady: bool = False
+
+    def run(
+        self,
+        canvas: Canvas,
+        rng: Counter,
+        late: Callable[[], bool] = never_late,
+        evidence: Callable[[], np.ndarray | None] = no_evidence,
+    ) -> Steps:
+        """Write the open positions of the active span; returns the canvas.
+
+        Yields one event a step, whose decision commits, replaces and reopens. A process without a mask first yields an
+        event, also of step 0, that writes its noise, and its last decision lists every position. The denoiser sees
+        fixed positions, and nothing changes them. Once it is `late`, one step goes to t = 0. `evidence` returns what
+        the head says about the last predictions, (A, ...).
+        """
+        active, mask_id = canvas.active_positions(), self.process.mask_id
+        if not active.size:
+            return canvas
+        now = self.process.prior_from(torch.from_numpy(rng.uniform(NOISE, active, 0))).numpy()
+        if mask_id is None:
+            _check_alone(canvas, active)
+            noise = _decision(canvas, active, now, None, np.zeros(len(active)))
+            canvas = canvas.apply(noise)
+            yield Event(0, noise, canvas)
+        clean = None
+        for step, (t, s) in enumerate(pairwise(self.times)):
+            s = 0.0 if late() else s
+            if clean is None:
+                clean = yield from self.probs(visible(canvas, mask_id), t, active)
+            now = self._step(now, clean, t, s, rng.uniform(TOKEN, active, step))
+            chance = clean.double().cpu().numpy()[np.arange(len(active)), now]
+            decision = _decision(canvas, active, now, mask_id, chance, last=s == 0 and mask_id is None)
+            canvas = canvas.apply(decision)
+            yield Event(step, decision, canvas, evidence_at(decision, active, evidence()))
+            if s == 0:
+                break
+            clean = clean if self.steady and not (len(decision) or len(decision.reopen)) else None
         return canvas
-    now = process.prior_from(torch.from_numpy(rng.uniform(NOISE, active, 0))).numpy()
-    if process.mask_id is None:
-        _check_alone(canvas, active)
-        noise = _decision(canvas, active, now, None, np.zeros(len(active)))
-        canvas = canvas.apply(noise)
-        yield Event(0, noise, canvas)
-    for step in range(num_steps):
-        t, s = 1 - step / num_steps, 0.0 if late() else 1 - (step + 1) / num_steps
-        clean = yield from probs(visible(canvas, process.mask_id), t, active)
-        now = step_tokens(process, now[None], clean[None], t, s, rng.uniform(TOKEN, active, step)[None])[0]
-        chance = clean.double().cpu().numpy()[np.arange(len(active)), now]
-        decision = _decision(canvas, active, now, process.mask_id, chance, last=s == 0 and process.mask_id is None)
-        canvas = canvas.apply(decision)
-        yield Event(step, decision, canvas, evidence_at(decision, active, evidence()))
-        if s == 0:
-            break
-    return canvas
+
+    def _step(self, tokens_A: np.ndarray, clean_AV: Tensor, t: float, s: float, u_A: np.ndarray) -> np.ndarray:
+        """x_s from x_t, int64 (A,)."""
+        if s == 0 and self.greedy_tail:
+            return likeliest(self.process, tokens_A, clean_AV, t)
+        return step_tokens(self.process, tokens_A, clean_AV, t, s, u_A)
 
 
 def visible(canvas: Canvas, mask_id: int | None) -> np.ndarray:

@@ -23,7 +23,9 @@ from daguerre.sampling.rules import Rule
 from daguerre.trace import Event
 
 DEFAULT_BLOCK = 16
-DENOISING = frozenset({"policy", "revise", "end_of_text"}).union(*(policy.options for policy in POLICIES.values()))
+DENOISING = frozenset({"policy", "rank_by", "revise", "end_of_text"}).union(
+    *(policy.options for policy in POLICIES.values())
+)
 """Options of the modes in which a policy chooses what to commit."""
 
 

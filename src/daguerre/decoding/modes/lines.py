@@ -104,8 +104,8 @@ class Edge:
 
 def _break_token(plan: Plan) -> int | None:
     """The token that is a line break and nothing else; None where the request does not allow it."""
-    of, decode = plan.vocabulary.of, plan.decode
-    token = next((each for each in plan.vocabulary.beginning_with(BREAK) if of[each] == BREAK), None)
+    written, decode = plan.vocabulary.written(BREAK), plan.decode
+    token = written[-1] if written else None
     banned = token is not None and (decode.logit_bias or {}).get(token, 0.0) == -np.inf
     return None if banned or BREAK.decode() in decode.stop else token
 

@@ -6,6 +6,7 @@ from daguerre.canvas import Canvas
 from daguerre.decoding.denoise import heal
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ar import Autoregressive
+from daguerre.decoding.plan import Plan
 from daguerre.decoding.run import Run
 
 DEFAULT_SIZE = 5
@@ -13,7 +14,7 @@ DEFAULT_SIZE = 5
 
 
 class Speculative(Autoregressive):
-    """Drafts of fewer than `block_size` tokens, verified as they are drafted."""
+    """Drafts of fewer than `block_size` tokens, verified as they are drafted; or after, where masks are in place."""
 
     name = "speculative"
     options = Autoregressive.options | {"block_size", "drafter"}
@@ -24,4 +25,10 @@ class Speculative(Autoregressive):
         canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
-        return (yield from self.verify(run, canvas, run.plan.decode.block_size or DEFAULT_SIZE))
+        config = run.plan.config
+        size = (config.block_size if config.masks_in_place else None) or DEFAULT_SIZE
+        return (yield from self.verify(run, canvas, run.plan.decode.block_size or size))
+
+    def bound(self, plan: Plan) -> int:
+        """A forward for each token, and one for its draft where that takes one of its own."""
+        return super().bound(plan) + plan.max_tokens * plan.config.masks_in_place

@@ -11,6 +11,7 @@ from daguerre.sampling.policies.factor import Factor
 from daguerre.sampling.policies.first_hitting import FirstHitting
 from daguerre.sampling.policies.joint_threshold import JointThreshold
 from daguerre.sampling.policies.margin import Margin
+from daguerre.sampling.policies.origin import Origin
 from daguerre.sampling.policies.random import Random
 from daguerre.sampling.policies.threshold import Threshold
 
@@ -23,6 +24,7 @@ POLICIES: dict[str, type[Policy]] = {
     "first_hitting": FirstHitting,
     "joint_threshold": JointThreshold,
     "margin": Margin,
+    "origin": Origin,
     "random": Random,
     "threshold": Threshold,
 }
@@ -37,6 +39,7 @@ __all__ = [
     "FirstHitting",
     "JointThreshold",
     "Margin",
+    "Origin",
     "Policy",
     "Progress",
     "Random",

@@ -1,16 +1,17 @@
-"""What a policy is, and the schedule that static ones share."""
+"""What a policy is, and the schedules that static ones share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from daguerre.canvas import Decision
+from daguerre.errors import InputError, unknown
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.random import Counter
+from daguerre.sampling.random import ORDER, Counter
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,20 @@ class Policy(ABC):
     sequential: ClassVar[bool] = False
     """Whether proposals are drawn from the left, each given the one before it (`models.forward.SequentialDraws`)."""
 
+    ranks: ClassVar[bool] = True
+    """Whether what it commits depends on how likely tokens are."""
+    fixed_counts: ClassVar[bool] = False
+    """Whether a step commits a set number, and so those that wait for all others (`Proposals.waits`) where these are
+    too few. Other policies do not see proposals that wait while there are others."""
     edits: ClassVar[bool] = False
     """Whether it also replaces committed tokens of the active span (`decoding.token_editing`)."""
     num_extra: ClassVar[int] = 0
     """The most forwards that a span takes once nothing of it is open."""
+
+    @property
+    def skips(self) -> bool:
+        """Whether it may have more steps than positions, because those that commit nothing take no forward."""
+        return False
 
     def bound(self, num_open: int) -> int:
         """The most forwards that a span of `num_open` open positions can take; by default one for each position."""
@@ -73,21 +84,60 @@ def commit_all(proposals: Proposals) -> Decision:
     return Decision.plain(proposals.positions, proposals.tokens, proposals.probabilities, proposals.confidence)
 
 
+Schedule = Literal["even", "time"]
+LAST_TIME = 1e-3
+"""The time at which the schedule "time" ends."""
+
+
 def static_count(num_start: int, num_steps: int, step: int) -> int:
     """k_s = floor(N/S) + [s < N mod S] (LLaDA, arXiv 2502.09992); S is cut to N, so that each step commits."""
     steps = min(num_steps, num_start)
     return num_start // steps + int(step < num_start % steps)
 
 
+def time_share(step: int, num_steps: int) -> float:
+    """1 - t_{s+1} / t_s, where t falls from 1 to LAST_TIME in S equal steps: the share of what is open that step s
+    commits (Dream, arXiv 2508.15487). In the last step all of it.
+    """
+    if step + 1 >= num_steps:
+        return 1.0
+    fall = (1 - LAST_TIME) / num_steps
+    return fall / (1 - fall * step)
+
+
+def time_steps(num_start: int, num_steps: int) -> list[int]:
+    """The steps s in which floor(M (1 - t_{s+1} / t_s)) of the M open positions is 1 or more, from M = `num_start`."""
+    out = []
+    for step in range(num_steps):
+        count = int(num_start * time_share(step, num_steps))
+        if count:
+            out.append(step)
+            num_start -= count
+    return out
+
+
 @dataclass(frozen=True)
 class Static(Policy):
-    """The static schedule: in step s, the k_s proposals that `rank` puts highest.
+    """A static schedule: in step s, the k_s proposals that `rank` puts highest.
 
-    `steps` forwards a span; None: one for each open position.
+    steps     None: one for each open position
+    schedule  even: equal counts, see `static_count`; time: see `time_share`. Of its steps those that commit nothing
+              take no forward: the next ones see the same canvas
     """
 
     steps: int | None = None
-    options: ClassVar[tuple[str, ...]] = ("steps",)
+    schedule: Schedule = "even"
+    options: ClassVar[tuple[str, ...]] = ("steps", "schedule")
+    fixed_counts: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.schedule not in get_args(Schedule):
+            raise unknown("schedule", self.schedule, get_args(Schedule))
+
+    @property
+    def skips(self) -> bool:
+        """Whether the schedule is "time"."""
+        return self.schedule == "time"
 
     def bound(self, num_open: int) -> int:
         """The schedule's length."""
@@ -95,13 +145,57 @@ class Static(Policy):
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """The k_s highest."""
-        ranked = self.rank(proposals, progress, rng)
-        count = static_count(progress.num_start, self.bound(progress.num_start), progress.step)
-        return commit(proposals, top(ranked, count), ranked)
+        ranked, num_start = self.rank(proposals, progress, rng), progress.num_start
+        if self.schedule == "even":
+            count = static_count(num_start, self.bound(num_start), progress.step)
+        else:
+            count = self._count_in_time(progress, len(proposals))
+        return commit(proposals, top(ranked, count, proposals.waits), ranked)
+
+    def _count_in_time(self, progress: Progress, num_open: int) -> int:
+        """How many of `num_open` positions are next; fewer are open than planned where others were filled besides."""
+        num_steps = self.steps or progress.num_start
+        steps = time_steps(progress.num_start, num_steps)
+        share = time_share(steps[progress.step], num_steps) if progress.step < len(steps) else 1.0
+        return int(num_open * share)
 
 
-def top(confidence: np.ndarray, count: int) -> np.ndarray:
-    """Boolean (A,): the `count` highest, the leftmost first among equals; at least one."""
+@dataclass(frozen=True)
+class Ranked(Static):
+    """A static schedule whose order follows a `score`.
+
+    rank_temperature  0: the highest scores; above 0: k_s proposals drawn without replacement, each time with
+                      probabilities proportional to exp(score / rank_temperature) (Dream's `alg_temp`). These are the
+                      k_s highest of score + rank_temperature * G, with Gumbel numbers G (Kool et al., arXiv 1903.06059)
+    """
+
+    rank_temperature: float = 0.0
+    options: ClassVar[tuple[str, ...]] = (*Static.options, "rank_temperature")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.rank_temperature < np.inf:
+            raise InputError(f"rank_temperature must be a number from 0 up, not {self.rank_temperature}")
+
+    def score(self, proposals: Proposals) -> np.ndarray:
+        """Float64 (A,): the probabilities, unless a policy scores otherwise."""
+        return proposals.confidence
+
+    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+        """The scores, with noise where there is a temperature."""
+        score = self.score(proposals)
+        if not self.rank_temperature:
+            return score
+        u = np.maximum(rng.uniform(ORDER, proposals.positions, progress.request_step), 2.0**-54)
+        out: np.ndarray = score - self.rank_temperature * np.log(-np.log(u))
+        return out
+
+
+def top(confidence: np.ndarray, count: int, waits: np.ndarray | None = None) -> np.ndarray:
+    """Boolean (A,): the `count` highest, the leftmost first among equals; at least one. Those that wait come last, from
+    the left.
+    """
     chosen = np.zeros(len(confidence), dtype=bool)
+    confidence = confidence if waits is None else np.where(waits, -np.inf, confidence)
     chosen[np.argsort(-confidence, kind="stable")[: max(1, count)]] = True
     return chosen

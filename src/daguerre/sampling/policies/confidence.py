@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from daguerre.sampling.policies.base import Static
+from daguerre.sampling.policies.base import Ranked
 
 
-class Confidence(Static):
+class Confidence(Ranked):
     """See the head of this file."""

@@ -7,16 +7,15 @@ from typing import ClassVar
 import numpy as np
 
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, Static
-from daguerre.sampling.random import Counter
+from daguerre.sampling.policies.base import Ranked
 
 
-class Entropy(Static):
+class Entropy(Ranked):
     """See the head of this file."""
 
     reads: ClassVar[tuple[str, ...]] = ("entropies",)
 
-    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+    def score(self, proposals: Proposals) -> np.ndarray:
         """Minus the entropies."""
         assert proposals.entropies is not None
         return -proposals.entropies

@@ -19,11 +19,18 @@ class FirstHitting(Policy):
 
     steps   None: the position whose time is next, one a forward, which has the distribution of the process: with n open
             positions the next time is t u^(1/n), and each position is equally likely to have it. A number: the
-            distribution of ancestral sampling on that many equal intervals; those without a position take no forward
+            distribution of ancestral sampling on that many equal intervals (DiffuLLaMA's sampler); those without a
+            position take no forward
     """
 
     steps: int | None = None
     options: ClassVar[tuple[str, ...]] = ("steps",)
+    ranks: ClassVar[bool] = False
+
+    @property
+    def skips(self) -> bool:
+        """Always."""
+        return True
 
     def bound(self, num_open: int) -> int:
         """One forward for each interval, at most one for each position."""

@@ -7,16 +7,15 @@ from typing import ClassVar
 import numpy as np
 
 from daguerre.sampling.logits import Proposals
-from daguerre.sampling.policies.base import Progress, Static
-from daguerre.sampling.random import Counter
+from daguerre.sampling.policies.base import Ranked
 
 
-class Margin(Static):
+class Margin(Ranked):
     """See the head of this file."""
 
     reads: ClassVar[tuple[str, ...]] = ("best",)
 
-    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+    def score(self, proposals: Proposals) -> np.ndarray:
         """The highest probability minus the second."""
         assert proposals.best is not None
         margin: np.ndarray = proposals.best[:, 0] - proposals.best[:, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from daguerre.sampling.logits import Proposals
@@ -11,6 +13,8 @@ from daguerre.sampling.random import ORDER, Counter
 
 class Random(Static):
     """See the head of this file."""
+
+    ranks: ClassVar[bool] = False
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
         """A random number for each position and step."""

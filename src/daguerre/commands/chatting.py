@@ -1,0 +1,38 @@
+"""The command that converses."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any
+
+import typer
+
+from daguerre.commands.loading import load
+from daguerre.commands.options import BackendName, DtypeName, ModelName, QuantizeName, makes_request
+from daguerre.errors import InputError
+
+
+@makes_request
+def chat(
+    model: ModelName = "default",
+    backend: BackendName = None,
+    quantize: QuantizeName = None,
+    dtype: DtypeName = "auto",
+    effort: Annotated[
+        str, typer.Option("--effort", help="How many forwards an answer may take: instant, low, medium or high.")
+    ] = "medium",
+    system: Annotated[str | None, typer.Option("--system", help="What the model is told first.")] = None,
+    **options: Any,
+) -> None:
+    """Converse with a model in the terminal, by its own chat template; /help says what can be typed."""
+    from rich.console import Console
+
+    from daguerre.view.conversation import Conversation, Terminal
+
+    if options.get("n", 1) != 1:
+        raise InputError("a conversation has one answer to each question: leave out --n")
+    with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
+        import readline  # noqa: F401
+    how: dict[str, Any] = {"dtype": dtype, "backend": backend, "quantize": quantize}
+    talk = Conversation(load(model, **how), effort, system, **options)
+    Terminal(talk, Console(), input).run()

@@ -1,0 +1,171 @@
+"""What a model is, from its small files alone: shapes, tokens, what it can do, and how much memory it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daguerre.decoding.modes import MODES
+from daguerre.decoding.modes.base import Mode
+from daguerre.errors import DaguerreError
+from daguerre.models.core.build import make_backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.families.base import Family
+from daguerre.models.own_layout import parse_config, read_config, read_own_tokenizer
+from daguerre.models.published import CONFIG, describe, is_published
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.scoring.likelihood import KINDS, check_layout
+
+LENGTHS = (1024, 4096)
+"""Lengths for which the memory of a cache is shown, beside the model's own."""
+DTYPES = {"float32": 4, "bfloat16": 2}
+"""Bytes of a number."""
+
+
+def facts_of(folder: Path, family: str | None = None) -> dict[str, Any]:
+    """What is known of a model without its weights, as JSON. `config.json` is enough; a tokenizer adds to it."""
+    if is_published(parse_config(folder / CONFIG)):
+        tokenizer = read_tokenizer(folder)
+        described = describe(folder, family=family, tokenizer=tokenizer)
+        return _facts(described.config, described.family, tokenizer)
+    config = read_config(folder)
+    return _facts(config, None, read_own_tokenizer(folder, config))
+
+
+def _facts(config: ModelConfig, family: Family | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    parameters = num_parameters(config)
+    modes = [mode for mode in MODES.values() if _is_allowed(mode, config)]
+    published = {} if family is None else {"title": family.title, "source": family.source}
+    return {
+        "family": "daguerre" if family is None else family.name,
+        **published,
+        "parameters": parameters,
+        **_shape(config),
+        "context": config.context,
+        "block_size": config.block_size,
+        "shift": config.shift,
+        "process": config.process,
+        "time_input": config.time_input,
+        "mask_id": config.mask_id,
+        "bos_id": config.bos_id,
+        "eos_id": config.eos_id,
+        "end_ids": list(config.end_ids),
+        "null_id": config.null_id,
+        "tokenizer": "none in this folder" if tokenizer is None else _kind(tokenizer),
+        "modes": [mode.name for mode in modes],
+        "operations": _operations(config, modes, tokenizer),
+        "decode": {} if family is None else dict(family.decode),
+        "weights_bytes": {name: parameters * size for name, size in DTYPES.items()},
+        "cache_bytes": cache_bytes(config),
+    }
+
+
+def num_parameters(config: ModelConfig) -> int:
+    """The number of weights; none is allocated."""
+    with torch.device("meta"):
+        return make_backbone(config).num_parameters
+
+
+def cache_bytes(config: ModelConfig) -> dict[str, dict[str, int]]:
+    """Bytes of the keys and values of a text, by its length and the type of numbers; none in full context, where every
+    row is computed in every forward.
+    """
+    if config.context == "full":
+        return {}
+    each = 2 * sum(heads * width for heads, width in config.key_shapes)
+    lengths = [*(length for length in LENGTHS if length < config.max_positions), config.max_positions]
+    return {str(length): {name: each * length * size for name, size in DTYPES.items()} for length in lengths}
+
+
+def _shape(config: ModelConfig) -> dict[str, Any]:
+    experts = config.experts
+    return {
+        "layers": config.num_layers,
+        "width": config.width,
+        "heads": config.num_heads,
+        "kv_heads": config.num_kv_heads,
+        "head_width": config.head_width,
+        "mlp_width": config.mlp_width,
+        **({} if experts is None else {"experts": experts.num, "experts_per_token": experts.per_token}),
+        "vocabulary": config.vocab_size,
+        "positions": config.max_positions,
+        "tied": config.tied,
+        **({name: num for name in ("draft_head", "draft_rank") if (num := getattr(config, name))}),
+    }
+
+
+def _kind(tokenizer: Tokenizer) -> str:
+    """What a tokenizer is like."""
+    size = f"{getattr(tokenizer, 'num_tokens', tokenizer.vocab_size):,} tokens"
+    if tokenizer.unreadable is not None:
+        return f"{size}, not readable as bytes: {tokenizer.unreadable}"
+    return f"{size}, {'SentencePiece with tokens of bytes' if tokenizer.spare_byte_ids else 'byte-level'}"
+
+
+def _is_allowed(mode: Mode, config: ModelConfig, num_gaps: int = 0) -> bool:
+    """Whether a mode can decode a model, and requests with so many gaps that have text after them."""
+    try:
+        mode.check_model(config)
+        if num_gaps:
+            mode.check_request(num_gaps, True, None)
+    except DaguerreError:
+        return False
+    return True
+
+
+def _operations(config: ModelConfig, modes: list[Mode], tokenizer: Tokenizer | None) -> list[str]:
+    """What can be asked of a model, by the names of `Model`'s methods."""
+    sees_after = config.context != "block"
+    one, several = (sees_after and any(_is_allowed(mode, config, num) for mode in modes) for num in (1, 2))
+    likelihoods = [f"nll ({kind})" for kind in KINDS if _has_likelihood(config, kind)]
+    template = getattr(tokenizer, "chat_template", None)
+    return [
+        *(["generate", "stream"] if modes else []),
+        *(["infill"] if one else []),
+        *(["fill", "edit"] if several else []),
+        *(["chat"] if template is not None else []),
+        *likelihoods,
+        *(["decide"] if config.process == "absorbing" else []),
+    ]
+
+
+def _has_likelihood(config: ModelConfig, kind: str) -> bool:
+    try:
+        check_layout(config, kind, None)
+    except DaguerreError:
+        return False
+    return True
+
+
+def as_lines(facts: dict[str, Any]) -> str:
+    """The facts as text, one to a line."""
+    return "\n".join(f"{name:18}{_text(name, value)}" for name, value in facts.items())
+
+
+def _text(name: str, value: Any) -> str:
+    if name == "weights_bytes":
+        sizes = ", ".join(f"{kind} {in_bytes(num)}" for kind, num in value.items())
+        return f"{sizes}; as much again with backend native, which keeps a packed copy"
+    if name == "cache_bytes":
+        each = (f"{int(n):,} tokens {', '.join(map(in_bytes, sizes.values()))}" for n, sizes in value.items())
+        return "; ".join(each) + f" ({', '.join(DTYPES)})" if value else "none: every row is computed in every forward"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if value is None:
+        return "none"
+    return f"{value:,}" if type(value) is int and name == "parameters" else str(value)
+
+
+def in_bytes(num: int) -> str:
+    """A number of bytes for people: 16.03 GB."""
+    size, unit = float(num), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            break
+        size /= 1000
+    return f"{size:.4g} {unit}"

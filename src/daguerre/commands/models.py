@@ -1,0 +1,92 @@
+"""Commands about models: download, list, describe, export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daguerre.commands.loading import DTYPES, AdapterName, FamilyName, Revision, load_folder_of
+from daguerre.commands.options import AsJson
+from daguerre.errors import unknown
+
+Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
+AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model hub, or `default`.")]
+
+
+def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:
+    """Download a model into the hub's cache, if it is not there yet; or an adapter."""
+    from daguerre.commands.describing import facts_of
+    from daguerre.models.hub import pull as download
+    from daguerre.models.lora import CONFIG as ADAPTER
+
+    folder = download(name, revision, family=family)
+    if (folder / ADAPTER).exists():
+        facts = {"family": "adapter"}
+    else:
+        facts = {key: value for key, value in facts_of(folder, family).items() if key in ("family", "parameters")}
+    if as_json:
+        typer.echo(json.dumps({"name": name, **facts, "folder": str(folder)}, ensure_ascii=False))
+        return
+    typer.echo(f"{name}  {facts['family']}  {folder}")
+
+
+def models(as_json: AsJson = False) -> None:
+    """List the models in the hub's cache, and the families that are supported."""
+    from daguerre.commands.describing import in_bytes
+    from daguerre.models.families import FAMILIES
+    from daguerre.models.hub import cached
+
+    found = list(cached())
+    if as_json:
+        held = [
+            {
+                "name": each.name,
+                "revision": each.revision,
+                "family": each.family,
+                "bytes": each.num_bytes,
+                "folder": str(each.folder),
+            }
+            for each in found
+        ]
+        families = {name: {"title": f.title, "examples": list(f.examples)} for name, f in FAMILIES.items()}
+        typer.echo(json.dumps({"cached": held, "families": families}, ensure_ascii=False))
+        return
+    typer.echo("In the cache:" if found else "In the cache: nothing; `daguerre pull NAME` downloads a model")
+    for each in found:
+        what = each.family or "not supported"
+        typer.echo(f"  {each.name} ({each.revision})  {what}  {in_bytes(each.num_bytes)}  {each.folder}")
+    typer.echo("\nSupported families:")
+    for name, family in FAMILIES.items():
+        typer.echo(f"  {name:18}{family.title}, such as {family.examples[0]}")
+
+
+def inspect_model(
+    model: AnyModel = "default", revision: Revision = None, family: FamilyName = None, as_json: AsJson = False
+) -> None:
+    """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
+    from daguerre.commands.describing import as_lines, facts_of
+    from daguerre.models.loading import model_folder
+
+    facts = facts_of(model_folder(model, revision, family=family), family)
+    typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))
+
+
+def export_model(
+    model: AnyModel,
+    out: Annotated[Path, typer.Option(help="A new folder.")],
+    dtype: Annotated[str, typer.Option("--dtype", help="Type of the weights: bfloat16 or float32.")] = "bfloat16",
+    revision: Revision = None,
+    family: FamilyName = None,
+    adapter: AdapterName = None,
+) -> None:
+    """Write a model of Llama's or Qwen's core as a folder that transformers reads; its README.md says what for."""
+    from daguerre.models.export import export
+
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    loaded = load_folder_of(model, dtype, revision=revision, family=family, adapter=adapter)
+    kind = export(loaded.backbone, loaded.tokenizer, out, loaded.backbone.embedding.weight.dtype)
+    typer.echo(f"{out}  {kind}: README.md says what transformers can do with it")

@@ -1,0 +1,178 @@
+"""Decoding with every kind of published tokenizer, through the main path: constraints, healing, stop strings, pins,
+drafts and decisions. Models are tiny and random.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+import made_tokenizers as mt
+from daguerre.decoding.generate import edit, fill, infill, stream
+from daguerre.decoding.healing import Vocabulary
+from daguerre.decoding.pins import Pin
+from daguerre.errors import UnsupportedError
+from daguerre.scoring.decisions import Choice, decide
+from published_runs import SCHEMA, model_of, run, tokens_of
+
+KINDS = [*mt.KINDS]
+FALLBACK = ["llama2", "mistral", "gemma", "unigram"]
+
+
+TOOL = {"name": "add", "parameters": {**SCHEMA, "properties": {"a": {"type": "boolean"}}, "required": ["a"]}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_constraint_gives_valid_text_whatever_the_vocabulary(kind: str) -> None:
+    for seed in range(2):
+        options = {"temperature": 1.0, "seed": seed}
+        text = run(kind, "The date is: ", 24, regex=r"\d{4}-\d\d-\d\d|é{2,3}▁ ?", **options).text
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d|é{2,3}▁ ?", text)
+        value = json.loads(run(kind, "x = ", 60, schema=SCHEMA, **options).text)
+        assert value.keys() == {"name", "age"} and 0 <= value["age"] <= 150 and len(value["name"]) <= 12
+        text = run(kind, "x = ", 60, tools=[TOOL], keywords=["<tool_call>"], **options).text
+        assert re.search(r'<tool_call>\s*\{"name":"add","arguments":\{"a":(true|false)\}\}\s*</tool_call>', text)
+        text = run(kind, "x", 30, keywords=["é▁"], forbidden=["e", " "], ending="\n.", **options).text
+        assert "é▁" in text and text.endswith("\n.") and not set("e ") & set(text)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_healing_keeps_the_bytes_of_the_prompt(kind: str) -> None:
+    """What follows the prompt is the result's text, whatever tokens are drawn in place of the last ones."""
+    tokenizer = model_of(kind).tokenizer
+    healed = 0
+    for prompt in ("def f(x): retur", "x = [1, 2]\n   ", "a, b = naï", "(a) 日本", "hello, wor", "e\u0301▁ th"):
+        for seed in range(2):
+            result = run(kind, prompt, 6, temperature=1.0, seed=seed)
+            (gap,) = result.trace.canvas.gaps
+            written = tokenizer.decode_bytes(tokens_of(result)[: gap[1]])
+            given = tokenizer.decode_bytes(tokenizer.encode(prompt))
+            assert written.startswith(given)
+            assert written[len(given) :].decode(errors="replace").startswith(result.text)
+            begun = len([tokenizer.bos_id] * (tokenizer.bos_id is not None)) + len(tokenizer.encode(prompt))
+            healed += gap[0] < begun
+    assert healed >= 6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_string_cuts_the_text_and_a_stream_never_shows_it(kind: str) -> None:
+    whole = run(kind, "x = ", 24, temperature=1.0, heal=False).text
+    assert len(whole) > 8
+    stop = whole[5:7]
+    at = whole.index(stop)
+    result = run(kind, "x = ", 24, temperature=1.0, heal=False, stop=[stop])
+    assert (result.text, result.finish_reason) == (whole[:at], "stop")
+    texts = [event.committed for event in run(kind, "x = ", 24, call=stream, temperature=1.0, heal=False, stop=[stop])]
+    assert texts[-1] == whole[:at] and all(whole[:at].startswith(text) for text in texts)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pinned_text_stays_in_its_place_byte_for_byte(kind: str) -> None:
+    tokenizer = model_of(kind, "full").tokenizer
+    for text in ("def", " x = 1", "é▁<|mask|>", "<|end|>", "e\u0301"):
+        ids = tokenizer.encode_plain(text, begins=False)
+        length = len(ids) + 6
+        result = run(kind, "a b", length, context="full", pins=[Pin(text, 3)], min_tokens=length, mode="block")
+        (gap,) = result.trace.canvas.gaps
+        assert tokens_of(result)[gap[0] + 3 : gap[0] + 3 + len(ids)] == ids
+        assert text.encode() in tokenizer.decode_bytes(tokens_of(result)[gap[0] :])
+        floating = run(kind, "a b", length + 6, context="full", pins=[Pin(text, (1, None))], mode="block")
+        assert text in floating.text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_in_the_users_text_stay_on_the_canvas(kind: str) -> None:
+    tokenizer = model_of(kind, "full").tokenizer
+    template = "a <|mask|>é{} b <|mask|><|end|>{} c"
+    result = run(kind, template, 3, context="full", call=fill, min_tokens=3, heal=False)
+    first, second, third = template.split("{}")
+    assert result.text == first + result.texts[0] + second + result.texts[1] + third
+    ids = tokens_of(result)
+    given = [tokenizer.encode(first), *(tokenizer.encode(text, begins=False) for text in (second, third))]
+    begun = [] if tokenizer.bos_id is None else [tokenizer.bos_id]
+    assert ids[: len(begun + given[0])] == begun + given[0]
+    start = len(ids) - len(given[2])
+    assert ids[start:] == given[2]
+    assert tokenizer.decode_bytes(ids[start:]) == b" c"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_edit_keeps_the_rest_character_for_character(kind: str) -> None:
+    text = "one e\u0301 two▁three  four\n"
+    result = run(kind, text, [(4, 6), (16, 21)], context="full", call=edit, strength=0.5, heal=False)
+    (a, b), (c, d) = result.spans
+    assert (result.text[:a], result.text[b:c], result.text[d:]) == (text[:4], text[6:16], text[21:])
+    same = run(kind, text, [(4, 6)], context="full", call=edit, strength=0.01, heal=False)
+    kept = [token.text for token in same.tokens if token.step == -1]
+    assert "".join(kept) in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_draft_is_verified_in_tokens_of_the_middle_of_a_text(kind: str) -> None:
+    free = run(kind, "x = ", 16, heal=False, mode="ar")
+    drafted = run(kind, "x = ", 16, heal=False, mode="ar", draft=free.text)
+    assert drafted.text == free.text
+    model = model_of(kind)
+    assert not model.tokenizer.decode(model.tokenizer.encode_plain("abc", begins=False)).startswith(" ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_decisions_are_between_texts_of_any_tokenizer(kind: str) -> None:
+    model = model_of(kind)
+    question = Choice(before="It is ", labels=["é▁", "return", "日本"], after="\n")
+    (answer,) = decide(model.denoiser, model.tokenizer, "The <|mask|> state. ", [question], {})
+    assert answer.answer in question.labels
+    assert sum(answer.probabilities.values()) == pytest.approx(1)
+    assert len(set(answer.scores.values())) == 3
+
+
+@pytest.mark.parametrize("kind", FALLBACK)
+def test_the_text_after_a_gap_begins_with_no_space(kind: str) -> None:
+    result = run(kind, "ab{}cd", 2, context="full", call=fill, min_tokens=2, heal=False)
+    assert result.text == f"ab{result.texts[0]}cd"
+    tokenizer, ids = model_of(kind, "full").tokenizer, tokens_of(result)
+    assert tokenizer.decode_bytes(ids[-len(tokenizer.encode("cd", begins=False)) :]) == b"cd"
+
+
+@pytest.mark.parametrize("kind", FALLBACK)
+def test_of_two_tokens_with_the_same_bytes_the_ordinary_one_is_found(kind: str) -> None:
+    tokenizer = mt.made(kind)
+    vocabulary = Vocabulary.make(tokenizer)
+    for text in (b"a", b"(", b" "):
+        both = vocabulary.written(text)
+        assert len(both) == 2 and tokenizer.token_bytes(both[0]) == tokenizer.token_bytes(both[1]) == text
+        assert both[0] in tokenizer.spare_byte_ids and both[1] not in tokenizer.spare_byte_ids
+    assert {tokenizer.token_bytes(token) for token in vocabulary.proper_beginnings(b"ab")} == {b"a"}
+    assert len(vocabulary.proper_beginnings(b"ab")) == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "options"),
+    [
+        ("a stop string", {"stop": ["x"]}),
+        ("heal=True", {"heal": True}),
+        ("a pin", {"pins": [Pin("x", 0)]}),
+        ("a constraint", {"pins": [Pin("x", (0, 4))]}),
+        ("a constraint", {"regex": "[a-z]+"}),
+        ("a constraint", {"schema": SCHEMA}),
+        ("a constraint", {"keywords": ["x"]}),
+    ],
+)
+def test_what_needs_bytes_is_refused_where_tokens_have_none(what: str, options: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match=f"{what} needs the bytes of every token.*WordPiece") as refused:
+        run("wordpiece", "return the", 8, **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_tokenizer_without_bytes_still_generates_infills_and_decides() -> None:
+    model = model_of("wordpiece")
+    result = run("wordpiece", "return the", 8)
+    assert result.text == "".join(token.text for token in result.tokens)
+    assert tokens_of(result)[: result.trace.canvas.gaps[0][0]][-2:] == model.tokenizer.encode("return the")[-2:]
+    question = Choice(before="it is ", labels=["true", "false"])
+    (answer,) = decide(model.denoiser, model.tokenizer, "so ", [question], {})
+    assert answer.answer in ("true", "false")
+    assert run("wordpiece", "return", "value", 2, context="full", call=infill, min_tokens=2).text
