@@ -79,6 +79,7 @@ def test_published_defaults_hold_unless_the_request_excludes_them() -> None:
         "temperature": 0.2,
         "block_size": 8,
     }
+    assert with_defaults({"mode": "ancestral"}, {"steps": 4}) == {"mode": "ancestral", "steps": 4}
     with pytest.raises(InputError, match="threshold"):
         with_defaults(defaults, {"threshold": 3.0})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daguerre.decoding.modes import choose_mode
+from daguerre.decoding.modes import MODES, choose_mode
 from daguerre.decoding.options import Decode, with_defaults
 from daguerre.errors import unknown
 from daguerre.models.core.config import ModelConfig
@@ -28,4 +28,4 @@ def effort_options(effort: str, config: ModelConfig, defaults: Mapping[str, Any]
         raise unknown("effort", effort, EFFORTS)
     decode = Decode(**with_defaults(defaults, {}))
     mode = decode.mode or choose_mode(decode, config, infilling=False)
-    return dict(EFFORTS[effort]) if mode in ("block", "full") else {}
+    return dict(EFFORTS[effort]) if "policy" in MODES[mode].options else {}

@@ -304,14 +304,25 @@ class Decode(Settings):
 
 def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
-    of the request use. The errors of `Decode` for the options themselves.
+    of the request use. The errors of `Decode` for options that no default makes possible.
     """
+    missing = {name: value for name, value in defaults.items() if name not in options}
     out = dict(options)
+    for names in (("mode", "policy"), ("mode",), ("policy",)):
+        with_names = {**out, **{name: missing[name] for name in names if name in missing}}
+        if _is_possible(with_names):
+            out = with_names
+            break
     Decode(**out)
-    for name in sorted(defaults.keys() - out.keys(), key=lambda name: (name != "mode", name != "policy")):
-        try:
-            Decode(**out, **{name: defaults[name]})
-        except (InputError, UnsupportedError):
-            continue
-        out[name] = defaults[name]
+    for name, value in missing.items():
+        if name not in ("mode", "policy") and _is_possible({**out, name: value}):
+            out[name] = value
     return out
+
+
+def _is_possible(options: Mapping[str, Any]) -> bool:
+    try:
+        Decode(**options)
+    except (InputError, UnsupportedError):
+        return False
+    return True

@@ -47,7 +47,7 @@ class Ancestral(Mode):
 
     name = "ancestral"
     options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "n"})
-    heals = shapes = changeable = keeps_commits = searches_length = False
+    heals = shapes = changeable = keeps_commits = searches_length = commits_each_step = False
 
     def check_model(self, config: ModelConfig) -> None:
         """Full context, and noise to undo."""

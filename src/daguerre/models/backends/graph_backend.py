@@ -120,7 +120,8 @@ class GraphBackend(TorchBackend):
         if len(batch) == 1:
             (one,) = batch
             cache, rows = one.cache, len(one.tokens)
-            if isinstance(cache, GraphCache) and rows <= ROWS[-1] and one.level is None:
+            plain = one.level is None and not one.drafting
+            if isinstance(cache, GraphCache) and rows <= ROWS[-1] and plain:
                 num = next(size for size in ROWS if size >= rows)
                 if cache.length + num <= cache.memory.num_keys:
                     return [self._replayed(one, cache, num)]

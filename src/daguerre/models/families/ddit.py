@@ -12,9 +12,9 @@ differs is the process, who sees whom, and whether the noise level is an input:
 All use the tokenizer of GPT-2, whose last token, <|endoftext|>, is followed by the mask. It stands before every text
 of training, and so before every canvas, except with SEDD, which was trained on windows that begin anywhere.
 
-SEDD's output is the logarithm of a ratio of probabilities, log p(x_0 = y) - log(e^sigma - 1) at a mask, after a number
-that is the same for all tokens was subtracted (its paper, arXiv 2310.16834, section 4). So a softmax of the output
-without the mask is its prediction of the clean token, whatever sigma is, and all else is as for MDLM.
+SEDD's score at a mask is p(x_0 = y) / (e^sigma - 1), and its logarithm is the output of the network less numbers that
+are the same for all tokens (arXiv 2310.16834, section 4). So a softmax of the output without the mask is its prediction
+of the clean token, and all else is as for MDLM.
 
 Duo's noise draws every id of its vocabulary, one of which is no token of the tokenizer; it is never predicted.
 """
@@ -66,7 +66,7 @@ def _shape(values: Mapping[str, Any], live: bool) -> dict[str, Any]:
         "context": "causal" if causal else "block" if block < length else "full",
         "shift": causal,
         "block_size": block if block < length else None,
-        "time_input": live,
+        "time_input": live and adaptive,
         "adaptive_width": whole(values, "cond_dim", 128) if adaptive else 0,
         "rope_theta": number(values, "rope_theta", 10_000.0),
         **CORE,

@@ -78,9 +78,8 @@ template <class T> struct Mixture {
   Mixture(const Model& m, int rows, Scratch& room) : m(m) {
     const Layer& last = m.layers[m.num_layers - 1];  // has experts if any layer has
     const bool some = last.router.panels > 0;
-    const size_t entries = some ? (size_t)rows * e.per_token : 0, router = some ? (size_t)round_up(rows, BLOCK) * last.router.words : 0;
+    const size_t num = some ? rows : 0, entries = num * e.per_token, router = (size_t)round_up((int)num, BLOCK) * last.router.words;
     const size_t words = some ? (entries + BLOCK) * std::max(last.expert_up->words, last.expert_down->words) * T::PARTS : 0;
-    const size_t num = some ? rows : 0;
     room.begin(4 * (num * (3 * logits + shared_stride + 1) + entries * (inner + 5) + 3 * e.num + 2 + router + words) + 64 * 14);
     scores = room.take<float>(num * 3 * logits), weights = room.take<float>(entries), weight_of = room.take<float>(entries);
     inside = room.take<float>(entries * inner), shared = room.take<float>(num * shared_stride);
@@ -98,8 +97,10 @@ template <class T> struct Mixture {
 #pragma omp for schedule(static)
     for (int i = 0; i < blocks * layer.router.panels; i++) {
       const int first = i / layer.router.panels * BLOCK;
-      auto put = [&](int row, int panel, const F* v) { std::memcpy(scores + (size_t)row * 3 * logits + panel * COLUMNS, v, COLUMNS * 4); };
-      multiply_panel<Float32>(worker, layer.router, exact, first, std::min(BLOCK, rows - first), i % layer.router.panels, put);
+      const int panel = i % layer.router.panels, num = std::min(BLOCK, rows - first);
+      multiply_panel<Float32>(worker, layer.router, exact, first, num, panel, [&](int row, int panel, const F* v) {
+        std::memcpy(scores + (size_t)row * 3 * logits + panel * COLUMNS, v, COLUMNS * 4);
+      });
     }
 #pragma omp for schedule(static)
     for (int row = 0; row < rows; row++) {
