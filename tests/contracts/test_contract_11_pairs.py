@@ -231,7 +231,7 @@ def every_seventh(number: int) -> list[tuple[Callable[..., Result], tuple[str, s
         ("causal without null", 4),
         ("full without null", 5),
         ("time", 6),
-        ("uniform", 1),
+        ("uniform", 0),
         ("gemma", 1),
     ],
 )

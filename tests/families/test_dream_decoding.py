@@ -28,8 +28,11 @@ def model(make_model: Any, tokenizer: Any) -> Model:
 
 
 def prompts(model: Model) -> list[list[int]]:
+    """Token ids, of which one is a literal mask, which is text like any other."""
     rng = np.random.default_rng(11)
-    return [rng.choice(model.config.ordinary_ids, length).tolist() for length in LENGTHS]
+    out = [rng.choice(model.config.ordinary_ids, length).tolist() for length in LENGTHS]
+    out[1][2] = model.config.mask_id
+    return out
 
 
 def masked(model: Model, prompt: list[int]) -> np.ndarray:
@@ -95,11 +98,10 @@ DRAWN: list[dict[str, Any]] = [
 def test_dream_commits_the_same_tokens_in_the_same_order(model: Model, alg: str, drawn: dict[str, Any]) -> None:
     """Fewer steps than positions, as many, and more; the highest rank, and ranks drawn at a temperature."""
     oracle = FullContext(model.backbone)
-    assert model.config.mask_id is not None
     for prompt, steps, heat in zip(prompts(model), (5, NUM, 27), (0.0, 0.3, 0.0), strict=True):
-        how = Dream(mask_id=model.config.mask_id, steps=steps, alg=alg, alg_temp=heat, **drawn)
+        how = Dream(steps=steps, alg=alg, alg_temp=heat, **drawn)
         canvas = masked(model, prompt)
-        want = how.decode(oracle.of, canvas, Shared(model, len(canvas)))
+        want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas)))
         options = {"schedule": "time", "rank_by": "drawn", "rank_temperature": heat}
         check(model, ours(model, prompt, policy=NAMES[alg], steps=steps, **options, **drawn), want)
 
@@ -107,22 +109,20 @@ def test_dream_commits_the_same_tokens_in_the_same_order(model: Model, alg: str,
 @pytest.mark.parametrize("drawn", DRAWN)
 def test_dreams_origin_commits_the_same_tokens_in_the_same_order(model: Model, drawn: dict[str, Any]) -> None:
     oracle = FullContext(model.backbone)
-    assert model.config.mask_id is not None
     for prompt, steps in zip(prompts(model), (5, NUM, 27), strict=True):
-        how = Dream(mask_id=model.config.mask_id, steps=steps, alg="origin", **drawn)
+        how = Dream(steps=steps, alg="origin", **drawn)
         canvas = masked(model, prompt)
-        want = how.decode(oracle.of, canvas, Shared(model, len(canvas), times(steps, LAST_TIME)))
+        want = how.decode(oracle.of, canvas, len(prompt), Shared(model, len(canvas), times(steps, LAST_TIME)))
         check(model, ours(model, prompt, policy="origin", steps=steps, **drawn), want)
 
 
 @pytest.mark.parametrize(("steps", "temperature"), [(5, 0.9), (NUM, 0.95), (30, 0.5)])
 def test_the_sampler_of_diffullama_is_first_hitting_in_steps(model: Model, steps: int, temperature: float) -> None:
     oracle = FullContext(model.backbone)
-    assert model.config.mask_id is not None
     for prompt in prompts(model):
         canvas = masked(model, prompt)
         shared = Shared(model, len(canvas), times(steps, 0.0))
-        want = diffullama(oracle.of, canvas, model.config.mask_id, steps, shared, temperature)
+        want = diffullama(oracle.of, canvas, len(prompt), steps, temperature, shared)
         check(model, ours(model, prompt, policy="first_hitting", steps=steps, temperature=temperature), want)
 
 

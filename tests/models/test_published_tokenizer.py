@@ -103,6 +103,19 @@ def test_the_bytes_of_a_text_that_begins_a_canvas_have_at_most_the_spaces_that_t
     assert tokenizer.decode(tokenizer.encode("word")) == " word"[int(not prefixed) :]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_space_before_a_text_is_all_that_its_place_changes(kind: str) -> None:
+    tokenizer = mt.made(kind)
+    for text in ("return self", "for x in args:\n", "a"):
+        begun, later = tokenizer.encode(text), tokenizer.encode(text, begins=False)
+        if kind in ("llama2", "mistral", "unigram"):
+            assert begun == tokenizer.encode(f" {text}", begins=False)
+            assert tokenizer.token_bytes(later[0])[:1] != b" "
+        else:
+            assert begun == later
+        assert tokenizer.spare_byte_ids.isdisjoint([*begun, *later][: -int(text.endswith("\n")) or None])
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "vocab_and_merges"])
 def test_ids_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")

@@ -27,7 +27,8 @@ WORDS = (
 )
 HAN = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{L}&&[^\p{Han}]]+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-PATTERNS = {"cl100k": CL100K, "possessive": POSSESSIVE, "words": WORDS, "han": HAN, "gpt2": GPT2}
+ENDS = r"[\p{L}\s]+$|\p{L}|[^\p{L}]+?"
+PATTERNS = {"cl100k": CL100K, "possessive": POSSESSIVE, "words": WORDS, "han": HAN, "gpt2": GPT2, "ends": ENDS}
 ASSIGNED = st.characters(exclude_categories=("Cs", "Cn", "Co")).filter(lambda c: unicodedata.category(c) != "Cn")
 RUNS = st.tuples(
     st.sampled_from([" ", "\n", "\t", "=", "a", "ab", "é", "the", "1", "_", "'S", "漢"]), st.integers(1, 20)
@@ -44,6 +45,7 @@ def test_any_text_has_the_ids_of_tiktoken(name: str) -> None:
     @settings(max_examples=200, deadline=None)
     @given(pieces=TEXTS)
     @example(pieces=["12345678 x\n", " \n\n  y  ", "\n"])
+    @example(pieces=["ab\n", "ab"])
     def check(pieces: list[str]) -> None:
         text = "".join(pieces)
         assert ours.encode(text) == theirs.encode_ordinary(text)

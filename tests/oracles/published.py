@@ -1,8 +1,9 @@
 """How published models of full context are decoded, restated from their papers and the descriptions of their scripts.
 
 Each takes `logits_of`, from the tokens of a canvas (L,) to the logits of the token at each position, (L, V), and a
-canvas that ends with masks. An open position is one whose token is the mask, as in the scripts: a prompt without masks
-is assumed. Random numbers are given: `Numbers.exponential` (L, V) and `Numbers.uniform` (L,), of each forward.
+canvas whose positions from `start` on are masks. These are open at first; the scripts take every mask for an open
+position, so they write over a mask in the prompt. Random numbers are given: `Numbers.exponential` (L, V) and
+`Numbers.uniform` (L,), of each forward.
 
 Letters: L positions, V vocabulary, N open positions, S steps.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -28,13 +29,23 @@ class Numbers(Protocol):
 
 @dataclass
 class Decoded:
-    """The canvas at the end, and the positions that each forward committed, where any."""
+    """The canvas, what is open of it, and the positions that each forward committed, where any."""
 
     tokens: np.ndarray
+    open: np.ndarray
     commits: list[list[int]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, canvas: np.ndarray, start: int) -> Decoded:
+        return cls(canvas.copy(), np.arange(len(canvas)) >= start)
+
+    def among(self, positions: np.ndarray) -> np.ndarray:
+        """Those of the positions that are open."""
+        return positions[self.open[positions]]
 
     def commit(self, positions: np.ndarray, tokens: np.ndarray) -> None:
         self.tokens[positions] = tokens[positions]
+        self.open[positions] = False
         if len(positions):
             self.commits.append(sorted(positions.tolist()))
 
@@ -72,16 +83,14 @@ class LLaDA:
     never: tuple[int, ...] = ()
     last: tuple[int, ...] = ()
 
-    def decode(self, logits_of: LogitsOf, canvas: np.ndarray, numbers: Numbers | None = None) -> Decoded:
-        out, start = Decoded(canvas.copy()), int((canvas != self.mask_id).sum())
-        forward = 0
+    def decode(self, logits_of: LogitsOf, canvas: np.ndarray, start: int, numbers: Numbers | None = None) -> Decoded:
+        out, forward = Decoded.begin(canvas, start), 0
         for first in range(start, len(canvas), self.block_length):
             block = np.arange(first, min(first + self.block_length, len(canvas)))
             counts = [len(part) for part in np.array_split(block, self.steps)]
             for count in counts:
                 tokens, confidence = self._predict(logits_of, out.tokens, start, numbers, forward)
-                still = block[out.tokens[block] == self.mask_id]
-                out.commit(highest(confidence, still, count), tokens)
+                out.commit(highest(confidence, out.among(block), count), tokens)
                 forward += 1
         return out
 
@@ -112,7 +121,7 @@ class LLaDA:
 def fast_dllm(
     logits_of: LogitsOf,
     canvas: np.ndarray,
-    mask_id: int,
+    start: int,
     block_length: int,
     *,
     threshold: float | None = None,
@@ -122,10 +131,10 @@ def fast_dllm(
     `threshold` or more; or, with c_1 >= c_2 >= ..., the longest run of them with c_n >= 1 - factor / (n + 1). In either
     case at least the likeliest.
     """
-    out = Decoded(canvas.copy())
-    for first in range(int((canvas != mask_id).sum()), len(canvas), block_length):
+    out = Decoded.begin(canvas, start)
+    for first in range(start, len(canvas), block_length):
         block = np.arange(first, min(first + block_length, len(canvas)))
-        while (still := block[out.tokens[block] == mask_id]).size:
+        while (still := out.among(block)).size:
             probs = probabilities(logits_of(out.tokens))
             best = probs.max(-1)
             ranked, count = highest(best, still, len(still)), 1
@@ -153,7 +162,6 @@ class Dream:
     alg_temp  above 0: positions are drawn one by one, without replacement, with chances exp(rank / alg_temp)
     """
 
-    mask_id: int
     steps: int
     alg: str = "entropy"
     alg_temp: float = 0.0
@@ -161,10 +169,10 @@ class Dream:
     top_p: float = 1.0
     top_k: int | None = None
 
-    def decode(self, logits_of: LogitsOf, canvas: np.ndarray, numbers: Numbers | None = None) -> Decoded:
-        out, times = Decoded(canvas.copy()), np.linspace(1, 1e-3, self.steps + 1)
+    def decode(self, logits_of: LogitsOf, canvas: np.ndarray, start: int, numbers: Numbers | None = None) -> Decoded:
+        out, times = Decoded.begin(canvas, start), np.linspace(1, 1e-3, self.steps + 1)
         for step in range(self.steps):
-            still = np.flatnonzero(out.tokens == self.mask_id)
+            still = np.flatnonzero(out.open)
             share = 1 - times[step + 1] / times[step] if step + 1 < self.steps else 1.0
             tokens, rank = self._predict(logits_of(out.tokens), numbers, len(out.commits))
             if self.alg == "origin":
@@ -212,14 +220,14 @@ class Dream:
 
 
 def diffullama(
-    logits_of: LogitsOf, canvas: np.ndarray, mask_id: int, steps: int, numbers: Any, temperature: float
+    logits_of: LogitsOf, canvas: np.ndarray, start: int, steps: int, temperature: float, numbers: Numbers
 ) -> Decoded:
     """The sampler of DiffuLLaMA and DiffuGPT (arXiv 2410.17891): S forwards; between two of them each open position
     keeps its token with chance 1 / S, then 1 / (S - 1), and so on; after the last forward all do.
     """
-    out = Decoded(canvas.copy())
+    out = Decoded.begin(canvas, start)
     for step in range(steps):
-        still = np.flatnonzero(out.tokens == mask_id)
+        still = np.flatnonzero(out.open)
         logits = logits_of(out.tokens)
         tokens = (logits / temperature - np.log(numbers.exponential(len(out.commits)))).argmax(-1)
         out.commit(still[numbers.uniform(step)[still] <= 1 / (steps - step)], tokens)

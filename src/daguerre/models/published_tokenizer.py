@@ -26,10 +26,10 @@ from typing import Any
 
 import tokenizers
 
-from daguerre.errors import DataError
+from daguerre.errors import DataError, InputError
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.tokenizer import Tokenizer, check_unicode
-from daguerre.models.tokenizer_json import Json, read_layout, token_texts
+from daguerre.models.tokenizer_json import Json, panics_raised, read_layout, token_texts
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 DECIDING = ("LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer", "GPTNeoXTokenizer")
@@ -104,7 +104,7 @@ class PublishedTokenizer(Tokenizer):
     def _encoded(self, text: str, begins: bool, plain: bool) -> list[int]:
         check_unicode(text)
         begins = begins and self._layout.prefixes
-        encoding = self._variant(begins, plain).encode(text, add_special_tokens=False)
+        encoding = self._encoding(self._variant(begins, plain), text)
         ids: list[int] = encoding.ids
         if self.unreadable is not None:
             return ids
@@ -133,7 +133,7 @@ class PublishedTokenizer(Tokenizer):
 
     def _exact(self, text: str) -> list[int]:
         """Ids of exactly the bytes of a text. Only what the tokenizer would change has other ids than otherwise."""
-        ids: list[int] = self._variant(False, plain=True, exact=True).encode(text, add_special_tokens=False).ids
+        ids: list[int] = self._encoding(self._variant(False, plain=True, exact=True), text).ids
         if b"".join(map(self._bytes.__getitem__, ids)) == text.encode():
             return ids
         if len(text) == 1:
@@ -142,6 +142,14 @@ class PublishedTokenizer(Tokenizer):
         if len(pieces) == 1:
             pieces = [text[: len(text) // 2], text[len(text) // 2 :]]
         return [token for piece in pieces for token in self._exact(piece)]
+
+    @staticmethod
+    def _encoding(inner: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+        try:
+            with panics_raised():
+                return inner.encode(text, add_special_tokens=False)
+        except ValueError as error:
+            raise InputError(f"this text cannot be encoded ({error}): change the white space around its tags") from None
 
     def _variant(self, begins: bool, plain: bool, exact: bool = False) -> tokenizers.Tokenizer:
         key = begins, plain, exact
@@ -181,7 +189,11 @@ class PublishedTokenizer(Tokenizer):
         decides = str(self.config.get("tokenizer_class")).removesuffix("Fast") in DECIDING or not self._layout.begun
         if decides and self.config.get("add_bos_token") is not None:
             return self._named("bos_token") if self.config["add_bos_token"] else None
-        plain, whole = (self._inner.encode("a", add_special_tokens=added).ids for added in (False, True))
+        try:
+            with panics_raised():
+                plain, whole = (self._inner.encode("a", add_special_tokens=added).ids for added in (False, True))
+        except ValueError as error:
+            raise DataError(f"the tokenizer cannot be used: {error}") from None
         places = (i for i in range(len(whole)) if whole[i : i + len(plain)] == plain)
         before = whole[: next(places, 0)]
         if len(before) > 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -131,13 +132,14 @@ def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] 
     """
     try:
         values = json.loads(content)
-        inner = tokenizers.Tokenizer.from_str(content)
-        added = _added(inner, values.get("added_tokens") or (), more, named)
-        placed = any(inner.token_to_id(token["content"]) != token["id"] for token in added)
-        if placed or added != values.get("added_tokens"):
-            content = completed(values, added, placed)
+        with panics_raised():
             inner = tokenizers.Tokenizer.from_str(content)
-        layout = _layout(content, inner, values, added)
+            added = _added(inner, values.get("added_tokens") or (), more, named)
+            placed = any(inner.token_to_id(token["content"]) != token["id"] for token in added)
+            if placed or added != values.get("added_tokens"):
+                content = completed(values, added, placed)
+                inner = tokenizers.Tokenizer.from_str(content)
+            layout = _layout(content, inner, values, added)
     except Exception as error:  # the library raises bare Exception
         raise DataError(f"not a tokenizer.json ({str(error)[:200]}): copy it again") from error
     for before, token in pairwise(added):
@@ -200,6 +202,17 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
         model.get("type") or type(inner.model).__name__,
         bool(model.get("byte_fallback")),
     )
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """A panic of the library is a ValueError; by itself it is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the tokenizers library fails: {error}") from None
 
 
 def _add(inner: tokenizers.Tokenizer, token: Json) -> None:
