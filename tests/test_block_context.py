@@ -151,12 +151,12 @@ def test_parts_of_blocks_are_filled_as_fast_dllm_does(shifted: Model, backend: s
         assert got == fast_dllm(shifted, prompt, num, 0.4, size)
 
 
-def test_a_carried_seed_takes_no_forward_of_its_own(shifted: Model) -> None:
+def test_a_clean_anchor_takes_no_forward_of_its_own(shifted: Model) -> None:
     """The forward that reads a finished block also predicts the next block's first token."""
     prompt = prompts(shifted)[1]
     usage = shifted.generate(prompt, 2 * BLOCK, mode="block", heal=False, threshold=0.0, end_of_text="never").usage
 
-    assert usage.forwards == 4  # a seed and the rest, twice
+    assert usage.forwards == 4  # the first position and the rest, twice
     assert usage.recomputed_tokens == 0
 
 

@@ -106,7 +106,7 @@ CASES = [
     pytest.param({"context": "block", "shift": False, "block_size": 3}, 3, [(1, 3), (3, 6)], id="block context"),
     pytest.param({"context": "block", "block_size": 2}, 2, [(1, 2), (2, 4), (4, 6)], id="block context with a shift"),
     pytest.param(
-        {"context": "block", "block_size": 3, "anchor": "clean"}, 3, [(1, 3), (3, 4), (4, 6)], id="a seed that is carried"
+        {"context": "block", "block_size": 3, "anchor": "clean"}, 3, [(1, 3), (3, 4), (4, 6)], id="a clean anchor"
     ),
     pytest.param({"masks_in_place": True}, 3, [(1, 2), (2, 4), (4, 5), (5, 6)], id="masks in place"),
     pytest.param({"masks_in_place": True}, 5, [(1, 2), (2, 6)], id="masks in place, blocks of five"),

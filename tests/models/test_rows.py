@@ -87,8 +87,8 @@ def test_decoding_sees_what_training_saw(tokenizer: Tokenizer, layout: str, name
 def test_a_block_sees_itself_both_ways_and_the_blocks_before_it(
     tokenizer: Tokenizer, start: int, end: int, shift: bool
 ) -> None:
-    """All of it, whatever part is asked for. With a shift its first row is the anchor, which stands in the block before:
-    there its clean key is hidden.
+    """All of it, whatever part is asked for. With a shift its first row is the anchor, which stands in the block
+    before: there its clean key is hidden.
     """
     config = tiny_config(tokenizer, context="block", block_size=8, shift=shift)
     canvas = Canvas.lay_out([range(20, 20 + start)], [24 - start], config.mask_id).at((start, end))

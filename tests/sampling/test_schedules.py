@@ -180,7 +180,7 @@ def test_a_position_is_committed_with_the_chance_that_its_step_has(policy: Polic
 
 @pytest.mark.parametrize(("kind", "last"), [(Origin, LAST_TIME), (FirstHitting, 0.0)])
 def test_a_step_commits_all_positions_of_its_time_and_no_other(kind: type[FirstHitting], last: float) -> None:
-    for seed in range(40):
+    for seed in range(400):
         steps, num = 6, 9
         drawn = Counter(seed).uniform(2, np.arange(num), 0)  # of purpose ORDER
         times = np.linspace(1, last, steps + 1)

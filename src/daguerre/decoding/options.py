@@ -306,16 +306,16 @@ def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> di
     """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
     of the request use. The errors of `Decode` for options that no default makes possible.
     """
-    missing = {name: value for name, value in defaults.items() if name not in options}
-    out = dict(options)
+    missing: dict[str, Any] = {name: value for name, value in defaults.items() if name not in options}
+    out: dict[str, Any] = dict(options)
     for names in (("mode", "policy"), ("mode",), ("policy",)):
-        with_names = {**out, **{name: missing[name] for name in names if name in missing}}
+        with_names = out | {name: missing[name] for name in names if name in missing}
         if _is_possible(with_names):
             out = with_names
             break
     Decode(**out)
     for name, value in missing.items():
-        if name not in ("mode", "policy") and _is_possible({**out, name: value}):
+        if name not in ("mode", "policy") and _is_possible(out | {name: value}):
             out[name] = value
     return out
 

@@ -165,8 +165,8 @@ class Answers:
 
 
 def _exact(config: ModelConfig, ids: list[int], given: int) -> Asking[tuple[float, bool]]:
-    """Log-likelihood in nats of `ids` after the first `given`, one or more, and whether greedy decoding writes them, by one
-    autoregressive forward. Greedy decoding never writes <null> in a completion.
+    """Log-likelihood in nats of `ids` after the first `given`, one or more, and whether greedy decoding writes them, by
+    one autoregressive forward. Greedy decoding never writes <null> in a completion.
     """
     num, tokens = len(ids) - 1, np.array(ids)
     layout = Layout(np.arange(num), np.arange(1, num + 1, dtype=np.int32), num)
