@@ -44,6 +44,7 @@ lint: .venv/.dev
 	$(PYTHON) -m venv .venv
 	@touch $@
 
+# dlmserve asks for transformers 4, and the tests need only its step engine, which works with 5.
 # hatchling first: with --no-build-isolation the build, too, uses the pinned versions.
 .venv/.core: .venv/.made pyproject.toml constraints.txt
 	@echo "Installing into .venv (some minutes the first time)"
@@ -55,6 +56,7 @@ lint: .venv/.dev
 	@echo "Installing into .venv (some minutes the first time)"
 	$(PIP) hatchling
 	$(PIP) --no-build-isolation --editable ".[dev]"
+	$(PIP) --no-deps dlmserve
 	@touch .venv/.core $@
 
 .venv/.eval: .venv/.dev

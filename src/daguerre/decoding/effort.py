@@ -14,7 +14,7 @@ EFFORTS: dict[str, dict[str, Any]] = {
     "instant": {"policy": "threshold", "threshold": 0.3},
     "low": {"policy": "threshold", "threshold": 0.6},
     "medium": {},
-    "high": {"policy": "confidence"},
+    "high": {"policy": "confidence", "schedule": "even"},
 }
 """Options of denoising for each word: from many tokens a forward to one. "medium" is what the model's publisher, or
 else Daguerre, does by default."""

@@ -168,6 +168,9 @@ def _added(
     found: dict[str, Json] = {}
     for number, token in enumerate([*given, *sorted(more, key=lambda token: token["id"])]):
         text = token["content"]
+        if token.get("normalized", not token.get("special")) and inner.normalizer is not None:
+            if not inner.normalizer.normalize_str(text):  # the library would search for it without end
+                raise ValueError(f"nothing is left of the added token {text!r} once it is normalized")
         if text in found:
             found[text] = {**found[text], "special": found[text]["special"] or token.get("special", False)}
             continue

@@ -11,6 +11,14 @@ from daguerre.models.families.qwen import qwen2_shape
 from daguerre.models.families.reading import mask_of, unsupported, vocabulary
 
 MASK = 151666
+DECODE = {
+    "mode": "full",
+    "policy": "entropy",
+    "schedule": "time",
+    "rank_by": "drawn",
+    "temperature": 0.2,
+    "end_of_text": "plain",
+}
 EXPAND = "<|expand|>"
 """DreamOn's token that becomes two masks, which changes the length of a canvas. Lengths are fixed here."""
 
@@ -34,7 +42,7 @@ FAMILY = Family(
     pieces=llama_pieces,
     prefix="model.",
     ignored=(ROTARY_BUFFER,),
-    decode={"mode": "full", "policy": "entropy", "temperature": 0.2, "top_p": 0.95},
+    decode=DECODE | {"top_p": 0.95},
     examples=(
         "Dream-org/Dream-v0-Base-7B",
         "Dream-org/Dream-v0-Instruct-7B",
@@ -48,7 +56,7 @@ DREAMON = replace(
     name="dreamon",
     title="DreamOn 7B, at fixed lengths: its token that expands a gap is never drawn",
     names=("dreamon",),
-    decode={"mode": "full", "policy": "entropy", "temperature": 0.2, "top_p": 0.9},
+    decode=DECODE | {"top_p": 0.9},
     examples=("Dream-org/DreamOn-v0-7B",),
     source="github.com/DreamLM/DreamOn",
 )

@@ -111,7 +111,7 @@ DIFFUGPT = replace(
     pieces=_diffugpt_pieces,
     names=("diffugpt",),
     prefix="",
-    decode={"mode": "full", "policy": "random", "temperature": 0.95, "top_p": 0.9},
+    decode={"mode": "full", "policy": "first_hitting", "temperature": 0.95, "top_p": 0.9},
     examples=("diffusionfamily/diffugpt-s", "diffusionfamily/diffugpt-m"),
     source="arXiv 2410.17891; github.com/HKUNLP/DiffuLLaMA, inf_diffugpt.py and model.py",
 )

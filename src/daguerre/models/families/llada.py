@@ -89,7 +89,7 @@ FAMILY = Family(
     architectures=("LLaDAModelLM",),
     read=_read,
     pieces=_pieces,
-    decode={"mode": "block", "block_size": 32, "policy": "confidence"},
+    decode={"mode": "block", "block_size": 32, "policy": "confidence", "end_of_text": "plain"},
     examples=("GSAI-ML/LLaDA-8B-Base", "GSAI-ML/LLaDA-8B-Instruct", "GSAI-ML/LLaDA-1.5"),
     source="arXiv 2502.09992; github.com/ML-GSAI/LLaDA, generate.py",
 )

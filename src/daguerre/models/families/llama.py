@@ -187,7 +187,7 @@ DIFFULLAMA = replace(
     title="DiffuLLaMA 7B",
     read=_diffullama,
     names=("diffullama",),
-    decode={"mode": "full", "policy": "random", "temperature": 0.9, "top_p": 0.9},
+    decode={"mode": "full", "policy": "first_hitting", "temperature": 0.9, "top_p": 0.9},
     examples=("diffusionfamily/diffullama",),
     source="arXiv 2410.17891; github.com/HKUNLP/DiffuLLaMA, inf_diffullama.py",
 )
