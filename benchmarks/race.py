@@ -30,7 +30,7 @@ from torch import Tensor
 from daguerre.canvas import Canvas
 from daguerre.decoding.denoise import denoise
 from daguerre.decoding.mode import Steps
-from daguerre.decoding.modes.ancestral import ancestral
+from daguerre.decoding.modes.ancestral import Sampler, times
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.errors import DaguerreError, DataError, InputError, MissingExtra, unknown
 from daguerre.evals.bits import bits_per_byte, spread
@@ -207,10 +207,10 @@ def fill(model: Model, canvas: Canvas, steps: int) -> tuple[np.ndarray, int]:
     session = model.denoiser.session(canvas)
     if model.config.process != "absorbing":
         probs = partial(most_likely, session)
-        events = ancestral(process_of(model.config), probs, canvas.at((start, end)), Counter(0), steps)
+        events = Sampler(process_of(model.config), probs, times(steps)).run(canvas.at((start, end)), Counter(0))
         return finish(events, backend).tokens[start:end], session.counts.forwards
     size = 1 if is_autoregressive(model) else model.config.block_size or SPAN
-    policy = Confidence(max(1, steps * size // SPAN))
+    policy = Confidence(steps=max(1, steps * size // SPAN))
     filling = Filling(session, session.counts, policy, TokenSampler(SamplingParams(), Counter(0), reads=policy.reads))
     never: list[Rule] = [Never(tuple(model.config.ends))]
     for first in range(start, end, size):

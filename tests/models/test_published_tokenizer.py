@@ -453,3 +453,27 @@ def test_262_144_tokens_are_read_in_seconds() -> None:
     assert tokenizer.vocab_size == 262_144
     for text in [*TEXTS, *CHANGED]:
         assert contents(tokenizer, tokenizer.encode(text)) == text.encode()
+
+
+class PanicException(BaseException):
+    """What a panic of the library raises, which is no Exception."""
+
+
+@pytest.mark.parametrize(
+    ("stop", "raised", "message"),
+    [
+        (PanicException, InputError, r"^this text cannot be encoded \(.*: bad split\): change the .*$"),
+        (KeyboardInterrupt, KeyboardInterrupt, "bad split"),
+    ],
+)
+def test_a_panic_of_the_library_is_one_line_and_an_interruption_is_not_caught(
+    stop: type[BaseException], raised: type[BaseException], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def encode(self, *args: Any, **options: Any) -> None:
+            raise stop("bad split\n")
+
+    tokenizer = mt.byte_level()
+    monkeypatch.setattr(tokenizer, "_variant", lambda *args, **options: Failing())
+    with pytest.raises(raised, match=message):
+        tokenizer.encode("text")

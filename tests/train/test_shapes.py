@@ -32,7 +32,10 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Share]]] = {
         | {"qkv_bias": True, "out_bias": True, "mlp_bias": True},
         CAUSAL,
     ),
-    "olmo2": ({"norm_placement": "post", "rope_share": 0.5, "tied": False, "norm_eps": 1e-5}, CAUSAL),
+    "olmo2": (
+        {"norm_placement": "post", "qk_norm_scope": "all", "rope_share": 0.5, "tied": False, "norm_eps": 1e-5},
+        CAUSAL,
+    ),
     "post_layer": ({"norm_placement": "post", "norm": "layer", "qk_norm": False, "mlp_bias": True}, CAUSAL),
     "yarn": (
         {"rope_scaling": RopeScaling(kind="yarn", factor=4.0, original_positions=16), "gated_mlp": False},
@@ -63,7 +66,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Share]]] = {
 def test_the_shapes_have_every_value_of_every_field() -> None:
     made = [replace(SHAPE, **facts) for facts, _ in SHAPES.values()]
     for name, values in NAMES.items():
-        assert name == "process" or {getattr(shape, name) for shape in made} == set(values), name
+        assert name in ("process", "anchor") or {getattr(shape, name) for shape in made} == set(values), name
     for name in ("qk_norm", "qkv_bias", "out_bias", "mlp_bias", "tied", "gated_mlp"):
         assert {getattr(shape, name) for shape in made} == {True, False}, name
     assert len({shape.rope_scaling and shape.rope_scaling.kind for shape in made}) == 4
