@@ -15,7 +15,7 @@ from daguerre.decoding.draft import Draft
 from daguerre.decoding.generate import edit, fill, infill, stream
 from daguerre.decoding.healing import Vocabulary
 from daguerre.decoding.pins import Pin
-from daguerre.errors import UnsupportedError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.scoring.decisions import Choice, decide
 from published_runs import SCHEMA, model_of, run, tokens_of
 
@@ -177,3 +177,22 @@ def test_a_tokenizer_without_bytes_still_generates_infills_and_decides() -> None
     (answer,) = decide(model.denoiser, model.tokenizer, "so ", [question], {})
     assert answer.answer in ("true", "false")
     assert run("wordpiece", "return", "value", 2, context="full", call=infill, min_tokens=2).text
+
+
+def test_the_first_token_of_a_shifted_model_without_bos_is_not_healed(make_model: Any) -> None:
+    model = make_model(bos_id=None)
+
+    result = model.generate("x", 6, heal=True)
+
+    assert result.trace.canvas.gaps[0][0] == 1
+    with pytest.raises(InputError, match="begin with a text"):
+        model.generate("", 6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_suffix_has_its_own_bytes_and_no_space_before_them(kind: str) -> None:
+    suffix = "hello, world\n"
+    result = model_of(kind).infill("x = ", suffix, 4, min_tokens=4)
+
+    (_, end), tokens = result.trace.canvas.gaps[0], result.trace.canvas.tokens.tolist()
+    assert model_of(kind).tokenizer.decode_bytes(tokens[end:]).decode() == suffix

@@ -86,7 +86,8 @@ def _lay_out(
     gaps: list[Gap] = []
     start = 0
     for (fewest, most), segment in zip(request.budgets, segments, strict=False):
-        taken = num_to_take_back(segment, vocabulary) if heals else 0
+        needed = int(config.shift and not (kept or config.first))  # the first token of all is predicted by none
+        taken = num_to_take_back(segment[needed:], vocabulary) if heals else 0
         spare = taken + int(taken > 0 and room > 0)
         room -= spare - taken
         kept.append([*([] if kept else config.first), *segment[: len(segment) - taken]])

@@ -48,12 +48,15 @@ def encoded(prefix: Text, suffix: Text | None, tokenizer: Tokenizer, config: Mod
     """The two segments of a request with one gap, from texts or token ids; a suffix of None is empty. InputError, in
     one line, for anything else.
     """
-    return [_encoded(text, tokenizer, config) for text in (prefix, "" if suffix is None else suffix)]
+    return [
+        _encoded(prefix, tokenizer, config, True),
+        _encoded("" if suffix is None else suffix, tokenizer, config, False),
+    ]
 
 
-def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:
+def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig, begins: bool) -> list[int]:
     if isinstance(text, str):
-        return tokenizer.encode(text)
+        return tokenizer.encode(text, begins=begins)
     if isinstance(text, bytes | bytearray):
         raise InputError("the text is bytes: decode it first, with text.decode('utf-8')")
     try:

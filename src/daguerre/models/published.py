@@ -148,6 +148,7 @@ def load_published(
     described = _described(folder, facts, found, bundled)
     try:
         words = words.sized(described.config.vocab_size)
+        words.eos_id = described.config.eos_id  # which the tokenizer's own files may not name
     except DataError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     stored |= bundled.stored
