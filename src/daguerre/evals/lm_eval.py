@@ -123,7 +123,8 @@ class Answers:
             given["temperature"] = given.get("temperature", 1.0) if sample else 0.0
         options = {"stop": stop} | {name: value for name, value in given.items() if value is not None}
         ids = self._last(self.model.tokenizer.encode(context), self.room - num)
-        return self.model.generate(ids, num, self.decode, **options).text
+        decode = None if self.decode == Decode() else self.decode  # else a published model's own defaults
+        return self.model.generate(ids, num, decode, **options).text
 
     def _scored(self, ids: list[int], given: int) -> tuple[float, bool]:
         num = len(ids) - given
