@@ -65,7 +65,7 @@ def highest(scores: np.ndarray, among: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class LLaDA:
-    """`generate` of LLaDA (arXiv 2502.09992, algorithms 4 and 5, its description): blocks from the left, each in `steps`
+    """`generate` of LLaDA (arXiv 2502.09992, algorithms 4 and 5): blocks from the left, each in `steps`
     steps, whose counts differ by one at most, larger ones first.
 
     remasking  "low_confidence": the likeliest tokens stay; "random": any do
