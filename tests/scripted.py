@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
     Answer,
@@ -24,7 +25,6 @@ from daguerre.models.forward import (
     SequentialDraws,
     acceptance_of,
 )
-from daguerre.models.session import BackboneSession
 from daguerre.sampling.logits import Proposals, SamplingParams, biased, log_softmax, propose
 from daguerre.sampling.rules import Forbidden
 

@@ -19,6 +19,7 @@ import torch
 
 from daguerre.decoding.drive import compute
 from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends import answering, sliding
 from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -31,7 +32,6 @@ from daguerre.models.core.gemma import GemmaBackbone
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Answer, Forward, Hidden, Logits, Refinement, Rules
-from daguerre.models.session import BackboneSession
 from daguerre.sampling.logits import SamplingParams, biased, entropies, inverse_cdf, softmax, tempered
 from daguerre.sampling.random import TOKEN, Counter
 from forwards import causal_layout, difference

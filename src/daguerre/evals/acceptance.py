@@ -24,7 +24,7 @@ from daguerre.evals.drafts import Prompt
 from daguerre.evals.statistics import ratio_stderr
 from daguerre.evals.workers import ItemProgress
 from daguerre.model import Model
-from daguerre.models.session import BackboneSession
+from daguerre.models.backbone_session import BackboneSession
 from daguerre.sampling.logits import race, softmax
 from daguerre.sampling.random import TOKEN, Counter
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from daguerre.canvas import Canvas, Span
 from daguerre.decoding.drive import compute
+from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Backend, Logits
-from daguerre.models.session import BackboneSession
 
 
 class SharedSession:

@@ -9,13 +9,14 @@ import torch
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.native_backend import NativeBackend, can_run
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
-from daguerre.models.session import BackboneSession, Session
+from daguerre.models.session import Session
 from daguerre.models.stale import RULES, StaleSession
 
 CacheMode = Literal[

@@ -29,10 +29,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.models.backbone_session import BackboneSession, noise_level
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Answer, Ask, Forward, KeyCache, Layout
 from daguerre.models.rows import plan_rows
-from daguerre.models.session import Asking, BackboneSession, noise_level
+from daguerre.models.session import Asking
 
 NEAR = 16
 """How many positions on each side of the span "vicinity" computes again, as in dInfer's server."""
