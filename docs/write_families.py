@@ -70,6 +70,7 @@ SHAPES = (
     Shape("SDAR 1.7B, blocks of 4", 1.721, 1.721, 4),
     Shape("Fast-dLLM v2 1.5B, blocks of 32", 1.544, 1.544, 32),
     Shape("Nemotron-Labs-Diffusion 8B, blocks of 32", 8.5, 8.5, 32),
+    Shape("WeDLM 8B, window of 16", 8.191, 8.191, 16),
     Shape("Dream 7B", 7.616, 7.616, CANVAS),
     Shape("LLaDA 8B", 8.016, 8.016, CANVAS),
     Shape("LLaDA 8B, approximate_dual, blocks of 32", 8.016, 8.016, 32),

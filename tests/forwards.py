@@ -297,3 +297,20 @@ def drawn(logits: np.ndarray, rules: Rules, positions: np.ndarray, entropy: bool
     made = propose(positions, own, params, noise, entropy=entropy, num_best=num_best)
     best = np.argsort(-own, axis=-1, kind="stable")[:, :num_best] if num_best else None
     return Answer(None, None, None, made.tokens, made.probabilities, made.entropies, best, made.best)
+
+
+def logits_of(backend: Backend, first: int = 0) -> np.ndarray:
+    """Finite logits of all rows of six requests, those from number `first` on."""
+    out = []
+    for number in range(first, first + 6):
+        forward = make(backend, number)
+        wanted = np.arange(len(forward.tokens), dtype=np.int32)
+        (answer,) = backend.forward([replace(forward, ask=Logits(), wanted=wanted)])
+        assert answer.logits is not None
+        out.append(answer.logits[np.isfinite(answer.logits)])
+    return np.concatenate(out)
+
+
+def error(got: np.ndarray, want: np.ndarray) -> float:
+    """The root mean square of a difference over that of what is wanted."""
+    return float(np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)))

@@ -102,6 +102,25 @@ PUBLIC: list[tuple[str, str, str, dict[str, Any], int, dict[str, Any]]] = [
         1_720_574_976,
         {"block_size": 32},
     ),
+    (  # the shape is that of Qwen3-8B, and so is the number
+        "tencent/WeDLM-8B-Instruct",
+        "WeDLMForCausalLM",
+        "wedlm",
+        QWEN
+        | shape(4096, 12288, 36, 32, 8, 151936, head_dim=128, tie_word_embeddings=False)
+        | {"attention_bias": False, "qk_norm": True, "mask_token_id": 151665, "layer_types": ["full_attention"] * 36},
+        8_190_735_360,
+        {
+            "context": "reordered",
+            "shift": False,
+            "mask_id": 151665,
+            "modes": ["block", "full"],
+            "operations": [
+                *("generate", "stream", "infill", "fill", "edit"),
+                *("nll (ar)", "nll (elbo)", "nll (chain)", "decide"),
+            ],
+        },
+    ),
     ("Salesforce/CoDA-v0-Instruct", "CoDALanguageModel", "CoDA", QWEN3_17B, 2_031_739_904, {"mask_id": 151669}),
     (
         "Efficient-Large-Model/Fast_dLLM_v2_1.5B",
@@ -286,3 +305,28 @@ def test_a_published_folder_is_asked_like_any_other(call: Callable[..., Called],
 def test_errors_share_one_root(tmp_path: Path) -> None:
     with pytest.raises(DaguerreError):
         facts_of(tmp_path)
+
+
+def test_a_tokenizer_of_another_folder_is_described(call: Callable[..., Called], tmp_path: Path) -> None:
+    folder, other = CASES["sdar"].write(tmp_path, made("sdar")), tmp_path / "other"
+    other.mkdir()
+    write_tokenizer(other, chat_template="{{ messages[0].content }}")
+    code, out, err = call("inspect", str(folder), "--tokenizer", str(other), "--json")
+    assert code == 0, err
+    assert "chat" in json.loads(out)["operations"]
+    assert "chat" not in facts_of(folder)["operations"]
+    for option in ("--family", "--tokenizer"):
+        assert_one_line(call("inspect", option, str(other)[:1]), f"{option[2:]} is for published checkpoints")
+
+
+def test_export_refuses_before_weights_are_read(
+    call: Callable[..., Called], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object, **__: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("daguerre.models.loading.load_folder", read)
+    (tmp_path / "file").write_text("")
+    gpt2, llama = (CASES[name].write(tmp_path / name, made(name)) for name in ("gpt2", "llama"))
+    assert_one_line(call("export", str(gpt2), "--out", str(tmp_path / "out")), "transformers has no Llama or Qwen")
+    assert_one_line(call("export", str(llama), "--out", str(tmp_path / "file" / "x")), "cannot write")

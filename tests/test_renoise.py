@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from backends import BACKENDS, needs_compiler
 from conftest import GEMMA
 from daguerre.decoding.drive import Together
 from daguerre.decoding.modes.renoise import STEPS
@@ -22,6 +23,7 @@ from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Refinement
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.random import NOISE, Counter
@@ -36,11 +38,16 @@ SETTINGS: list[tuple[float, dict[str, Any]]] = [(1.0, STEPS_12), (0.35, SURE), (
 
 
 @cache
-def pair(branches: float = 1.0, end: int = EOS) -> tuple[Any, Model]:
+def pair(branches: float = 1.0, end: int = EOS) -> tuple[Any, Backbone]:
     """A model of transformers whose texts end with this token, and the same as ours."""
     model = theirs(1, branches, eos_token_id=end)
     with TemporaryDirectory() as folder:
-        return model, Model(ours(model, Path(folder)), Tokenizer.default("2k"))
+        return model, ours(model, Path(folder))
+
+
+@cache
+def own(backend: Any, branches: float = 1.0, end: int = EOS) -> Model:
+    return Model(pair(branches, end)[1], Tokenizer.default("2k"), backend)
 
 
 def prompts() -> list[list[int]]:
@@ -73,13 +80,18 @@ def written(result: Result) -> list[int]:
     return last.tokens[start:end].tolist()
 
 
-@pytest.mark.parametrize(("branches", "options"), SETTINGS)
-def test_texts_are_those_of_transformers(branches: float, options: dict[str, Any]) -> None:
-    (model, own), forwards, chances = pair(branches), list[int](), list[float]()
+CASES = [pytest.param("torch", *setting) for setting in SETTINGS]
+CASES += [pytest.param("native", *setting, marks=needs_compiler) for setting in ((1.0, {"steps": 4}), *SETTINGS[1:])]
+"""With strong branches rounding grows threefold a step, and the native backend adds in another order."""
+
+
+@pytest.mark.parametrize(("backend", "branches", "options"), CASES)
+def test_texts_are_those_of_transformers(backend: Any, branches: float, options: dict[str, Any]) -> None:
+    model, forwards, chances = pair(branches)[0], list[int](), list[float]()
     num = 3 if options else 2
     for seed, prompt in enumerate(prompts()):
         want, num_forwards = expected(model, prompt, seed, num, **options)
-        result = own.generate(prompt, num * CANVAS, seed=seed, mode="renoise", **options)
+        result = own(backend, branches).generate(prompt, num * CANVAS, seed=seed, mode="renoise", **options)
         assert written(result) == want
         assert result.usage.forwards == num_forwards
         forwards.append(num_forwards)
@@ -89,15 +101,15 @@ def test_texts_are_those_of_transformers(branches: float, options: dict[str, Any
     assert branches < 1 or 0.4 < np.mean(chances) < 0.6
 
 
-def test_a_text_ends_where_that_of_transformers_does() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_text_ends_where_that_of_transformers_does(backend: Any) -> None:
     prompt = prompts()[1]
     first, _ = expected(pair()[0], prompt, 5, 3, **STEPS_12)
     place = next(at for at in range(CANVAS + 2, 2 * CANVAS) if first[at] not in first[:at])
     end = first[place]
-    model, own = pair(1.0, end)
-    want, num_forwards = expected(model, prompt, 5, 3, end, **STEPS_12)
+    want, num_forwards = expected(pair(1.0, end)[0], prompt, 5, 3, end, **STEPS_12)
     assert want == first[: place + 1] + [0] * (2 * CANVAS - place - 1)
-    result = own.generate(prompt, 3 * CANVAS, seed=5, mode="renoise", **STEPS_12)
+    result = own(backend, 1.0, end).generate(prompt, 3 * CANVAS, seed=5, mode="renoise", **STEPS_12)
     assert [token.id for token in result.tokens] == want[:place]
     assert result.finish_reason == "stop"
     assert result.usage.forwards == num_forwards == 24
@@ -105,16 +117,29 @@ def test_a_text_ends_where_that_of_transformers_does() -> None:
 
 def test_a_budget_that_ends_within_a_canvas_cuts_its_text() -> None:
     """The canvas itself is whole: its first tokens are those of a longer budget."""
-    model, prompt = pair()[1], prompts()[1]
+    model, prompt = own(None), prompts()[1]
     whole = written(model.generate(prompt, 2 * CANVAS, mode="renoise", steps=5))
     for num in (1, 5, CANVAS, CANVAS + 3):
         assert written(model.generate(prompt, num, mode="renoise", steps=5)) == whole[:num]
 
 
-@pytest.fixture(scope="module")
-def gemma(make_model: Any) -> Model:
+@needs_compiler
+@pytest.mark.parametrize("heat", [1e-3, 0.5, 1.0])
+def test_both_backends_write_the_same_texts(heat: float) -> None:
+    """With hardly any chance, and with much; over several canvases and the window of sliding layers."""
+    texts = []
+    for backend in ("native", "torch"):
+        options = {"steps": 4, "t_max": heat, "t_min": heat, "max_entropy": 0.0}
+        made = [own(backend).generate(prompt, 4 * CANVAS, seed=3, mode="renoise", **options) for prompt in prompts()]
+        texts.append([(written(one), one.usage.forwards) for one in made])
+    assert texts[0] == texts[1]
+    assert {num for _, num in texts[0]} == {16}
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def gemma(request: Any, make_model: Any) -> Model:
     made: Model = make_model(**GEMMA)
-    return made
+    return Model(made.backbone, made.tokenizer, request.param)
 
 
 def run(model: Model, prompt: str = PROMPT, num: int = 15, **options: Any) -> Result:

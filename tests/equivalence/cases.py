@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from conftest import GEMMA
+
 TINY: dict[str, dict[str, Any]] = {
     "causal": {"context": "causal"},
     "causal_drafting": {"context": "causal", "draft_head": 24},
@@ -18,6 +20,7 @@ TINY: dict[str, dict[str, Any]] = {
     "uniform": {"process": "uniform", "context": "full", "shift": False, "time_input": True, "null_id": None},
     "hybrid": {"process": "hybrid", "context": "full", "shift": False, "time_input": True, "null_id": None},
     "timed": {"process": "absorbing", "context": "full", "shift": False, "time_input": True, "null_id": None},
+    "gemma": GEMMA,
 }
 """Facts of the tiny models by name."""
 
@@ -49,7 +52,7 @@ def case(model: str, call: str, *args: Any, **options: Any) -> Case:
 
 def cases() -> list[Case]:
     """All requests, in a fixed order."""
-    return [*completions(), *infillings(), *operations(), *shaped(), *tiny(), *scores()]
+    return [*completions(), *infillings(), *operations(), *shaped(), *tiny(), *scores(), *renoised()]
 
 
 def completions() -> list[Case]:
@@ -204,6 +207,16 @@ def scores() -> list[Case]:
     )
     out += [case(name, "nll", text, kind="elbo", samples=8) for name in (*contexts, "uniform", "hybrid", "timed")]
     return out + [case(name, "decide", "def f(a, b):", questions) for name in ("default", *contexts)]
+
+
+def renoised() -> list[Case]:
+    """Canvases that become random again, of several lengths behind prompts within the window and beyond it."""
+    hot, cold = {"t_max": 0.8, "t_min": 0.4}, {"t_max": 0.01, "t_min": 0.01}
+    return [
+        case("gemma", "generate", prompt, num, mode="renoise", steps=steps, seed=seed, **options)
+        for seed, (prompt, num, steps) in enumerate(((PROMPTS[0], 12, 4), ("", 6, 3), (PROMPTS[3] * 3, 20, 3)))
+        for options in (hot, cold, {**hot, "cache": "none"}, {**cold, "n": 2})
+    ]
 
 
 def answer(model: Any, asked: Case) -> Any:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
+from daguerre.canvas import Canvas
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.options import Decode
 from daguerre.decoding.result import Result
+from daguerre.decoding.sampler import TokenSampler
 from daguerre.model import Model
+from daguerre.sampling import logits
+from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies.base import LAST_TIME
 from daguerre.sampling.random import ORDER, TOKEN, Counter
 from oracles.full_context import FullContext
@@ -174,3 +179,30 @@ def test_published_defaults_are_options(model: Model) -> None:
     Decode(
         mode="full", policy="entropy", schedule="time", rank_by="drawn", steps=512, temperature=0.2, top_p=0.95
     ).span_size(model.config, 512, False)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.4, "top_p": 0.9}, {"temperature": 0.0, "top_k": 5}])
+def test_rows_drawn_a_few_at_a_time_are_those_drawn_together(
+    model: Model, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = {"mode": "full", "policy": "margin", "rank_by": "drawn", "heal": False, "logit_bias": {40: 1.0}, **options}
+    whole = model.generate("def area(w, h):", 24, **how)
+    monkeypatch.setattr(logits, "DRAWN", 3 * model.config.vocab_size)
+    few = model.generate("def area(w, h):", 24, **how)
+    for one, other in zip(whole.trace.steps, few.trace.steps, strict=True):
+        for name in ("positions", "tokens", "probabilities", "confidence"):
+            assert np.array_equal(getattr(one.decision, name), getattr(other.decision, name)), name
+
+
+def test_the_memory_of_draws_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the logits themselves: at most some copies in float64 of as many numbers as are drawn at a time."""
+    vocabulary, num = 4000, 400
+    canvas = Canvas.lay_out([[1], []], [num], 3)
+    sampler = TokenSampler(SamplingParams(0.4, top_p=0.9), Counter(0), reads=("best",), as_drawn=True)
+    found = np.random.default_rng(0).normal(size=(num, vocabulary)).astype(np.float32)
+    monkeypatch.setattr(logits, "DRAWN", 10 * vocabulary)
+    tracemalloc.start()
+    sampler.from_logits(canvas, 1 + np.arange(num), found, [], 0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 8 * 10 * vocabulary

@@ -23,7 +23,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, Rows, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Forward, Layout, Logits
-from forwards import NUM_KINDS, Expected, difference, make, same_bits
+from forwards import NUM_KINDS, Expected, difference, error, logits_of, make, same_bits
 
 Facts = dict[str, Any]
 PUBLISHED: Facts = {"norm_bias": False, "qk_norm": False, "mlp_bias": True, "tied": False, "output_bias": True}
@@ -78,20 +78,6 @@ def test_both_backends_answer_alike_in_float32(name: str) -> None:
     for want, answer in zip(expected, native.forward([make(native, number) for number in numbers]), strict=True):
         want.check(answer, 1e-5)
     assert sum(want.sure for want in expected) >= len(expected) - 4
-
-
-def logits_of(backend: Any) -> np.ndarray:
-    out = []
-    for number in range(6):
-        forward = make(backend, number)
-        wanted = np.arange(len(forward.tokens), dtype=np.int32)
-        (answer,) = backend.forward([replace(forward, ask=Logits(), wanted=wanted)])
-        out.append(answer.logits[np.isfinite(answer.logits)])
-    return np.concatenate(out)
-
-
-def error(got: np.ndarray, want: np.ndarray) -> float:
-    return float(np.sqrt(np.mean((got - want) ** 2) / np.mean(want**2)))
 
 
 @needs_compiler

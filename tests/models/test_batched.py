@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from daguerre.models.core.batched import CLEAN, NO_HORIZON, PADDING, BatchLayout, Rows, allowed
-from daguerre.models.core.config import CONTEXTS, Context
+from daguerre.models.core.config import Context
+from daguerre.train.objectives import CONTEXT_OF
 
-each_context = pytest.mark.parametrize("context", CONTEXTS)
+each_context = pytest.mark.parametrize("context", sorted({*CONTEXT_OF.values()}))
 BLOCK_SIZE = 4
 
 

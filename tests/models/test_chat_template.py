@@ -328,3 +328,22 @@ def test_the_template_of_a_tokenizer_knows_its_special_tokens() -> None:
     assert text == "<|begin|><|user|>\nHello <é> & 'you'<|end|>\n<|assistant|>"
     ids = tokenizer.encode(text)
     assert ids[0] == tokenizer.bos_id and tokenizer.eos_id in ids
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in [1] %}" * 30 + "x" + "{% endfor %}" * 30,
+        "{{ " + "(" * 20_000 + "1" + ")" * 20_000 + " }}",
+        "{% if 1 %}" * 500 + "x" + "{% endif %}" * 500,
+    ],
+    ids=["loops", "parentheses", "conditions"],
+)
+def test_a_template_that_is_nested_too_deeply_is_refused(source: str) -> None:
+    with pytest.raises(DataError, match="nested too deeply: use another template"):
+        ChatTemplate({"default": source}).render([{"role": "user", "content": "a"}])
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match="now must be a datetime, not 'x'"):
+        ChatTemplate({"default": ""}).render([], now="x")  # type: ignore[arg-type]

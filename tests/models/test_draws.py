@@ -17,6 +17,7 @@ import torch
 
 from backends import BACKENDS, every_isa
 from daguerre.errors import InputError
+from daguerre.models.backends import answering
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
@@ -146,6 +147,20 @@ def test_draws_are_those_of_the_reference(logits: np.ndarray, name: str) -> None
 def test_draws_are_those_of_the_reference_on_every_instruction_set(logits: np.ndarray, isa: str) -> None:
     backend = NativeBackend(that_says(logits))
     check(backend, logits, (0, 2, 4))
+
+
+def test_draws_of_a_few_rows_at_a_time_are_those_of_all_at_once(
+    logits: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, positions = torch.from_numpy(logits), np.arange(len(logits))
+    for temperature, top_p in ((1.0, 1.0), (0.7, 0.8)):
+        rules = Rules(temperature, top_p, 9 if top_p < 1 else None, {4: 1.0}, rng=Counter(3), purpose=1)
+        monkeypatch.setattr(answering, "LOGITS_AT_ONCE", 1 << 23)
+        whole = answering.draw(rows, rules, positions, entropy=True, num_best=2)
+        monkeypatch.setattr(answering, "LOGITS_AT_ONCE", 7 * VOCAB)
+        parts = answering.draw(rows, rules, positions, entropy=True, num_best=2)
+        for name in ("tokens", "probabilities", "entropies", "best_tokens", "best_probabilities"):
+            assert torch.equal(getattr(whole, name), getattr(parts, name)), name
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -18,10 +18,10 @@ def mixture(**facts: Any) -> Mixture:
     """Random, of rows of 16 numbers."""
     torch.manual_seed(4)
     experts = Experts(**({"num": 12, "per_token": 3, "width": 20} | facts))
-    made = Mixture(16, experts, F.silu, None)
+    made = Mixture(16, experts, F.silu, None).eval().requires_grad_(False)
     if made.expert_bias is not None:
         made.expert_bias.normal_(0, 0.1)
-    return made.eval().requires_grad_(False)
+    return made
 
 
 def rows(*shape: int) -> torch.Tensor:
@@ -56,6 +56,14 @@ def test_groups_limit_the_choice_to_the_best_of_them() -> None:
     assert max(len(set((row // 3).tolist())) for row in mixture().choose(rows(60))[0]) == 3
     assert (chosen.diff(dim=1) > 0).all()
     assert torch.allclose(weights.sum(1), torch.full((60,), 2.5))
+
+
+@pytest.mark.parametrize("facts", [{}, {"num_groups": 4, "kept_groups": 2}])
+@pytest.mark.parametrize("num", [12, 160])
+def test_of_equal_scores_the_first_are_chosen(facts: dict[str, Any], num: int) -> None:
+    made = mixture(num=num, **facts)
+    made.router.weight.zero_()
+    assert made.choose(rows(40))[0].tolist() == [[0, 1, 2]] * 40
 
 
 def test_the_router_is_in_float32_whatever_computes_the_experts() -> None:

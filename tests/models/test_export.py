@@ -148,3 +148,22 @@ def test_a_folder_with_files_is_not_written_to(make_model: MakeModel, tmp_path: 
     with pytest.raises(InputError, match="not an empty folder"):
         export(model.backbone, model.tokenizer, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("folder", ["file/x", "locked/x"])
+def test_a_place_that_cannot_be_written_is_named(make_model: MakeModel, tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "locked").symlink_to(tmp_path / "nowhere" / "more")
+    model = make_model()
+    with pytest.raises(InputError, match=r"cannot write .*: make room, or give another folder"):
+        export(model.backbone, model.tokenizer, tmp_path / folder)
+
+
+def test_a_full_disk_is_named(make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("daguerre.models.export._write", full)
+    model = make_model()
+    with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\): make room"):
+        export(model.backbone, model.tokenizer, tmp_path / "out")

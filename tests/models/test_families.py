@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,30 @@ import torch
 
 from backends import BACKENDS
 from daguerre.decoding.options import Decode
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.rotary import frequencies
 from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.loading import load_folder
-from published import CASES, END, LLADA, LLAMA, NUM_TOKENS, QWEN2, ROWS, SIZE, Case, logits_under, made, ours, seen_by
+from daguerre.models.published import describe
+from published import (
+    CASES,
+    END,
+    GPT2,
+    LLADA,
+    LLAMA,
+    MASK,
+    NUM_TOKENS,
+    QWEN2,
+    ROWS,
+    SIZE,
+    Case,
+    logits_under,
+    made,
+    ours,
+    seen_by,
+)
 
 OWN = ("llama", "qwen", "gpt2", "llada", "dream", "sdar", "fast_dllm")
 """Modules whose families are tested here; those of other cores have tests of their own."""
@@ -109,8 +127,7 @@ def test_a_family_is_found_by_architecture_then_by_model_type() -> None:
     [
         ({"architectures": ["LlamaForCausalML"]}, ["LlamaForCausalML", "nearest", "LlamaForCausalLM (llama)"]),
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, ["'mamba'", "supported are", "llada", "sdar"]),
-        ({}, ["no architecture"]),
-        ({"model_type": "wedlm", "architectures": ["WeDLMForCausalLM"]}, ["WeDLM", "masks only those before them"]),
+        ({"architectures": ["Other"]}, ["Other"]),
     ],
 )
 def test_an_unknown_architecture_is_refused_with_what_is_supported(config: dict[str, object], words: list[str]) -> None:
@@ -187,3 +204,36 @@ def test_the_configs_of_the_tests_have_the_publishers_keys() -> None:
     assert {"use_sliding_window", "max_window_layers", "sliding_window"} <= QWEN2.keys()
     assert {"d_model", "n_kv_heads", "mlp_hidden_size", "embedding_size", "weight_tying"} <= LLADA.keys()
     assert {"rope_theta", "rope_scaling", "rms_norm_eps"} <= LLAMA.keys()
+
+
+MOE = {"moe_intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2}
+WRONG: list[tuple[str, dict[str, object], dict[str, object], str]] = [
+    ("LLaDA2MoeModelLM", MOE, {"num_shared_experts": "x"}, "num_shared_experts must be a whole number from 0 up"),
+    ("LLaDA2MoeModelLM", MOE, {"first_k_dense_replace": 2.5}, "first_k_dense_replace must be a whole number from 0 up"),
+    ("LLaDAMoEModelLM", MOE | {"expert_intermediate_size": 16}, {"moe_layer_freq": 5}, "of a wrong kind"),
+    ("LLaDAMoEModelLM", MOE | {"expert_intermediate_size": 16}, {"moe_layer_freq": [None]}, "of a wrong kind"),
+    ("Qwen3MoeForCausalLM", MOE, {"mlp_only_layers": 5}, "of a wrong kind"),
+    ("Qwen3MoeForCausalLM", MOE, {"mlp_only_layers": ["x", 1]}, "of a wrong kind"),
+    ("GPT2LMHeadModel", GPT2 | {"mask_token_id": None}, {"activation_function": ["gelu"]}, "of a wrong kind"),
+    ("DreamModel", {}, {"bos_token_id": True, "mask_token_id": "259"}, "mask_token_id must be the number of a token"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "more", "changes", "message"), WRONG)
+def test_a_value_of_a_wrong_kind_is_one_line(
+    architecture: str, more: dict[str, object], changes: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    config = {"architectures": [architecture], **LLAMA, "head_dim": 8, "mask_token_id": MASK, **more}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert describe(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(CheckpointError, match=message) as caught:
+        describe(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("bos", [99_999, -1, True])
+def test_a_beginning_outside_the_vocabulary_is_refused(bos: object, tmp_path: Path) -> None:
+    folder = CASES["diffullama"].write(tmp_path, made("diffullama"), bos_token_id=bos)
+    with pytest.raises(CheckpointError, match=r"bos_token_id(=| must be the number of a token)"):
+        load_folder(folder)

@@ -27,7 +27,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.cache import LayeredCache
-from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.config import Experts, ModelConfig, RopeScaling
 from daguerre.models.core.gemma import GemmaBackbone
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.denoiser import BackboneDenoiser
@@ -276,10 +276,24 @@ def test_a_config_is_read_back(tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"context": "full"}, "causal context"),
-    ({"shift": True}, "no shift"),
-    ({"process": "absorbing", "noise_ids": None}, "uniform noise"),
-    ({"tied": False}, "tied embeddings"),
+    ({"context": "full"}, "context='causal'"),
+    ({"shift": True}, "shift=False"),
+    ({"process": "absorbing", "noise_ids": None}, "process='uniform'"),
+    ({"time_input": True, "context": "full"}, "context='causal'"),
+    ({"adaptive_width": 8}, "adaptive_width=0"),
+    ({"tied": False}, "tied=True"),
+    ({"gated_mlp": False}, "gated_mlp=True"),
+    ({"qkv_bias": True}, "qkv_bias=False"),
+    ({"out_bias": True}, "out_bias=False"),
+    ({"norm": "layer"}, "norm='rms'"),
+    ({"norm_placement": "post"}, "norm_placement='pre'"),
+    ({"qk_norm": False}, "qk_norm=True"),
+    ({"qk_norm_scope": "all"}, "qk_norm_scope='head'"),
+    ({"positions": "learned"}, "positions='rotary'"),
+    ({"rope_share": 0.5}, "rope_share=1.0"),
+    ({"rope_scaling": RopeScaling(kind="linear", factor=2.0)}, "rope_scaling=None"),
+    ({"experts": Experts(num=6, per_token=2, width=20, shared_width=8)}, "none shared"),
+    ({"experts": Experts(num=6, per_token=2, width=20, bias=True)}, "without a bias"),
     ({"experts": None}, "has experts"),
     ({"block_size": None}, "block_size"),
     ({"num_layers": 3}, "numbers of layers"),
@@ -299,12 +313,17 @@ def test_a_wrong_shape_is_refused(change: dict[str, Any]) -> None:
         GemmaShape(**{**shape, **change})
 
 
+def test_a_backend_is_made_again_when_the_numbers_of_a_layer_change() -> None:
+    denoiser = BackboneDenoiser(copy.deepcopy(pair()[1]))
+    made = denoiser.backend
+    assert denoiser.backend is made
+    with torch.no_grad():
+        denoiser.backbone.layers[2].get_buffer("scalars").mul_(2)
+    assert denoiser.backend is not made
+
+
 def test_what_cannot_run_it_says_so() -> None:
     backbone = pair()[1]
-    assert isinstance(BackboneDenoiser(backbone).backend, TorchBackend)
-    for options in ({"backend": "native"}, {"quantize": "int8"}):
-        with pytest.raises(UnsupportedError, match="DiffusionGemma's core"):
-            _ = BackboneDenoiser(backbone, **options).backend  # type: ignore[arg-type]
     with pytest.raises(UnsupportedError, match="graphs cannot be used"):
         GraphBackend(backbone, capture=lambda call: call)
     with pytest.raises(UnsupportedError, match="cannot be trained"):

@@ -53,11 +53,12 @@ def test_every_mode_writes_what_it_writes_without(
     assert repeats.captured <= len(ROWS)
 
 
-def test_a_block_model_is_replayed_too(models: dict[str, Model], repeats: Repeats) -> None:
-    model = models["block"]
-    want = generate(BackboneDenoiser(model.backbone, "torch"), model.tokenizer, "x = ", 12)
-    assert generate(replayed(model.backbone, repeats), model.tokenizer, "x = ", 12).text == want.text
-    assert repeats.played
+def test_models_of_other_contexts_are_replayed_too(models: dict[str, Model], repeats: Repeats) -> None:
+    for name, options in (("block", {}), ("reordered", {"sliding": True, "block_size": 6, "threshold": 0.6})):
+        model, played = models[name], repeats.played
+        want = generate(BackboneDenoiser(model.backbone, "torch"), model.tokenizer, "x = ", 12, **options)
+        assert generate(replayed(model.backbone, repeats), model.tokenizer, "x = ", 12, **options).text == want.text
+        assert repeats.played > played
 
 
 def test_memory_is_lent_to_one_request_at_a_time(causal: Model, denoiser: BackboneDenoiser, repeats: Repeats) -> None:

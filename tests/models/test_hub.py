@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 import pytest
@@ -16,6 +18,7 @@ from huggingface_hub import constants
 import daguerre
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.models import hub as hub_module
+from daguerre.models.families import FAMILIES
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.loading import load_folder, tokenizer_folder
 from fake_hub import COMMIT, Hub, serving
@@ -141,7 +144,7 @@ def test_what_the_hub_refuses_is_said_in_one_line(hub: Hub, call: Callable[..., 
 def test_without_a_network_the_line_says_what_to_do(
     hub: Hub, call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = "is not in the cache as a whole, and the hub cannot be reached"
+    said = "is not in the cache as a whole, the hub cannot be reached, and there is no such folder here"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert_one_line(call("generate", "a", "--model", NAME), NAME, said)
     asked = len(hub.asked)
@@ -198,3 +201,73 @@ def test_every_file_of_a_model_is_asked_for_and_nothing_else(monkeypatch: pytest
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path))
     with pytest.raises(UnsupportedError, match="mamba"):
         pull("owner/model")
+
+
+def repository(folders: dict[str, Path], name: str, parent: Path, **files: str) -> None:
+    """A repository with these small files."""
+    folders[name] = parent / name.replace("/", "-")
+    folders[name].mkdir()
+    for file, content in files.items():
+        (folders[name] / f"{file}.json").write_text(content)
+
+
+def test_inspect_downloads_no_weights(hub: Hub, call: Callable[..., Called]) -> None:
+    code, out, err = call("inspect", NAME)
+    assert (code, "sdar" in out) == (0, True), err
+    fetched = [path for method, path, _ in hub.asked if method == "GET" and "/resolve/" in path]
+    assert any(path.endswith("config.json") for path in fetched)
+    assert not any(path.endswith(".safetensors") for path in fetched)
+    assert [*pull(NAME).glob("*.safetensors")]
+
+
+def test_of_an_adapter_that_is_brought_along_inspect_takes_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(hub_module, "_download", lambda *given, **_: asked.append(given[2]) or Path("nowhere"))
+    monkeypatch.setattr(hub_module, "read_json", lambda *_: {"model_type": "nemotron_labs_diffusion"})
+    bundled = FAMILIES["nemotron"].bundled
+    assert bundled is not None
+    pull("owner/model", weights=False)
+    assert f"{bundled.folder}/adapter_config.json" in asked[1]
+    assert not any("safetensors" in pattern or pattern.endswith("adapter_*") for files in asked for pattern in files)
+    pull("owner/model")
+    assert f"{bundled.folder}/adapter_*" in asked[4]
+
+
+def test_further_chat_templates_are_downloaded(hub: Hub, folders: dict[str, Path]) -> None:
+    beside = folders[NAME] / "additional_chat_templates"
+    beside.mkdir(exist_ok=True)
+    (beside / "rag.jinja").write_text("RAG")
+    for folder in (pull(NAME), pull_tokenizer(NAME)):
+        assert (folder / beside.name / "rag.jinja").read_text() == "RAG"
+
+
+def test_the_list_says_adapters_own_models_and_why_others_are_not_supported(
+    hub: Hub, folders: dict[str, Path], tmp_path: Path, call: Callable[..., Called]
+) -> None:
+    repository(folders, "some/adapter", tmp_path, adapter_config='{"peft_type": "LORA"}')
+    repository(folders, "some/own", tmp_path, config='{"weights_sha256": "0"}')
+    for name in ("some/adapter", "some/own", "state/space"):
+        with contextlib.suppress(UnsupportedError):
+            pull(name)
+    code, out, err = call("models")
+    assert code == 0, err
+    lines = {line.split()[0]: line for line in out.splitlines() if line.startswith("  ")}
+    assert ")  adapter  " in lines["some/adapter"]
+    assert ")  daguerre  " in lines["some/own"]
+    assert "not supported: MambaForCausalLM" in lines["state/space"]
+
+
+@pytest.mark.parametrize(("name", "revision"), [("o/m", ""), ("o/m@", None), ("o/m", 5)])
+def test_a_revision_that_names_nothing_is_refused(name: str, revision: Any) -> None:
+    with pytest.raises(InputError, match="is not a branch, tag or commit"):
+        pull(name, revision)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "denied"), NotADirectoryError(20, "no folder")])
+def test_a_cache_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, error: OSError) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", refuse)
+    with pytest.raises(CheckpointError, match=r"the cache cannot hold o/m .*set HF_HOME"):
+        pull("o/m")

@@ -168,3 +168,36 @@ def test_a_damaged_adapter_is_refused_in_one_line(written: tuple[Path, Path]) ->
         load_folder(folder, adapter=adapter)
     with pytest.raises(CheckpointError, match=r"an adapter has adapter_config\.json"):
         load_folder(folder, adapter=folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora_alpha": "x"}, "the scale 'lora_alpha' must be a number, not 'x'"),
+        ({"lora_alpha": None}, "the scale 'lora_alpha' must be a number, not None"),
+        ({"lora_alpha": float("nan")}, "must be a number, not nan"),
+        ({"alpha_pattern": 5}, "alpha_pattern must map names to numbers, not 5"),
+        ({"alpha_pattern": [1]}, "alpha_pattern must map names to numbers"),
+        ({"alpha_pattern": {"(": 3}}, r"alpha_pattern has '\(', which is no regular expression"),
+        ({"alpha_pattern": {"q_proj": "x"}}, "the scale 'q_proj' must be a number, not 'x'"),
+    ],
+)
+def test_a_scale_that_is_none_is_named(written: tuple[Path, Path], changes: dict[str, Any], message: str) -> None:
+    folder, adapter = written
+    reconfigure(adapter, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        load_folder(folder, adapter=adapter)
+
+
+def test_factors_of_rank_0_and_pickles_are_refused(written: tuple[Path, Path]) -> None:
+    folder, adapter = written
+    held = {key: torch.ones(0, 32) if "lora_A" in key else torch.ones(32, 0) for key in load_file(adapter / WEIGHTS)}
+    save_file(held, adapter / WEIGHTS)
+    with pytest.raises(CheckpointError, match="of another shape"):
+        load_folder(folder, adapter=adapter)
+    (adapter / WEIGHTS).unlink()
+    with pytest.raises(CheckpointError, match=r"has no adapter_model\.safetensors: copy the whole folder"):
+        load_folder(folder, adapter=adapter)
+    (adapter / "adapter_model.bin").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"adapter_model\.bin may run code when it is read"):
+        load_folder(folder, adapter=adapter)

@@ -47,6 +47,7 @@ EXPERTS: dict[str, Any] = {
     "draft_head": 24,
 }
 """A mixture of experts, whose rows are computed beside those that have the same expert."""
+KINDS_OF_BACKEND = NativeBackend, TorchBackend
 KINDS = [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True), (torch.bfloat16, True)]
 """Type of the weights, and whether matrices are 8-bit numbers."""
 
@@ -209,6 +210,37 @@ def test_runs_of_keys_are_cut_as_a_mask_is(backbones: Any) -> None:
     assert difference(got, want) < 1e-5
 
 
+def test_a_run_that_begins_behind_masked_keys_hides_none_of_them(backbones: Any) -> None:
+    """Among keys that are stored two panels long, and all runs begin in the second."""
+    num, masked = 140, np.zeros((140, 140), dtype=bool)
+    masked[np.arange(num), np.arange(num) * 7 % 60] = True
+    ends, begins = np.full(num, num, dtype=np.int32), np.full(num, 100, dtype=np.int32)
+    layout = Layout(np.arange(num), ends, num, begins, masked)
+    forward = Forward(np.arange(100, 240), layout, None, np.arange(num, dtype=np.int32), Logits())
+    got, want = (kind(backbones["drafting", torch.float32]).forward([forward])[0].logits for kind in KINDS_OF_BACKEND)
+    assert got is not None and want is not None
+    assert difference(got, want) < 1e-5
+
+
+LEVELS: list[dict[str, Any]] = [{"time_input": True}, {"time_input": True, "adaptive_width": 8, "norm": "layer"}, {}]
+
+
+@pytest.mark.parametrize("facts", LEVELS)
+def test_a_forward_without_a_level_has_level_0_and_a_model_without_levels_ignores_one(
+    make_model: Any, facts: dict[str, Any]
+) -> None:
+    backbone = make_model(context="full", shift=False, **facts).backbone
+    layout = Layout(np.arange(12), np.full(12, 12, dtype=np.int32), 0)
+    forward = Forward(np.arange(100, 112), layout, None, np.arange(12, dtype=np.int32), Logits())
+    batch = [replace(forward, level=level) for level in (None, 0.0, 0.7)]
+    native, torches = ([one.logits[:, 16:] for one in kind(backbone).forward(batch)] for kind in KINDS_OF_BACKEND)
+    for got, want in zip(native, torches, strict=True):
+        assert difference(got, want) < 1e-5
+    for none, zero, high in (native, torches):
+        assert np.array_equal(none, zero)
+        assert np.array_equal(none, high) == (not facts)
+
+
 def wrong(forward: Forward, **layout: Any) -> Forward:
     return replace(forward, layout=replace(forward.layout, **layout))
 
@@ -273,8 +305,9 @@ def test_what_it_cannot_run_says_why_and_runs_by_torch(make_model: Any) -> None:
     assert native_backend.cannot_run(make_model().backbone.to("meta")) == "on meta"
 
 
-def test_weights_are_packed_once_and_again_when_they_change(make_model: Any) -> None:
-    model = make_model()
+@pytest.mark.parametrize("name", ["layers.0.mlp.down.weight", "layers.1.mlp.expert_bias"])
+def test_weights_are_packed_once_and_again_when_they_change(make_model: Any, name: str) -> None:
+    model = make_model(experts=EXPERTS["experts"])
     forward = Forward(np.arange(20, 24), causal_layout(0, 4), None, np.array([3], dtype=np.int32), Logits())
 
     def ask() -> np.ndarray:
@@ -284,7 +317,8 @@ def test_weights_are_packed_once_and_again_when_they_change(make_model: Any) -> 
     first, packed = ask(), model.denoiser.backend
     assert model.denoiser.backend is packed
     with torch.no_grad():
-        model.backbone.layers[0].mlp.down.weight.mul_(-1)
+        changed = model.backbone.get_parameter(name)
+        changed.copy_(-changed if changed.any() else torch.arange(len(changed)))
     assert model.denoiser.backend is not packed
     assert not np.allclose(first, ask())
     model.backbone.to(torch.bfloat16)
@@ -398,3 +432,28 @@ def test_a_cache_belongs_to_one_request_and_says_when_it_is_full(backbones: Any)
     with pytest.raises(InputError, match="the cache holds 10 rows and 16 are needed"):
         backend.forward([replace(good, layout=causal_layout(8, 8))])
     assert (cache.length, small.length) == (250, 8)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_pages_that_caches_share_are_not_written(backbones: Any, int8: bool) -> None:
+    backend = NativeBackend(backbones["wide", torch.float32])
+    first, second = (backend.cache(300, int8=int8) for _ in range(2))
+
+    def read(cache: Any) -> list[torch.Tensor]:
+        return [rows.clone() for layer in range(backend.config.num_layers) for rows in cache.read(layer)]
+
+    def add(cache: Any, first_token: int, num: int) -> None:
+        tokens = np.arange(first_token, first_token + num)
+        wanted = np.zeros(0, dtype=np.int32)
+        backend.forward([Forward(tokens, causal_layout(cache.length, num), cache, wanted, Hidden())])
+
+    add(first, 100, 130)
+    before = read(first)
+    second.append(first.copy(0, 128))
+    assert second.num_bytes * 3 == first.num_bytes * 2
+    second.truncate(100)  # within a page
+    add(second, 400, 60)
+    for old, now, other in zip(before, read(first), read(second), strict=True):
+        assert torch.equal(old, now)
+        assert torch.equal(other[:, :, :100], old[:, :, :100])
+        assert not torch.equal(other[:, :, 100:128], old[:, :, 100:128])

@@ -95,7 +95,10 @@ DAMAGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: (f / SHARDS.format(1)).unlink(), "model-00001-of-00002.safetensors is missing, which"),
     (lambda f: (f / SHARDS.format(1)).write_bytes(b"PK"), "cannot be read"),
     (tensor_in_two_shards, "'model.norm.weight' is in model-00001-of-00002.safetensors and in"),
-    (lambda f: (f / INDEX).write_text("{"), "is not an index of weights"),
+    (lambda f: (f / INDEX).write_text("{"), "index.json is not JSON"),
+    (lambda f: (f / INDEX).write_text("[" * 100_000), "index.json is nested too deeply"),
+    (lambda f: ((f / INDEX).unlink(), (f / INDEX).mkdir()), "cannot read .*index.json"),
+    (lambda f: (f / INDEX).write_text("{}"), "is not an index of weights"),
     (lambda f: (f / INDEX).write_text('{"weight_map": {"a": "../a"}}'), "not a file in this folder"),
     (lambda f: change_index(f, lambda v: v["weight_map"].update(ghost=SHARDS.format(1))), "is wrong about ghost"),
     (lambda f: change_index(f, lambda v: v["weight_map"].update({NORM: SHARDS.format(1)})), f"wrong about {NORM}"),
@@ -130,6 +133,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number"),
     ({"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
     ({"num_key_value_heads": 3}, "4 heads must divide by 3"),
+    ({"hidden_act": ["silu"]}, "a value is of a wrong kind"),
+    ({"layer_types": 5}, "a value is of a wrong kind"),
+    ({"sliding_window": "x", "use_sliding_window": True, "max_window_layers": 1}, "a value is of a wrong kind"),
+    ({"eos_token_id": "256"}, "eos_token_id must be the number of a token, not '256'"),
+    ({"eos_token_id": [256, True]}, "eos_token_id must be the number of a token, not True"),
     ({"eos_token_id": 99_999}, "eos_token_id=99999 is outside the vocabulary of 320"),
 ]
 
@@ -249,6 +257,11 @@ def test_the_hash_of_weights_changes_with_them(folder: Path) -> None:
     assert weights_hash(folder) == before
     one_file(folder)
     assert weights_hash(folder) != before
+
+
+def test_an_index_may_have_no_metadata(folder: Path) -> None:
+    change_index(folder, lambda values: values.update(metadata=None))
+    assert load_folder(folder).family == "qwen3"
 
 
 def test_other_formats_of_errors_derive_from_one(folder: Path) -> None:

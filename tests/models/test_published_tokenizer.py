@@ -477,3 +477,18 @@ def test_a_panic_of_the_library_is_one_line_and_an_interruption_is_not_caught(
     monkeypatch.setattr(tokenizer, "_variant", lambda *args, **options: Failing())
     with pytest.raises(raised, match=message):
         tokenizer.encode("text")
+
+
+@pytest.mark.parametrize("given", [5, "abc", {"a": "b"}])
+def test_further_special_tokens_must_be_a_list(given: Any) -> None:
+    content = mt.made("qwen2").to_bytes().decode()
+    assert PublishedTokenizer(content, {"additional_special_tokens": []})
+    with pytest.raises(DataError, match=r"additional_special_tokens of tokenizer_config\.json is not a list"):
+        PublishedTokenizer(content, {"additional_special_tokens": given})
+
+
+def test_an_id_that_no_vocabulary_has_is_refused_before_memory_is_taken() -> None:
+    values = json.loads(mt.made("qwen2").to_bytes())
+    values["model"]["vocab"]["strange"] = 4_000_000_000
+    with pytest.raises(DataError, match="a token of id 4000000000, which no vocabulary has"):
+        PublishedTokenizer(json.dumps(values))

@@ -102,6 +102,24 @@ def test_a_block_sees_itself_both_ways_and_the_blocks_before_it(
     assert np.array_equal(mask, allowed(labels, labels, "block", 8)[0].numpy())
 
 
+def test_in_reordered_context_a_row_sees_the_rows_up_to_it(tokenizer: Tokenizer) -> None:
+    """Known tokens first, then the masks of the span; their positions stay what they are, and nothing else has rows."""
+    config, rng = config_of(tokenizer, "reordered"), np.random.default_rng(0)
+    for gaps in (((9, 24),), ((3, 8), (12, 20)), ((0, 5),)):
+        canvas = Canvas(np.arange(24), np.isin(np.arange(24), [i for a, b in gaps for i in range(a, b)]), gaps)
+        for start, end in ((gaps[0][0], gaps[-1][1]), (gaps[0][0] + 1, gaps[0][0] + 5)):
+            opened = canvas.open & (rng.random(24) < 0.6)
+            now = Canvas(canvas.tokens, opened, gaps, (start, end))
+            plan = plan_rows(config, now)
+            layout, mask = seen(plan, config)
+            masks = [i for i in range(start, end) if opened[i]]
+            assert layout.position.tolist() == [i for i in range(24) if not opened[i]] + masks
+            assert np.array_equal(mask, np.tri(len(layout.position), dtype=bool))
+            assert plan.tokens(now).tolist() == [i for i in range(24) if not opened[i]]
+            assert plan.noisy_tokens(config, now).tolist() == [config.mask_id] * len(masks)
+            assert plan.rows_of(np.array(masks), 2).tolist() == [plan.num_clean - 2 + n for n in range(len(masks))]
+
+
 @pytest.mark.parametrize(
     ("num_draft", "ahead", "room"), [(0, 3, 20), (1, 3, 20), (4, 3, 20), (4, 3, 7), (0, 1, 6), (4, 1, 6), (1, 0, 5)]
 )

@@ -100,7 +100,9 @@ def test_a_damaged_line_is_refused_with_its_number(line: bytes) -> None:
 @pytest.mark.parametrize(
     "change",
     [lambda v: v.pop("config"), lambda v: v["config"].pop("pattern"), lambda v: v["vocab"][3].pop("rank"),
-     lambda v: v["vocab"][3].update(token_bytes="?"), lambda v: v.update(special_tokens=3)],
+     lambda v: v["vocab"][3].update(token_bytes="?"), lambda v: v.update(special_tokens=3),
+     lambda v: v["config"].update(default_num_special_tokens=10**9),
+     lambda v: v["config"].update(default_num_special_tokens=10**9, default_vocab_size=10**10)],
 )  # fmt: skip
 def test_a_damaged_tekken_file_is_refused(change: Any) -> None:
     values = mt.tekken()
@@ -109,9 +111,9 @@ def test_a_damaged_tekken_file_is_refused(change: Any) -> None:
         read_tekken(json.dumps(values).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff", b"{}"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"\xff", b"{}", b"[" * 100_000])
 def test_what_is_no_tekken_file_is_refused(content: bytes) -> None:
-    with pytest.raises(DataError, match=r"not a tekken\.json"):
+    with pytest.raises(DataError, match=r"not a tekken\.json|tekken\.json is n"):
         read_tekken(content)
 
 

@@ -157,3 +157,10 @@ def test_what_the_configuration_says_comes_before_older_files(tmp_path: Path) ->
     config = read_config(tmp_path)
     assert (config["eos_token"], config["pad_token"]) == ("d", "b")
     assert list(config["added_tokens_decoder"]) == ["7"]
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"])
+def test_a_file_that_is_nested_too_deeply_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('{"a":' * 100_000)
+    with pytest.raises(CheckpointError, match=f"{name} is nested too deeply"):
+        read_tokenizer(tmp_path)

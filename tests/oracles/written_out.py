@@ -77,7 +77,7 @@ def rotated(x: Tensor, position: int, config: ModelConfig) -> Tensor:
 
 def written_out(backbone: Backbone, tokens: Tensor, level: float | None = None) -> Tensor:
     """Logits (R, V) of one causal sequence (R,); at a noise level of a sequence whose rows all see each other."""
-    config, weights = backbone.config, {**dict(backbone.named_buffers()), **dict(backbone.named_parameters())}
+    config, weights = backbone.config, dict(backbone.named_parameters())
     xs = [weights["embedding.weight"][token] for token in tokens]
     if config.positions == "learned":
         xs = [x + weights["position_embedding.weight"][row] for row, x in enumerate(xs)]

@@ -393,6 +393,7 @@ def test_a_model_that_cannot_be_is_an_error_that_says_why() -> None:
         ({"num_heads": 3}, "width 32 must divide by 3 heads"),
         ({"num_kv_heads": 3}, "4 heads must divide by 3"),
         ({"head_width": 7}, "make it even"),
+        ({"context": "reordered", "shift": False}, "no layout of training has reordered context"),
         ({"positions": "learned", "rope_scaling": RopeScaling(kind="linear", factor=2.0)}, "leave it out"),
     ]
     for facts, message in wrong:

@@ -96,11 +96,12 @@ def test_a_cuda_device_that_is_not_here_is_one_error(start: str, source: Path, t
 def test_a_model_that_cannot_be_trained_is_refused_before_anything_is_written(
     make_model: Callable[..., Model], source: Path, tmp_path: Path
 ) -> None:
-    model = make_model(context="full")
-    folder = save_model(tmp_path / "model", model.backbone, model.tokenizer)
-    with pytest.raises(UnsupportedError, match="full context"):
-        adapt(str(folder), source, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    for context, message in (("full", "full context"), ("reordered", "no layout of training has reordered")):
+        model = make_model(context=context, shift=context == "full")
+        folder = save_model(tmp_path / context, model.backbone, model.tokenizer)
+        with pytest.raises(UnsupportedError, match=message):
+            adapt(str(folder), source, tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 def test_a_file_where_the_run_should_be_is_one_error(start: str, source: Path, tmp_path: Path) -> None:

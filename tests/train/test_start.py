@@ -13,6 +13,7 @@ import torch
 from conftest import tiny_config
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import Experts
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
@@ -68,6 +69,23 @@ def test_a_run_resumes_with_what_drafts_and_the_gap_filler_of_the_model_it_came_
     assert start.config.null_id is not None
     for (name, old), new in zip(start.named_parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(old, new) == (name.startswith("draft_head") or "_draft." in name), name
+
+
+def test_a_run_keeps_the_bias_of_experts_to_its_end_and_when_it_resumes(
+    corpus: Path, tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    config = tiny_config(tokenizer, experts=Experts(num=6, per_token=2, width=16, bias=True))
+    start = Backbone(config).initialize(0)
+    biases = {name: torch.arange(6.0) for name, _ in start.named_parameters() if name.endswith("expert_bias")}
+    assert len(biases) == config.num_layers
+    start.load_state_dict(start.state_dict() | biases)
+    save_model(tmp_path / "model", start, tokenizer)
+    out = tmp_path / "run"
+    run(replace(ADAPT, steps=2), out, corpus, start_from=str(tmp_path / "model"))
+    resumed = run(ADAPT, out, corpus, resume=True)
+    for weights in (resumed.model.state_dict(), load_model(out / "model")[0].state_dict()):
+        assert all(torch.equal(weights[name], bias.to(weights[name])) for name, bias in biases.items())
+    assert not torch.equal(resumed.model.embedding.weight, start.embedding.weight)
 
 
 def test_a_model_that_the_objectives_do_not_fit_is_refused(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -12,9 +12,9 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.families.base import Family
-from daguerre.models.own_layout import parse_config, read_config, read_own_tokenizer
-from daguerre.models.published import CONFIG, describe, is_published
+from daguerre.models.loading import is_published_folder
+from daguerre.models.own_layout import read_config, read_own_tokenizer
+from daguerre.models.published import Described, describe, given_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.scoring.likelihood import KINDS, check_layout
@@ -25,17 +25,20 @@ DTYPES = {"float32": 4, "bfloat16": 2}
 """Bytes of a number."""
 
 
-def facts_of(folder: Path, family: str | None = None) -> dict[str, Any]:
-    """What is known of a model without its weights, as JSON. `config.json` is enough; a tokenizer adds to it."""
-    if is_published(parse_config(folder / CONFIG)):
-        tokenizer = read_tokenizer(folder)
+def facts_of(folder: Path, family: str | None = None, words: Path | None = None) -> dict[str, Any]:
+    """What is known of a model without its weights, as JSON. `config.json` is enough; a tokenizer adds to it, which may
+    be that of another folder, `words`.
+    """
+    if is_published_folder(folder, family=family, tokenizer=words):
+        tokenizer = read_tokenizer(folder) if words is None else given_tokenizer(words)
         described = describe(folder, family=family, tokenizer=tokenizer)
-        return _facts(described.config, described.family, tokenizer)
+        return _facts(described.config, described, tokenizer)
     config = read_config(folder)
     return _facts(config, None, read_own_tokenizer(folder, config))
 
 
-def _facts(config: ModelConfig, family: Family | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    family = None if described is None else described.family
     parameters = num_parameters(config)
     modes = [mode for mode in MODES.values() if _is_allowed(mode, config)]
     published = {} if family is None else {"title": family.title, "source": family.source}
@@ -57,7 +60,7 @@ def _facts(config: ModelConfig, family: Family | None, tokenizer: Tokenizer | No
         "tokenizer": "none in this folder" if tokenizer is None else _kind(tokenizer),
         "modes": [mode.name for mode in modes],
         "operations": _operations(config, modes, tokenizer),
-        "decode": {} if family is None else dict(family.decode),
+        "decode": {} if described is None else dict(described.decode),
         "weights_bytes": {name: parameters * size for name, size in DTYPES.items()},
         "cache_bytes": cache_bytes(config),
     }

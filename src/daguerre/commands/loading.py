@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +26,7 @@ AdapterName = Annotated[
 ]
 TokenizerName = Annotated[
     str | None,
-    typer.Option("--tokenizer", help="The tokenizer of a published model without one: a folder, or a name on a hub."),
+    typer.Option("--tokenizer", help="A tokenizer in place of a published model's own: a folder, or a name on a hub."),
 ]
 CHOICE: dict[str, Any] = {
     "revision": Revision,
@@ -68,13 +69,12 @@ def load(name: str, **how: Any) -> Any:
         return daguerre.load(str(name), progress=progress, **how, **getattr(name, "how", {}))
 
 
-def load_folder_of(name: str, dtype: str, *, revision: str | None, family: str | None, adapter: str | None) -> Any:
-    """`daguerre.models.loading.load_folder` of a model by its name, with a bar."""
+def load_folder_of(folder: Path, dtype: str, *, family: str | None, adapter: str | None) -> Any:
+    """`daguerre.models.loading.load_folder`, with a bar."""
     import torch
 
     from daguerre.models import loading
 
-    folder = loading.model_folder(name, revision, family=family)
     beside = None if adapter is None else loading.model_folder(adapter)
     words = loading.tokenizer_folder(folder, None, family)
     with loading_bar() as progress:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import DTYPES, AdapterName, FamilyName, Revision, load_folder_of
+from daguerre.commands.loading import DTYPES, AdapterName, FamilyName, Revision, TokenizerName, load_folder_of
 from daguerre.commands.options import AsJson
 from daguerre.errors import unknown
 
@@ -19,13 +19,12 @@ AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model
 def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:
     """Download a model into the hub's cache, if it is not there yet; or an adapter."""
     from daguerre.commands.describing import facts_of
+    from daguerre.models.hub import kind_of
     from daguerre.models.hub import pull as download
-    from daguerre.models.lora import CONFIG as ADAPTER
 
     folder = download(name, revision, family=family)
-    if (folder / ADAPTER).exists():
-        facts = {"family": "adapter"}
-    else:
+    facts: dict[str, Any] = {"family": kind_of(folder, name.partition("@")[0], family)}
+    if facts["family"] != "adapter":
         facts = {key: value for key, value in facts_of(folder, family).items() if key in ("family", "parameters")}
     if as_json:
         typer.echo(json.dumps({"name": name, **facts, "folder": str(folder)}, ensure_ascii=False))
@@ -46,6 +45,7 @@ def models(as_json: AsJson = False) -> None:
                 "name": each.name,
                 "revision": each.revision,
                 "family": each.family,
+                "reason": each.reason,
                 "bytes": each.num_bytes,
                 "folder": str(each.folder),
             }
@@ -56,7 +56,7 @@ def models(as_json: AsJson = False) -> None:
         return
     typer.echo("In the cache:" if found else "In the cache: nothing; `daguerre pull NAME` downloads a model")
     for each in found:
-        what = each.family or "not supported"
+        what = each.family or f"not supported: {each.reason.partition(';')[0]}"
         typer.echo(f"  {each.name} ({each.revision})  {what}  {in_bytes(each.num_bytes)}  {each.folder}")
     typer.echo("\nSupported families:")
     for name, family in FAMILIES.items():
@@ -64,13 +64,19 @@ def models(as_json: AsJson = False) -> None:
 
 
 def inspect_model(
-    model: AnyModel = "default", revision: Revision = None, family: FamilyName = None, as_json: AsJson = False
+    model: AnyModel = "default",
+    revision: Revision = None,
+    family: FamilyName = None,
+    tokenizer: TokenizerName = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
     from daguerre.commands.describing import as_lines, facts_of
-    from daguerre.models.loading import model_folder
+    from daguerre.models.loading import model_folder, tokenizer_folder
 
-    facts = facts_of(model_folder(model, revision, family=family), family)
+    folder = model_folder(model, revision, family=family, weights=False)
+    words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
+    facts = facts_of(folder, family, words)
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))
 
 
@@ -83,10 +89,13 @@ def export_model(
     adapter: AdapterName = None,
 ) -> None:
     """Write a model of Llama's or Qwen's core as a folder that transformers reads; its README.md says what for."""
-    from daguerre.models.export import export
+    from daguerre.models.export import export, prepare
+    from daguerre.models.loading import config_of, model_folder
 
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
-    loaded = load_folder_of(model, dtype, revision=revision, family=family, adapter=adapter)
+    prepare(config_of(model_folder(model, revision, family=family, weights=False), family), out)
+    folder = model_folder(model, revision, family=family)
+    loaded = load_folder_of(folder, dtype, family=family, adapter=adapter)
     kind = export(loaded.backbone, loaded.tokenizer, out, loaded.backbone.embedding.weight.dtype)
     typer.echo(f"{out}  {kind}: README.md says what transformers can do with it")

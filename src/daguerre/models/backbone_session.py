@@ -57,12 +57,12 @@ class BackboneSession:
 
     def __init__(self, config: ModelConfig, cache: KeyCache | None) -> None:
         self.config, self.counts = config, Counts()
-        self._cache, self._first = cache, True
+        self._cache = cache
         self._held_tokens, self._held_rows = NONE, RowPlan(0, NONE, 0)
 
     def restart(self) -> None:
         """Reset the counts, for another request whose canvas has the same length; the cache is kept."""
-        self.counts, self._first = Counts(), True
+        self.counts = Counts()
 
     def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
         """An answer about positions of the active span; see `Session`.
@@ -96,8 +96,7 @@ class BackboneSession:
         assert self.config.context == "full"
         rows, time = positions - int(self.config.shift), level if self.config.time_input else None
         layout = Layout(np.arange(len(tokens)), np.full(len(tokens), len(tokens), dtype=np.int32), 0)
-        self.counts.forwards += 1
-        self.counts.query_tokens += len(tokens)
+        self.counts.add_forward(len(tokens))
         (answer,) = yield [Forward(tokens, layout, None, rows.astype(np.int32), Logits(), time)]
         return answer
 
@@ -232,29 +231,18 @@ class BackboneSession:
             if moved:
                 differs |= (_places(plan)[:, :common] != _places(held_rows)[:, :common]).any(axis=0)
             known = int(differs.argmax()) if differs.any() else common
+        if self._cache is not None:  # where the last forward was never computed it holds less
+            known = min(known, self._cache.length)
         if self.config.block_size is not None and self.config.context == "block":  # its rows see each other
             known -= known % self.config.block_size
         self._held_tokens, self._held_rows = tokens, plan
-        self._count(plan, known)
+        query, new = len(plan.noisy) + plan.num_read, plan.num_clean - known - plan.num_read
         if self._cache is None:
+            self.counts.add_forward(query, new, again=known)
             return 0
+        self.counts.add_forward(query, new, reused=known)
         self._cache.truncate(known)
         return known
-
-    def _count(self, plan: RowPlan, known: int) -> None:
-        """Count a forward whose first `known` clean rows have been computed before."""
-        counts, new = self.counts, plan.num_clean - known - plan.num_read
-        if self._first:
-            counts.prefill_tokens += new
-        else:
-            counts.finalized_tokens += new
-        self._first = False
-        counts.forwards += 1
-        counts.query_tokens += len(plan.noisy) + plan.num_read
-        if self._cache is None:
-            counts.recomputed_tokens += known
-        else:
-            counts.reused_tokens += known
 
 
 def noise_level(config: ModelConfig, canvas: Canvas) -> float | None:
@@ -270,9 +258,8 @@ def _masks(mask_id: int, num: int) -> np.ndarray:
 
 def _places(plan: RowPlan) -> np.ndarray:
     """Position and segment of each clean row, int64 (2, S)."""
-    if plan.clean is None or plan.segment is None:
-        return np.stack([index_range(0, plan.num_clean), np.zeros(plan.num_clean, dtype=np.int64)])
-    return np.stack([plan.clean, plan.segment])
+    clean = index_range(0, plan.num_clean) if plan.clean is None else plan.clean
+    return np.stack([clean, np.zeros_like(clean) if plan.segment is None else plan.segment])
 
 
 class DraftRows:

@@ -7,7 +7,6 @@ some rows alone: nothing is merged.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 from daguerre.errors import CheckpointError
 from daguerre.models.families.base import Family
+from daguerre.models.json_files import read_json
 from daguerre.models.published_weights import Stored
 from daguerre.models.weights import open_shard
 
@@ -32,9 +32,9 @@ class Adapter:
 NO_ADAPTER = Adapter({}, {})
 
 
-def read_bundled(family: Family, folder: Path) -> Adapter:
-    """The adapter that a published folder brings along, for a family that knows of one. CheckpointError, in one line,
-    where one of its two files is missing or damaged.
+def read_bundled(family: Family, folder: Path, weights: bool = True) -> Adapter:
+    """The adapter that a published folder brings along, for a family that knows of one; without `weights`, what its
+    config says. CheckpointError, in one line, where one of the files is missing or damaged.
     """
     if family.bundled is None or not (folder / family.bundled.folder).is_dir():
         return NO_ADAPTER
@@ -42,14 +42,11 @@ def read_bundled(family: Family, folder: Path) -> Adapter:
     missing = [name for name in (CONFIG, WEIGHTS) if not (source / name).is_file()]
     if len(missing) == 2:
         return NO_ADAPTER
-    if missing:
+    if missing and (weights or CONFIG in missing):
         raise CheckpointError(f"{source} has no {missing[0]}: copy the whole folder, or delete {source.name} from it")
-    try:
-        config = json.loads((source / CONFIG).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{source / CONFIG} is not JSON ({error}): copy it again") from None
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{source / CONFIG} is not a JSON object: copy it again")
+    config = read_json(source / CONFIG)
+    if not weights:
+        return Adapter(config, {})
     with open_shard(source / WEIGHTS) as content:
         views = {name: content.get_slice(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
         stored = {name: Stored(source / WEIGHTS, tuple(x.get_shape()), x.get_dtype()) for name, x in views.items()}

@@ -80,6 +80,8 @@ class ChatTemplate:
 
         InputError, in one line, when the template fails or refuses the messages; DataError when it is no template.
         """
+        if not isinstance(now, datetime | None):
+            raise InputError(f"now must be a datetime, not {now!r:.40}: it is what the template's clock shows")
         values = {**self.tokens, "documents": None, **variables, "messages": messages, "tools": tools}
         given = {key: plain(value, key) for key, value in values.items()}
         given["add_generation_prompt"] = add_generation_prompt
@@ -120,6 +122,8 @@ class ChatTemplate:
                 raise DataError(
                     f"line {error.lineno} of the chat template is not Jinja ({_line(error)}): use another template"
                 ) from None
+            except (RecursionError, SyntaxError, MemoryError):  # of Python, which a template becomes
+                raise DataError("the chat template is nested too deeply: use another template") from None
         return self._templates[name]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from threading import Lock
 from typing import Literal, Protocol, get_args
 
@@ -80,6 +81,7 @@ class BackboneDenoiser:
         self.backbone, self.config = backbone, backbone.config
         self.backend_name, self.quantize, self.graphs, self._head = backend, quantize, graphs, head
         self._made: tuple[Stamp, Backend] | None = None
+        self._fixed: Backend | None = None
         self._making = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -89,11 +91,19 @@ class BackboneDenoiser:
     @property
     def backend(self) -> Backend:
         """The backend that runs the forwards. Weights are packed at first use, and again after they have changed."""
+        if self._fixed is not None:
+            return self._fixed
         with self._making:
             stamp = _stamp(self.backbone)
             if self._made is None or self._made[0] != stamp:
                 self._made = stamp, self._make()
             return self._made[1]
+
+    def fixed(self) -> BackboneDenoiser:
+        """The same denoiser for weights that change no more: it does not look whether they have."""
+        out = BackboneDenoiser(self.backbone, self.backend_name, self.quantize, self._head, self.graphs)
+        out._fixed = self.backend
+        return out
 
     def _make(self) -> Backend:
         if self.graphs:
@@ -146,4 +156,5 @@ Stamp = tuple[tuple[int, int, torch.dtype], ...]
 
 def _stamp(backbone: Backbone) -> Stamp:
     """Identity and version of every weight: equal stamps mean equal weights."""
-    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in backbone.parameters())
+    weights = chain(backbone.parameters(), backbone.buffers())
+    return tuple((w.data_ptr(), 0 if w.is_inference() else w._version, w.dtype) for w in weights)

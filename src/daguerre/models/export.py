@@ -7,7 +7,8 @@ Llama's and Qwen's cores can be written, since transformers has no others of our
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Q
 TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 SHAPE = "width num_layers num_heads num_kv_heads mlp_width max_positions head_width qk_norm qkv_bias out_bias mlp_bias"
 MORE = "tied norm_eps activation rope_theta rope_scaling vocab_size eos_id end_ids bos_id pad_id reserved_ids"
-LEFT = "context shift block_size anchor mask_id null_id draft_head draft_rank draft_matrices draft_acceptance"
+LEFT = "context shift block_size anchor mask_id null_id expand_id draft_head draft_rank draft_matrices draft_acceptance"
 CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place").split())
 """Fields of a config that are written, or that concern what is left out; all others must have their defaults."""
 
@@ -43,19 +44,41 @@ def export(
 ) -> str:
     """Write a model into a new or empty folder, with its weights in `dtype`. Returns the name of transformers' class.
 
-    UnsupportedError for a model that transformers has no class for; InputError for a folder that is not empty.
+    UnsupportedError for a model that transformers has no class for; InputError for a folder that is not empty, or
+    cannot be written.
     """
-    kind = class_of(backbone.config)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is not an empty folder: give a new one")
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_tensors(folder, published_tensors(backbone), dtype, shard_bytes)
-    _write_tokenizer(folder, tokenizer)
+    kind = prepare(backbone.config, folder)
     config = published_config(backbone.config, kind) | {"torch_dtype": str(dtype).removeprefix("torch.")}
-    _write(folder / "README.md", readme(backbone.config, CLASSES[kind]))
-    _write(folder / "generation_config.json", _json(_generation(backbone.config)))
-    _write(folder / "config.json", _json(config))
+    with _written(folder):
+        _write_tensors(folder, published_tensors(backbone), dtype, shard_bytes)
+        _write_tokenizer(folder, tokenizer)
+        _write(folder / "README.md", readme(backbone.config, CLASSES[kind]))
+        _write(folder / "generation_config.json", _json(_generation(backbone.config)))
+        _write(folder / "config.json", _json(config))
     return CLASSES[kind]
+
+
+def prepare(config: ModelConfig, folder: Path) -> str:
+    """Make the folder, and return the `model_type` of transformers; with the errors of `export`, before any weights are
+    read.
+    """
+    kind = class_of(config)
+    with _written(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} is not an empty folder: give a new one")
+        folder.mkdir(parents=True, exist_ok=True)
+    return kind
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """InputError for what the system refuses to write."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"cannot write {folder} ({error.strerror or error}): make room, or give another folder"
+        ) from None
 
 
 def class_of(config: ModelConfig) -> str:
@@ -120,7 +143,7 @@ def _scaling(scaling: RopeScaling) -> dict[str, Any]:
 
 def _generation(config: ModelConfig) -> dict[str, Any]:
     """Greedy generation that ends where ours does, and draws no token that ours never draws in a continuation."""
-    never = sorted({*config.unpredictable_ids, *([] if config.null_id is None else [config.null_id])})
+    never = sorted({*config.unpredictable_ids, *config.ends} - {config.eos_id, *config.end_ids})
     values = {"do_sample": False, "eos_token_id": [config.eos_id, *config.end_ids], "pad_token_id": config.pad_id}
     values |= {} if config.bos_id is None else {"bos_token_id": config.bos_id}
     return values | ({"suppress_tokens": never} if never else {})
@@ -165,9 +188,11 @@ def _write_tensors(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dty
 
 def readme(config: ModelConfig, kind: str) -> str:
     """What transformers can do with the folder, and what is left out."""
+    filler = None if config.null_id == config.eos_id else config.null_id
     left = [
         *(["masked rows, and with them infilling, edits and decoding in blocks"] if config.mask_id is not None else []),
-        *([f"the gap filler (token {config.null_id}), which only ends gaps"] if config.null_id is not None else []),
+        *([f"the gap filler (token {filler}), which only ends gaps"] if filler is not None else []),
+        *([f"gaps that grow (token {config.expand_id})"] if config.expand_id is not None else []),
         *(["the draft head, and with it self-speculation"] if config.draft_head else []),
         *([f"low-rank weights of rank {config.draft_rank} for masked rows of drafts"] if config.draft_rank else []),
     ]
@@ -177,13 +202,18 @@ def readme(config: ModelConfig, kind: str) -> str:
         "`ar`. Tokens that are never drawn are in `suppress_tokens` of generation_config.json."
         if config.can_draft
         else f"The model was trained with {config.context} context and {'a' if config.shift else 'no'} shift. "
-        "transformers gives its logits only with a 4-D `attention_mask` of that context; what `generate` writes means "
-        "nothing."
+        f"transformers gives its logits only with {_how(config)}; what `generate` writes means nothing."
     )
     start = "" if config.bos_id is None else f" Every text begins with token {config.bos_id}, which the tokenizer adds."
     listed = "".join(f"* {what}\n" for what in left)
     rest = f"\nLeft out, since transformers has no place for it:\n\n{listed}" if left else ""
     return f"# A model of Daguerre, for transformers\n\n{use}{start}\n\n{causal}\n{rest}"
+
+
+def _how(config: ModelConfig) -> str:
+    if config.context == "reordered":
+        return "known tokens first, masks last, and `position_ids` of where they stand"
+    return "a 4-D `attention_mask` of that context"
 
 
 def _json(values: Any) -> bytes:

@@ -208,6 +208,24 @@ class KeyCache(Protocol):
     def moved(self, by: np.ndarray) -> KeyCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions."""
 
+    shares: bool
+    """Whether rows that are copied stay in one memory."""
+
+    @property
+    def kind(self) -> str:
+        """What rows must have in common to be copied from one cache to another."""
+
+    def copy(self, start: int, stop: int) -> list[Any]:
+        """The rows from `start` up to `stop`, multiples of `models.core.cache.ROUND`, for `append` of other caches: an
+        item for each ROUND of them.
+        """
+
+    def append(self, rows: list[Any]) -> None:
+        """Add such rows after its own, whose number is a multiple of ROUND."""
+
+    def free(self) -> None:
+        """Discard all rows, and their memory."""
+
 
 @dataclass(eq=False, slots=True)
 class Forward:

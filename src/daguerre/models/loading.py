@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -17,15 +16,18 @@ import torch
 
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.hub import is_name, pull, pull_tokenizer
+from daguerre.models.json_files import read_json
+from daguerre.models.lora import CONFIG as ADAPTER
 from daguerre.models.own_layout import CONFIG as CONFIG
-from daguerre.models.own_layout import load_own, parse_config
+from daguerre.models.own_layout import load_own, parse_config, read_config
 from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
 from daguerre.models.published import describe, files_hash, is_on_hub, is_published, load_published
 from daguerre.models.published_weights import Progress
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER
+from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER, read_tokenizer
 from daguerre.models.weights import WEIGHTS as WEIGHTS
 
 DEFAULT_MODEL = "default"
@@ -68,23 +70,51 @@ def load_folder(
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model that cannot be
     computed, and for an adapter of a model in Daguerre's layout.
     """
-    source = Path(folder)
-    options = {"family": family, "adapter": adapter, "tokenizer": tokenizer}
-    if is_published(_values(source)):
+    source = named_path(folder, "a model")
+    if is_published_folder(source, family=family, adapter=adapter, tokenizer=tokenizer):
+        beside = None if adapter is None else named_path(adapter, "an adapter")
+        words_in = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
         described, backbone, words = load_published(
-            source, dtype, device, family=family, adapter=_path(adapter), tokenizer=_path(tokenizer), progress=progress
+            source, dtype, device, family=family, adapter=beside, tokenizer=words_in, progress=progress
         )
-        name, decode = described.family.name, described.family.decode
+        name, decode = described.family.name, described.decode
         return Loaded(backbone=backbone, tokenizer=words, folder=source, family=name, decode=decode)
-    for option, value in options.items():
-        if value is not None:
-            raise InputError(f"{option} is for published checkpoints, and {source} is Daguerre's own: leave it out")
     own_backbone, own_words = load_own(source, dtype, device)
     return Loaded(backbone=own_backbone, tokenizer=own_words, folder=source)
 
 
-def _path(name: str | os.PathLike[str] | None) -> Path | None:
-    return None if name is None else Path(name)
+def named_path(name: str | os.PathLike[str], what: str) -> Path:
+    """The path that a name may be, with "~" for the home folder. InputError for what is no name, or cannot be one."""
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(f"{what} is given by its name or folder, not by {name!r:.80}")
+    try:
+        path = Path(name).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return path  # which is said by whoever reads it
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{what} cannot be in {os.fspath(name)!r:.80} ({reason}): check the path") from None
+    return path
+
+
+def is_published_folder(folder: Path, **options: Any) -> bool:
+    """Whether a folder is in a publisher's layout. CheckpointError where it holds no model; InputError for one of the
+    `options` that is not None, where it is in Daguerre's own layout, which has none of them.
+    """
+    if is_published(_values(folder)):
+        return True
+    for option, value in options.items():
+        if value is not None:
+            raise InputError(f"{option} is for published checkpoints, and {folder} is Daguerre's own: leave it out")
+    return False
+
+
+def config_of(folder: Path, family: str | None = None) -> ModelConfig:
+    """The config of a folder in either layout, without its weights."""
+    if not is_published_folder(folder, family=family):
+        return read_config(folder)
+    return describe(folder, family=family, tokenizer=read_tokenizer(folder)).config
 
 
 def load_model(
@@ -107,21 +137,30 @@ def usable_device(name: str) -> torch.device:
 
 
 def model_folder(
-    name: str | os.PathLike[str] = DEFAULT_MODEL, revision: str | None = None, *, family: str | None = None
+    name: str | os.PathLike[str] = DEFAULT_MODEL,
+    revision: str | None = None,
+    *,
+    family: str | None = None,
+    weights: bool = True,
 ) -> Path:
     """The folder of a model: "default" is the one in the package; a path is a folder; any other name with one slash is
-    that of a model on a hub, at `revision`, which is downloaded if it is not in the cache (`daguerre.models.hub.pull`).
+    that of a model on a hub, at `revision`, which is downloaded if it is not in the cache (`daguerre.models.hub.pull`),
+    without its `weights` if they are not needed.
 
-    A folder never touches the network. CheckpointError if the package has no model, or the hub's cannot be had;
-    InputError for a revision of a folder.
+    A folder never touches the network. CheckpointError if there is no such folder, if the package has no model, or if
+    the hub's cannot be had; InputError for a revision of a folder.
     """
-    path = Path(name)
+    path = named_path(name, "a model")
     if name != DEFAULT_MODEL and isinstance(name, str) and not path.exists() and is_name(name):
-        return pull(name, revision, family=family)
+        return pull(name, revision, family=family, weights=weights)
     if revision is not None:
         raise InputError(f"revision={revision!r} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
     if name != DEFAULT_MODEL:
-        return path.expanduser()
+        if not path.is_dir():
+            raise CheckpointError(
+                f"there is no folder {os.fspath(name)}: check the path; names on a hub are owner/repository"
+            )
+        return path
     path = Path(str(resources.files("daguerre") / "assets" / DEFAULT_MODEL))
     if not (path / CONFIG).is_file():
         raise CheckpointError(
@@ -134,14 +173,15 @@ def model_folder(
 def tokenizer_folder(
     folder: Path, tokenizer: str | os.PathLike[str] | None = None, family: str | None = None
 ) -> Path | None:
-    """The folder of the tokenizer that the user names, by a path or a name on a hub; if they name none, and a folder of
-    the hub's cache has none, of the one that its family shares. None: the folder's own.
+    """The folder of the tokenizer that the user names, by a path or a name on a hub, which comes before the folder's
+    own; if they name none, and a folder of the hub's cache has none, of the one that its family shares. None: the
+    folder's own.
     """
     if tokenizer is None:
         if not is_on_hub(folder) or _has_tokenizer(folder):
             return None
         tokenizer = describe(folder, family=family).family.tokenizer
-    path = Path(tokenizer)
+    path = named_path(tokenizer, "a tokenizer")
     return path if path.exists() or not is_name(str(tokenizer)) else pull_tokenizer(str(tokenizer))
 
 
@@ -158,7 +198,13 @@ def weights_hash(folder: str | os.PathLike[str]) -> str:
 
 
 def _values(folder: Path) -> dict[str, Any]:
-    """The content of `config.json`; empty where it cannot be read, which is said later."""
-    with suppress(CheckpointError):
+    """The content of `config.json`; empty after a save of our own that was interrupted, which `load_own` completes."""
+    try:
         return parse_config(folder / CONFIG)
-    return {}
+    except CheckpointError:
+        if (folder / f"{CONFIG}.tmp").exists():
+            return {"weights_sha256": None}
+        if not (folder / CONFIG).exists() and (folder / ADAPTER).exists():
+            base = read_json(folder / ADAPTER).get("base_model_name_or_path") or "the model that it was trained on"
+            raise CheckpointError(f"{folder} is a LoRA adapter: load {base} with this folder as its adapter") from None
+        raise

@@ -6,7 +6,6 @@ refused by name. Letters: I and O numbers before and after a matrix, r the rank.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from daguerre.errors import CheckpointError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece
 from daguerre.models.families.gpt2 import transposed
+from daguerre.models.json_files import read_json
 from daguerre.models.published_weights import KINDS, some
 from daguerre.models.weights import open_shard
 
@@ -44,6 +44,8 @@ REFUSED = (
     "megatron_config",
 )
 """Options that change what is computed."""
+ALPHA = 8
+"""PEFT's `lora_alpha` where none is given."""
 KNOWN_STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
 """Initializations that leave the model's own weights as they were."""
 
@@ -70,6 +72,7 @@ def merge_adapter(backbone: Backbone, pieces: list[Piece], folder: Path, prefix:
     by_name = {name: piece for piece in pieces for name in (prefix + piece.name, piece.name.removeprefix(prefix))}
     by_name |= {piece.name: piece for piece in pieces}
     parts = backbone.state_dict()
+    _check_file(folder)
     with open_shard(folder / WEIGHTS) as content:
         matrices, replaced = _sorted(folder / WEIGHTS, content)
         _check(folder / WEIGHTS, matrices, replaced, by_name, backbone.config.tied)
@@ -84,26 +87,53 @@ def merge_adapter(backbone: Backbone, pieces: list[Piece], folder: Path, prefix:
         )
 
 
+def _check_file(folder: Path) -> None:
+    if (folder / WEIGHTS).is_file():
+        return
+    pickled = next(iter(sorted(folder.glob("adapter_model*.bin"))), None)
+    if pickled is not None:
+        raise CheckpointError(
+            f"{pickled} may run code when it is read, so it is not: have PEFT load the adapter where that does no "
+            "harm, and write it again with save_pretrained, which makes safetensors"
+        )
+    raise CheckpointError(f"{folder} has no {WEIGHTS}: copy the whole folder")
+
+
 def _read_config(path: Path) -> Mapping[str, Any]:
-    try:
-        config = json.loads(path.read_bytes())
-        kind = config["peft_type"]
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path} ({error.strerror}): an adapter has {CONFIG} and {WEIGHTS}") from None
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not an adapter's configuration ({error!r}): copy it again") from None
+    config = read_json(path, hint=f"an adapter has {CONFIG} and {WEIGHTS}", required=True)
+    if "peft_type" not in config:
+        raise CheckpointError(f"{path} is not an adapter's configuration (it has no peft_type): copy it again")
+    kind = config["peft_type"]
     if kind != "LORA":
         raise UnsupportedError(f"{path}: adapters of peft_type {kind!r} are not supported, only LORA")
     for key in REFUSED:
         if config.get(key):
             raise UnsupportedError(f"{path}: {key} is not supported: merge the adapter with PEFT, then load the result")
+    _check_scales(path, config)
     start = config.get("init_lora_weights")
     if start not in KNOWN_STARTS:
         raise UnsupportedError(
             f"{path}: init_lora_weights={start!r} changed the model's own weights: convert the adapter with PEFT's "
             "path_initial_model_for_weight_conversion"
         )
-    return dict(config)
+    return config
+
+
+def _check_scales(path: Path, config: Mapping[str, Any]) -> None:
+    """CheckpointError for a scale that is no number, and for a pattern that is no regular expression."""
+    patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, Mapping):
+        raise CheckpointError(f"{path}: alpha_pattern must map names to numbers, not {patterns!r:.40}; copy it again")
+    for name, alpha in (("lora_alpha", config.get("lora_alpha", ALPHA)), *patterns.items()):
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+            raise CheckpointError(f"{path}: the scale {name!r} must be a number, not {alpha!r:.40}; copy it again")
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise CheckpointError(
+                f"{path}: alpha_pattern has {pattern!r:.40}, which is no regular expression ({error}): copy it again"
+            ) from None
 
 
 def _sorted(path: Path, content: Any) -> tuple[dict[str, _Matrix], dict[str, str]]:
@@ -168,7 +198,7 @@ def _add(
 ) -> bool:
     """Add the product of two factors to a matrix; False where the shapes differ."""
     a, b = (content.get_tensor(matrix.factors[key]).float() for key in "AB")
-    if a.dim() != 2 or b.dim() != 2 or len(a) != b.shape[1]:
+    if a.dim() != 2 or b.dim() != 2 or not len(a) == b.shape[1] > 0:
         return False
     piece = by_name[name]
     product = _scale(config, name.removesuffix(".weight"), len(a)) * (b @ a)
@@ -184,7 +214,6 @@ def _add(
 def _scale(config: Mapping[str, Any], module: str, rank: int) -> float:
     """The scale s of a module's product, whose alpha may be one of `alpha_pattern`."""
     patterns: Mapping[str, float] = config.get("alpha_pattern") or {}
-    alpha = next(
-        (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), config.get("lora_alpha", 8)
-    )
+    found = (value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module))
+    alpha = next(found, config.get("lora_alpha", ALPHA))
     return float(alpha) / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -21,6 +21,7 @@ from daguerre.files import sync_folder, synced_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.json_files import read_json
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.weights import (
     INDEX,
@@ -34,6 +35,7 @@ from daguerre.models.weights import (
 )
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
+HINT = f"a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
 
 
 def save_model(
@@ -106,29 +108,14 @@ def _finish_renames(folder: Path) -> None:
                     _temporary(folder / name).replace(folder / name)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
 def _unreadable(path: Path, error: OSError) -> CheckpointError:
     reason = error.strerror or type(error).__name__
-    return CheckpointError(
-        f"cannot read {path} ({reason}): a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
-    )
+    return CheckpointError(f"cannot read {path} ({reason}): {HINT}")
 
 
 def parse_config(path: Path) -> dict[str, Any]:
     """The content of a `config.json`. CheckpointError, in one line, where it cannot be read."""
-    try:
-        values = json.loads(_read(path))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not JSON ({error}): copy it again") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a JSON object: copy it again")
-    return values
+    return read_json(path, hint=HINT, required=True)
 
 
 def _hashes(source: Path) -> dict[str, Path]:

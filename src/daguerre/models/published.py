@@ -6,7 +6,6 @@ Files are JSON, safetensors and vocabularies. Code that a folder contains, or th
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,9 +18,10 @@ from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedE
 from daguerre.models.bundled import Adapter, read_bundled, with_adapter
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.families import find_family, with_all_marks
+from daguerre.models.families import find_family
 from daguerre.models.families.base import Family, Published
-from daguerre.models.families.reading import unsupported
+from daguerre.models.families.reading import sampling_of, unsupported
+from daguerre.models.json_files import read_json
 from daguerre.models.lora import merge_adapter
 from daguerre.models.published_tokenizer import PublishedTokenizer, added_of
 from daguerre.models.published_weights import Progress, copy_weights, empty_backbone, find_tensors, fit
@@ -30,27 +30,13 @@ from daguerre.models.tokenizer_files import read_config, read_tokenizer
 CONFIG, GENERATION = "config.json", "generation_config.json"
 SNAPSHOT = re.compile(r"models--([^/]+)--([^/]+)/snapshots/[^/]+$")
 """A folder of the hub's cache, which is named by a revision."""
+OWN_KEYS = frozenset({"width", "num_layers", "num_heads"})
+"""Keys of Daguerre's own layout, which no publisher has."""
 
 
 def is_published(config: Mapping[str, Any]) -> bool:
     """Whether a `config.json` is in a publisher's layout, not in Daguerre's own."""
-    named = bool(config.get("model_type") or config.get("architectures") or with_all_marks(config))
-    return "weights_sha256" not in config and named
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty where there is no such file. CheckpointError for anything else."""
-    try:
-        values = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise CheckpointError(f"cannot read {path} ({error.strerror}): check the path") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON ({error}): copy it again") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{path} is not a JSON object: copy it again")
-    return values
+    return "weights_sha256" not in config and not config.keys() >= OWN_KEYS
 
 
 def is_on_hub(folder: Path) -> bool:
@@ -66,18 +52,23 @@ def name_of(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Described:
-    """A published folder, without its weights: its family, its config, and what its files say."""
+    """A published folder, without its weights: its family, its config, and what its files say.
+
+    decode  the published defaults of generation, as options of `daguerre.Decode`
+    """
 
     family: Family
     config: ModelConfig
     facts: Published
+    decode: Mapping[str, Any]
 
 
 def describe(folder: Path, *, family: str | None = None, tokenizer: PublishedTokenizer | None = None) -> Described:
     """What a folder holds, from its small files alone; `config.json` is enough."""
     facts = read_facts(folder)
     facts = facts if tokenizer is None else _with_tokenizer(facts, tokenizer)
-    return _described(folder, facts, *_family(folder, facts, family))
+    found = _family(folder, facts, family)
+    return _described(folder, facts, found, read_bundled(found, folder, weights=False))
 
 
 def _with_tokenizer(facts: Published, tokenizer: PublishedTokenizer) -> Published:
@@ -101,27 +92,40 @@ def read_facts(folder: Path) -> Published:
     )
 
 
-def _family(folder: Path, facts: Published, family: str | None) -> tuple[Family, Adapter]:
-    """The family of a folder, and the adapter that it brings along."""
+def _family(folder: Path, facts: Published, family: str | None) -> Family:
+    """The family of a folder."""
     if not facts.config:
-        raise CheckpointError(f"{folder} has no {CONFIG}: check the path")
+        raise CheckpointError(f"{folder} has no {CONFIG}, or an empty one: check the path")
     for key in ("quantization_config", "quantization"):
         if value := facts.config.get(key):
             method = value.get("quant_method", key) if isinstance(value, Mapping) else key
             raise unsupported(f"a checkpoint that is quantized ({method})")
-    found = find_family(facts.config, tokenizer=facts.tokenizer, name=facts.name, family=family)
-    adapter = read_bundled(found, folder)
-    return with_adapter(found, adapter), adapter
+    return find_family(facts.config, tokenizer=facts.tokenizer, name=facts.name, family=family)
 
 
 def _described(folder: Path, facts: Published, family: Family, adapter: Adapter) -> Described:
     facts = replace(facts, adapter=adapter.config)
     try:
-        return Described(family, family.read(facts), facts)
+        config = family.read(facts)
+        return Described(family, config, facts, _defaults(family, config, facts))
     except UnsupportedError as error:
         raise UnsupportedError(f"{facts.name} ({family.name}): {error}") from None
     except (CheckpointError, InputError) as error:
         raise CheckpointError(f"{folder / CONFIG} cannot be read as {family.name}: {error}") from None
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise CheckpointError(
+            f"{folder / CONFIG} cannot be read as {family.name}: a value is of a wrong kind ({reason}); copy it again"
+        ) from error
+
+
+def _defaults(family: Family, config: ModelConfig, facts: Published) -> Mapping[str, Any]:
+    """The defaults of generation: those of the family, else of generation_config.json for an autoregressive model.
+
+    Models that denoise are decoded by scripts of their publishers, which name values of their own and do not read that
+    file: it is often the one of the autoregressive model that they were made of.
+    """
+    return sampling_of(facts.generation) if config.mask_id is None and not family.decode else family.decode
 
 
 def load_published(
@@ -136,13 +140,15 @@ def load_published(
 ) -> tuple[Described, Backbone, PublishedTokenizer]:
     """The model of a published folder, in `dtype` on `device`, with an adapter merged if one is given.
 
-    tokenizer   the folder of the tokenizer, for a checkpoint that has none
+    tokenizer   the folder of a tokenizer that is taken in place of the checkpoint's
 
     CheckpointError, in one line, for files that are missing, damaged or not of one model; UnsupportedError for a model
     that cannot be computed.
     """
     facts = read_facts(folder)
-    found, bundled = _family(folder, facts, family)
+    plain = _family(folder, facts, family)
+    bundled = read_bundled(plain, folder)
+    found = with_adapter(plain, bundled)
     words, stored = _tokenizer(folder, tokenizer, found), find_tensors(folder)
     facts = replace(_with_tokenizer(facts, words), shapes={name: tensor.shape for name, tensor in stored.items()})
     described = _described(folder, facts, found, bundled)
@@ -161,15 +167,22 @@ def load_published(
 
 
 def _tokenizer(folder: Path, other: Path | None, family: Family) -> PublishedTokenizer:
-    """The tokenizer of a folder, else of another one."""
-    for source in (folder, other):
-        found = None if source is None else read_tokenizer(source)
-        if found is not None:
-            return found
+    """The tokenizer of the other folder, if there is one, else of this one."""
+    found = read_tokenizer(folder) if other is None else given_tokenizer(other)
+    if found is not None:
+        return found
     instead = f", such as {family.tokenizer!r}" if family.tokenizer else ""
     raise CheckpointError(
         f"{folder} has no tokenizer: copy the whole folder, or say which tokenizer the model was trained with{instead}"
     )
+
+
+def given_tokenizer(folder: Path) -> PublishedTokenizer:
+    """The tokenizer of a folder that the user named. CheckpointError where it has none."""
+    found = read_tokenizer(folder)
+    if found is None:
+        raise CheckpointError(f"{folder} has no tokenizer: give a folder with tokenizer.json")
+    return found
 
 
 def files_hash(folder: Path) -> str:

@@ -28,7 +28,7 @@ import tokenizers
 
 from daguerre.errors import DataError, InputError
 from daguerre.models.chat_template import ChatTemplate
-from daguerre.models.tokenizer import Tokenizer, check_unicode
+from daguerre.models.tokenizer import Tokenizer, check_unicode, encoding_of
 from daguerre.models.tokenizer_json import Json, panics_raised, read_layout, token_texts
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -147,7 +147,7 @@ class PublishedTokenizer(Tokenizer):
     def _encoding(inner: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
         try:
             with panics_raised():
-                return inner.encode(text, add_special_tokens=False)
+                return encoding_of(inner, text)
         except ValueError as error:
             raise InputError(f"this text cannot be encoded ({error}): change the white space around its tags") from None
 
@@ -219,8 +219,10 @@ def added_of(config: Json) -> list[dict[str, Any]]:
 
 
 def special_texts(config: Json) -> set[str]:
-    """The texts of the tokens that a `tokenizer_config.json` names as special."""
-    further = config.get("additional_special_tokens") or ()
+    """The texts of the tokens that a `tokenizer_config.json` names as special. DataError for a list that is none."""
+    further = config.get("additional_special_tokens") or []
+    if not isinstance(further, list):
+        raise DataError("additional_special_tokens of tokenizer_config.json is not a list: copy it again")
     texts = [_text(token) for token in (*map(config.get, NAMES), *further)]
     return {text for text in texts if text}
 

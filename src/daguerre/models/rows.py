@@ -37,7 +37,8 @@ class RowPlan:
     noisy      int64 (R - S,) positions
     offset     position i is predicted by the row at position i - offset
     clean      int64 (S,) positions, ascending; None: 0, ..., S - 1
-    segment    int64 (S,): the segment (run of fixed text) of each clean row, which sees no other; None: there is one
+    segment    int64 (S,): the segment (run of fixed text) of each clean row, which sees no other; None: each sees all
+               clean rows before it
     num_read   how many of the last clean rows are wanted, too: they give the autoregressive distribution
     num_hidden how many of the last clean rows are covered by `mask`
     mask       bool (R - S, num_hidden + R - S): which of the last keys each noisy row sees; None: all keys
@@ -179,6 +180,8 @@ def plan_rows(config: ModelConfig, canvas: Canvas) -> RowPlan:
         return RowPlan(0, index_range(0, len(canvas)), offset)
     if config.context == "block":
         return _in_block(config, start, end)
+    if config.context == "reordered":
+        return _reordered(canvas, start, end)
     if not canvas.continues:
         return _between_segments(canvas, config.noisy_offset)
     if 1 in canvas.open[:start].tobytes():  # faster than any()
@@ -218,6 +221,20 @@ def _in_block(config: ModelConfig, start: int, end: int) -> RowPlan:
     mask = np.ones((len(noisy), 1 + len(noisy)), dtype=bool)
     mask[:, 0] = False
     return RowPlan(first, noisy, offset, num_hidden=1, mask=mask)
+
+
+def _reordered(canvas: Canvas, start: int, end: int) -> RowPlan:
+    """Known tokens first, wherever they are, then the open positions of the span: each row sees those up to it, so a
+    mask sees every known token and the masks before it (WeDLM, arXiv 2512.22737). Open positions outside of the span
+    have no rows.
+    """
+    clean, noisy = np.flatnonzero(~canvas.open), start + np.flatnonzero(canvas.open[start:end])
+    return RowPlan(len(clean), noisy, 0, clean, mask=_up_to_each(len(noisy)))
+
+
+@lru_cache(maxsize=256)
+def _up_to_each(num: int) -> np.ndarray:
+    return np.tri(num, dtype=bool)
 
 
 def _between_segments(canvas: Canvas, offset: int) -> RowPlan:

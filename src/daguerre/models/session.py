@@ -30,7 +30,8 @@ class Counts:
     forwards
     query_tokens       rows whose outputs are used: open positions, anchors, and clean rows with wanted outputs
     prefill_tokens     other rows of the first forward: the given text
-    finalized_tokens   other rows of later forwards, computed for the first time: committed tokens
+    finalized_tokens   other rows of later forwards, computed for the first time: committed tokens. In reordered context
+                       also those before which another token was committed
     recomputed_tokens  other rows, computed before; always 0 with an exact cache
     reused_tokens      rows read from the cache instead of computed, summed over forwards
     drafted            tokens of drafts that were verified, whatever drafted them
@@ -59,6 +60,19 @@ class Counts:
     deadline_forced: int = 0
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
+
+    def add_forward(self, query: int, new: int = 0, again: int = 0, reused: int = 0) -> None:
+        """Count a forward that computes `query` rows whose outputs are used and, of others, `new` ones for the first
+        time and some `again`, and that reads `reused` ones from the cache.
+        """
+        if self.forwards:
+            self.finalized_tokens += new
+        else:
+            self.prefill_tokens += new
+        self.forwards += 1
+        self.query_tokens += query
+        self.recomputed_tokens += again
+        self.reused_tokens += reused
 
     def count_draft(self, source: str, drafted: int, accepted: int) -> None:
         """Count a draft that was verified; `source` as in `daguerre.decoding.drafters`."""

@@ -146,16 +146,8 @@ class StaleSession(BackboneSession):
 
     def _count_rows(self, stored: np.ndarray, tokens: np.ndarray, asked: np.ndarray) -> None:
         """Count a forward that reads the frozen rows and computes all others."""
-        counts, other = self.counts, stored.copy()
+        other = stored.copy()
         other[asked] = False
         again = int((other & (tokens == self._tokens)).sum())
         new, reused = int(other.sum()) - again, int(self._frozen.sum())
-        if self._first:
-            counts.prefill_tokens += new
-        else:
-            counts.finalized_tokens += new
-        self._first = False
-        counts.forwards += 1
-        counts.query_tokens += len(tokens) - reused - new - again
-        counts.recomputed_tokens += again
-        counts.reused_tokens += reused
+        self.counts.add_forward(len(tokens) - reused - new - again, new, again, reused)

@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daguerre.errors import DataError
+from daguerre.models.json_files import parse_json
 from daguerre.models.tokenizer import byte_of_character
-from daguerre.models.tokenizer_json import special_token
+from daguerre.models.tokenizer_json import MAX_IDS, special_token
 
 CL100K = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -49,9 +50,11 @@ def read_tiktoken(content: bytes, pattern: str | None = None) -> str:
 def read_tekken(content: bytes) -> str:
     """The `tokenizer.json` of a `tekken.json`: special tokens have the first ids. DataError if it is none."""
     try:
-        values = json.loads(content)
+        values = parse_json(content, "tekken.json", DataError)
         config, special = values["config"], values.get("special_tokens")
         first, size = config["default_num_special_tokens"], config["default_vocab_size"]
+        if not 0 <= first <= size <= MAX_IDS:
+            raise ValueError(f"{first} special tokens of {size}")
         named = dict(enumerate(TEKKEN_SPECIALS)) if special is None else {t["rank"]: t["token_str"] for t in special}
         names = [named.get(index, f"<SPECIAL_{index}>") for index in range(first)]
         tokens = values["vocab"][: size - first]

@@ -25,6 +25,8 @@ NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
 NUM_SPECIALS = 16
 SPECIALS = NAMED_SPECIALS + tuple(f"<spare_{i}>" for i in range(NUM_SPECIALS - len(NAMED_SPECIALS)))
 DEFAULTS = {"2k": "tokenizer-2k.json", "8k": "tokenizer-8k.json"}
+LONG = 1 << 15
+"""Characters of a text that takes tens of milliseconds to encode."""
 
 
 @lru_cache(maxsize=1)
@@ -79,7 +81,7 @@ class Tokenizer:
         `begins` is for tokenizers of other kinds (`published_tokenizer`): whether the text begins a canvas.
         """
         check_unicode(text)
-        return self._inner.encode(text, add_special_tokens=False).ids
+        return encoding_of(self._inner, text).ids
 
     def encode_plain(self, text: str, *, begins: bool = True) -> list[int]:
         """Ids of `text` in which special tokens, too, are ordinary text. InputError for a lone surrogate."""
@@ -163,6 +165,13 @@ class Tokenizer:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(vocab_size={self.vocab_size}, sha256={self.sha256[:12]!r})"
+
+
+def encoding_of(inner: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+    """What an object of the library `tokenizers` makes of a text; other threads run beside it where that takes long."""
+    if len(text) < LONG:
+        return inner.encode(text, add_special_tokens=False)
+    return inner.encode_batch([text], add_special_tokens=False)[0]  # of the two the one that frees the interpreter
 
 
 def check_unicode(text: str, what: str = "the text") -> None:

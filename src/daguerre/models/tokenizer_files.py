@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import CheckpointError, DataError, UnsupportedError, unknown
+from daguerre.models.json_files import parse_json
 from daguerre.models.published_tokenizer import PublishedTokenizer, special_texts
 from daguerre.models.tiktoken_files import read_tekken, read_tiktoken
 from daguerre.models.tokenizer_json import special_token
@@ -141,10 +142,4 @@ def _json(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is no file."""
     if not path.exists():
         return {}
-    try:
-        values = json.loads(_text(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path.name} is not JSON ({str(error)[:100]}): copy it again") from None
-    if not isinstance(values, dict):
-        raise DataError(f"{path.name} is not a JSON object: copy it again")
-    return values
+    return parse_json(_text(path), path.name, DataError)

@@ -10,7 +10,7 @@ fallback    a token is written in Unicode, with a mark such as "▁" for a space
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,6 +27,8 @@ FALLBACK = {f"<0x{byte:02X}>": byte for byte in range(256)}
 """The bytes of tokens for single bytes."""
 IN_UTF_8 = frozenset(range(256)) - {0xC0, 0xC1} - frozenset(range(0xF5, 0x100))
 """The bytes that a text may have."""
+MAX_IDS = 1 << 24
+"""More ids than any vocabulary has; a damaged file may name billions."""
 FLAGS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -250,6 +252,7 @@ def token_texts(layout: Layout) -> tuple[list[bytes], dict[int, int], str | None
     vocabulary, read = layout.inner.get_vocab(with_added_tokens=False), _reader(layout)
     written = [(token["id"], str(token["content"]).encode()) for token in layout.added]
     written += [(index, read(token)) for token, index in vocabulary.items()]
+    _check_ids(index for index, _ in written)
     texts = [b""] * (max((index for index, _ in written), default=-1) + 1)
     for index, text in written:
         texts[index] = text
@@ -259,6 +262,13 @@ def token_texts(layout: Layout) -> tuple[list[bytes], dict[int, int], str | None
     known = [(byte, vocabulary[token]) for token, byte in alphabet.items() if token in vocabulary]
     token_of = {byte: index for byte, index in known if texts[index]}
     return texts, token_of, None if token_of.keys() >= IN_UTF_8 else _why(layout, token_of)
+
+
+def _check_ids(ids: Iterable[int]) -> None:
+    """DataError for an id that no vocabulary has: there is an entry for each id up to the highest."""
+    for index in ids:
+        if not 0 <= index < MAX_IDS:
+            raise DataError(f"the tokenizer has a token of id {index}, which no vocabulary has: copy its files again")
 
 
 def _reader(layout: Layout) -> Callable[[str], bytes]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from daguerre.errors import CheckpointError
 from daguerre.files import synced_write
+from daguerre.models.json_files import read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 4 << 30
@@ -105,15 +106,21 @@ def _files(path: Path, check: bool = False) -> Iterator[Path]:
 def read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Which file has each tensor, and the hash of each file; there are none in a published index."""
     try:
-        index: dict[str, Any] = json.loads(path.read_bytes())
+        index = read_json(path, hint="copy the whole folder again", required=True)
         weight_map = {str(name): str(file) for name, file in index["weight_map"].items()}
-        hashes = {str(name): str(digest) for name, digest in index.get("metadata", {}).get("sha256", {}).items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        hashes = {str(name): str(digest) for name, digest in _hashes_in(index).items()}
+    except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not an index of weights ({error}): copy it again") from None
     for name in weight_map.values():
         if Path(name).name != name:
             raise CheckpointError(f"{path} lists {name!r}, which is not a file in this folder: copy the folder again")
     return weight_map, hashes
+
+
+def _hashes_in(index: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The hashes of files in the metadata of an index, which both may be missing."""
+    hashes: Mapping[str, Any] = (index.get("metadata") or {}).get("sha256") or {}
+    return hashes
 
 
 def open_shard(file: Path) -> Any:

@@ -41,6 +41,8 @@ class TrainedShape(ModelShape):
                 raise unknown(name, getattr(self, name), known)
         if (self.context == "block") != (self.block_size is not None and self.block_size > 0):
             raise InputError('recipe: model.block_size, 1 or more, belongs to context = "block", which needs it')
+        if self.context == "reordered":
+            raise InputError("recipe: no layout of training has reordered context: take another model.context")
         if self.context == "block" and self.shift:
             raise InputError("recipe: a model with block context cannot be shifted: set model.shift = false")
         if self.experts is not None:

@@ -44,8 +44,8 @@ class Conversation:
 
     def set_effort(self, effort: str) -> None:
         """Choose one of EFFORTS."""
+        self._of_effort = effort_options(effort, self.model.config, self.model.defaults, self.options)
         self.effort = effort
-        self._of_effort = effort_options(effort, self.model.config, self.model.defaults)
 
     def system(self, text: str) -> None:
         """Put a system message before all others, in place of an earlier one; an empty text removes it."""
@@ -82,8 +82,9 @@ class Conversation:
         try:
             with atomic_write(path) as file:
                 file.write(content.encode())
-        except OSError as error:
-            raise InputError(f"cannot write {path} ({error.strerror or error}): check the path") from None
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot write {str(path)!r} ({reason}): check the path") from None
 
     def load(self, path: Path) -> None:
         """Read messages that `save` wrote."""
@@ -109,7 +110,7 @@ class Terminal:
         """Until the end of the input, or /exit."""
         while (text := self._next()) is not None:
             try:
-                if text.startswith("/"):
+                if text.startswith("/") and "/" not in text[1:].partition(" ")[0]:  # or a path begins the question
                     self._obey(text)
                 elif text.strip():
                     self._answer(text)
@@ -123,7 +124,7 @@ class Terminal:
             if lines[0].strip() == "/exit":
                 return None
             if lines[0].startswith(FENCE):
-                while len(lines) == 1 or not lines[-1].endswith(FENCE):
+                while not lines[-1].endswith(FENCE) or (len(lines) == 1 and len(lines[0]) < 2 * len(FENCE)):
                     lines.append(self._read("  "))
                 return "\n".join(lines)[len(FENCE) : -len(FENCE)].strip("\n")
             while lines[-1].endswith(MORE):

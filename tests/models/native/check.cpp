@@ -1,6 +1,20 @@
 // The native kernels against plain loops, for whatever processor this is compiled for; says what differs, and exits with 1.
 
+#include <atomic>
+#include <thread>
+
 #include "whole.h"
+
+// How many more blocks of memory there are for `Scratch`, the only one to ask for arrays of char.
+constexpr int ENOUGH = 1 << 30;
+std::atomic<int> blocks_left{ENOUGH};
+void* operator new[](size_t num) {
+  void* made = blocks_left-- > 0 ? std::malloc(num) : nullptr;
+  if (!made) throw std::bad_alloc();
+  return made;
+}
+void operator delete[](void* made) noexcept { std::free(made); }
+void operator delete[](void* made, size_t) noexcept { std::free(made); }
 
 template <class X, class V> V vector_of(const std::vector<X>& from, size_t start) {
   V v{};
@@ -115,14 +129,14 @@ template <class C> void check_attention(int head, int num_clean, int num_noisy, 
   const Sizes<C> sizes(head);
   Rows k = random_rows(total * kv_heads, head, 5), v = random_rows(total * kv_heads, head, 6);
   const Rows q = random_rows(rows * heads, head, 7, 2 / std::sqrt((float)head));
-  const int capacity = round_up(std::max(num_clean, 1), COLUMNS), room = round_up(std::max(num_noisy, 1), COLUMNS);
-  std::vector<uint32_t> memory[4];
-  std::vector<float> scales(codes ? (size_t)kv_heads * capacity * 2 : 0);
-  for (int i = 0; i < 4; i++)
-    memory[i].assign((size_t)kv_heads * (i < 2 ? capacity : room) / COLUMNS * (i % 2 ? sizes.value_panel : sizes.key_panel), 0);
+  const size_t page = (size_t)kv_heads * (sizes.key_panel + sizes.value_panel + 2 * COLUMNS);
+  std::vector<std::vector<uint32_t>> clean_pages(num_clean / COLUMNS + 1, std::vector<uint32_t>(page));
+  std::vector<uint32_t> memory((num_noisy / COLUMNS + 1) * page);
+  std::vector<char*> pages;
+  for (auto& one : clean_pages) pages.push_back(reinterpret_cast<char*>(one.data()));
   Keys keys{};
-  keys.cache = {memory[0].data(), memory[1].data(), codes ? scales.data() : nullptr, capacity, 1};
-  keys.noisy = {memory[2].data(), memory[3].data(), nullptr, room, 1};
+  keys.cache = {pages.data(), nullptr, 1, codes};
+  keys.noisy = {nullptr, reinterpret_cast<char*>(memory.data()), 1, 0};
   keys.num_clean = num_clean, keys.num_noisy = num_noisy;
   for (int kv = 0; kv < kv_heads; kv++) {
     const Panels<C> clean(keys.cache, sizes, 0, kv_heads, kv), noisy(keys.noisy, sizes, 0, kv_heads, kv);
@@ -229,13 +243,80 @@ void check_draws() {
   near(log_probability(logits.data(), size, 12), given[12] - std::log(mass), 1e-9, "a log-probability");
 }
 
+// What a refinement asks for of a row of logits, and mean embeddings of several.
+template <class T> void check_refinements() {
+  constexpr int vocab = 300, width = 70, chunk = 128, rows = 35, size = (vocab + COLUMNS - 1) / COLUMNS * COLUMNS;
+  const Rows embedding = random_rows(vocab, width, 21);
+  std::vector<Matrix<T>> parts;
+  std::vector<Linear> linears;
+  for (int first = 0; first < vocab; first += chunk) {
+    Rows transposed(width);
+    for (Row& row : transposed)
+      for (int i = first; i < std::min(vocab, first + chunk); i++) row.push_back(embedding[i][&row - transposed.data()]);
+    parts.emplace_back(transposed);
+  }
+  for (const Matrix<T>& part : parts) linears.push_back(part.linear);
+  Gemma gemma{};
+  gemma.mean = linears.data(), gemma.chunk = chunk, gemma.scale = 1.5f;
+  Model model{};
+  model.width = width, model.vocab = vocab, model.gemma = &gemma;
+  const int64_t bans[] = {7, 0, 1000};
+  const int32_t tokens[] = {20};
+  const double values[] = {2.5};
+  Rules rules{};
+  rules.bans = bans, rules.num_bans = 1, rules.bias_tokens = tokens, rules.bias_values = values, rules.num_bias = 1, rules.seed = 9;
+  Rows logits, out(rows, Row(width));
+  std::vector<Mean> means;
+  for (int row = 0; row < rows; row++) {
+    logits.push_back(random_rows(1, size, 60 + row, 3)[0]);
+    Row& x = logits.back();
+    std::fill(x.begin() + vocab, x.end(), NEVER);
+    Row given = x;
+    rules.temperature = 0.4 + 0.1 * (row % 7), rules.step = row;
+    given[20] += 2.5f, given[7] = NEVER;
+    const Refined one = refined(rules, x.data(), size, row);
+    const int best = (int)(std::max_element(given.begin(), given.end()) - given.begin());
+    double mass = 0, total = 0, entropy = 0;
+    std::vector<double> weights;
+    for (int i = 0; i < vocab; i++) {
+      mass += std::exp((double)given[i] - given[best]);
+      weights.push_back(std::exp(((double)given[i] - given[best]) / rules.temperature)), total += weights[i];
+    }
+    double below = 0;
+    const double target = (hashed(rules, row) >> 11) * 0x1p-53 * total;
+    int want = 0;
+    for (int i = 0; i < vocab; i++) {
+      near(x[i], weights[i] / total, 1e-6, "the probability of a token");
+      if (weights[i] > 0) entropy -= weights[i] / total * std::log(weights[i] / total);
+      if (below <= target) want = i;
+      below += weights[i];
+    }
+    expect(one.drawn.token == want && one.best == best, "a token drawn by one number", (double)one.drawn.token, want);
+    near(one.drawn.probability, std::exp((double)given[want] - given[best]) / mass, 1e-6, "its probability");
+    near(one.drawn.entropy, entropy, 1e-5, "the entropy at a temperature");
+    near(one.best_probability, 1 / mass, 1e-6, "the probability of the likeliest token");
+  }
+  for (int row = 0; row < rows; row++) means.push_back({logits[row].data(), out[row].data()});
+  mean_embeddings<T>(model, means, 2);
+  for (int row = 0; row < rows; row++)
+    for (int i = 0; i < width; i++) {
+      double want = 0;
+      for (int token = 0; token < vocab; token++) want += 1.5 * logits[row][token] * embedding[token][i];
+      near(out[row][i], want, T::PER == 1 ? 2e-5 : 0.03, "a mean embedding");
+    }
+  Row none(size, NEVER);
+  expect(refined(rules, none.data(), size, 0).drawn.token == -1 && none == Row(size), "a token where none is left");
+}
+
 void check_choices() {
   const Experts shapes[] = {{70, 9, 0, 0, 1, 1, 0, 0, 1},   {70, 9, 0, 0, 1, 1, 1, 1, 2.5f}, {64, 8, 0, 0, 8, 3, 0, 1, 1},
-                            {256, 8, 0, 0, 8, 4, 1, 1, 2.5f}, {6, 6, 0, 0, 3, 3, 1, 0, 1},     {5, 1, 0, 0, 1, 1, 0, 0, 1}};
+                            {256, 8, 0, 0, 8, 4, 1, 1, 2.5f}, {6, 6, 0, 0, 3, 3, 1, 0, 1},     {5, 1, 0, 0, 1, 1, 0, 0, 1}, {6, 2, 0, 0, 3, 2, 0, 0, 1}};
   for (const Experts& e : shapes)
     for (int seed = 0; seed < 40; seed++) {
-      const Row logits = random_rows(1, e.num, seed, 0.5f + seed % 5)[0];
-      const Row bias = seed % 2 ? random_rows(1, e.num, 100 + seed, 0.2f)[0] : Row();
+      Row logits = random_rows(1, e.num, seed, 0.5f + seed % 5)[0], bias = seed % 2 ? random_rows(1, e.num, 100 + seed, 0.2f)[0] : Row();
+      if (seed % 4 == 3) bias[seed % e.num] = bias[seed / 2 % e.num] = NEVER;
+      for (float& x : logits)
+        if (seed % 4 == 2 && !e.sigmoid) x = std::nearbyint(x);  // equals
       Row scores(round_up(e.num, COLUMNS)), room(2 * e.num), weights(e.per_token);
       std::copy(logits.begin(), logits.end(), scores.begin());
       std::vector<int32_t> chosen(e.per_token);
@@ -248,6 +329,30 @@ void check_choices() {
         near(got, want[i], 2e-6 * e.scale, "the weight of an expert");
       }
     }
+}
+
+// A call for which there is no memory at some point says so, and the next call of the same thread is as ever.
+void check_shortage() {
+  const Whole<Float32, float> whole(MIXED);
+  Call call;
+  call.add(nullptr, std::vector<int64_t>(70, 3), 0, 70);
+  const std::vector<float> want = call.run(whole.model, 2);
+  int num = 0;
+  for (int wrong = 3; wrong; num++)
+    std::thread([&] {  // which has no memory yet
+      std::vector<float> out(want.size());
+      blocks_left = num;
+      wrong = call.code(whole.model, 2, out.data());
+      blocks_left = ENOUGH;
+      expect(wrong == 0 || wrong == 3, "the code of an error", wrong);
+      if (num == 0) {
+        blocks_left = 0;
+        expect(daguerre_logits(&whole.model, whole.final_weight.data(), 1, out.data(), 2) == 3, "logits without memory");
+        blocks_left = ENOUGH;
+      }
+      expect(call.run(whole.model, 2) == want, "a call after one without memory");
+    }).join();
+  expect(num > 4, "how often memory is needed", num);
 }
 
 int main() {
@@ -267,6 +372,9 @@ int main() {
         }
   check_draws();
   check_choices();
+  check_refinements<Float32>();
+  check_refinements<Bfloat16>();
+  check_shortage();
   for (Shape shape : {PLAIN, CLASSIC, MIXED}) {
     check_forward<Float32, float>(shape, 1e-5);
     check_forward<Bfloat16, uint16_t>(shape, 0.02);

@@ -112,8 +112,9 @@ inline std::vector<double> chosen_weights(const Experts& e, const Row& logits, c
     std::sort(own.rbegin(), own.rend());
     sums.push_back(own[0] + (size > 1 ? own[1] : 0));
   }
-  auto place = [](const std::vector<double>& of, int index) {  // how many are larger
-    return std::count_if(of.begin(), of.end(), [&](double other) { return other > of[index]; });
+  auto place = [](const std::vector<double>& of, int index) {  // how many are larger, or are equal and come first
+    return std::count_if(of.begin(), of.end(), [&](double other) { return other > of[index]; }) +
+           std::count(of.begin(), of.begin() + index, of[index]);
   };
   for (int i = 0; i < e.num; i++)
     if (place(sums, i / size) >= e.kept_groups) biased[i] = -INFINITY;

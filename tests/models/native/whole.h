@@ -184,7 +184,7 @@ struct Call {
   void add(const Cache* cache, const std::vector<int64_t>& given, int past, int clean) {
     const int num = (int)given.size(), first = (int)tokens.size();
     Part part{};
-    part.cache = cache, part.first = part.first_wanted = part.first_logits = first, part.rows = part.num_wanted = num;
+    part.cache = cache, part.first = part.first_wanted = part.first_kept = first, part.rows = part.num_wanted = num;
     part.clean = clean, part.past = past, part.kind = LOGITS;
     parts.push_back(part);
     for (int i = 0; i < num; i++) {
@@ -194,6 +194,14 @@ struct Call {
   }
 
   std::vector<float> run(const Model& model, int threads) const {
+    std::vector<float> out(tokens.size() * VOCAB);
+    const int wrong = code(model, threads, out.data());
+    expect(!wrong, "the code of an error", wrong);
+    return out;
+  }
+
+  // The code that the call returns; it writes logits (rows, V).
+  int code(const Model& model, int threads, float* out) const {
     const int rows = (int)tokens.size();
     const Packed sizes = {(int)parts.size(), rows, rows, 0, threads, 0, 0, 0};
     std::vector<char> given;
@@ -201,21 +209,18 @@ struct Call {
     put(&sizes, sizeof sizes);
     put(parts.data(), parts.size() * sizeof(Part));
     put(tokens.data(), 8 * rows), put(position.data(), 8 * rows), put(end.data(), 4 * rows), put(wanted.data(), 4 * rows);
-    std::vector<float> out((size_t)rows * VOCAB);
     std::vector<double> drawn(3 * rows);
     std::vector<int32_t> made(parts.size());
-    const int wrong = daguerre_forward(&model, given.data(), given.size(), nullptr, out.data(), drawn.data(), nullptr, made.data());
-    expect(!wrong, "the code of an error", wrong);
-    return out;
+    return daguerre_forward(&model, given.data(), given.size(), nullptr, out, nullptr, drawn.data(), nullptr, made.data());
   }
 };
 
 template <class T, class C> void check_forward(Shape shape, double limit) {
   const Whole<T, C> whole(shape);
   const Sizes<C> sizes(HEAD);
-  const int capacity = 2 * COLUMNS;
-  std::vector<uint32_t> keys((size_t)LAYERS * KV_HEADS * 2 * sizes.key_panel), values((size_t)LAYERS * KV_HEADS * 2 * sizes.value_panel);
-  const Cache cache = {keys.data(), values.data(), nullptr, capacity, LAYERS};
+  std::vector<uint32_t> page((size_t)LAYERS * KV_HEADS * (sizes.key_panel + sizes.value_panel)), last(page);
+  char* const pages[] = {reinterpret_cast<char*>(page.data()), reinterpret_cast<char*>(last.data())};
+  const Cache cache = {pages, nullptr, LAYERS, 0};
   std::vector<int64_t> tokens, other;
   for (int i = 0; i < 72; i++) tokens.push_back(i * 31 % VOCAB), other.push_back((i * 17 + 5) % VOCAB);
   const std::vector<int64_t> more(tokens.begin() + 62, tokens.end());  // 2 clean rows, that end a panel, and 8 noisy ones

@@ -34,6 +34,7 @@ from daguerre.models.forward import (
 )
 
 LOGITS_AT_ONCE = 1 << 23
+"""The most numbers that a draw, or a score, makes of logits at a time."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -205,9 +206,9 @@ def draw(logits: Tensor, rules: Rules, positions: np.ndarray, entropy: bool = Fa
     if rules.temperature == 0:
         tokens = likeliest
     else:
-        assert rules.rng is not None
-        noise = rules.rng.exponential(rules.purpose, positions, rules.step, logits.shape[-1])
-        tokens = _race(_cut(logits, rules), torch.from_numpy(noise).to(logits.device))
+        rows = max(1, LOGITS_AT_ONCE // logits.shape[-1])
+        places = [positions[start : start + rows] for start in range(0, len(positions), rows)]
+        tokens = torch.cat([_raced(*part, rules) for part in zip(logits.split(rows), places, strict=True)])
     probabilities = weights.gather(1, tokens[:, None])[:, 0].double() / total
     best = weights.double().div(total[:, None]).sort(dim=-1, descending=True, stable=True) if num_best else None
     surprise = torch.where(weights > 0, weights * (logits - top[:, None]), 0.0).sum(-1).double()
@@ -218,6 +219,13 @@ def draw(logits: Tensor, rules: Rules, positions: np.ndarray, entropy: bool = Fa
         None if best is None else best.indices[:, :num_best],
         None if best is None else best.values[:, :num_best],
     )
+
+
+def _raced(logits: Tensor, positions: np.ndarray, rules: Rules) -> Tensor:
+    """Tokens, int64 (a,), drawn by a race on each of a few rows of logits (a, V)."""
+    assert rules.rng is not None
+    noise = rules.rng.exponential(rules.purpose, positions, rules.step, logits.shape[-1])
+    return _race(_cut(logits, rules), torch.from_numpy(noise).to(logits.device))
 
 
 def refine(logits: Tensor, rules: Rules, positions: np.ndarray) -> tuple[Drawn, Tensor]:

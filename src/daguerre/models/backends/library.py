@@ -36,7 +36,7 @@ ERRORS = {
     4: "a token that the vocabulary does not have",
     5: "tokens and positions must be int64, the rest of a layout and wanted rows int32",
 }
-"""Meanings of the error codes of `daguerre_forward`."""
+"""Meanings of the error codes of the library."""
 
 Pointer, Int, Long = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
@@ -85,6 +85,30 @@ class Head(ctypes.Structure):
     _fields_ = _fields("logits up_row up_state down", Linear)
 
 
+class GemmaLayer(ctypes.Structure):
+    """What a layer of DiffusionGemma's core has beyond those of other models."""
+
+    _fields_ = [
+        *_fields("experts_weight sum_weight", Pointer),
+        ("scale", ctypes.c_float * 2),
+        *_fields("is_global number", Int),
+    ]
+
+
+class Gemma(ctypes.Structure):
+    """DiffusionGemma's core."""
+
+    _fields_ = [
+        ("layers", ctypes.POINTER(GemmaLayer)),
+        ("turns", Pointer * 2),
+        ("mean", ctypes.POINTER(Linear)),
+        *_fields("up down", Linear),
+        ("pairs", Int * 2),
+        *_fields("kv_heads head window chunk", Int),
+        *_fields("scale softcap", ctypes.c_float),
+    ]
+
+
 class Model(ctypes.Structure):
     """The shape, options and weights of a backbone."""
 
@@ -98,13 +122,14 @@ class Model(ctypes.Structure):
         *_fields("exact drafting", Head),
         *_fields("up_token confidence", Pointer),
         ("confidence_bias", ctypes.c_float * 2),
+        ("gemma", ctypes.POINTER(Gemma)),
     ]
 
 
 class Cache(ctypes.Structure):
     """Keys and values of one request."""
 
-    _fields_ = [*_fields("keys values scales", Pointer), *_fields("capacity layers", Int)]
+    _fields_ = [*_fields("pages memory", Pointer), *_fields("layers codes", Int)]
 
 
 class Rules(ctypes.Structure):
@@ -120,7 +145,7 @@ class Rules(ctypes.Structure):
 
 BATCH = struct.Struct("@7i4x")
 """The sizes of a batch: `Packed` of native/model.h."""
-PART = struct.Struct("@5P6i2d10i")
+PART = struct.Struct("@6P6i2d10i")
 """One request's part of a batch: `Part` of native/model.h."""
 
 _libraries: dict[tuple[str, ...], Any] = {}
@@ -214,10 +239,10 @@ def _run(compiler: str, *arguments: object) -> None:
 
 
 def _declared(made: Any) -> Any:
-    made.daguerre_forward.argtypes = (Pointer, ctypes.c_char_p, Long, *(Pointer,) * 5)
+    made.daguerre_forward.argtypes = (Pointer, ctypes.c_char_p, Long, *(Pointer,) * 6)
     made.daguerre_forward.restype = Int
     made.daguerre_logits.argtypes = (Pointer, Pointer, Int, Pointer, Int)
-    made.daguerre_logits.restype = None
+    made.daguerre_logits.restype = Int
     made.daguerre_draft.argtypes = (Pointer, Pointer, Long, Pointer, Pointer, Int)
-    made.daguerre_draft.restype = None
+    made.daguerre_draft.restype = Int
     return made

@@ -23,10 +23,12 @@ from daguerre.errors import UnsupportedError
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import Answering
 from daguerre.models.backends.folding import Modulations
-from daguerre.models.backends.native_cache import NativeCache
+from daguerre.models.backends.gemma_packing import pack_gemma
+from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCache
 from daguerre.models.backends.native_call import Call
 from daguerre.models.backends.packing import COLUMNS, Packing, pack, round_up
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.gemma import GemmaBackbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
 
 LOG = logging.getLogger("daguerre")
@@ -48,7 +50,11 @@ class NativeBackend:
         self.dtype = backbone.embedding.weight.dtype
         self._answering = None if head is None else Answering(backbone, head)
         self._packing = Packing(torch.int8 if int8 else self.dtype)
-        self._model = pack(backbone, self._packing)
+        self._model = (
+            pack_gemma(backbone, self._packing)
+            if isinstance(backbone, GemmaBackbone)
+            else pack(backbone, self._packing)
+        )
         self._this = ctypes.byref(self._model)
         adaptive = self.config.adaptive_width and self.config.time_input
         self._modulations = Modulations.of(backbone) if adaptive else None
@@ -56,7 +62,8 @@ class NativeBackend:
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
         """An empty cache for one request; see `Backend`."""
-        return NativeCache(self.config, capacity, self.dtype, int8)
+        kind = NativeCache if self.config.gemma is None else LayeredNativeCache
+        return kind(self.config, capacity, self.dtype, int8)
 
     def forward(self, batch: Sequence[Forward | DraftStep]) -> list[Answer]:
         """An answer to each request of the batch; see `Backend`."""
@@ -74,7 +81,10 @@ class NativeBackend:
             return answer
         assert answer.hidden is not None
         hidden = torch.from_numpy(answer.hidden)
-        return self._answering.answer(forward.ask, hidden if isinstance(forward.ask, Hidden) else hidden.to(self.dtype))
+        hidden = hidden if isinstance(forward.ask, Hidden) else hidden.to(self.dtype)
+        out = self._answering.answer(forward.ask, hidden)
+        out.conditioning = None if out.conditioning is None else out.conditioning.float().numpy()
+        return out
 
     def _step(self, ask: DraftStep) -> Answer:
         if self._answering is not None:
@@ -82,12 +92,12 @@ class NativeBackend:
         rows, num = self._fill(ask.rows), len(ask.rows)
         logits, threads = np.empty((num, self._vocab), dtype=np.float32), torch.get_num_threads()
         if ask.state is None or self.backbone.draft_head is None:
-            self._library.daguerre_logits(self._this, rows.ctypes.data, num, logits.ctypes.data, threads)
+            _check(self._library.daguerre_logits(self._this, rows.ctypes.data, num, logits.ctypes.data, threads))
             hidden = ask.rows
         else:
             state = self._fill(ask.state)
             given = rows.ctypes.data, ask.token, state.ctypes.data
-            self._library.daguerre_draft(self._this, *given, logits.ctypes.data, threads)
+            _check(self._library.daguerre_draft(self._this, *given, logits.ctypes.data, threads))
             hidden = rows[:, : self.config.width]
         return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size])
 
@@ -98,9 +108,7 @@ class NativeBackend:
     def _run(self, batch: Sequence[Forward]) -> list[Answer]:
         """One call of the library."""
         call = Call(self.config, self.level, batch, self._answering is not None)
-        wrong = self._library.daguerre_forward(self._this, call.given, *call.made)
-        if wrong:
-            raise (MemoryError if wrong == 3 else IndexError)(interface.ERRORS[wrong])
+        _check(self._library.daguerre_forward(self._this, call.given, *call.made))
         for forward in batch:
             if forward.cache is not None:
                 forward.cache.length += forward.layout.num_clean  # type: ignore[misc]
@@ -118,11 +126,15 @@ class NativeBackend:
         return out
 
 
+def _check(code: int) -> None:
+    """MemoryError or IndexError for a code of the library that is not 0."""
+    if code:
+        raise (MemoryError if code == 3 else IndexError)(interface.ERRORS[code])
+
+
 def cannot_run(backbone: Backbone) -> str | None:
     """Why this backbone cannot run on the native backend; None if it can, given a compiler."""
     weight = backbone.embedding.weight
-    if backbone.config.gemma is not None:
-        return "of DiffusionGemma's core"
     if weight.device.type != "cpu":
         return f"on {weight.device.type}"
     if weight.dtype not in (torch.float32, torch.bfloat16):

@@ -1,38 +1,67 @@
-"""The cache of one request in the packed layout of `native/attention.h`."""
+"""The cache of one request in the packed layout of `native/attention.h`.
+
+Letters: K key-value heads, H head width.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.packing import COLUMNS, QUARTER, WORDS, round_up
-from daguerre.models.core.cache import ROUND, shifted_keys
+from daguerre.models.core.cache import CANNOT_MOVE, shifted_keys
 from daguerre.models.core.config import ModelConfig
 
 
-class NativeCache:
-    """Keys and values of one request, packed for multiplication."""
+class Page:
+    """COLUMNS rows of all layers, which several caches may read. One that is `shared` is never written again."""
 
-    def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
+    __slots__ = ("memory", "shared")
+
+    def __init__(self, memory: Tensor) -> None:
+        self.memory, self.shared = memory, False
+
+
+class NativeCache:
+    """Keys and values of one request, packed for multiplication, in pages of COLUMNS rows."""
+
+    shares = True
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        capacity: int,
+        dtype: torch.dtype,
+        int8: bool = False,
+        layers: Sequence[int] | None = None,
+    ) -> None:
+        """layers: the layers whose rows it holds, all of one shape; None: all."""
+        numbers = range(config.num_layers) if layers is None else layers
+        ((self._num_kv, self._head),) = {config.key_shapes[number] for number in numbers}
         self.config, self.capacity, self.dtype, self.int8 = config, capacity, dtype, int8
         self.length = 0
         self._per = 4 // dtype.itemsize  # numbers in a word
-        self._words = round_up(round_up(config.head_width, self._per) // self._per, WORDS)
-        self._wide = round_up(config.head_width, COLUMNS)
-        self._heads = config.num_layers * config.num_kv_heads
-        self._keys = self._values = self._scales = torch.zeros(0)
-        self._struct = interface.Cache()
-        self._panels = round_up(capacity, ROUND) // COLUMNS
+        self._words = round_up(round_up(self._head, self._per) // self._per, WORDS)
+        self._wide = round_up(self._head, COLUMNS)
+        self._heads = len(numbers) * self._num_kv
+        size = 1 if int8 else dtype.itemsize
+        self._sizes = [self._heads * n * COLUMNS * size for n in (self._words * self._per, self._wide)]
+        self._sizes += [self._heads * COLUMNS * 2 * 4] if int8 else []
+        self._pages: list[Page] = []
+        self._table = (ctypes.c_void_p * (round_up(capacity, COLUMNS) // COLUMNS))()
+        self._struct = interface.Cache(ctypes.addressof(self._table), None, len(numbers), int(int8))
 
     @property
     def num_bytes(self) -> int:
         """Bytes of keys and values, and of their scales."""
-        return self._keys.nbytes + self._values.nbytes + self._scales.nbytes
+        return sum(page.memory.nbytes for page in self._pages)
 
     def truncate(self, length: int) -> None:
         """Discard all rows after the first `length`."""
@@ -40,59 +69,146 @@ class NativeCache:
 
     def address(self, num_new: int) -> int:
         """The address of the C struct, with memory for `num_new` more rows. InputError beyond the capacity."""
+        return ctypes.addressof(self.struct(num_new))
+
+    def struct(self, num_new: int) -> interface.Cache:
+        """The C struct itself."""
         need = self.length + num_new
         if need > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {need} are needed: ask for fewer tokens")
-        if not self._keys.numel():
-            self._allocate()
-        return ctypes.addressof(self._struct)
+        for number in range(self.length // COLUMNS, -(-need // COLUMNS)):
+            if number == len(self._pages):
+                self._put(number, Page(torch.zeros(sum(self._sizes), dtype=torch.uint8)))
+            elif self._pages[number].shared:
+                self._put(number, Page(self._pages[number].memory.clone()))
+        return self._struct
 
-    def _allocate(self) -> None:
-        """Allocate the whole capacity at once: a request knows its length, and growing memory would be copied."""
-        kind = torch.int8 if self.int8 else self.dtype
-        self._keys = torch.zeros(self._heads, self._panels, self._words * self._per * COLUMNS, dtype=kind)
-        self._values = torch.zeros(self._heads, self._panels, COLUMNS * self._wide, dtype=kind)
-        if self.int8:
-            self._scales = torch.zeros(self._heads, self._panels, COLUMNS * 2)
-        self._struct = interface.Cache(
-            self._keys.data_ptr(),
-            self._values.data_ptr(),
-            self._scales.data_ptr() if self.int8 else None,
-            self._panels * COLUMNS,
-            self.config.num_layers,
-        )
+    def _put(self, number: int, page: Page) -> None:
+        self._pages[number:] = [page, *self._pages[number + 1 :]]
+        self._table[number] = page.memory.data_ptr()
+
+    @property
+    def kind(self) -> str:
+        """What rows must have in common to be copied; see `KeyCache`."""
+        return f"native {self.dtype} {self.int8}"
+
+    def copy(self, start: int, stop: int) -> list[Page]:
+        """Rows for other caches; see `KeyCache`. Their pages are shared, not copied."""
+        pages = self._pages[start // COLUMNS : stop // COLUMNS]
+        for page in pages:
+            page.shared = True
+        return pages
+
+    def append(self, rows: list[Page]) -> None:
+        """Add rows of another cache; see `KeyCache`."""
+        for number, page in enumerate(rows, self.length // COLUMNS):
+            self._put(number, page)
+        self.length += len(rows) * COLUMNS
+
+    def free(self) -> None:
+        """Discard all rows, and their memory."""
+        self._pages, self.length = [], 0
+
+    def _numbers(self, part: int, *shape: int) -> Tensor:
+        """Keys, values or scales of all pages, (layers * K, pages, *shape)."""
+        start, size = sum(self._sizes[:part]), self._sizes[part]
+        kind = torch.float32 if part == 2 else torch.int8 if self.int8 else self.dtype
+        pages = [page.memory[start : start + size].view(kind).view(self._heads, *shape) for page in self._pages]
+        return torch.stack(pages, dim=1) if pages else torch.zeros(self._heads, 0, *shape, dtype=kind)
 
     def read(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, (1, K, length, H) each, as `Cache.read` returns them."""
-        heads = slice(layer * self.config.num_kv_heads, (layer + 1) * self.config.num_kv_heads)
+        heads = slice(layer * self._num_kv, (layer + 1) * self._num_kv)
         keys, values = self._plain_keys()[heads], self._plain_values()[heads]
         if self.int8:
-            scales = self._scales[heads].view(self.config.num_kv_heads, -1, 2).to(self.dtype)
+            scales = self._numbers(2, COLUMNS, 2)[heads].flatten(1, 2).to(self.dtype)
             keys, values = keys * scales[..., :1], values * scales[..., 1:]
         return keys[None, :, : self.length], values[None, :, : self.length]
 
     def _plain_keys(self) -> Tensor:
         """(layers * K, room, H)."""
-        packed = self._keys.unflatten(-1, (4, self._words, QUARTER, self._per))
-        return packed.transpose(-3, -2).flatten(-2).flatten(1, 3)[..., : self.config.head_width]
+        packed = self._numbers(0, 4, self._words, QUARTER, self._per)
+        return packed.transpose(-3, -2).flatten(-2).flatten(1, 3)[..., : self._head]
 
     def _plain_values(self) -> Tensor:
         shape = (self._wide // COLUMNS, 4, COLUMNS // self._per, QUARTER, self._per)
-        packed = self._values.unflatten(-1, shape)  # (layers * K, panels, parts of H, 4, words, 16, numbers in a word)
-        return packed.permute(0, 1, 4, 6, 2, 3, 5).flatten(4).flatten(1, 3)[..., : self.config.head_width]
+        packed = self._numbers(1, *shape)  # (layers * K, pages, parts of H, 4, words, 16, numbers in a word)
+        return packed.permute(0, 1, 4, 6, 2, 3, 5).flatten(4).flatten(1, 3)[..., : self._head]
 
     def moved(self, by: np.ndarray) -> NativeCache:
         """A copy whose rows are moved right by `by`, int64 (length,), positions; see `KeyCache`."""
         assert not self.int8
         out = NativeCache(self.config, self.capacity, self.dtype)
-        out.address(self.length)
         if not self.length:
             return out
-        plain = self._plain_keys().new_zeros(self._heads, self._panels * COLUMNS, self._words * self._per)
-        keys = shifted_keys(self.config, self._plain_keys()[:, : self.length], torch.from_numpy(by))
-        plain[:, : self.length, : self.config.head_width] = keys
-        packed = plain.view(self._heads, -1, 4, QUARTER, self._words, self._per).transpose(-3, -2)
-        out._keys.copy_(packed.flatten(2))
-        out._values.copy_(self._values)
+        out.append([Page(page.memory.clone()) for page in self._pages])
         out.length = self.length
+        plain = self._plain_keys().new_zeros(self._heads, len(self._pages) * COLUMNS, self._words * self._per)
+        keys = shifted_keys(self.config, self._plain_keys()[:, : self.length], torch.from_numpy(by))
+        plain[:, : self.length, : self._head] = keys
+        packed = plain.view(self._heads, -1, 4, QUARTER, self._words, self._per).transpose(-3, -2).flatten(2)
+        for number, page in enumerate(out._pages):
+            page.memory[: self._sizes[0]] = packed[:, number].contiguous().flatten().view(torch.uint8)
         return out
+
+
+class LayeredNativeCache:
+    """A cache of DiffusionGemma: a `NativeCache` of its sliding layers, and one of its global ones."""
+
+    shares = True
+
+    def __init__(self, config: ModelConfig, capacity: int, dtype: torch.dtype, int8: bool = False) -> None:
+        assert config.gemma is not None
+        kinds = config.gemma.layers_by_kind(config.num_layers)
+        self._structs = (interface.Cache * len(kinds))()
+        self._parts = {
+            number: NativeCache(config, capacity, dtype, int8, layers) for number, layers in enumerate(kinds) if layers
+        }
+
+    @property
+    def length(self) -> int:
+        """Number of rows that forwards read."""
+        return next(iter(self._parts.values())).length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        for part in self._parts.values():
+            part.length = length
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of keys and values, and of their scales."""
+        return sum(part.num_bytes for part in self._parts.values())
+
+    def truncate(self, length: int) -> None:
+        """Discard all rows after the first `length`."""
+        self.length = min(self.length, length)
+
+    def address(self, num_new: int) -> int:
+        """The address of both C structs; see `NativeCache`."""
+        for number, part in self._parts.items():
+            self._structs[number] = part.struct(num_new)
+        return ctypes.addressof(self._structs)
+
+    @property
+    def kind(self) -> str:
+        """What rows must have in common to be copied; see `KeyCache`."""
+        return next(iter(self._parts.values())).kind
+
+    def copy(self, start: int, stop: int) -> list[Any]:
+        """Rows for other caches; see `KeyCache`."""
+        return list(zip(*(part.copy(start, stop) for part in self._parts.values()), strict=True))
+
+    def append(self, rows: list[Any]) -> None:
+        """Add rows of another cache; see `KeyCache`."""
+        for number, part in enumerate(self._parts.values()):
+            part.append([page[number] for page in rows])
+
+    def free(self) -> None:
+        """Discard all rows, and their memory."""
+        for part in self._parts.values():
+            part.free()
+
+    def moved(self, by: np.ndarray) -> LayeredNativeCache:
+        """UnsupportedError: rows of sliding layers see less or more once the text before them moves."""
+        raise UnsupportedError(CANNOT_MOVE)

@@ -12,11 +12,22 @@ import torch
 
 from daguerre.models.backends import library as interface
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.forward import Answer, Cycle, Draws, Forward, Hidden, Logits, LogProbs, Rules, SequentialDraws
+from daguerre.models.forward import (
+    Answer,
+    Cycle,
+    Draws,
+    Forward,
+    Hidden,
+    Logits,
+    LogProbs,
+    Refinement,
+    Rules,
+    SequentialDraws,
+)
 
-HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE = range(6)
+HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE, REFINEMENT = range(7)
 KINDS: dict[type, int] = {Hidden: HIDDEN, Logits: LOGITS, LogProbs: LOG_PROBABILITIES, Draws: DRAWS}
-KINDS |= {SequentialDraws: SEQUENTIAL, Cycle: CYCLE}
+KINDS |= {SequentialDraws: SEQUENTIAL, Cycle: CYCLE, Refinement: REFINEMENT}
 
 
 class Call:
@@ -37,36 +48,43 @@ class Call:
         self._batch = batch
         self._held: list[Any] = []
         self._longs, self._ints = _JoinedArrays(), _JoinedArrays()
-        written = list[tuple[int, int, int, int]]()  # kind, first and end of answers, first row of logits
+        written = list[tuple[int, int, int, int]]()  # kind, first and end of answers, first row of what is kept
         parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
-        row = place = num_logits = num_best = 0
+        row = place = num_best = 0
+        num_kept = {LOGITS: 0, REFINEMENT: 0}
         kinds = set[int]()
         for one in batch:
             layout, ask, num, num_wanted = one.layout, one.ask, len(one.tokens), len(one.wanted)
             kind = HIDDEN if only_hidden else KINDS[type(ask)]
-            cache = past = mask = mask_width = begin = added = best = 0
+            cache = past = mask = mask_width = begin = added = told = best = 0
             if one.cache is not None:
                 cache, past = one.cache.address(layout.num_clean), one.cache.length  # type: ignore[attr-defined]
             if layout.mask is not None:
+                assert config.gemma is None, "keys outside a run have no place in a window"
                 mask, mask_width = self._address(layout.mask, bool), layout.mask.shape[1]
             if layout.begin is not None:
                 begin = self._address(layout.begin, np.int32)
-            if one.level is not None:
-                added = self._address(level(one.level), np.float32)
+            if config.time_input:
+                added = self._address(level(one.level or 0.0), np.float32)
+            if one.conditioning is not None and config.gemma is not None:
+                assert one.conditioning.shape == (num - layout.num_clean, config.width)
+                told = self._address(one.conditioning, np.float32)
             details = NO_DETAILS if kind <= LOGITS else self._details(kind, ask)
-            limits = NO_LIMITS if kind < SEQUENTIAL else (ask.worth, 0.0) if kind == CYCLE else (0.0, ask.threshold)  # type: ignore[union-attr]
+            limits = _limits(kind, ask)
             kinds.add(kind)
-            if kind == DRAWS:
-                best = ask.num_best  # type: ignore[union-attr]
+            if kind in (DRAWS, REFINEMENT):
+                best = 1 if kind == REFINEMENT else ask.num_best  # type: ignore[union-attr]
                 num_best = max(num_best, best)
-            written.append((kind, place, place + num_wanted, num_logits))
-            sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, num_logits, best
-            parts.append(interface.PART.pack(cache, mask, begin, added, *details, one.drafting, *limits, *sizes))
+            first_kept = num_kept.get(kind, 0)
+            written.append((kind, place, place + num_wanted, first_kept))
+            sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, best, first_kept
+            parts.append(interface.PART.pack(cache, mask, begin, added, told, *details, one.drafting, *limits, *sizes))
             tokens.append(one.tokens.tobytes())
             positions.append(layout.position.tobytes())
             ends.append(layout.end.tobytes())
             wanted.append(one.wanted.tobytes())
-            num_logits += num_wanted if kind == LOGITS else 0
+            if kind in num_kept:
+                num_kept[kind] += num_wanted
             row, place = row + num, place + num_wanted
         totals = len(batch), row, place, num_best, torch.get_num_threads(), self._longs.num, self._ints.num
         longs, ints = self._longs.parts, self._ints.parts
@@ -74,17 +92,20 @@ class Call:
             [interface.BATCH.pack(*totals), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]
         )
         self._hidden = np.empty((place, config.width), dtype=np.float32) if HIDDEN in kinds else None
-        self._logits = np.empty((num_logits, config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
+        self._logits = np.empty((num_kept[LOGITS], config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
+        shape = num_kept[REFINEMENT], config.width
+        self._conditioning = np.empty(shape, dtype=np.float32) if REFINEMENT in kinds else None
         self._best = np.zeros((2, place, num_best)) if num_best else None
         self._drawn, self._num_drawn = np.empty((3, place)), (ctypes.c_int32 * len(batch))()
         self._tokens = self._drawn[0].view(np.int64)
-        out = (None if x is None else _address_of(x) for x in (self._hidden, self._logits, self._drawn, self._best))
+        written_to = self._hidden, self._logits, self._conditioning, self._drawn, self._best
+        out = (None if x is None else _address_of(x) for x in written_to)
         self.made = len(self.given), *out, self._num_drawn
         self._answers, self._unfinished = list[Answer](), list[tuple[int, int]]()
-        for index, (kind, first, end, first_logits) in enumerate(written):
-            if kind >= SEQUENTIAL:
+        for index, (kind, first, end, first_kept) in enumerate(written):
+            if kind in (SEQUENTIAL, CYCLE):
                 self._unfinished.append((index, first))
-            self._answers.append(self._answer(kind, batch[index].ask, first, end, first_logits))
+            self._answers.append(self._answer(kind, batch[index].ask, first, end, first_kept))
 
     def _details(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int]:
         """Fields of `Part` from `rules` to `entropy`: the rules' address; offsets of the given tokens, positions and
@@ -96,6 +117,8 @@ class Call:
         self._held.append(rules)
         if kind == DRAWS:
             return rules.address, 0, positions, 0, 0, ask.entropy
+        if kind == REFINEMENT:
+            return rules.address, 0, positions, 0, 0, 1
         if kind == SEQUENTIAL:
             return rules.address, self._longs.add(NO_TOKEN), positions, 0, 0, 0
         given, groups = self._longs.add(ask.draft), self._ints.add(ask.groups)
@@ -117,18 +140,16 @@ class Call:
                 answer.probabilities = self._drawn[1, first : first + made]
         return self._answers
 
-    def _answer(self, kind: int, ask: Any, first: int, end: int, first_logits: int) -> Answer:
+    def _answer(self, kind: int, ask: Any, first: int, end: int, first_kept: int) -> Answer:
         """An answer whose arrays the call will fill. Made before the call: after it the processor's caches are full
         of the model's weights, and the same lines take several times as long.
         """
         if kind == DRAWS:
-            answer = Answer(tokens=self._tokens[first:end], probabilities=self._drawn[1, first:end])
-            if ask.entropy:
-                answer.entropies = self._drawn[2, first:end]
-            if ask.num_best:
-                assert self._best is not None
-                answer.best_tokens = self._best[0, first:end, : ask.num_best].view(np.int64)
-                answer.best_probabilities = self._best[1, first:end, : ask.num_best]
+            return self._draws(first, end, ask.entropy, ask.num_best)
+        if kind == REFINEMENT:
+            assert self._conditioning is not None
+            answer = self._draws(first, end, True, 1)
+            answer.conditioning = self._conditioning[first_kept : first_kept + end - first]
             return answer
         if kind == CYCLE:
             read = first + len(ask.draft) + 1
@@ -141,13 +162,30 @@ class Call:
             return Answer(hidden=self._hidden[first:end])
         if kind == LOGITS:
             assert self._logits is not None
-            return Answer(logits=self._logits[first_logits : first_logits + end - first])
+            return Answer(logits=self._logits[first_kept : first_kept + end - first])
         return Answer(log_probs=self._drawn[1, first:end]) if kind == LOG_PROBABILITIES else Answer()
+
+    def _draws(self, first: int, end: int, entropy: bool, num_best: int) -> Answer:
+        answer = Answer(tokens=self._tokens[first:end], probabilities=self._drawn[1, first:end])
+        if entropy:
+            answer.entropies = self._drawn[2, first:end]
+        if num_best:
+            assert self._best is not None
+            answer.best_tokens = self._best[0, first:end, :num_best].view(np.int64)
+            answer.best_probabilities = self._best[1, first:end, :num_best]
+        return answer
 
 
 NO_TOKEN = np.zeros(1, dtype=np.int64)
 NO_DETAILS = 0, 0, 0, 0, 0, 0
 NO_LIMITS = 0.0, 0.0
+
+
+def _limits(kind: int, ask: Any) -> tuple[float, float]:
+    """Fields `worth` and `threshold` of `Part`."""
+    if kind == CYCLE:
+        return ask.worth, 0.0
+    return (0.0, ask.threshold) if kind == SEQUENTIAL else NO_LIMITS
 
 
 def _address_of(x: np.ndarray) -> int:

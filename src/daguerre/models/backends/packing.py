@@ -40,11 +40,16 @@ def round_up(num: int, to: int) -> int:
 def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     """The shape, options and packed weights of a backbone."""
     backbone = with_plain_norms(backbone)
+    layers = [_layer(backbone.config, cast(Layer, layer), packing) for layer in backbone.layers]
+    return pack_around(backbone, layers, packing)
+
+
+def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Packing) -> interface.Model:
+    """The same with these packed layers."""
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
-    layers = [_layer(config, cast(Layer, layer), packing) for layer in backbone.layers]
     final, learned = backbone.final_norm, backbone.position_embedding
     cos = sin = queries = None
-    if config.rotary_width:
+    if config.rotary_width and config.gemma is None:
         positions = torch.arange(config.max_positions)
         cosine, sine = (x[:, 0] for x in rotary_tables(config, positions, torch.float32))
         cos, sin = hold(torch.cat([cosine, cosine], 1)), hold(torch.cat([-sine, sine], 1))
@@ -86,8 +91,8 @@ def pack(backbone: Backbone, packing: Packing) -> interface.Model:
 
 
 def _inner(config: ModelConfig) -> int:
-    """The inner width of MLPs; 0 if all layers have experts."""
-    return 0 if config.experts_of(0) else config.mlp_width
+    """The inner width of MLPs; 0 if all layers have experts in their place."""
+    return 0 if config.experts_of(0) and config.gemma is None else config.mlp_width
 
 
 def _experts(config: ModelConfig) -> interface.Experts:
@@ -118,7 +123,7 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
     return interface.Layer(
         packing.linear(*folded(attention.qkv, norms[0])),
         packing.linear(*folded(attention.out, None)),
-        *_mlp(mlp, norms[1], packing),
+        *pack_mlp(mlp, norms[1], packing),
         packing.low_rank(attention.qkv_draft, norms[0]),
         packing.low_rank(attention.out_draft, None),
         packing.low_rank(None if mlp is None else mlp.down_draft, None),
@@ -132,12 +137,12 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
     )
 
 
-def _mlp(mlp: MLP | None, norm: Norm | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
+def pack_mlp(mlp: MLP | None, norm: Norm | None, packing: Packing) -> tuple[interface.Linear, interface.Linear]:
     """The matrices of an MLP behind a norm; empty ones without an MLP."""
     if mlp is None:
         return interface.Linear(), interface.Linear()
     up = folded(mlp.gate_up if mlp.gated else mlp.up, norm)
-    return packing.linear(*(_gates(*up) if mlp.gated else up)), packing.linear(*folded(mlp.down, None))
+    return packing.linear(*(gates(*up) if mlp.gated else up)), packing.linear(*folded(mlp.down, None))
 
 
 def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any, ...]:
@@ -146,12 +151,12 @@ def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any
     return (
         packing.of(torch.float32).linear(*folded(mixture.router, norm)),
         None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
-        matrices(*(packing.linear(*_gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(*(packing.linear(*gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
         matrices(*(packing.linear(x) for x in mixture.down.weight.detach())),
     )
 
 
-def _gates(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def gates(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """A matrix of gates and values, and its bias, in alternating groups."""
     return interleaved(weight), None if bias is None else interleaved(bias[:, None])[:, 0]
 

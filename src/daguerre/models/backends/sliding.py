@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.models.core.cache import LayeredCache
+from daguerre.models.backends.packed import PackedRows
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.gemma import gemma_of
 from daguerre.models.forward import Forward, Layout
@@ -30,7 +29,7 @@ class SlidingAttention:
     """Attention over a batch of forwards whose rows are concatenated; `edges` are where those of each begin."""
 
     def __init__(self, config: ModelConfig, batch: Sequence[Forward], edges: Sequence[int]) -> None:
-        self._batch, self._edges = batch, edges
+        self._rows = PackedRows(batch, edges)
         gemma = gemma_of(config)
         self._global_layers = frozenset(gemma.global_layers)
         self._everything = [one.layout for one in batch]
@@ -38,14 +37,8 @@ class SlidingAttention:
         self._windows = [one.layout.within(gemma.window, past) for one, past in zip(batch, lengths, strict=True)]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out, layouts = torch.empty_like(q), self._everything if layer in self._global_layers else self._windows
-        for one, layout, start in zip(self._batch, layouts, self._edges, strict=False):
-            rows = slice(start, start + len(one.tokens))
-            query, keys, values = (x[rows].transpose(0, 1)[None] for x in (q, k, v))
-            if one.cache is not None:
-                keys, values = cast(LayeredCache, one.cache).extend(layer, keys, values, one.layout.num_clean)
-            out[rows] = attend(query, keys, values, layout)[0].transpose(0, 1)
-        return out
+        layouts = self._everything if layer in self._global_layers else self._windows
+        return self._rows.attend(layer, q, k, v, lambda one, q, k, v: attend(q, k, v, layouts[one]))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:

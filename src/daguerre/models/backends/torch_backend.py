@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from daguerre.models.backends.answering import Answering
+from daguerre.models.backends.packed import PackedRows
 from daguerre.models.backends.sliding import SlidingAttention
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
@@ -108,7 +109,7 @@ class _Packed:
     """Attention over a batch of forwards whose rows are concatenated, each over the keys of its request."""
 
     def __init__(self, batch: Sequence[Forward], edges: Sequence[int], device: torch.device) -> None:
-        self._batch, self._edges = batch, edges
+        self._rows = PackedRows(batch, edges)
         lengths = [0 if one.cache is None else one.cache.length for one in batch]
         dense: dict[tuple[int, int], Tensor | None] = {}
         for one, length in zip(batch, lengths, strict=True):
@@ -117,14 +118,7 @@ class _Packed:
         self._masks = [dense[id(one.layout), length] for one, length in zip(batch, lengths, strict=True)]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out = torch.empty_like(q)
-        for index, one in enumerate(self._batch):
-            rows = slice(self._edges[index], self._edges[index + 1])
-            query, keys, values = (x[rows].transpose(0, 1)[None] for x in (q, k, v))
-            if one.cache is not None:
-                keys, values = cast(Cache, one.cache).extend(layer, keys, values, one.layout.num_clean)
-            out[rows] = sdpa(query, keys, values, self._masks[index])[0].transpose(0, 1)
-        return out
+        return self._rows.attend(layer, q, k, v, lambda one, q, k, v: sdpa(q, k, v, self._masks[one]))
 
 
 def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | None:

@@ -100,6 +100,7 @@ def allowed(queries: Rows, keys: Rows, context: Context, block_size: int | None 
         assert block_size is not None
         earlier = k_pos // block_size <= q_pos // block_size
     else:
+        assert context == "full"
         earlier = torch.ones_like(k_pos <= q_pos)
     q_clean, k_clean = q_span == CLEAN, k_span == CLEAN
     clean_sees = q_clean & k_clean & (q_seg == k_seg) & earlier

@@ -7,6 +7,7 @@ Letters: B examples, K key-value heads, C allocated rows, H head width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ INT8 = 127
 """The largest code."""
 ROUND = 64
 """Allocated rows are a multiple of it."""
+CANNOT_MOVE = "cached rows of sliding layers cannot be moved: use a model without them"
 
 
 def to_int8(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -42,6 +44,8 @@ class Cache:
     the largest magnitude of its row and head (`to_int8`) before any row attends to it. So, as with an exact cache, an
     answer does not depend on which rows were cached. Needs little more than half of the memory of bfloat16.
     """
+
+    shares = False
 
     def __init__(
         self,
@@ -119,6 +123,34 @@ class Cache:
         """Discard all rows after the first `length`."""
         self.length = min(self.length, length)
 
+    @property
+    def kind(self) -> str:
+        """What rows must have in common to be copied; see `KeyCache`."""
+        return f"torch {self.keys.dtype} {self.scales is not None}"
+
+    def copy(self, start: int, stop: int) -> list[list[Tensor]]:
+        """A copy of rows; see `KeyCache`."""
+        numbers = range(start, stop, ROUND)
+        return [[stored[:, :, :, at : at + ROUND].clone() for stored in self._stored] for at in numbers]
+
+    def append(self, rows: list[list[Tensor]]) -> None:
+        """Add copied rows; see `KeyCache`."""
+        self.reserve(self.length + len(rows) * ROUND, self.length + len(rows) * ROUND)
+        for page in rows:
+            for stored, more in zip(self._stored, page, strict=True):
+                stored[:, :, :, self.length : self.length + ROUND] = more
+            self.length += ROUND
+
+    def free(self) -> None:
+        """Discard all rows, and their memory."""
+        self.length = 0
+        self.keys, self.values = self.keys[:, :, :, :0].clone(), self.values[:, :, :, :0].clone()
+        self.scales = None if self.scales is None else self.scales[:, :, :, :0].clone()
+
+    @property
+    def _stored(self) -> list[Tensor]:
+        return [self.keys, self.values, *([] if self.scales is None else [self.scales])]
+
 
 def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
     """Keys (..., rows, H) after their rows are moved right by `by`, int64 (rows,), positions: rotated further."""
@@ -131,6 +163,8 @@ def shifted_keys(config: ModelConfig, keys: Tensor, by: Tensor) -> Tensor:
 
 class LayeredCache:
     """A cache of layers whose keys have different shapes: one `Cache` for the layers of each shape."""
+
+    shares = False
 
     def __init__(
         self, config: ModelConfig, capacity: int, *, dtype: torch.dtype, device: torch.device | str, int8: bool = False
@@ -169,6 +203,25 @@ class LayeredCache:
         for part in self._parts:
             part.truncate(length)
 
+    @property
+    def kind(self) -> str:
+        """What rows must have in common to be copied; see `KeyCache`."""
+        return self._parts[0].kind
+
+    def copy(self, start: int, stop: int) -> list[Any]:
+        """A copy of rows; see `KeyCache`."""
+        return list(zip(*(part.copy(start, stop) for part in self._parts), strict=True))
+
+    def append(self, rows: list[Any]) -> None:
+        """Add copied rows; see `KeyCache`."""
+        for number, part in enumerate(self._parts):
+            part.append([page[number] for page in rows])
+
+    def free(self) -> None:
+        """Discard all rows, and their memory."""
+        for part in self._parts:
+            part.free()
+
     def moved(self, by: np.ndarray) -> LayeredCache:
         """UnsupportedError: rows of sliding layers see less or more once the text before them moves."""
-        raise UnsupportedError("cached rows of sliding layers cannot be moved: use a model without them")
+        raise UnsupportedError(CANNOT_MOVE)

@@ -13,9 +13,11 @@ import numpy as np
 
 from daguerre.errors import CheckpointError, DaguerreError, unknown
 from daguerre.models.core.gemma_shape import GemmaShape
+from daguerre.models.core.shapes import Experts as Experts
+from daguerre.models.core.shapes import RopeScaling as RopeScaling
 
-Context = Literal["causal", "block", "full"]
-CONTEXTS: tuple[Context, ...] = ("causal", "block", "full")
+Context = Literal["causal", "block", "full", "reordered"]
+CONTEXTS: tuple[Context, ...] = ("causal", "block", "full", "reordered")
 ProcessName = Literal["absorbing", "uniform", "hybrid"]
 PROCESS_NAMES: tuple[ProcessName, ...] = ("absorbing", "uniform", "hybrid")
 Anchor = Literal["noisy", "clean"]
@@ -23,9 +25,7 @@ NormName = Literal["rms", "layer"]
 Placement = Literal["pre", "post"]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 Positions = Literal["rotary", "learned"]
-ScalingName = Literal["linear", "llama3", "yarn"]
 NormScope = Literal["head", "all"]
-ScoreName = Literal["softmax", "sigmoid"]
 NAMES: dict[str, tuple[str, ...]] = {
     "context": CONTEXTS,
     "anchor": ("noisy", "clean"),
@@ -43,87 +43,14 @@ SIZES = ("vocab_size", "width", "num_layers", "num_heads", "num_kv_heads", "mlp_
 
 
 @dataclass(frozen=True, kw_only=True)
-class RopeScaling:
-    """How rotary positions were extended beyond `original_positions` (names and defaults as in transformers).
-
-    linear  every position is divided by `factor`
-    llama3  low frequencies are divided by `factor`, high ones are kept, those between are interpolated (Llama 3.1)
-    yarn    the same, with limits given as numbers of turns within the original positions; cosines and sines are scaled
-            by `attention_factor`, by default 0.1 ln(factor) + 1 (YaRN, arXiv 2309.00071)
-
-    query_beta  queries are multiplied by 1 + query_beta ln(1 + floor(position / original_positions)), as in Llama 4
-    """
-
-    kind: ScalingName
-    factor: float
-    original_positions: int = 0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
-    query_beta: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("linear", "llama3", "yarn"):
-            raise unknown("rope scaling", self.kind, ("linear", "llama3", "yarn"))
-        if not self.factor > 0 or (self.kind != "linear" and self.original_positions < 1):
-            raise CheckpointError(f"rope_scaling needs a factor above 0, and {self.kind} its original_positions")
-        if self.query_beta and self.original_positions < 1:
-            raise CheckpointError("rope_scaling with a query_beta needs its original_positions")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Experts:
-    """A mixture of experts in place of the MLP: a router chooses a few experts for each token, and their results are
-    added, weighted by their scores. Experts are gated MLPs without biases.
-
-    num, per_token  the experts of a layer, and how many of them a token goes through
-    width           inner width of an expert
-    shared_width    inner width of one more expert, which every token goes through; 0: there is none
-    first_layer     the first layer with experts; those before it have an MLP
-    score           softmax: over all experts of a layer; sigmoid: of each by itself (DeepSeek-V3, arXiv 2412.19437)
-    bias            each expert has a number that is added to its score for the choice, but not for the weight
-    num_groups, kept_groups   experts are chosen from the groups whose two best scores have the largest sums
-    normalized      the weights of the chosen experts are divided by their sum
-    scale           what all weights are multiplied by
-    """
-
-    num: int
-    per_token: int
-    width: int
-    shared_width: int = 0
-    first_layer: int = 0
-    score: ScoreName = "softmax"
-    bias: bool = False
-    num_groups: int = 1
-    kept_groups: int = 1
-    normalized: bool = False
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.score not in ("softmax", "sigmoid"):
-            raise unknown("score of experts", self.score, ("softmax", "sigmoid"))
-        sizes = self.num, self.per_token, self.width, self.num_groups, self.kept_groups
-        if any(type(size) is not int or size < 1 for size in sizes) or self.shared_width < 0 or self.first_layer < 0:
-            raise CheckpointError("sizes of experts are whole numbers above 0; shared_width and first_layer may be 0")
-        of_group = self.num // self.num_groups
-        if self.num % self.num_groups or (self.num_groups > 1 and of_group < 2):
-            raise CheckpointError(f"{self.num} experts cannot be {self.num_groups} equal groups of two or more")
-        if self.kept_groups > self.num_groups or self.per_token > self.kept_groups * of_group:
-            raise CheckpointError(
-                f"{self.per_token} experts cannot be chosen from {self.kept_groups} of {self.num_groups} groups of "
-                f"{of_group}: lower per_token"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
 class ModelShape:
     """Shape of a backbone, its context and its noise, apart from a vocabulary.
 
-    `context` is how clean rows attend to each other (DESIGN, section 2). With `shift`, the row at position j predicts
-    the token at j+1. `process` is the noise process that the model is trained to reverse. With `time_input` the noise
-    level is an input: for the absorbing process the masked share of the positions that may be masked, else t.
+    `context` is how clean rows attend to each other (DESIGN, section 2). In reordered context known tokens come first
+    and masked ones last, each in the order of their positions, and a row sees the rows up to it (WeDLM, arXiv
+    2512.22737). With `shift`, the row at position j predicts the token at j+1. `process` is the noise process that the
+    model is trained to reverse. With `time_input` the noise level is an input: for the absorbing process the masked
+    share of the positions that may be masked, else t.
 
     anchor           the row before a block, which predicts the block's first token, with block context and a shift.
                      noisy: it is computed again among the noisy rows; clean: it is the last clean row (Fast-dLLM v2)
@@ -184,14 +111,17 @@ class ModelConfig(ModelShape):
     `mask_id` is None for a model without masked rows: an autoregressive one, or one of another process. `bos_id` is the
     token before every text; None: a canvas begins with the text. `end_ids` end a text as `eos_id` does. `null_id` is
     the gap filler; None for a model that was not trained to end gaps with it. `reserved_ids` are tokens
-    that never occur in text; of them only the end of text and the gap filler are predicted. `noise_ids` is the run
-    [first, end) of tokens that the noise of a uniform or hybrid process draws; None: all that are not reserved.
+    that never occur in text; of them only the end of text, the gap filler and `expand_id` are predicted. `noise_ids` is
+    the run [first, end) of tokens that the noise of a uniform or hybrid process draws; None: all that are not reserved.
 
     `draft_head` is the inner width of the draft head, 0 without one; `draft_rank` is the rank of the low-rank weights
     that act on the noisy rows of drafts alone, 0 without, and `draft_matrices` those that have them: the first or last
     matrix of attention, the last one of the MLP. `draft_acceptance` has the measured chances, at temperatures
     0 and 1, that the tokens of a draft are accepted, each given that those before it are; empty if they were not
     measured.
+
+    `expand_id` is the token that makes two masked positions of one; in such a model the gap filler, at a masked
+    position, deletes it (DreamOn, arXiv 2602.01326). Only mode "expand" draws it.
 
     With `masks_in_place` a masked row predicts its own position, although a clean row predicts the next one
     (Nemotron-Labs-Diffusion, arXiv 2607.05722): a block begins with a token of the autoregressive distribution, whose
@@ -204,6 +134,7 @@ class ModelConfig(ModelShape):
     bos_id: int | None
     pad_id: int
     null_id: int | None = None
+    expand_id: int | None = None
     end_ids: tuple[int, ...] = ()
     reserved_ids: tuple[int, ...] = tuple(range(16))
     noise_ids: tuple[int, int] | None = None
@@ -242,6 +173,10 @@ class ModelConfig(ModelShape):
             self.gemma.check(self)
         elif self.process != "absorbing" and (self.shift or not self.time_input):
             raise CheckpointError(f"a model of the {self.process} process needs `time_input`, and no shift")
+        if self.context == "reordered" and (self.shift or self.mask_id is None or self.process != "absorbing"):
+            raise CheckpointError("reordered context belongs to a model with masks and no shift: correct config.json")
+        if self.expand_id is not None:
+            self._check_expand(self.expand_id)
         if self.anchor == "clean" and not (self.context == "block" and self.shift):
             raise CheckpointError('anchor "clean" belongs to block context with a shift: leave it out')
         if self.draft_head and (self.context != "causal" or not self.shift):
@@ -270,6 +205,12 @@ class ModelConfig(ModelShape):
         if self.experts is not None and self.draft_rank:
             raise CheckpointError("draft_rank belongs to a model without experts: leave it out")
 
+    def _check_expand(self, expand_id: int) -> None:
+        if self.context != "full" or self.process != "absorbing" or None in (self.mask_id, self.null_id):
+            raise CheckpointError("expand_id belongs to full context with a mask_id and a null_id: correct config.json")
+        if not 0 <= expand_id < self.vocab_size:
+            raise CheckpointError(f"expand_id={expand_id} is outside the vocabulary of {self.vocab_size}")
+
     @property
     def key_shapes(self) -> list[tuple[int, int]]:
         """The number of heads of the keys and values of each layer, and their width."""
@@ -294,6 +235,11 @@ class ModelConfig(ModelShape):
         return self.context == "causal" and self.shift
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether a known token sees the known tokens before it and no others: causal and reordered context."""
+        return self.context in ("causal", "reordered")
+
+    @property
     def noisy_offset(self) -> int:
         """How far a masked row is before the position that it predicts: 1 with a shift, unless masks are in place."""
         return int(self.shift and not self.masks_in_place)
@@ -304,7 +250,7 @@ class ModelConfig(ModelShape):
 
     @property
     def unpredictable_ids(self) -> tuple[int, ...]:
-        """Reserved tokens that no row may predict: all but the ends of text and the gap filler."""
+        """Reserved tokens that no row may predict: all but `ends`."""
         return tuple(i for i in self.reserved_ids if i not in self.ends)
 
     @cached_property
@@ -314,8 +260,9 @@ class ModelConfig(ModelShape):
 
     @property
     def ends(self) -> list[int]:
-        """The ends of text, and the gap filler if there is one."""
-        return [self.eos_id, *self.end_ids] + ([] if self.null_id is None else [self.null_id])
+        """What is predicted and is no text: the ends of text, the gap filler, and the token that expands a gap."""
+        others = [index for index in (self.null_id, self.expand_id) if index is not None]
+        return list(dict.fromkeys([self.eos_id, *self.end_ids, *others]))
 
     @property
     def first(self) -> list[int]:

@@ -30,10 +30,15 @@ class Stack(nn.Module):
         nn.init.normal_(self.weight, std=num_in**-0.5)
 
 
+def largest(scores: Tensor, num: int) -> Tensor:
+    """The places of the largest numbers of each row, int64 (..., num), the first of equals first: `topk` promises no
+    order of equals, and answers on two backends would differ.
+    """
+    return scores.argsort(dim=-1, descending=True, stable=True)[..., :num]
+
+
 class Mixture(nn.Module):
     """Experts in place of an MLP, and an MLP that all tokens go through, too, if `shared` is given."""
-
-    expert_bias: Tensor | None
 
     def __init__(
         self, width: int, experts: Experts, activation: Callable[[Tensor], Tensor], shared: nn.Module | None
@@ -41,7 +46,8 @@ class Mixture(nn.Module):
         super().__init__()
         self.experts, self.activation, self.shared = experts, activation, shared
         self.router = nn.Linear(width, experts.num, bias=False)
-        self.register_buffer("expert_bias", torch.zeros(experts.num) if experts.bias else None)
+        # Only the choice depends on it, so it never gets a gradient, and training leaves it as it is.
+        self.expert_bias = nn.Parameter(torch.zeros(experts.num)) if experts.bias else None
         self.gate_up = Stack(experts.num, 2 * experts.width, width)
         self.down = Stack(experts.num, width, experts.width)
 
@@ -59,7 +65,7 @@ class Mixture(nn.Module):
             logits = F.linear(rows.float(), self.router.weight.float())
         scores = logits.softmax(-1) if experts.score == "softmax" else logits.sigmoid()
         biased = scores if self.expert_bias is None else scores + self.expert_bias.float()
-        chosen = self._in_kept_groups(biased).topk(experts.per_token, -1).indices.sort(-1).values
+        chosen = largest(self._in_kept_groups(biased), experts.per_token).sort(-1).values
         weights = scores.gather(-1, chosen)
         if experts.normalized:
             weights = weights / (weights.sum(-1, keepdim=True) + TINY)
@@ -71,7 +77,7 @@ class Mixture(nn.Module):
         if experts.kept_groups == experts.num_groups:
             return biased
         groups = biased.unflatten(-1, (experts.num_groups, -1))
-        kept = groups.topk(2, -1).values.sum(-1).topk(experts.kept_groups, -1).indices
+        kept = largest(groups.topk(2, -1).values.sum(-1), experts.kept_groups)
         others = torch.ones(groups.shape[:-1], dtype=torch.bool, device=biased.device).scatter_(-1, kept, False)
         return groups.masked_fill(others[..., None], float("-inf")).flatten(-2)
 

@@ -174,15 +174,20 @@ class GemmaBackbone(Backbone):
         weight = self.embedding.weight
         return torch.full((), self.config.width**0.5, dtype=weight.dtype, device=weight.device)
 
-    def tables(self, position: Tensor, dtype: torch.dtype) -> tuple[Tables, Tables]:
-        """The rotations of sliding and of global layers at positions (R,), computed in float32."""
+    def turns(self, device: torch.device) -> list[Tensor]:
+        """Radians by which pairs of numbers are rotated from one position to the next, float32 (H/2,): in sliding
+        layers, and in global ones.
+        """
         config, gemma = self.config, gemma_of(self.config)
         num_rotated = int(gemma.global_rope_share * gemma.global_head_width // 2)
-        kinds = (
-            (config.rope_theta, config.head_width, config.head_width),
-            (gemma.global_rope_theta, gemma.global_head_width, num_rotated),
-        )
-        angles = [position[:, None, None].float() * turns_of(*kind, position.device) for kind in kinds]
+        return [
+            turns_of(config.rope_theta, config.head_width, config.head_width, device),
+            turns_of(gemma.global_rope_theta, gemma.global_head_width, num_rotated, device),
+        ]
+
+    def tables(self, position: Tensor, dtype: torch.dtype) -> tuple[Tables, Tables]:
+        """The rotations of sliding and of global layers at positions (R,), computed in float32."""
+        angles = [position[:, None, None].float() * turns for turns in self.turns(position.device)]
         sliding, everywhere = ((angle.cos().to(dtype), angle.sin().to(dtype)) for angle in angles)
         return sliding, everywhere
 

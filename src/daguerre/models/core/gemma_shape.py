@@ -7,6 +7,27 @@ from typing import Any
 
 from daguerre.errors import CheckpointError
 
+FIXED: dict[str, Any] = {
+    "context": "causal",
+    "shift": False,
+    "process": "uniform",
+    "time_input": False,
+    "adaptive_width": 0,
+    "tied": True,
+    "gated_mlp": True,
+    "qkv_bias": False,
+    "out_bias": False,
+    "mlp_bias": False,
+    "norm": "rms",
+    "norm_placement": "pre",
+    "qk_norm": True,
+    "qk_norm_scope": "head",
+    "positions": "rotary",
+    "rope_share": 1.0,
+    "rope_scaling": None,
+}
+"""Fields of a `ModelConfig` that have no other value in this core."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GemmaShape:
@@ -36,13 +57,23 @@ class GemmaShape:
         if not (0 <= self.global_rope_share <= 1 and self.softcap > 0):
             raise CheckpointError("gemma: global_rope_share is from 0 to 1, and softcap above 0")
 
+    def layers_by_kind(self, num_layers: int) -> tuple[list[int], list[int]]:
+        """The numbers of the sliding layers, and those of the global ones."""
+        numbers = range(num_layers)
+        return (
+            [number for number in numbers if number not in self.global_layers],
+            [number for number in numbers if number in self.global_layers],
+        )
+
     def check(self, config: Any) -> None:
         """CheckpointError where the `ModelConfig` that this belongs to is that of another core."""
-        if config.context != "causal" or config.shift or config.process != "uniform" or not config.tied:
-            raise CheckpointError("a model with `gemma` has causal context, no shift, uniform noise, tied embeddings")
-        if config.time_input or config.adaptive_width:
-            raise CheckpointError("a model with `gemma` is not told the noise level: no time_input, no adaptive_width")
-        if config.experts is None or config.experts.first_layer or not config.gated_mlp or not config.block_size:
-            raise CheckpointError("a model with `gemma` has experts in every layer, gated MLPs and a block_size")
+        for name, value in FIXED.items():
+            if getattr(config, name) != value:
+                raise CheckpointError(f"a model with `gemma` has {name}={value!r}, and not {getattr(config, name)!r}")
+        experts = config.experts
+        if experts is None or experts.first_layer or experts.shared_width or experts.bias or not config.block_size:
+            raise CheckpointError(
+                "a model with `gemma` has experts in every layer, none shared and without a bias, and a block_size"
+            )
         if not {*self.global_layers} <= {*range(config.num_layers)} or config.num_heads % self.global_kv_heads:
             raise CheckpointError("gemma: global_layers are numbers of layers, and global_kv_heads divide the heads")

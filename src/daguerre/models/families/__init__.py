@@ -7,6 +7,7 @@ Nothing of a checkpoint is ever executed: `auto_map`, which names a publisher's 
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -25,9 +26,11 @@ from daguerre.models.families import (
     nemotron,
     qwen,
     sdar,
+    wedlm,
 )
 from daguerre.models.families.base import Family
 
+LOG = logging.getLogger("daguerre")
 FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
@@ -43,13 +46,9 @@ FAMILIES: dict[str, Family] = {
         *nemotron.FAMILIES,
         *ddit.FAMILIES,
         *gemma.FAMILIES,
+        *wedlm.FAMILIES,
     )
 }
-REFUSED = {
-    "wedlm": "its masked rows see the known tokens on both sides, and of the masks only those before them, which none "
-    "of our contexts is (arXiv 2512.22737)",
-}
-"""Models that are known and cannot be computed, by their `model_type`, and why."""
 
 
 def find_family(
@@ -68,10 +67,10 @@ def find_family(
 
     UnsupportedError for an architecture that no family has; InputError where the files do not say which it is.
     """
-    possible = _of_architecture(config)
+    if family is not None and family not in FAMILIES:
+        raise unknown("family", family, FAMILIES)
+    possible = _of_architecture(config, family)
     if family is not None:
-        if family not in FAMILIES:
-            raise unknown("family", family, FAMILIES)
         if FAMILIES[family] not in possible:
             raise InputError(f"config.json is not of family {family!r}, but of {_names(possible)}: leave family out")
         return FAMILIES[family]
@@ -82,26 +81,42 @@ def find_family(
     if len(plain) == 1:
         denoises = bool(named or plain[0].decode)  # only these have published defaults of denoising
         if denoises or len(possible) == 1 or not _has_mask(config, tokenizer or {}):
+            if denoises and not named:
+                _warn(plain[0], possible, name)
             return plain[0]
     raise InputError(f"the files do not say which of {_names(possible)} this model is: give its family by name")
 
 
-def _of_architecture(config: Mapping[str, Any]) -> list[Family]:
-    """The families that have one of the config's architectures, else its model type."""
+def _warn(chosen: Family, possible: list[Family], name: str) -> None:
+    """Say which family a folder was taken for, where only its name could tell and does not."""
+    published = {example.partition("/")[2].lower() for example in chosen.examples}
+    if len(possible) > 1 and name and "/" not in name and name.lower() not in published:
+        LOG.warning(
+            "config.json is of %s, which only the name tells apart: %r is taken for %r; give its family to be sure",
+            _names(possible),
+            name,
+            chosen.name,
+        )
+
+
+def _of_architecture(config: Mapping[str, Any], family: str | None = None) -> list[Family]:
+    """The families that have one of the config's architectures, else its model type; `family`, if it names neither."""
     kind, listed = str(config.get("model_type")), config.get("architectures")
     architectures = [str(name) for name in listed] if isinstance(listed, list) else []
     found = [entry for entry in FAMILIES.values() if {*entry.architectures} & {*architectures}]
     found = found or [entry for entry in FAMILIES.values() if kind in entry.model_types]
-    found = found or with_all_marks(config)
+    found = found or _with_all_marks(config)
+    if not found and not config.get("architectures") and config.get("model_type") is None:
+        if family is None:
+            raise InputError("config.json names neither architectures nor a model_type: give the family by name")
+        return [FAMILIES[family]]
     if found:
         return found
     what = ", ".join(architectures) or "no architecture"
-    if kind in REFUSED:
-        raise UnsupportedError(f"{what} (model_type {kind!r}) is not supported: {REFUSED[kind]}")
     raise UnsupportedError(f"{what} (model_type {kind!r}) is not supported{_nearest([*architectures, kind])}")
 
 
-def with_all_marks(config: Mapping[str, Any]) -> list[Family]:
+def _with_all_marks(config: Mapping[str, Any]) -> list[Family]:
     """The families of a config that names neither architecture nor model_type: those all of whose marks it has."""
     if config.get("architectures") or config.get("model_type"):
         return []

@@ -8,7 +8,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Published
 from daguerre.models.families.llama import ROTARY_BUFFER, llama_pieces, rows_of_embedding
 from daguerre.models.families.qwen import qwen2_shape
-from daguerre.models.families.reading import mask_of, unsupported, vocabulary
+from daguerre.models.families.reading import mask_of, token, unsupported, vocabulary
 
 MASK = 151666
 DECODE = {
@@ -20,16 +20,20 @@ DECODE = {
     "end_of_text": "plain",
 }
 EXPAND = "<|expand|>"
-"""DreamOn's token that becomes two masks, which changes the length of a canvas. Lengths are fixed here."""
+"""DreamOn's token that becomes two masks. Its <eos> in a gap deletes a position, and its texts begin with <bos>."""
 
 
 def _read(published: Published) -> ModelConfig:
     config = published.config
     if config.get("block_size") is not None:
         raise unsupported(f"block_size={config['block_size']!r} in a Dream's config.json")
-    never = [published.tokens[EXPAND]] if EXPAND in published.tokens else []
-    size, mask = rows_of_embedding(published), mask_of(published, MASK)
-    tokens = vocabulary(published, size, mask_id=mask, eos_id=151643, never=never)
+    size, mask, expand = rows_of_embedding(published), mask_of(published, MASK), published.tokens.get(EXPAND)
+    if expand is None:
+        tokens = vocabulary(published, size, mask_id=mask, eos_id=151643)
+    else:
+        begins = token(published, "bos_token")
+        tokens = vocabulary(published, size, mask_id=mask, eos_id=151643, bos_id=begins, never=[expand])
+        tokens |= {"expand_id": expand, "null_id": tokens["eos_id"]}
     return ModelConfig(**qwen2_shape(published), context="full", shift=True, **tokens)
 
 
@@ -54,10 +58,10 @@ FAMILY = Family(
 DREAMON = replace(
     FAMILY,
     name="dreamon",
-    title="DreamOn 7B, at fixed lengths: its token that expands a gap is never drawn",
+    title="DreamOn 7B, whose gaps grow and shrink while they are filled",
     names=("dreamon",),
-    decode=DECODE | {"top_p": 0.9},
+    decode={name: value for name, value in DECODE.items() if name not in ("mode", "schedule")} | {"top_p": 0.9},
     examples=("Dream-org/DreamOn-v0-7B",),
-    source="github.com/DreamLM/DreamOn",
+    source="arXiv 2602.01326; github.com/DreamLM/DreamOn, readme.md",
 )
 FAMILIES = (FAMILY, DREAMON)

@@ -9,7 +9,7 @@ from daguerre.models.core.config import Experts, ModelConfig
 from daguerre.models.families.base import Family, Piece, Published
 from daguerre.models.families.llama import ROTARY_BUFFER, llama_shape, mlp_pieces
 from daguerre.models.families.moe import all_rotated, ling_tokens, mixture_pieces, rotated_share, with_values
-from daguerre.models.families.reading import Values, flag, number, refuse, unsupported, whole
+from daguerre.models.families.reading import Values, count, flag, number, refuse, unsupported, whole
 
 BLOCK = 32
 NAMED_22 = re.compile(r"llada-?2\.2", re.IGNORECASE)
@@ -64,8 +64,8 @@ def _experts(config: Values) -> Experts:
         num=whole(config, "num_experts", 16),
         per_token=per_token,
         width=width,
-        shared_width=width * (config.get("num_shared_experts") or 0),
-        first_layer=config.get("first_k_dense_replace") or 0,
+        shared_width=width * count(config, "num_shared_experts"),
+        first_layer=count(config, "first_k_dense_replace"),
         score="sigmoid",
         bias=True,
         num_groups=whole(config, "n_group", 8),

@@ -129,9 +129,9 @@ def llama_shape(published: Published, *, tied: bool = False, theta: float = 10_0
 
 
 def rows_of_embedding(published: Published, name: str = "model.embed_tokens.weight") -> int:
-    """V: the rows of the published embedding, where it is there, else `vocab_size`."""
+    """V: `vocab_size`, or the rows of the published embedding where it has grown beyond that."""
     shape = published.shapes.get(name) or published.shapes.get(name.removeprefix("model."))
-    return shape[0] if shape else whole(published.config, "vocab_size")
+    return max(shape[0], whole(published.config, "vocab_size", 1)) if shape else whole(published.config, "vocab_size")
 
 
 def _llama(published: Published) -> ModelConfig:

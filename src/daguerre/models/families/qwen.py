@@ -11,7 +11,7 @@ from daguerre.errors import UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Published
 from daguerre.models.families.llama import ROTARY_BUFFER, llama_pieces, llama_shape, rows_of_embedding
-from daguerre.models.families.reading import flag, mask_of, refuse, vocabulary, whole
+from daguerre.models.families.reading import flag, mask_of, refuse, token_id, vocabulary, whole
 
 IM_END = 151645
 NUM_TOKENS = {"qwen2": 151665, "qwen3": 151669}
@@ -74,8 +74,8 @@ def _coda(published: Published) -> ModelConfig:
 def _sdlm(published: Published) -> ModelConfig:
     if flag(published.config, "causal_attn"):
         raise UnsupportedError("causal_attn=true in config.json is not supported: rows of a draft see each other here")
-    mask = published.config.get("text_mask_token_id")
-    tokens = qwen_tokens(published, mask if isinstance(mask, int) else mask_of(published, 151666))
+    mask = token_id(published.config, "text_mask_token_id")
+    tokens = qwen_tokens(published, mask_of(published, 151666) if mask is None else mask)
     return ModelConfig(**qwen2_shape(published), **tokens)
 
 

@@ -34,21 +34,30 @@ def whole(config: Values, key: str, default: int | None = None) -> int:
     return value
 
 
-def number(config: Values, key: str, default: float) -> float:
+def count(config: Values, key: str, default: int = 0) -> int:
+    """A number of things, 0 or more. CheckpointError if it is of another kind."""
+    value = config.get(key)
+    value = default if value is None else value
+    if type(value) is not int or value < 0:
+        raise CheckpointError(f"config.json: {key} must be a whole number from 0 up, not {value!r}; copy it again")
+    return value
+
+
+def number(config: Values, key: str, default: float, file: str = "config.json") -> float:
     """A number of the config."""
     value = config.get(key)
     value = default if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CheckpointError(f"config.json: {key} must be a number, not {value!r}; copy the file again")
+        raise CheckpointError(f"{file}: {key} must be a number, not {value!r}; copy the file again")
     return float(value)
 
 
-def flag(config: Values, key: str, default: bool = False) -> bool:
+def flag(config: Values, key: str, default: bool = False, file: str = "config.json") -> bool:
     """True or False of the config; `default` where the key is missing or null."""
     value = config.get(key)
     value = default if value is None else value
     if not isinstance(value, bool):
-        raise CheckpointError(f"config.json: {key} must be true or false, not {value!r}; copy the file again")
+        raise CheckpointError(f"{file}: {key} must be true or false, not {value!r}; copy the file again")
     return value
 
 
@@ -146,10 +155,16 @@ def bos_of(published: Published) -> int | None:
     """The id that config.json or generation_config.json names as the beginning of a text, for a model whose publisher
     puts it before texts by hand; None where there is none.
     """
-    for values in (published.config, published.generation):
-        if isinstance(values.get("bos_token_id"), int):
-            return int(values["bos_token_id"])
-    return None
+    found = [token_id(values, "bos_token_id") for values in (published.config, published.generation)]
+    return next((index for index in found if index is not None), None)
+
+
+def token_id(values: Values, key: str) -> int | None:
+    """The id of a token that a file names by its number; None where it names none."""
+    index = values.get(key)
+    if index is not None and type(index) is not int:
+        raise CheckpointError(f"{key} must be the number of a token, not {index!r:.40}; copy the file again")
+    return index
 
 
 def token(published: Published, key: str) -> int | None:
@@ -163,9 +178,9 @@ def mask_of(published: Published, *others: int | None) -> int:
     """The id of the mask: of config.json, else of the tokenizer, else of generation_config.json, else the first of
     `others`. CheckpointError where none of them has it.
     """
-    config, generation = (values.get("mask_token_id") for values in (published.config, published.generation))
+    config, generation = (token_id(values, "mask_token_id") for values in (published.config, published.generation))
     for found in (config, token(published, "mask_token"), generation, *others):
-        if isinstance(found, int):
+        if found is not None:
             return found
     raise CheckpointError(
         "neither config.json nor the tokenizer says which token is the mask: set mask_token_id in config.json"
@@ -193,8 +208,9 @@ def vocabulary(
         raise CheckpointError("no file says which token ends a text: set eos_token_id in config.json")
     ends += [published.tokens[text] for text in CHAT_ENDS if published.tokens.get(text, size) < size]
     unused = range(min(size, published.num_tokens or size), size)
-    pad = published.config.get("pad_token_id")
-    for name, index in (("mask_token_id", mask_id), *(("eos_token_id", end) for end in ends)):
+    pad, begins = token_id(published.config, "pad_token_id"), bos_id if published.bos_id is None else published.bos_id
+    named = [("mask_token_id", mask_id), ("bos_token_id", begins), *(("eos_token_id", end) for end in ends)]
+    for name, index in named:
         if index is not None and not 0 <= index < size:
             raise CheckpointError(f"{name}={index} is outside the vocabulary of {size}: correct config.json")
     return {
@@ -202,8 +218,8 @@ def vocabulary(
         "mask_id": mask_id,
         "eos_id": ends[0],
         "end_ids": tuple(dict.fromkeys(end for end in ends if end != ends[0])),
-        "bos_id": bos_id if published.bos_id is None else published.bos_id,
-        "pad_id": pad if isinstance(pad, int) and 0 <= pad < size else ends[0],
+        "bos_id": begins,
+        "pad_id": ends[0] if pad is None or not 0 <= pad < size else pad,
         "reserved_ids": tuple({*_of(mask_id), *never, *unused} - {*ends}),
     }
 
@@ -215,4 +231,25 @@ def _of(index: int | None) -> list[int]:
 def _ids(values: Values) -> list[int]:
     """The ids of the end of text: one, several, or none."""
     found = values.get("eos_token_id")
-    return [index for index in (found if isinstance(found, list) else [found]) if isinstance(index, int)]
+    each = found if isinstance(found, list) else [found]
+    return [index for one in each for index in _of(token_id({"eos_token_id": one}, "eos_token_id"))]
+
+
+def sampling_of(generation: Values) -> dict[str, Any]:
+    """What generation_config.json says of sampling, as options of `daguerre.Decode`. As in transformers, nothing is
+    drawn without `do_sample`; a `top_k` of 0 or less is off. CheckpointError for a value out of range.
+    """
+    file = "generation_config.json"
+    if not flag(generation, "do_sample", file=file):
+        return {}
+    temperature, top_p = number(generation, "temperature", 1.0, file), number(generation, "top_p", 1.0, file)
+    top_k = generation.get("top_k") or 0
+    for name, value, valid in (
+        ("temperature", temperature, 0 <= temperature < math.inf),
+        ("top_p", top_p, 0 < top_p <= 1),
+        ("top_k", top_k, type(top_k) is int),
+    ):
+        if not valid:
+            raise CheckpointError(f"{file}: {name}={value!r:.40} is out of range; copy the file again")
+    cuts = ({"top_p": top_p} if top_p < 1 else {}) | ({"top_k": top_k} if top_k > 0 else {})
+    return {"temperature": temperature, **cuts} if temperature else {}

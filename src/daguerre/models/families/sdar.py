@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 
 from daguerre.models.core.config import ModelConfig
@@ -11,6 +12,7 @@ from daguerre.models.families.qwen import qwen3_shape, qwen_tokens
 from daguerre.models.families.reading import mask_of, whole
 
 MASK, BLOCK = 151669, 4
+LOG = logging.getLogger("daguerre")
 
 
 def _read(published: Published) -> ModelConfig:
@@ -22,7 +24,14 @@ def _read(published: Published) -> ModelConfig:
 def block_size(published: Published) -> int:
     """The size of a block: names that end with -b8 to -b64 say it; else config.json does, or it is 4."""
     named = re.search(r"-b(\d+)$", published.name)
-    return int(named[1]) if named else whole(published.config, "block_size", BLOCK)
+    if not named and published.config.get("block_size") is None and "/" not in published.name:
+        LOG.warning(
+            "neither the folder %r nor config.json says the size of a block: it is taken to be %d; if the model was "
+            "published as -bN, set block_size to N in config.json",
+            published.name,
+            BLOCK,
+        )
+    return whole({"block_size": int(named[1])} if named else published.config, "block_size", BLOCK)
 
 
 FAMILY = Family(

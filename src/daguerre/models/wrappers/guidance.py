@@ -69,7 +69,9 @@ def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequenc
     one, and `negative`.
 
     Masks between the two keep the positions of gaps in full context (LLaDA hides its prompt so) and their offset in the
-    grid of blocks in block context. In causal context a clean row is never a mask, so the prompt is left out.
+    grid of blocks in block context. In causal context a clean row is never a mask, so the prompt is left out. Where
+    a first position is predicted by the token before it, something comes first: a whole block of masks, and in causal
+    context <eos>, after which texts begin where documents are packed.
     """
     spare = num_prefix - len(config.first) - len(negative)
     if config.context == "block":
@@ -77,7 +79,10 @@ def unconditional_prefix(config: ModelConfig, num_prefix: int, negative: Sequenc
         num_masks = spare % config.block_size
     else:
         num_masks = max(0, spare) if config.context == "full" else 0
-    return np.array([*config.first, *[config.placeholder] * num_masks, *negative], dtype=np.int64)
+    start = [*config.first, *[config.placeholder] * num_masks]
+    if config.shift and not (start or negative):
+        start = [config.placeholder] * (config.block_size or 1) if config.context == "block" else [config.eos_id]
+    return np.array([*start, *negative], dtype=np.int64)
 
 
 class Guided:

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "model.h"
+#include "refining.h"
 
 constexpr int CHUNK = 64;                  // rows whose logits are in memory at a time
 constexpr double UNLIKELY_ACCEPTED = 0.3;  // see models/forward.py
@@ -45,9 +45,21 @@ template <class T> struct Answers {
       room.begin((size_t)num * (width + vocab) * 4 + 128);
       float *x = room.take<float>((size_t)num * width), *logits = room.take<float>((size_t)num * vocab);
       for (int i = 0; i < num; i++) std::memcpy(x + (size_t)i * width, hidden + (size_t)wanted[start + i].row * width, width * 4);
-      multiply<T>(m.exact.logits, x, num, width, logits);
+      project<T>(m.exact, x, num, logits);
+      Shortage shortage;
 #pragma omp parallel for num_threads(b.threads) schedule(dynamic)
-      for (int i = 0; i < num; i++) answer_row(b.parts[wanted[start + i].part], wanted[start + i].row, logits + (size_t)i * vocab);
+      for (int i = 0; i < num; i++)
+        shortage.guard([&] { answer_row(b.parts[wanted[start + i].part], wanted[start + i].row, logits + (size_t)i * vocab); });
+      shortage.check();
+      std::vector<Mean> means;
+      for (int i = 0; i < num; i++) {
+        const Part& part = b.parts[wanted[start + i].part];
+        if (part.kind != REFINEMENT) continue;
+        const int place = part.first_kept + wanted[start + i].row - part.first_wanted;
+        means.push_back({logits + (size_t)i * vocab, b.conditioning + (size_t)place * m.width});
+      }
+      if (!means.empty() && m.cache == 0) mean_embeddings<Float32>(m, means, b.threads);
+      else if (!means.empty()) mean_embeddings<Bfloat16>(m, means, b.threads);
       room.end();
     }
     std::vector<Chain> chains, drafts;
@@ -64,8 +76,9 @@ template <class T> struct Answers {
   // Answer for one row; its logits (V, padded) may be overwritten.
   void answer_row(const Part& part, int row, float* logits) const {
     const int at = row - part.first_wanted;
-    if (part.kind == LOGITS) std::memcpy(b.logits + (size_t)(part.first_logits + at) * m.vocab, logits, (size_t)m.vocab * 4);
+    if (part.kind == LOGITS) std::memcpy(b.logits + (size_t)(part.first_kept + at) * m.vocab, logits, (size_t)m.vocab * 4);
     else if (part.kind == LOG_PROBABILITIES) probabilities[row] = log_probability(logits, m.vocab, b.longs[part.given + at]);
+    else if (part.kind == REFINEMENT) refine(part, row, logits, b.longs[part.positions + at]);
     else put(part, row, *part.rules, logits, b.longs[part.positions + at]);
   }
 
@@ -77,6 +90,14 @@ template <class T> struct Answers {
     const Drawn one = draw(rules, logits, vocab, position, extras);
     drawn[row] = one.token, probabilities[row] = one.probability, entropies[row] = one.entropy;
     return one;
+  }
+
+  // Stores what a refinement needs of a row, whose logits become probabilities.
+  void refine(const Part& part, int row, float* logits, int64_t position) const {
+    const Refined one = refined(*part.rules, logits, vocab, position);
+    drawn[row] = one.drawn.token, probabilities[row] = one.drawn.probability, entropies[row] = one.drawn.entropy;
+    reinterpret_cast<int64_t*>(b.best)[(size_t)row * b.num_best] = one.best;
+    b.best[((size_t)b.num_wanted + row) * b.num_best] = one.best_probability;
   }
 
   Chain sequential_chain(int p) const {
@@ -142,7 +163,7 @@ template <class T> struct Answers {
         tokens[i] = alive[i]->token, before[i] = alive[i]->state, parts[i] = of_rows + row * raw;
       }
       draft<Y>(head, state, parts.data(), tokens.data(), before.data(), (int)(others - alive.begin()));
-      multiply<Y>(head.logits, state, num, width, logits);
+      project<Y>(head, state, num, logits);
       next.clear();
       for (int i = 0; i < num; i++) {
         Chain& chain = *alive[i];
@@ -189,6 +210,20 @@ template <class T> struct Answers {
     multiply<Y>(head.down, h, num, inner, out);
     for (int i = 0; i < num * width; i += LANES) store(rows + i, load<F>(rows + i) + load<F>(out + i));
     room.end();
+  }
+
+  // Logits (rows, V padded) of hidden states (rows, stride of D), capped if the model caps them. Those of tokens that are never
+  // predicted are minus infinity.
+  template <class Y> void project(const Head& head, const float* x, int rows, float* out) const {
+    multiply<Y>(head.logits, x, rows, width, out);
+    if (!m.gemma) return;
+    const float cap = m.gemma->softcap;
+#pragma omp parallel for num_threads(b.threads)
+    for (int row = 0; row < rows; row++)
+      for (float *at = out + (size_t)row * vocab, *end = at + vocab; at < end; at += LANES) {
+        const F v = load<F>(at);
+        store(at, v == all(NEVER) ? v : hyperbolic(v / cap) * cap);
+      }
   }
 
   // A single product: rows of x (rows, stride) to out (rows, panels * COLUMNS). If `num` is given, the first `num` numbers of

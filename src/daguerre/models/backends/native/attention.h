@@ -7,11 +7,13 @@
 
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <new>
 
 #include "products.h"
 
-constexpr size_t KEPT = (size_t)64 << 20;  // bytes that a thread keeps from one call to the next
+constexpr size_t KEPT = (size_t)64 << 20;  // bytes that each `Scratch` of a thread keeps from one call to the next
 constexpr int QUERIES = 2 * BLOCK;         // queries of a key head for which keys and values are read once
 
 // Memory for one call, reused by the next calls of the same thread.
@@ -19,7 +21,10 @@ struct Scratch {
   std::unique_ptr<char[]> bytes;
   size_t size = 0, used = 0;
   void begin(size_t num) {
-    if (size < num + 64) bytes.reset(), bytes.reset(new char[size = num + 64]);
+    if (size < num + 64) {
+      bytes.reset(), size = 0;  // and so it stays if there is no memory
+      bytes.reset(new char[num + 64]), size = num + 64;
+    }
     used = (64 - reinterpret_cast<uintptr_t>(bytes.get()) % 64) % 64;
   }
   template <class X> X* take(size_t num) {
@@ -32,17 +37,32 @@ struct Scratch {
   }
 };
 
+// Whether threads ran out of memory: an exception must not leave a parallel region, so it is thrown after it.
+struct Shortage {
+  std::atomic<bool> any{false};
+  template <class Function> void guard(Function function) {
+    try {
+      function();
+    } catch (const std::bad_alloc&) {
+      any = true;
+    }
+  }
+  void check() const {
+    if (any) throw std::bad_alloc();
+  }
+};
+
 // Maps the type of a cache's numbers (float, or uint16_t for bfloat16) to the type of their products.
 template <class C> struct Stored { typedef Float32 Product; };
 template <> struct Stored<uint16_t> { typedef Bfloat16 Product; };
 
-// Clean keys and values of one request, (layers, K, panels) each. With scales (layers, K, capacity, 2) the numbers
-// are 8-bit codes, in the same order.
+// Keys and values of one request, in pages of COLUMNS rows. A page has a panel of keys for each head of each layer, then as many of
+// values, and with `codes`, where its numbers are 8-bit codes in the same order, the scales (heads of all layers, COLUMNS, 2).
 struct Cache {
-  void *keys, *values;
-  float* scales;
-  int32_t capacity;  // rows, a multiple of COLUMNS
-  int32_t layers;    // 1: each layer may overwrite the one before
+  char* const* pages;  // one for each panel; null: they follow one another in `memory`
+  char* memory;
+  int32_t layers;  // 1: each layer may overwrite the one before
+  int32_t codes;
 };
 
 // Sizes of panels, in words.
@@ -57,16 +77,20 @@ template <class C> struct Sizes {
 
 // The panels of one key head of one layer.
 template <class C> struct Panels {
-  uint32_t *keys, *values;
-  float* scales;
-  // In a cache of codes a word takes PER bytes.
-  Panels(const Cache& cache, const Sizes<C>& sizes, int layer, int heads, int head) {
-    const size_t at = ((size_t)(cache.layers > 1 ? layer : 0) * heads + head) * (cache.capacity / COLUMNS);
-    const size_t bytes = cache.scales ? sizes.PER : 4;
-    keys = reinterpret_cast<uint32_t*>(static_cast<char*>(cache.keys) + at * sizes.key_panel * bytes);
-    values = reinterpret_cast<uint32_t*>(static_cast<char*>(cache.values) + at * sizes.value_panel * bytes);
-    scales = cache.scales ? cache.scales + at * COLUMNS * 2 : nullptr;
+  const Cache& cache;
+  size_t page_size, key_at, value_at, scale_at;  // in bytes; in a cache of codes a word takes PER of them
+  Panels(const Cache& cache, const Sizes<C>& sizes, int layer, int heads, int head) : cache(cache) {
+    const size_t word = cache.codes ? sizes.PER : 4, all_heads = (size_t)cache.layers * heads;
+    const size_t at = (size_t)(cache.layers > 1 ? layer : 0) * heads + head;
+    key_at = at * sizes.key_panel * word, value_at = (all_heads * sizes.key_panel + at * sizes.value_panel) * word;
+    const size_t numbers = all_heads * (sizes.key_panel + sizes.value_panel) * word;
+    scale_at = numbers + at * COLUMNS * 2 * sizeof(float);
+    page_size = numbers + (cache.codes ? all_heads * COLUMNS * 2 * sizeof(float) : 0);
   }
+  char* page(int panel) const { return cache.pages ? cache.pages[panel] : cache.memory + panel * page_size; }
+  uint32_t* keys(int panel) const { return reinterpret_cast<uint32_t*>(page(panel) + key_at); }
+  uint32_t* values(int panel) const { return reinterpret_cast<uint32_t*>(page(panel) + value_at); }
+  float* scales(int panel) const { return reinterpret_cast<float*>(page(panel) + scale_at); }
 };
 
 // The index, within a panel of `words` words, of number `number` of the row in column `column`.
@@ -109,15 +133,14 @@ template <class C> void put_value(const float* x, C* panel, int column, int head
 // Stores a row of a request in its cache, as numbers or codes.
 template <class C> void keep(const float* key, const float* value, const Panels<C>& to, const Sizes<C>& sizes, int row, int head) {
   const int panel = row / COLUMNS, column = row % COLUMNS;
-  const size_t keys = panel * sizes.key_panel * sizes.PER, values = panel * sizes.value_panel * sizes.PER;
-  if (!to.scales) {
-    put_key(key, reinterpret_cast<C*>(to.keys) + keys, sizes.words, column, head);
-    put_value(value, reinterpret_cast<C*>(to.values) + values, column, head);
+  if (!to.cache.codes) {
+    put_key(key, reinterpret_cast<C*>(to.keys(panel)), sizes.words, column, head);
+    put_value(value, reinterpret_cast<C*>(to.values(panel)), column, head);
     return;
   }
-  float* scales = to.scales + 2 * row;
+  float* scales = to.scales(panel) + 2 * column;
   scales[0] = scale_of<C>(key, head), scales[1] = scale_of<C>(value, head);
-  int8_t *key_codes = reinterpret_cast<int8_t*>(to.keys) + keys, *value_codes = reinterpret_cast<int8_t*>(to.values) + values;
+  int8_t *key_codes = reinterpret_cast<int8_t*>(to.keys(panel)), *value_codes = reinterpret_cast<int8_t*>(to.values(panel));
   for (int j = 0; j < head; j++) {
     key_codes[place_of<C>(sizes.words, j, column)] = code_of(key[j], scales[0]);
     value_codes[(size_t)(j / COLUMNS) * COLUMNS * COLUMNS + place_of<C>(sizes.KEYS, column, j % COLUMNS)] = code_of(value[j], scales[1]);
@@ -126,15 +149,15 @@ template <class C> void keep(const float* key, const float* value, const Panels<
 
 // Converts a panel of codes to numbers.
 template <class C> void decode(const Panels<C>& from, const Sizes<C>& sizes, int panel, uint32_t* keys, uint32_t* values) {
-  const float* scales = from.scales + (size_t)panel * COLUMNS * 2;
+  const float* scales = from.scales(panel);
   const size_t num_keys = sizes.key_panel * sizes.PER, num_values = sizes.value_panel * sizes.PER;
-  const int8_t* codes = reinterpret_cast<const int8_t*>(from.keys) + panel * num_keys;
+  const int8_t* codes = reinterpret_cast<const int8_t*>(from.keys(panel));
   C* to = reinterpret_cast<C*>(keys);
   for (size_t i = 0; i < num_keys; i++) {
     const size_t column = i / ((size_t)sizes.words * QUARTER * sizes.PER) * QUARTER + i / sizes.PER % QUARTER;
     narrow(all(codes[i] * scales[2 * column]), to + i, 1);
   }
-  codes = reinterpret_cast<const int8_t*>(from.values) + panel * num_values;
+  codes = reinterpret_cast<const int8_t*>(from.values(panel));
   to = reinterpret_cast<C*>(values);
   for (size_t i = 0; i < num_values; i++) {
     const size_t key = i / (QUARTER * sizes.PER) % sizes.KEYS * sizes.PER + i % sizes.PER;
@@ -208,7 +231,7 @@ void attend(const Worker& worker, const Keys& keys, int layer, int num_kv, int k
   const Sizes<C> sizes(head);
   const int room = sizes.words * T::PER, total = keys.num_clean + keys.num_noisy, base = total - keys.mask_width;
   static thread_local Scratch memory;
-  const size_t made = keys.cache.scales ? sizes.key_panel + sizes.value_panel : 0;
+  const size_t made = keys.cache.codes ? sizes.key_panel + sizes.value_panel : 0;
   memory.begin(4 * ((size_t)QUERIES * (sizes.words * T::PARTS + sizes.wide) + room + BLOCK * sizes.KEYS * T::PARTS + made) +
                QUERIES * sizeof(SoftmaxState) + 512);
   uint32_t *queries = memory.take<uint32_t>((size_t)QUERIES * sizes.words * T::PARTS);
@@ -255,19 +278,18 @@ void attend(const Worker& worker, const Keys& keys, int layer, int num_kv, int k
   const Panels<C> clean(keys.cache, sizes, layer, num_kv, kv);
   for (int start = lowest / COLUMNS * COLUMNS; start < std::min(highest, keys.num_clean); start += COLUMNS) {
     const int number = start / COLUMNS, held = std::min(COLUMNS, keys.num_clean - start);
-    if (clean.scales) {
+    if (keys.cache.codes) {
       decode(clean, sizes, number, decoded, decoded + sizes.key_panel);
       panel(decoded, decoded + sizes.key_panel, start, held);
     } else {
-      panel(clean.keys + number * sizes.key_panel, clean.values + number * sizes.value_panel, start, held);
+      panel(clean.keys(number), clean.values(number), start, held);
     }
   }
   if (highest > keys.num_clean) {
     const Panels<C> noisy(keys.noisy, sizes, 0, num_kv, kv);
     for (int start = 0; start < highest - keys.num_clean; start += COLUMNS) {
       const int number = start / COLUMNS;
-      panel(noisy.keys + number * sizes.key_panel, noisy.values + number * sizes.value_panel, keys.num_clean + start,
-            std::min(COLUMNS, keys.num_noisy - start));
+      panel(noisy.keys(number), noisy.values(number), keys.num_clean + start, std::min(COLUMNS, keys.num_noisy - start));
     }
   }
   for (int i = 0; i < num; i++) {

@@ -25,11 +25,13 @@ inline void score(const Experts& e, float* x) {
   for (int i = 0; i < size && !e.sigmoid; i += LANES) store(x + i, load<F>(x + i) * factor);
 }
 
-// The first of the largest numbers that are not NEVER; 0 if there is none.
+constexpr float TAKEN = std::numeric_limits<float>::quiet_NaN();  // in place of a number that was chosen
+
+// The first of the largest numbers that are not TAKEN; 0 if there is none.
 inline int first_largest(const float* x, int num) {
   int best = -1;
   for (int i = 0; i < num; i++)
-    if (x[i] != NEVER && (best < 0 || x[i] > x[best])) best = i;
+    if (!std::isnan(x[i]) && (best < 0 || x[i] > x[best])) best = i;
   return std::max(best, 0);
 }
 
@@ -44,9 +46,9 @@ inline void keep_groups(const Experts& e, float* biased, float* sums) {
     }
     sums[group] = first + second;
   }
-  for (int i = 0; i < e.kept_groups; i++) sums[first_largest(sums, e.groups)] = NEVER;
+  for (int i = 0; i < e.kept_groups; i++) sums[first_largest(sums, e.groups)] = TAKEN;
   for (int i = 0; i < e.num; i++)
-    if (sums[i / size] != NEVER) biased[i] = NEVER;
+    if (!std::isnan(sums[i / size])) biased[i] = NEVER;
 }
 
 // The experts of a row, ascending, and their weights (K,) each, from the router's logits (E, padded), which are replaced by
@@ -55,7 +57,7 @@ inline void choose(const Experts& e, const float* bias, float* scores, float* ro
   score(e, scores);
   for (int i = 0; i < e.num; i++) room[i] = bias ? scores[i] + bias[i] : scores[i];
   if (e.kept_groups < e.groups) keep_groups(e, room, room + e.num);
-  for (int i = 0; i < e.per_token; i++) room[chosen[i] = first_largest(room, e.num)] = NEVER;
+  for (int i = 0; i < e.per_token; i++) room[chosen[i] = first_largest(room, e.num)] = TAKEN;
   std::sort(chosen, chosen + e.per_token);
   float total = 1e-20f;
   for (int i = 0; i < e.per_token; i++) total += weights[i] = scores[chosen[i]];

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "answers.h"
+#include "gemma.h"
 #include "hidden.h"
 
 namespace {
@@ -21,17 +22,27 @@ Batch empty_batch(int threads) {
   return b;
 }
 
+// Calls a function; the code of an error, 3 if there is no memory for it, else 0.
+template <class Function> int guarded(Function function) {
+  try {
+    function();
+  } catch (const std::bad_alloc&) {
+    return 3;
+  }
+  return 0;
+}
+
 }  // namespace
 
 extern "C" {
 
 // Returns 0, or the code of an error, and then nothing is cached: 1 a position that the model does not have, 2 a wanted row
 // that does not exist, 3 out of memory, 4 a token that the vocabulary does not have, 5 an input of the wrong size.
-int daguerre_forward(const Model* m, const char* given, int64_t size, float* hidden, float* logits, double* drawn, double* best,
-                     int32_t* made) {
+int daguerre_forward(const Model* m, const char* given, int64_t size, float* hidden, float* logits, float* conditioning, double* drawn,
+                     double* best, int32_t* made) {
   Batch b{};
   if (!b.unpack(given, size)) return 5;
-  b.hidden = hidden, b.logits = logits, b.drawn = drawn, b.best = best, b.made = made;
+  b.hidden = hidden, b.logits = logits, b.conditioning = conditioning, b.drawn = drawn, b.best = best, b.made = made;
   for (int i = 0; i < b.rows; i++) {
     if (b.position[i] < 0 || b.position[i] >= m->positions) return 1;
     if (b.tokens[i] < 0 || b.tokens[i] >= m->vocab) return 4;
@@ -41,41 +52,43 @@ int daguerre_forward(const Model* m, const char* given, int64_t size, float* hid
       const int row = b.wanted[b.parts[p].first_wanted + i];
       if (row < 0 || row >= b.parts[p].rows) return 2;
     }
-  try {
+  return guarded([&] {
     by_type(*m, [&](auto type, auto number) {
       static thread_local Scratch room;
       const size_t num = (size_t)b.num_wanted * round_up(m->width, COLUMNS);
       room.begin(num * 4);
       float* states = room.take<float>(num);
-      Stack<decltype(type), decltype(number)>{*m, b}.hidden(states);
+      if (m->gemma) GemmaStack<decltype(type), decltype(number)>{*m, b}.hidden(states);
+      else Stack<decltype(type), decltype(number)>{*m, b}.hidden(states);
       Answers<decltype(type)>{*m, b, states}.answer();
       room.end();
     });
-  } catch (const std::bad_alloc&) {
-    return 3;
-  }
-  return 0;
+  });
 }
 
-// Logits (rows, V padded) of hidden states (rows, stride of D).
-void daguerre_logits(const Model* m, const float* hidden, int rows, float* out, int threads) {
+// Logits (rows, V padded) of hidden states (rows, stride of D). Returns 0, or 3 as above; so does `daguerre_draft`.
+int daguerre_logits(const Model* m, const float* hidden, int rows, float* out, int threads) {
   const Batch b = empty_batch(threads);
-  by_type(*m, [&](auto type, auto) {
-    Answers<decltype(type)>{*m, b, hidden}.template multiply<decltype(type)>(m->exact.logits, hidden, rows, round_up(m->width, COLUMNS), out);
+  return guarded([&] {
+    by_type(*m, [&](auto type, auto) {
+      Answers<decltype(type)>{*m, b, hidden}.template project<decltype(type)>(m->exact, hidden, rows, out);
+    });
   });
 }
 
 // A step of the draft head: replaces a row's hidden state by the next state, computed from it, the previous token and the
 // previous state, all (stride of D); and writes the logits (V padded) of the next state.
-void daguerre_draft(const Model* m, float* row, int64_t token, const float* state, float* logits, int threads) {
+int daguerre_draft(const Model* m, float* row, int64_t token, const float* state, float* logits, int threads) {
   const Batch b = empty_batch(threads);
-  by_type(*m, [&](auto type, auto) {
-    const Answers<decltype(type)> answers{*m, b, row};
-    std::vector<float> product(answers.raw);
-    const float* of_row = product.data();
-    answers.template multiply<decltype(type)>(m->exact.up_row, row, 1, answers.width, product.data(), m->width);
-    answers.template draft<decltype(type)>(m->exact, row, &of_row, &token, &state, 1);
-    answers.template multiply<decltype(type)>(m->exact.logits, row, 1, answers.width, logits);
+  return guarded([&] {
+    by_type(*m, [&](auto type, auto) {
+      const Answers<decltype(type)> answers{*m, b, row};
+      std::vector<float> product(answers.raw);
+      const float* of_row = product.data();
+      answers.template multiply<decltype(type)>(m->exact.up_row, row, 1, answers.width, product.data(), m->width);
+      answers.template draft<decltype(type)>(m->exact, row, &of_row, &token, &state, 1);
+      answers.template project<decltype(type)>(m->exact, row, 1, logits);
+    });
   });
 }
 }

@@ -1,18 +1,18 @@
-// From tokens to hidden states. Products run over the rows of all requests together, attention over each request's keys.
-// Norms, rotations, softmax and everything else between products are in float32.
+// From tokens to hidden states, in all models but DiffusionGemma. Products run over the rows of all requests together, attention
+// over each request's keys. Norms, rotations, softmax and everything else between products are in float32.
 
 #pragma once
 
-#include <vector>
-
 #include "experts.h"
+#include "keys.h"
 
 // Normalizes, scales and rotates query and key heads, and stores keys and values. `factors` is memory for two numbers a row.
-template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys, const int32_t* part_of,
-                              int index, float* qkv, int stride, float* factors) {
+template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys,
+                              const std::vector<int32_t>& part_of, int index, float* qkv, int stride, float* factors) {
   const int num = m.heads + m.kv_heads, half = m.rotary / 2;
+  const Heads heads = {m.heads, m.kv_heads, m.head};
   const Sizes<C> sizes(m.head);
-  auto inverse = [&](const float* x, int size) { return 1 / std::sqrt(square_sum(x, size) / size + m.eps); };
+  auto inverse = [&](const float* x, int size) { return inverse_norm(x, size, m.eps); };
   if (m.qk_norm == ALL_HEADS) {
 #pragma omp for schedule(static)
     for (int row = 0; row < b.rows; row++) {
@@ -41,24 +41,9 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
       continue;
     }
     const Part& part = b.parts[part_of[row]];
-    const Keys& part_keys = keys[part_of[row]];
-    const int at = row - part.first;
-    float* value = x + m.kv_heads * m.head;
-    if (at < part.clean) {
-      keep<C>(x, value, Panels<C>(part_keys.cache, sizes, index, m.kv_heads, kv), sizes, part.past + at, m.head);
-      continue;
-    }
-    if (part_keys.cache.scales)  // rounded as they would be in the cache
-      for (float* y : {x, value}) {
-        const float scale = scale_of<C>(y, m.head);
-        for (int j = 0; j < m.head; j++) y[j] = code_of(y[j], scale) * scale;
-      }
-    keep<C>(x, value, Panels<C>(part_keys.noisy, sizes, 0, m.kv_heads, kv), sizes, at - part.clean, m.head);
+    store_row<C>(part, keys[part_of[row]], sizes, index, heads, kv, row - part.first, x, x + m.kv_heads * m.head);
   }
 }
-
-// Queries of one key head of a request, as many as attention processes at once.
-struct Item { int part, kv, first, num; };
 
 // The rows of a product that are rows of drafts, ascending, and memory for what the low-rank weights compute for them.
 struct Drafts {
@@ -71,22 +56,20 @@ template <class T, class C> struct Stack {
   const Model& m;
   const Batch& b;
   const int width = round_up(m.width, COLUMNS), all_heads = round_up(m.heads * m.head, COLUMNS), inner = round_up(m.inner, COLUMNS);
-  const int vocab = round_up(m.vocab, COLUMNS);
 
   // Hidden states (A, stride of D) of the wanted rows.
   void hidden(float* out) const {
     const int rows = b.rows, some = b.num_wanted, most = std::max(rows, some), qkv_width = m.layers[0].qkv.panels * COLUMNS;
     const int longest = std::max({width, all_heads, inner, round_up(m.experts.shared, COLUMNS)});
-    const int groups = m.heads / m.kv_heads;
-    const Sizes<C> sizes(m.head);
-    const size_t kept = words_kept(sizes);
+    const Heads heads = {m.heads, m.kv_heads, m.head};
+    const size_t kept = words_kept<C>(b, heads);
     const std::vector<int32_t> draft_rows = rows_of_drafts(false), last_draft_rows = rows_of_drafts(true);
     const int num_drafts = std::max(draft_rows.size(), last_draft_rows.size());
     const int rank = num_drafts ? draft_panels() * COLUMNS : 0;
     const size_t room_rows = round_up(most, BLOCK) + (num_drafts ? BLOCK : 0), draft_room_rows = round_up(num_drafts, BLOCK);
     static thread_local Scratch room;
-    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + room_rows * longest * T::PARTS + 3 * rows + kept +
-                    draft_room_rows * (rank + rank * T::PARTS + 1)) + 64 * 15);
+    room.begin(4 * ((size_t)most * (2 * width + all_heads + inner + qkv_width + 1) + room_rows * longest * T::PARTS + 2 * rows + kept +
+                    draft_room_rows * (rank + rank * T::PARTS + 1)) + 64 * 14);
     float *x = room.take<float>((size_t)most * width), *units = room.take<float>((size_t)most * width);
     float *y = room.take<float>((size_t)most * all_heads), *h = room.take<float>((size_t)most * inner);
     float* qkv = room.take<float>((size_t)rows * qkv_width);
@@ -94,7 +77,6 @@ template <class T, class C> struct Stack {
     float* low = room.take<float>(draft_room_rows * rank);
     const Inputs low_inputs = {room.take<uint32_t>(draft_room_rows * rank * T::PARTS), room.take<float>(draft_room_rows)};
     const Drafts drafts = {draft_rows, low, low_inputs}, last_drafts = {last_draft_rows, low, low_inputs};
-    int32_t* part_of = room.take<int32_t>(rows);
     float* factors = room.take<float>(2 * rows);
     uint32_t* memory = room.take<uint32_t>(kept);
     std::memset(y, 0, (size_t)most * all_heads * 4);
@@ -103,19 +85,12 @@ template <class T, class C> struct Stack {
     static thread_local Scratch experts_room;
     const Mixture<T> mixture(m, most, experts_room);
 
-    const std::vector<Keys> keys = keys_in(memory, sizes);
-    const std::vector<Item> every = items(&Part::rows), last = items(&Part::num_wanted);
-    std::vector<int32_t> all_rows, part_of_wanted;
-    for (int p = 0; p < b.num_parts; p++) {
-      for (int i = 0; i < b.parts[p].rows; i++) {
-        part_of[b.parts[p].first + i] = p;
-        if (i == (int)all_rows.size()) all_rows.push_back(i);
-      }
-      part_of_wanted.resize(part_of_wanted.size() + b.parts[p].num_wanted, p);
-    }
-
+    const std::vector<Keys> keys = keys_in<C>(b, heads, memory);
+    const Queries every(b, heads, false), last(b, heads, true);
+    const std::vector<int32_t> part_of = parts_of(b, false), part_of_wanted = parts_of(b, true);
     const Norm norm = {m.centered != 0, m.eps};
     const int seen = m.post_norm ? 0 : m.width;  // how many numbers of a row the norms before products use; 0: none
+    Shortage shortage;
 #pragma omp parallel num_threads(b.threads)
     {
       const Worker worker;
@@ -124,30 +99,21 @@ template <class T, class C> struct Stack {
         const Layer& layer = m.layers[index];
         const bool end = index == m.num_layers - 1;
         const int num = end ? some : rows;
-        const int32_t* part_of_num = end ? part_of_wanted.data() : part_of;
+        const std::vector<int32_t>& part_of_num = end ? part_of_wanted : part_of;
         prepare<T>(x, rows, width, layer.qkv.words, inputs, units, seen, norm, modulated(part_of, 6 * index));
         multiply(worker, layer.qkv, layer.qkv_draft, inputs, rows, drafts, qkv, qkv_width, false);
         place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width, factors);
-        const std::vector<Item>& items = end ? last : every;
-#pragma omp for schedule(dynamic)
-        for (size_t i = 0; i < items.size(); i++) {
-          const Item& item = items[i];
-          const Part& part = b.parts[item.part];
-          const int32_t* wanted = end ? b.wanted + part.first_wanted : all_rows.data();
-          float* to = y + (size_t)(end ? part.first_wanted : part.first) * all_heads;
-          attend<C>(worker, keys[item.part], index, m.kv_heads, item.kv, groups, m.head, wanted, item.first, item.num,
-                    qkv + (size_t)part.first * qkv_width, qkv_width, to, all_heads);
-        }
+        (end ? last : every).template attend<C>(worker, keys, index, qkv, qkv_width, y, all_heads, shortage);
         if (end) {
 #pragma omp single
-          gather(x, units);
+          gather_wanted(b, width, x, units);
         }
         const Drafts& here = end ? last_drafts : drafts;
         const bool apart = m.post_norm || m.adaptive;
         float* branch = apart ? units : x;
         prepare<T>(y, num, all_heads, layer.out.words, inputs);
         multiply(worker, layer.out, layer.out_draft, inputs, num, here, branch, width, !apart);
-        if (m.post_norm) add_normalized(units, num, layer.attention_weight, layer.attention_bias, x);
+        if (m.post_norm) add_normalized(m, units, num, width, layer.attention_weight, layer.attention_bias, x);
         if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 2, x);
         const bool mixed = layer.router.panels > 0;
         prepare<T>(x, num, width, mixed ? layer.expert_up->words : layer.up.words, inputs, units, seen, norm,
@@ -168,7 +134,7 @@ template <class T, class C> struct Stack {
           for (int row = 0; row < num; row++) std::memset(branch + (size_t)row * width, 0, width * 4);
         }
         if (mixed) mixture.add(worker, layer, num, branch);
-        if (m.post_norm) add_normalized(units, num, layer.mlp_weight, layer.mlp_bias, x);
+        if (m.post_norm) add_normalized(m, units, num, width, layer.mlp_weight, layer.mlp_bias, x);
         if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 5, x);
       }
 #pragma omp for schedule(static)
@@ -176,12 +142,13 @@ template <class T, class C> struct Stack {
         float* to = out + (size_t)row * width;
         normalize(x + (size_t)row * width, m.width, width, m.centered, m.eps, to);
         if (m.adaptive) {
-          modulated(part_of_wanted.data(), 6 * m.num_layers)(row, to);
+          modulated(part_of_wanted, 6 * m.num_layers)(row, to);
           continue;
         }
         for (int i = 0; i < m.width; i++) to[i] = to[i] * m.final_weight[i] + (m.final_bias ? m.final_bias[i] : 0);
       }
     }
+    shortage.check();
     experts_room.end();
     room.end();
   }
@@ -240,52 +207,8 @@ template <class T, class C> struct Stack {
     });
   }
 
-  // Words of memory for keys and values that are not in a cache: those of clean rows without a cache, and of noisy rows.
-  size_t words_kept(const Sizes<C>& sizes) const {
-    size_t words = 0;
-    for (int p = 0; p < b.num_parts; p++) {
-      const Part& part = b.parts[p];
-      const int clean = part.cache ? 0 : part.clean, noisy = part.rows - part.clean;
-      words += (size_t)(round_up(clean, COLUMNS) + round_up(noisy, COLUMNS)) / COLUMNS * m.kv_heads *
-               (sizes.key_panel + sizes.value_panel);
-    }
-    return words;
-  }
-
-  // The keys of every request; those that are not in a cache are in `memory`.
-  std::vector<Keys> keys_in(uint32_t* memory, const Sizes<C>& sizes) const {
-    auto panels = [&](int num) {
-      const size_t all_panels = (size_t)round_up(num, COLUMNS) / COLUMNS * m.kv_heads;
-      uint32_t *keys = memory, *values = memory + all_panels * sizes.key_panel;
-      memory = values + all_panels * sizes.value_panel;
-      return Cache{keys, values, nullptr, round_up(num, COLUMNS), 1};
-    };
-    std::vector<Keys> out(b.num_parts);
-    for (int p = 0; p < b.num_parts; p++) {
-      const Part& part = b.parts[p];
-      Keys& keys = out[p];
-      keys.cache = part.cache ? *part.cache : panels(part.clean);
-      keys.noisy = panels(part.rows - part.clean);
-      keys.num_clean = part.past + part.clean, keys.num_noisy = part.rows - part.clean;
-      keys.begin = part.begin, keys.end = b.end + part.first;
-      keys.mask = part.mask, keys.mask_width = part.mask ? part.mask_width : 0;
-    }
-    return out;
-  }
-
-  // The queries of all requests; `num_rows` is the field of a part with its number of rows.
-  std::vector<Item> items(int32_t Part::*num_rows) const {
-    std::vector<Item> out;
-    const int groups = m.heads / m.kv_heads;
-    for (int p = 0; p < b.num_parts; p++)
-      for (int kv = 0; kv < m.kv_heads; kv++)
-        for (int i = 0, num = b.parts[p].*num_rows * groups; i < num; i += QUERIES)
-          out.push_back({p, kv, i, std::min(QUERIES, num - i)});
-    return out;
-  }
-
   // The rows' embeddings, padded with zeros to the stride.
-  void embed(const int32_t* part_of, float* x) const {
+  void embed(const std::vector<int32_t>& part_of, float* x) const {
 #pragma omp for schedule(static)
     for (int row = 0; row < b.rows; row++) {
       float* to = x + (size_t)row * width;
@@ -298,21 +221,13 @@ template <class T, class C> struct Stack {
     }
   }
 
-  // Replaces the rows of x by the wanted rows.
-  void gather(float* x, float* room) const {
-    for (int p = 0; p < b.num_parts; p++)
-      for (int i = b.parts[p].first_wanted; i < b.parts[p].first_wanted + b.parts[p].num_wanted; i++)
-        std::memcpy(room + (size_t)i * width, x + (size_t)(b.parts[p].first + b.wanted[i]) * width, width * 4);
-    std::memcpy(x, room, (size_t)b.num_wanted * width * 4);
-  }
-
   // Vector `number` of those that a part's noise level gives to an adaptive model.
   const float* vector(int part, int number) const { return b.parts[part].added + (size_t)number * m.width; }
 
   // What changes the normalized numbers of a row of an adaptive model: the bias, which is vector `number` of the row's part, and
   // the weight, the one after it. No change in other models.
-  auto modulated(const int32_t* part_of, int number) const {
-    return [this, part_of, number](int row, float* unit) {
+  auto modulated(const std::vector<int32_t>& part_of, int number) const {
+    return [this, &part_of, number](int row, float* unit) {
       if (!m.adaptive) return;
       const float *bias = vector(part_of[row], number), *weight = bias + m.width;
       for (int i = 0; i < m.width; i++) unit[i] = unit[i] * weight[i] + bias[i];
@@ -320,22 +235,12 @@ template <class T, class C> struct Stack {
   }
 
   // Adds the output of a residual branch to x, multiplied by a gate, which is vector `number` of the row's part.
-  void add_gated(const float* branch, int rows, const int32_t* part_of, int number, float* x) const {
+  void add_gated(const float* branch, int rows, const std::vector<int32_t>& part_of, int number, float* x) const {
 #pragma omp for schedule(static)
     for (int row = 0; row < rows; row++) {
       const float *from = branch + (size_t)row * width, *gate = vector(part_of[row], number);
       float* to = x + (size_t)row * width;
       for (int i = 0; i < m.width; i++) to[i] += from[i] * gate[i];
-    }
-  }
-
-  // Adds the normalized output of a residual branch to x (post-norm).
-  void add_normalized(float* branch, int rows, const float* weight, const float* bias, float* x) const {
-#pragma omp for schedule(static)
-    for (int row = 0; row < rows; row++) {
-      float *from = branch + (size_t)row * width, *to = x + (size_t)row * width;
-      normalize(from, m.width, width, m.centered, m.eps, from);
-      for (int i = 0; i < m.width; i++) to[i] += from[i] * weight[i] + (bias ? bias[i] : 0);
     }
   }
 };

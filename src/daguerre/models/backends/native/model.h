@@ -7,7 +7,7 @@
 #include "attention.h"
 #include "draws.h"
 
-enum Kind : int32_t { HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE };
+enum Kind : int32_t { HIDDEN, LOGITS, LOG_PROBABILITIES, DRAWS, SEQUENTIAL, CYCLE, REFINEMENT };
 enum Activation : int32_t { SILU, GELU, GELU_TANH };
 enum Normed : int32_t { NO_HEAD, EACH_HEAD, ALL_HEADS };  // what QK-norm divides by the root mean square of
 
@@ -32,6 +32,27 @@ struct Experts {
 // that are applied to a row, to the previous state, and to their activations.
 struct Head { Linear logits, up_row, up_state, down; };
 
+// What a layer of DiffusionGemma's core has beyond `Layer`: weights (D,) of the norms after the experts and after the sum of both
+// branches; what the layer's results are multiplied by, in clean rows and in noisy ones; whether it is global; and its number
+// among the layers of its kind.
+struct GemmaLayer {
+  const float *experts_weight, *sum_weight;
+  float scale[2];
+  int32_t global, number;
+};
+
+// DiffusionGemma's core (models/core/gemma.py). The heads that `Model` describes are those of sliding layers.
+struct Gemma {
+  const GemmaLayer* layers;
+  const float* turns[2];      // (pairs,) of sliding and of global layers: radians from one position to the next
+  const Linear* mean;         // the embedding transposed, (D, tokens), in matrices of `chunk` tokens; the last may have fewer
+  Linear up, down;            // the MLP of self-conditioning
+  int32_t pairs[2];           // how many pairs of numbers of a head are rotated
+  int32_t kv_heads, head;     // of global layers
+  int32_t window, chunk;
+  float scale, softcap;       // of embeddings; of logits
+};
+
 struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
   int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8; cache and embedding: 0 float32, 1 bfloat16
@@ -49,16 +70,19 @@ struct Model {
   const float* up_token;   // (V, up_row.panels * COLUMNS): products of the previous token; null without a draft head
   const float* confidence; // (2, D + 1): weights of the draft head's confidence; or null
   float confidence_bias[2];
+  const Gemma* gemma;      // or null
 };
 
 // One request's part of a batch: its rows and the kind of answer. `given`, `positions` and `groups` are indices into `longs`
 // and `ints`.
 struct Part {
-  const Cache* cache;    // of its clean rows; null: they are kept in the call's memory
+  const Cache* cache;    // of its clean rows; null: they are kept in the call's memory. Of a model with `gemma`, that of sliding
+                         // layers, and that of global ones
   const uint8_t* mask;   // (rows, mask_width): which of the last keys a row sees in addition to its run; or null
   const int32_t* begin;  // (rows,): where a row's run of keys begins; null: at 0
   const float* added;    // (D,): added to every row; or null. Of an adaptive model, which adds nothing: (6 layers + 2, D), bias and
                          // weight of the norm and the gate of attention and of the MLP; bias and weight of the final norm
+  const float* conditioning;  // (noisy rows, D): what the last REFINEMENT made of these rows; or null
   const Rules* rules;    // for draws
   int32_t given;         // in `longs`: LOG_PROBABILITIES, a token for each wanted row; CYCLE, the draft (num_draft,)
   int32_t positions;     // in `longs`, for draws: positions of the tokens that the wanted rows predict
@@ -67,7 +91,8 @@ struct Part {
   int32_t drafting;  // the noisy rows use the low-rank weights of drafts
   double worth, threshold;           // where sequential draws end; see `Answers::draw_sequentially`
   int32_t first, rows, clean, past;  // first row, number of rows, of clean rows, of cached rows
-  int32_t first_wanted, num_wanted, mask_width, kind, first_logits, num_best;
+  int32_t first_wanted, num_wanted, mask_width, kind, num_best;
+  int32_t first_kept;    // LOGITS, REFINEMENT: the first of its rows in `logits` or `conditioning`
 };
 
 // A batch as it is passed: these numbers, its parts, then all int64, then all int32, in the order of `Batch`.
@@ -82,6 +107,7 @@ struct Batch {
   const int32_t *end, *wanted, *ints;        // (R,) ends of the runs of keys that rows see: cached keys come first, then
                                              // the part's rows; (A,) wanted rows, relative to the first of their part
   float *hidden, *logits;  // (A, D), or null; (rows of parts of kind LOGITS, V)
+  float* conditioning;     // (rows of parts of kind REFINEMENT, D)
   double* drawn;           // (3, A): tokens, as int64; probabilities; entropies
   double* best;            // (2, A, num_best): tokens, as int64; probabilities
   int32_t* made;           // (num_parts,): how many tokens were drawn sequentially

@@ -1,0 +1,96 @@
+"""Packs DiffusionGemma's weights into the layout that `native/gemma.h` reads.
+
+Letters: D width, N query heads, K key heads, H head width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from daguerre.models.backends import library as interface
+from daguerre.models.backends.packing import Packing, fold, folded, gates, pack_around, pack_mlp
+from daguerre.models.core.backbone import Norm
+from daguerre.models.core.gemma import GemmaAttention, GemmaBackbone, GemmaExperts, GemmaLayer, gemma_of
+
+TOKENS = 1024
+"""Tokens of each matrix of mean embeddings, so that it stays in the processor's cache for all rows."""
+
+
+def pack_gemma(backbone: GemmaBackbone, packing: Packing) -> interface.Model:
+    """The shape, options and packed weights of a backbone."""
+    layers = [cast(GemmaLayer, layer) for layer in backbone.layers]
+    model = pack_around(backbone, [_layer(layer, packing) for layer in layers], packing)
+    model.gemma = ctypes.pointer(_gemma(backbone, layers, packing))
+    return model
+
+
+def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) -> interface.Gemma:
+    config, mixing = backbone.config, backbone.self_conditioning
+    shape, weight = gemma_of(config), backbone.embedding.weight.detach()
+    turns = [kind[kind != 0] for kind in backbone.turns(weight.device)]
+    exact = packing.of(weight.dtype)
+    mean = [exact.linear(part.T) for part in weight.split(TOKENS)]
+    beyond = (interface.GemmaLayer * len(layers))()
+    for numbers in shape.layers_by_kind(config.num_layers):
+        for place, number in enumerate(numbers):
+            beyond[number] = _beyond(layers[number], number in shape.global_layers, place, packing)
+    return interface.Gemma(
+        beyond,
+        (ctypes.c_void_p * 2)(*map(packing.hold, turns)),
+        (interface.Linear * len(mean))(*mean),
+        *pack_mlp(mixing.mlp, mixing.norm, packing),
+        (ctypes.c_int32 * 2)(*map(len, turns)),
+        *(shape.global_kv_heads, shape.global_head_width, shape.window, TOKENS),
+        *(float(backbone.scale), shape.softcap),
+    )
+
+
+def _beyond(layer: GemmaLayer, is_global: bool, number: int, packing: Packing) -> interface.GemmaLayer:
+    """What a layer has beyond those of other models; `number`: its place among those of its kind."""
+    norms = [packing.hold(_weight(norm)) for norm in (layer.after_experts_norm, layer.after_norm)]
+    return interface.GemmaLayer(*norms, (ctypes.c_float * 2)(*layer.scalars.tolist()), is_global, number)
+
+
+def _layer(layer: GemmaLayer, packing: Packing) -> interface.Layer:
+    attention, no_draft, hold = layer.attention, interface.LowRank(), packing.hold
+    return interface.Layer(
+        packing.linear(*folded(attention.qkv, layer.attention_norm)),
+        packing.linear(*folded(attention.out, None)),
+        *pack_mlp(layer.mlp, layer.mlp_norm, packing),
+        *(no_draft, no_draft, no_draft),
+        hold(_weights_of_heads(attention)),
+        *(hold(_weight(layer.after_attention_norm)), None, hold(_weight(layer.after_mlp_norm)), None),
+        *_experts(layer.experts, packing),
+    )
+
+
+def _weight(norm: Norm) -> Tensor:
+    return norm.weight.detach().float()
+
+
+def _weights_of_heads(attention: GemmaAttention) -> Tensor:
+    """The weights of the norms of queries and keys, (N + K, H)."""
+    num_queries, num_keys = attention.heads[:2]
+    queries, keys = (_weight(norm) for norm in (attention.q_norm, attention.k_norm))
+    return torch.cat([queries.expand(num_queries, -1), keys.expand(num_keys, -1)])
+
+
+def _experts(
+    experts: GemmaExperts, packing: Packing
+) -> tuple[interface.Linear, None, ctypes.Array[interface.Linear], ctypes.Array[interface.Linear]]:
+    """The router, in float32, no bias of experts, and the matrices of each expert, with its scale in the last one."""
+    mixture = experts.mixture
+    router = mixture.router.weight.detach().float() * experts.scale.detach().float() * len(experts.scale) ** -0.5
+    scales, matrices = experts.expert_scale.detach().float(), interface.Linear * mixture.experts.num
+    return (
+        packing.of(torch.float32).linear(router),
+        None,
+        matrices(*(packing.linear(*gates(*fold(x, None, experts.norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(
+            *(packing.linear(x.float() * scale) for x, scale in zip(mixture.down.weight.detach(), scales, strict=True))
+        ),
+    )

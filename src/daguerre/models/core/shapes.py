@@ -1,0 +1,86 @@
+"""Two parts of a model's shape (`models.core.config`): scaled rotary positions, and mixtures of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from daguerre.errors import CheckpointError, unknown
+
+ScalingName = Literal["linear", "llama3", "yarn"]
+ScoreName = Literal["softmax", "sigmoid"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """How rotary positions were extended beyond `original_positions` (names and defaults as in transformers).
+
+    linear  every position is divided by `factor`
+    llama3  low frequencies are divided by `factor`, high ones are kept, those between are interpolated (Llama 3.1)
+    yarn    the same, with limits given as numbers of turns within the original positions; cosines and sines are scaled
+            by `attention_factor`, by default 0.1 ln(factor) + 1 (YaRN, arXiv 2309.00071)
+
+    query_beta  queries are multiplied by 1 + query_beta ln(1 + floor(position / original_positions)), as in Llama 4
+    """
+
+    kind: ScalingName
+    factor: float
+    original_positions: int = 0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    query_beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("linear", "llama3", "yarn"):
+            raise unknown("rope scaling", self.kind, ("linear", "llama3", "yarn"))
+        if not self.factor > 0 or (self.kind != "linear" and self.original_positions < 1):
+            raise CheckpointError(f"rope_scaling needs a factor above 0, and {self.kind} its original_positions")
+        if self.query_beta and self.original_positions < 1:
+            raise CheckpointError("rope_scaling with a query_beta needs its original_positions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experts:
+    """A mixture of experts in place of the MLP: a router chooses a few experts for each token, and their results are
+    added, weighted by their scores. Experts are gated MLPs without biases.
+
+    num, per_token  the experts of a layer, and how many of them a token goes through
+    width           inner width of an expert
+    shared_width    inner width of one more expert, which every token goes through; 0: there is none
+    first_layer     the first layer with experts; those before it have an MLP
+    score           softmax: over all experts of a layer; sigmoid: of each by itself (DeepSeek-V3, arXiv 2412.19437)
+    bias            each expert has a number that is added to its score for the choice, but not for the weight
+    num_groups, kept_groups   experts are chosen from the groups whose two best scores have the largest sums
+    normalized      the weights of the chosen experts are divided by their sum
+    scale           what all weights are multiplied by
+    """
+
+    num: int
+    per_token: int
+    width: int
+    shared_width: int = 0
+    first_layer: int = 0
+    score: ScoreName = "softmax"
+    bias: bool = False
+    num_groups: int = 1
+    kept_groups: int = 1
+    normalized: bool = False
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.score not in ("softmax", "sigmoid"):
+            raise unknown("score of experts", self.score, ("softmax", "sigmoid"))
+        sizes = self.num, self.per_token, self.width, self.num_groups, self.kept_groups
+        if any(type(size) is not int or size < 1 for size in sizes) or self.shared_width < 0 or self.first_layer < 0:
+            raise CheckpointError("sizes of experts are whole numbers above 0; shared_width and first_layer may be 0")
+        of_group = self.num // self.num_groups
+        if self.num % self.num_groups or (self.num_groups > 1 and of_group < 2):
+            raise CheckpointError(f"{self.num} experts cannot be {self.num_groups} equal groups of two or more")
+        if self.kept_groups > self.num_groups or self.per_token > self.kept_groups * of_group:
+            raise CheckpointError(
+                f"{self.per_token} experts cannot be chosen from {self.kept_groups} of {self.num_groups} groups of "
+                f"{of_group}: lower per_token"
+            )
