@@ -33,6 +33,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     "full_unshifted": {"context": "full", "shift": False},
     "block": {"context": "block", "shift": False, "block_size": 8},
     "block_shifted": {"context": "block", "block_size": 8},
+    "reordered": {"context": "reordered", "shift": False},
 }
 GEMMA: dict[str, Any] = {
     "shift": False,

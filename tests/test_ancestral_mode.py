@@ -143,9 +143,14 @@ def test_what_it_cannot_do_is_an_error_that_says_what_to_do(noisy: dict[str, Mod
             models[name].generate("a", 4, mode="ancestral")
     with pytest.raises(UnsupportedError, match="regex"):
         uniform.generate("a", 4, mode="ancestral", regex="a+")
-    for option in ({"policy": "confidence"}, {"threshold": 0.5}, {"revise": 1}, {"block_size": 4}, {"cache": "none"}):
+    for option in ({"policy": "confidence"}, {"threshold": 0.5}, {"revise": 1}, {"block_size": 4}):
         with pytest.raises(InputError, match="not used in mode 'ancestral'"):
             uniform.generate("a", 4, mode="ancestral", **option)
+    full = models["full"]
+    plain, anew = (full.generate("x = ", 6, mode="ancestral", cache=cache) for cache in ("auto", "none"))
+    assert (plain.text, plain.usage.forwards) == (anew.text, anew.usage.forwards)
+    with pytest.raises(UnsupportedError, match='cache="approximate_dual" keeps numbers: leave out cache'):
+        full.generate("x = ", 6, mode="ancestral", cache="approximate_dual")
     with pytest.raises(InputError, match="heal"):
         uniform.generate("a", 4, mode="ancestral", heal=True)
     assert uniform.generate("a", 4, mode="ancestral", steps=9).usage.forwards == 9  # steps commit nothing for good

@@ -16,8 +16,9 @@ import pytest
 from rich.console import Console
 
 import daguerre
+from daguerre.decoding.defaults import with_defaults
 from daguerre.decoding.effort import EFFORTS, effort_options
-from daguerre.decoding.options import Decode, with_defaults
+from daguerre.decoding.options import Decode
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.view.conversation import Conversation, Terminal
@@ -105,8 +106,103 @@ def test_effort_changes_how_many_forwards_an_answer_takes(model: Model) -> None:
         effort_options("hgih", model.config, {})
 
 
-def test_the_effort_of_an_autoregressive_model_is_always_the_same(causal: Model) -> None:
-    assert effort_options("high", causal.config, {}) == {}
+def published(model: Model, **defaults: Any) -> Model:
+    return Model(model.backbone, model.tokenizer, family="made", defaults=defaults)
+
+
+def ids(result: Any) -> list[int]:
+    return [token.id for token in result.tokens]
+
+
+def test_a_request_that_is_changed_on_the_way_has_the_published_defaults_too(models: dict[str, Model]) -> None:
+    how = {"mode": "block", "policy": "confidence", "block_size": 4, "temperature": 1.0}
+    made, plain = published(models["full"], **how), models["full"].start("x = ", 8).result()
+
+    assert ids(made.start("x = ", 8).result()) == ids(made.generate("x = ", 8)) != ids(plain)
+    noisy = published(models["full"], mode="ancestral", temperature=1.0)
+    assert noisy.generate("x = ", 8).usage.mode == "ancestral"
+    drawn = models["full"].start("x = ", 8, temperature=1.0, mode="block").result()
+    assert ids(noisy.start("x = ", 8).result()) == ids(drawn)
+    with pytest.raises(UnsupportedError, match="cannot be changed while it runs"):
+        noisy.start("x = ", 8, mode="ancestral")
+
+
+def test_what_is_about_completions_is_refused_in_gaps_and_no_default_there(models: dict[str, Model]) -> None:
+    made = published(models["full"], mode="block", end_of_text="never", policy="margin")
+
+    for gap, whole in (
+        (lambda m, **o: m.infill("a = ", "\n", 6, **o), lambda m, **o: m.infill("a = ", "", 6, **o)),
+        (lambda m, **o: m.fill("{} = {}", 4, **o), lambda m, **o: m.fill("a = {}", 6, **o)),
+        (lambda m, **o: m.edit("a = 1", [(0, 1)], **o), lambda m, **o: m.edit("a = 1", [(4, 5)], 6, **o)),
+        (lambda m, **o: list(m.stream("a", suffix="c", **o))[-1].result, lambda m, **o: m.generate("a", 6, **o)),
+    ):
+        assert gap(made).texts == gap(models["full"], policy="margin", mode="block", heal=False).texts
+        spelled = {"mode": "block", "policy": "margin", "end_of_text": "never"}
+        assert ids(whole(made)) == ids(whole(models["full"], heal=False, **spelled))
+        with pytest.raises(UnsupportedError, match="leave out end_of_text, or the suffix"):
+            gap(made, end_of_text="last")
+
+
+def test_an_error_names_the_policy_that_the_request_would_have_had(models: dict[str, Model]) -> None:
+    made = published(models["full"], mode="block", policy="joint_threshold", edit_threshold=0.4)
+
+    with pytest.raises(InputError, match="steps is not used by policy 'joint_threshold'"):
+        made.generate("x = ", 8, steps=3)
+
+
+def test_a_cache_of_nothing_keeps_the_published_mode(models: dict[str, Model]) -> None:
+    made = published(models["full"], mode="ancestral", steps=5)
+
+    assert made.generate("x = ", 8, cache="none").usage.forwards == made.generate("x = ", 8).usage.forwards
+    assert ids(made.generate("x = ", 8, cache="none")) == ids(made.generate("x = ", 8))
+
+
+def test_an_autoregressive_model_says_that_it_cannot_infill(make_model: Any) -> None:
+    model = make_model(mask_id=None, null_id=None)
+    for call in (lambda: model.infill("a", "b", 4), lambda: model.edit("a = 1", pattern="a")):
+        with pytest.raises(UnsupportedError, match="an autoregressive model cannot infill"):
+            call()
+    for mode in ("ar", "block", "beam"):
+        with pytest.raises(UnsupportedError, match="an autoregressive model cannot infill"):
+            model.infill("a", "b", 4, mode=mode)
+
+
+def test_tools_are_described_wherever_they_are_given(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    described, tools = list[Any](), [{"name": "f", "parameters": {"type": "object"}}]
+    monkeypatch.setattr(model, "chat_prompt", lambda messages, tools=None: described.append(tools) or [65, 66])
+    decode = Decode(tools=tools)
+    for how, options in ((None, {"tools": tools}), (decode, {}), (decode, {"tools": None})):
+        model.chat(HELLO, 8, how, **options)
+
+    assert described == [tools, tools, None]
+
+
+def test_an_effort_sets_what_the_request_leaves_open(model: Model, causal: Model) -> None:
+    def of(effort: str, **given: Any) -> dict[str, Any]:
+        return effort_options(effort, model.config, model.defaults, {"max_tokens": 9, **given})
+
+    assert of("instant", mode="block") == {"policy": "threshold", "threshold": 0.3}
+    assert effort_options("instant", causal.config, {"mode": "ar"}, {"mode": "block"})["threshold"] == 0.3
+    assert of("instant", policy="threshold") == {"threshold": 0.3}
+    assert of("high", policy="margin") == {"schedule": "even"}
+    for effort, given in (
+        *(("high", {"threshold": 0.5}), ("high", {"policy": "threshold"}), ("instant", {"policy": "entropy"})),
+        ("low", {"policy": "threshold", "threshold": 0.5}),
+    ):
+        with pytest.raises(InputError, match=f'effort "{effort}" has nothing to set beside .*{list(given)[-1]}'):
+            of(effort, **given)
+
+
+def test_the_effort_of_a_mode_without_policies_is_its_steps_or_refused(models: dict[str, Model]) -> None:
+    causal, full = models["causal"], models["full"]
+    assert effort_options("instant", full.config, {"mode": "ancestral"}) == {"steps": 8}
+    assert effort_options("low", full.config, {}, {"mode": "ancestral", "temperature": 1.0}) == {"steps": 24}
+    for config, defaults in ((full.config, {"mode": "ancestral"}), (causal.config, {})):
+        assert effort_options("medium", config, defaults) == {}
+        with pytest.raises(UnsupportedError, match='effort "high" has nothing to set in mode'):
+            effort_options("high", config, defaults)
+    with pytest.raises(InputError, match="nothing to set beside steps"):
+        effort_options("low", full.config, {"mode": "ancestral"}, {"steps": 3})
 
 
 def lines(*given: str) -> Callable[[str], str]:
@@ -196,3 +292,19 @@ def test_the_command_converses_in_a_real_terminal(folder: Path, tmp_path: Path) 
     assert process.wait(timeout=60) == 0, shown.decode(errors="replace")
     assert [message["role"] for message in json.loads(path.read_text())["messages"]] == ["user", "assistant"]
     assert "a forward" in shown.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    "messages", ["hello", {"role": "user"}, ["hello"], [{"content": "a"}], [{"role": 5}], [], None, iter(())]
+)
+def test_what_is_no_list_of_messages_is_refused(model: Model, messages: Any) -> None:
+    with pytest.raises(InputError, match="messages must be a list of one or more"):
+        model.chat(messages)
+
+
+def test_a_fence_may_end_in_its_own_line_and_a_path_may_begin_a_question(model: Model, tmp_path: Path) -> None:
+    conversation, shown = talk(model, '"""hello"""', "/usr/bin is what?", '"""', 'a"""', "/save a\0b")
+    asked = [message["content"] for message in conversation.messages if message["role"] == "user"]
+
+    assert asked == ["hello", "/usr/bin is what?", "a"]
+    assert "cannot write 'a\\x00b'" in shown

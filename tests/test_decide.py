@@ -38,7 +38,7 @@ QUESTIONS: tuple[Question, ...] = (
     Score(before="        x = ", low=8, high=12, after=" * y\n"),
     Choice(before="  ", labels=["a", "b"]),
 )
-NAMES = ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"]
+NAMES = ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted", "reordered"]
 
 
 def all_scores(answers: list[Answer]) -> list[float]:
@@ -214,6 +214,11 @@ def test_what_a_model_cannot_answer_says_why(causal: Model, make_model: Callable
     for wrong in (question, ["a"]):
         with pytest.raises(InputError, match="in brackets"):
             causal.decide(STATE, wrong)  # type: ignore[arg-type]
+    for facts in ({"context": "causal"}, {"context": "full"}, {"context": "block", "block_size": 8}):
+        bare = make_model(bos_id=None, **facts)
+        assert bare.decide("x", [question])
+        with pytest.raises(InputError, match="labels begin the text: give a state of a token or more"):
+            bare.decide("", [question])
     uniform = make_model(context="full", shift=False, process="uniform", time_input=True)
     with pytest.raises(UnsupportedError, match="uniform process"):
         decide(uniform.denoiser, uniform.tokenizer, STATE, [question])

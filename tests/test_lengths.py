@@ -124,14 +124,19 @@ def test_what_cannot_be_searched_is_refused(models: dict[str, Model], without_nu
         models["block"].infill("a", "b", 8, search_length=True)
     with pytest.raises(UnsupportedError, match='mode "ar" cannot infill'):
         causal.infill("a", "b", 8, search_length=True, mode="ar")
-    with pytest.raises(UnsupportedError, match='mode "ancestral" cannot search a length first'):
+    with pytest.raises(UnsupportedError, match=r'mode "ancestral" cannot search .* or use mode="block"'):
         models["full"].infill("a", "b", 8, search_length=True, mode="ancestral")
     with pytest.raises(InputError, match="needs a text after the gap"):
         causal.infill("a", "", 8, search_length=True)
     with pytest.raises(UnsupportedError, match="these are 2"):
         causal.fill("a{}b{}c", 8, search_length=True)
-    with pytest.raises(UnsupportedError, match="search_length=True"):
+    with pytest.raises(UnsupportedError, match="the same number as min_tokens and max_tokens"):
         without_null["causal"].fill("a{}b{}c", 8)
+    with pytest.raises(UnsupportedError, match=r"min_tokens=8 with max_tokens=8, or have it found by search_length=Tr"):
+        without_null["full"].infill("a", "b", 8, search_length=False)
+    with pytest.raises(UnsupportedError, match=r'min_tokens=8 with max_tokens=8, or have it found in mode="block"'):
+        without_null["full"].infill("a", "b", 8, mode="ancestral")
+    assert len(without_null["full"].infill("a", "b", 8, mode="block").tokens) <= 8  # as both errors say
     with pytest.raises(UnsupportedError, match="no <null>"):
         without_null["full"].infill("a", "b", 8, search_length=False)
     with pytest.raises(InputError, match="leave out steps"):

@@ -49,6 +49,8 @@ def some_text(length: int, num_symbols: int = 5, seed: int = 0) -> list[int]:
 def probabilities(backbone: Backbone, tokens: Sequence[int], span: tuple[int, int], masked: set[int]) -> np.ndarray:
     """log p of every token of the text at each masked position of the span, (L,): rows laid out by hand, no cache."""
     config, ids, offset = backbone.config, np.array(tokens), int(backbone.config.shift)
+    if config.context == "reordered":
+        return reordered_probabilities(backbone, ids, span[1], masked)
     num_clean, first, last = 0, 0, len(ids)
     if config.context == "block":
         num_clean = span[0] // config.block_size * config.block_size
@@ -73,6 +75,20 @@ def probabilities(backbone: Backbone, tokens: Sequence[int], span: tuple[int, in
     for i in masked:
         (row,) = np.flatnonzero((position == i - offset) & (label != CLEAN))
         out[i] = float(logs[row, ids[i]])
+    return out
+
+
+def reordered_probabilities(backbone: Backbone, ids: np.ndarray, end: int, masked: set[int]) -> np.ndarray:
+    """The same in reordered context: the text up to the span's end in another order, each row sees those before it."""
+    order = [*(i for i in range(end) if i not in masked), *sorted(masked)]
+    shown = [MASK if i in masked else int(ids[i]) for i in order]
+    seen = torch.ones(1, end, end, dtype=torch.bool).tril()
+    layout = BatchLayout(Rows.make(torch.tensor(order)[None]), end, context="full", seen=seen)
+    with torch.inference_mode():
+        logs = backbone.logits(run_batch(backbone, torch.tensor(shown)[None], layout))[0].log_softmax(-1)
+    out = np.zeros(len(ids))
+    for i in masked:
+        out[i] = float(logs[order.index(i), ids[i]])
     return out
 
 
@@ -110,6 +126,8 @@ CASES = [
     ),
     pytest.param({"masks_in_place": True}, 3, [(1, 2), (2, 4), (4, 5), (5, 6)], id="masks in place"),
     pytest.param({"masks_in_place": True}, 5, [(1, 2), (2, 6)], id="masks in place, blocks of five"),
+    pytest.param({"context": "reordered", "shift": False}, 3, [(1, 4), (4, 6)], id="reordered context"),
+    pytest.param({"context": "reordered", "shift": False}, "full", [(1, 6)], id="reordered context, whole canvas"),
     pytest.param({"context": "full"}, "full", [(1, 6)], id="full context"),
     pytest.param({"context": "full", "shift": False}, "full", [(1, 6)], id="full context without a shift"),
 ]

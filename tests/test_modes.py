@@ -62,7 +62,9 @@ DENOISES: list[dict[str, Any]] = [
     {"revise": 1},
     {"end_of_text": "plain"},
     {"policy": "joint_threshold", "edit_threshold": 0.3},
+    {"policy": "entropy_threshold", "entropy_threshold": 0.3, "position_penalty": 0.1},
 ]
+SLIDES: dict[str, Any] = {"sliding": True}
 SHAPES: list[dict[str, Any]] = [
     {"regex": "a+"},
     {"schema": {"type": "integer"}},
@@ -94,7 +96,8 @@ def test_an_option_of_a_beam_asks_for_a_beam(configs: dict[str, ModelConfig]) ->
 
 
 def test_an_option_of_denoising_asks_for_blocks(configs: dict[str, ModelConfig]) -> None:
-    assert {name for options in DENOISES for name in options} == DENOISING | {"block_size"}
+    assert {name for options in (*DENOISES, SLIDES) for name in options} == DENOISING | {"block_size", "sliding"}
+    assert chosen(configs["causal"], **SLIDES) == chosen(configs["reordered"], **SLIDES) == "block"
     for name in ("causal", "drafting", "full", "block"):
         for options in DENOISES:
             assert {chosen(configs[name], infilling, **options) for infilling in (False, True)} == {"block"}

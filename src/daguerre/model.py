@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from daguerre.decoding import generate as main_path
-from daguerre.decoding.generate import INFILL_TOKENS, MAX_TOKENS
-from daguerre.decoding.options import Decode, with_defaults
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plans import INFILL_TOKENS, MAX_TOKENS
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
@@ -36,11 +36,11 @@ from daguerre.models.threads import check_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.calibration import Calibration, load_calibrations
 from daguerre.scoring.decisions import Answer, Question, decide
+from daguerre.scoring.embedding import embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores, nll
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHAT_TOKENS = 512
-DECODE = frozenset(field.name for field in fields(Decode))
 PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
 
@@ -77,6 +77,11 @@ class Model:
         return self.backbone.config
 
     @property
+    def heal(self) -> bool | None:
+        """What `heal` is where a request does not say: a published model heals no word."""
+        return None if self.family is None else False
+
+    @property
     def dtype(self) -> torch.dtype:
         """The type of the weights."""
         return self.backbone.embedding.weight.dtype
@@ -85,14 +90,14 @@ class Model:
         self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
         """Continue `prompt`; see `daguerre.decoding.generate.generate` for the options."""
-        options = self._with_defaults(decode, options)
+        options = self.with_defaults(decode, options)
         return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
         """Fill the gap between two texts; see `daguerre.decoding.generate.infill` for the options."""
-        options = self._with_defaults(decode, options)
+        options = self.with_defaults(decode, options)
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
 
     def fill(
@@ -103,7 +108,7 @@ class Model:
         **options: Any,
     ) -> Result:
         """Fill every `{}` of a template, the gaps seeing each other; see `daguerre.decoding.generate.fill`."""
-        options = self._with_defaults(decode, options)
+        options = self.with_defaults(decode, options)
         return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
 
     def edit(
@@ -115,21 +120,22 @@ class Model:
         **options: Any,
     ) -> Result:
         """Rewrite parts of a text and keep the rest verbatim; see `daguerre.decoding.generate.edit` for the options."""
-        options = self._with_defaults(decode, options)
+        options = self.with_defaults(decode, options)
         return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Iterator[StreamEvent]:
         """`generate` (or `infill`, with suffix=...) as events; see `daguerre.decoding.generate.stream`."""
-        options = self._with_defaults(decode, options)
+        options = self.with_defaults(decode, options)
         return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def start(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Running:
         """`stream` as a request that can be changed while it runs; see `daguerre.decoding.running.Running`."""
-        return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
+        defaults = None if self.family is None else self.defaults
+        return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **{"defaults": defaults, **options})
 
     def chat(
         self,
@@ -143,27 +149,31 @@ class Model:
         """The answer to `messages`, each with a "role" and a "content". `template`: what else the model's chat template
         takes. The other arguments are those of `generate`, and its `tools` are described to the model, too.
         """
-        prompt = self.chat_prompt(messages, **{"tools": options.get("tools"), **(template or {})})
+        tools = options.get("tools", None if decode is None else decode.tools)
+        prompt = self.chat_prompt(messages, **{"tools": tools, **(template or {})})
         return self.generate(prompt, max_tokens, decode, **options)
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template: Any) -> list[int]:
-        """The tokens of a conversation that an answer follows. UnsupportedError for a model without a chat template."""
+        """The tokens of a conversation that an answer follows. UnsupportedError for a model without a chat template;
+        InputError for what is no list of messages, each with a "role".
+        """
         chat_template = getattr(self.tokenizer, "chat_template", None)
         if chat_template is None:
             raise UnsupportedError(
                 "this model has no chat template: it continues texts and does not converse; use generate"
             )
+        check_messages(messages)
         ids = self.tokenizer.encode(chat_template.render(messages, **template))
         first = self.config.first  # which every canvas begins with
         return ids[len(first) :] if ids[: len(first)] == first else ids
 
-    def _with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A request's options with the published defaults of a family. A published model heals no word unless asked."""
+    def with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
+        """A request's options with what a published family changes: `defaults`, which planning applies where the
+        request has no `decode`, and no word is healed unless asked.
+        """
         if self.family is None:
             return dict(options)
-        asked = {name: value for name, value in options.items() if name in DECODE}
-        known = asked if decode is not None else with_defaults(self.defaults, asked)
-        return {**options, **known, "heal": bool(options.get("heal"))}
+        return {"defaults": self.defaults, **options, "heal": bool(options.get("heal"))}
 
     def nll(
         self,
@@ -183,6 +193,10 @@ class Model:
         backend = self.denoiser.backend
         return nll(backend, self.tokenizer, text, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
 
+    def embed(self, texts: Sequence[Text]) -> np.ndarray:
+        """Embeddings of texts, float32 (N, D) of length 1; see `daguerre.scoring.embedding`."""
+        return embed(self.denoiser.backend, self.tokenizer, texts)
+
     def decide(self, state: str, questions: Sequence[Question]) -> list[Answer]:
         """Answer questions about `state`, all in one forward; see `daguerre.scoring.decisions`."""
         return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations)
@@ -191,6 +205,16 @@ class Model:
         c, kind = self.config, _name(self.dtype)
         kind = f"{kind}, int8 matrices" if self.denoiser.quantize else kind
         return f"Model({self.backbone.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
+
+
+def check_messages(messages: object) -> None:
+    """InputError for what is no conversation: a template would write nonsense, or nothing."""
+    each = messages if isinstance(messages, list | tuple) else ()
+    if not each or not all(isinstance(one, Mapping) and isinstance(one.get("role"), str) for one in each):
+        raise InputError(
+            'messages must be a list of one or more, each like {"role": "user", "content": "..."}, not '
+            f"{messages!r:.60}"
+        )
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -226,7 +250,7 @@ def load(
     revision  of a name on a hub: a branch, tag or commit; by default the main branch
     family    what a published model is, where its files do not say it
     adapter   a LoRA adapter of a published model, in PEFT's layout, which is merged: a folder, or a name on a hub
-    tokenizer the tokenizer of a published model that has none: a folder, or a name on a hub
+    tokenizer a tokenizer that a published model takes in place of its own: a folder, or a name on a hub
     progress  called with the bytes of a published model that were read, and all of them
 
     CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
@@ -248,7 +272,7 @@ def load(
         LOG.info("computing in %s: this %s %s bfloat16 natively", _name(kind), device_name, does)
     words = tokenizer_folder(folder, tokenizer, family)
     loaded = load_folder(folder, kind, where, family=family, adapter=beside, tokenizer=words, progress=progress)
-    calibrations = load_calibrations(folder, weights_hash(folder))
+    calibrations = load_calibrations(folder, weights_hash(folder)) if adapter is None else {}  # of other weights
     model = Model(
         loaded.backbone,
         loaded.tokenizer,

@@ -22,6 +22,8 @@ VALUES: dict[str, list[Any]] = {
     "factor": [0.0, 2.0],
     "gamma": [0.0, 1.0],
     "edit_threshold": [0.0, 1.0],
+    "entropy_threshold": [0.0, 2.0],
+    "position_penalty": [0.1],
 }
 """Values of each option that a policy may read."""
 
@@ -34,7 +36,9 @@ CHOICES += [{"mode": "ar"}, {"mode": "speculative"}, {"mode": "speculative", "bl
 CHOICES += [{"mode": "full", "revise": 1, "revise_reading": "leave_one_out"}, {"guidance": 2.0, "mode": "block"}]
 CHOICES += [{"policy": name, "steps": 40} for name in ("origin", "first_hitting")]
 CHOICES += [{"policy": "entropy", "schedule": "time", "steps": 40, "rank_by": "drawn", "top_p": 0.8}]
-NAMES = ("causal", "causal_unshifted", "full", "block", "block_shifted")
+CHOICES += [{"sliding": True, "block_size": size, "threshold": 0.5} for size in (1, 5)]
+CHOICES += [{"sliding": True, "policy": name} for name in ("chain", "entropy_threshold")]
+NAMES = ("causal", "causal_unshifted", "full", "block", "block_shifted", "reordered")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -53,13 +57,15 @@ def test_forwards_stay_within_the_plans_bound(models: dict[str, Model], name: st
         if result.finish_reason == "length":
             assert result.usage.completion_tokens == 21
         num_ran += 1
-    assert num_ran >= len(CHOICES) - 4
+    assert num_ran >= len(CHOICES) - 9
 
 
-@pytest.mark.parametrize("name", ["causal", "full"])
+@pytest.mark.parametrize("name", ["causal", "full", "reordered"])
 def test_an_infilled_gap_has_nothing_open_at_the_bound(models: dict[str, Model], name: str) -> None:
     model = models[name]
     for options in (one for one in CHOICES if one.get("mode") not in ("ar", "speculative")):
+        if name == "reordered" and (options.get("policy") == "joint_threshold" or options.get("revise") == 2):
+            continue
         decode = Decode(temperature=1.0, logit_bias={model.tokenizer.null_id: 10.0}, **options)
         plan = make_plan(model.config, model.tokenizer, decode, "x = fo", "\n", 20, None)
         result = model.infill("x = fo", "\n", 20, decode)

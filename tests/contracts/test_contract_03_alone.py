@@ -164,6 +164,16 @@ IN_PLACE = [
     asked(GAPS, mode="block", policy="chain", **SAMPLED),
     asked(mode="block", policy="chain", threshold=0.2, revise=1, revise_threshold=0.3, max_tokens=24),
 ]
+WINDOW: dict[str, Any] = {"mode": "block", "sliding": True, "block_size": 5, "policy": "entropy_threshold"}
+REORDERED = [
+    *(asked(texts, **WINDOW, position_penalty=0.02, **SAMPLED) for texts in ((PROMPT, ""), GAP, GAPS, LONG)),
+    asked(LONG, **WINDOW, entropy_threshold=2.0, cache="approximate_int8"),
+    asked(GAP, mode="block", block_size=4, threshold=0.6),
+    asked(GAPS, mode="full", policy="entropy", **SAMPLED),
+    asked(mode="block", policy="chain", threshold=0.2, **SAMPLED),
+    asked(mode="block", regex="[a-z ]+;", max_tokens=20),
+    asked(mode="block", guidance=2.0, cache="none"),
+]
 NOISE = [asked(mode="ancestral", steps=4, texts=text, **SAMPLED) for text in ((PROMPT, ""), GAP, LONG, GAPS)]
 REQUESTS = {
     "drafting": [*CAUSAL, *CAUSAL][:64],
@@ -171,6 +181,7 @@ REQUESTS = {
     "full": FULL,
     "block": BLOCK,
     "block_shifted": BLOCK,
+    "reordered": REORDERED,
     "experts": BLOCK,
     "in_place": IN_PLACE,
     "timed": [*FULL[:1], *NOISE],

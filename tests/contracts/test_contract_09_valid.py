@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import daguerre
+from conftest import CONTEXTS
 from daguerre.decoding.options import Decode
 from daguerre.decoding.planning import make_plan, max_forwards
 from daguerre.decoding.result import Result
@@ -64,7 +65,9 @@ def any_request(rng: np.random.Generator, modes: list[str], grid: bool = False) 
     ][rng.integers(4)]
     options: dict[str, Any] = {"seed": int(rng.integers(1000)), **constraint}
     options["mode"] = str(rng.choice(modes))
-    if options["mode"] != "ar":
+    if options["mode"] == "block" and not grid and rng.random() < 0.3:
+        options |= {"sliding": True, "policy": "entropy_threshold", "position_penalty": 0.02, "block_size": 5}
+    elif options["mode"] != "ar":
         options["policy"] = str(rng.choice(sorted(POLICIES.keys() - {"chain", "joint_threshold"})))
         if options["policy"] == "threshold":
             options["threshold"] = float(rng.choice([0.0, 0.5, 0.9]))
@@ -78,7 +81,7 @@ def any_request(rng: np.random.Generator, modes: list[str], grid: bool = False) 
     return options
 
 
-@pytest.mark.parametrize("name", ["causal", "causal_unshifted", "full", "full_unshifted", "block", "block_shifted"])
+@pytest.mark.parametrize("name", [*CONTEXTS])
 def test_a_completion_is_valid_whatever_is_asked(models: dict[str, Model], name: str) -> None:
     rng, model = np.random.default_rng(9), models[name]
     for _ in range(12):
@@ -94,7 +97,7 @@ def bound(model: Model, options: dict[str, Any], budget: int) -> int:
     return max_forwards(make_plan(model.config, model.tokenizer, Decode(**options), "x = ", None, budget, None))
 
 
-@pytest.mark.parametrize("name", ["causal", "full"])
+@pytest.mark.parametrize("name", ["causal", "full", "reordered"])
 def test_every_gap_is_valid_by_itself_and_all_else_verbatim(models: dict[str, Model], name: str) -> None:
     rng, model = np.random.default_rng(10), models[name]
     for _ in range(8):

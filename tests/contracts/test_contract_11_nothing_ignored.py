@@ -23,6 +23,17 @@ BEYOND: list[tuple[str, dict[str, Any], str]] = [
     ("causal_unshifted", {"mode": "speculative"}, 'mode "speculative"'),
     ("full", {"mode": "speculative"}, 'mode "speculative"'),
     ("block", {"mode": "speculative"}, 'mode "speculative"'),
+    ("block", {"sliding": True}, "leave out sliding"),
+    ("full", {"sliding": True, "cache": "approximate_dual"}, "computes everything where a span begins"),
+    ("full", {"sliding": True, "draft": "x"}, "sliding reads no draft"),
+    ("reordered", {"mode": "ar"}, 'mode "ar"'),
+    ("reordered", {"mode": "speculative"}, 'mode "speculative"'),
+    ("reordered", {"mode": "ancestral"}, 'mode "ancestral"'),
+    ("reordered", {"mode": "renoise"}, 'mode "renoise"'),
+    ("reordered", {"cache": "approximate_dual"}, "whose cache is exact"),
+    ("reordered", {"draft": "x"}, "reads no draft"),
+    ("reordered", {"revise": 1}, 'revise_reading="leave_one_out"'),
+    ("reordered", {"policy": "joint_threshold"}, "cannot edit any"),
 ]
 
 
@@ -72,6 +83,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mode": "ancestral", "remask": 1.5}, "remask must be a probability"),
     ({"lenient": 1}, "lenient must be True or False"),
     ({"mode": "beam", "regex": "a"}, 'mode "beam" cannot honor the option regex'),
+    ({"mode": "block", "start_tokens": 4}, "start_tokens is not used in mode 'block'"),
+    ({"start_tokens": 0}, "start_tokens must be a whole number from 1 up"),
+    ({"mode": "expand", "policy": "chain"}, "policy 'chain' is not used in mode 'expand'"),
+    ({"mode": "expand", "steps": 4, "policy": "entropy"}, "steps is not used in mode 'expand'"),
     ({"mode": ["ar"]}, "unknown mode"),
     ({"policy": []}, "unknown policy"),
     ({"regex": 5}, "regex must be a string"),
@@ -97,6 +112,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"policy": "factor", "factor": float("nan")}, "factor must be"),
     ({"policy": "entropy_bounded", "gamma": -0.1}, "gamma must be"),
     ({"gamma": 0.5}, "gamma is not used by policy 'threshold'"),
+    ({"entropy_threshold": 0.5}, "entropy_threshold is not used by policy 'threshold'"),
+    ({"policy": "entropy_threshold", "entropy_threshold": -0.1}, "entropy_threshold must be a number of nats"),
+    ({"policy": "entropy_threshold", "position_penalty": float("nan")}, "position_penalty must be a number of nats"),
+    ({"policy": "entropy_threshold", "position_penalty": "far"}, "position_penalty must be a number"),
+    ({"sliding": 1}, "sliding must be True or False"),
+    ({"mode": "full", "sliding": True}, "sliding is not used in mode 'full'"),
+    ({"policy": "confidence", "sliding": True}, "sliding is not used by policy 'confidence'"),
+    ({"policy": "first_hitting", "sliding": True}, "sliding is not used by policy 'first_hitting'"),
+    ({"policy": "joint_threshold", "sliding": True}, "sliding is not used by policy 'joint_threshold'"),
+    ({"revise": 1, "sliding": True}, "sliding is not used with revise"),
     ({"policy": "entropy", "schedule": "tine"}, "did you mean 'time'"),
     ({"policy": "entropy", "rank_temperature": -1.0}, "rank_temperature must be a number from 0 up"),
     ({"policy": "entropy", "rank_temperature": float("inf")}, "rank_temperature must be a number from 0 up"),
@@ -140,7 +165,7 @@ def test_an_unknown_option_gets_the_nearest_name(causal: Model) -> None:
 
 def test_every_option_that_some_policy_reads_is_refused_by_the_others_and_by_ar() -> None:
     values: dict[str, Any] = {"threshold": 0.5, "edit_threshold": 0.2, "factor": 2.0, "gamma": 0.5, "steps": 2}
-    values |= {"schedule": "time", "rank_temperature": 0.5}
+    values |= {"schedule": "time", "rank_temperature": 0.5, "entropy_threshold": 0.5, "position_penalty": 0.1}
     for option in {option for kind in POLICIES.values() for option in kind.options}:
         for name, kind in POLICIES.items():
             given = {"policy": name, option: values[option]}

@@ -60,7 +60,9 @@ FEATURES: dict[str, dict[str, Any]] = {
     "rank_by": {"rank_by": "drawn", "top_k": 5},
     "ends last": {"end_of_text": "last"},
     "policy chain": {"policy": "chain", "threshold": 0.3},
+    "policy entropy_threshold": {"policy": "entropy_threshold", "entropy_threshold": 1.0, "position_penalty": 0.1},
     "small blocks": {"block_size": 3},
+    "a window": {"block_size": 4, "sliding": True},
     "mode full": {"mode": "full"},
     "mode ar": {"mode": "ar"},
     "mode speculative": {"mode": "speculative"},
@@ -70,6 +72,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "greedy_tail": {"mode": "ancestral", "greedy_tail": True},
     "remask": {"mode": "ancestral", "remask": 0.1},
     "mode renoise": {"mode": "renoise"},
+    "mode expand": {"mode": "expand", "start_tokens": 6},
     "a schedule of heat": {"mode": "renoise", "steps": 3, "gamma": 1.0, "t_max": 0.5, "max_entropy": 1.0},
 }
 
@@ -123,6 +126,7 @@ def each_model(models: dict[str, Model], make_model: Any) -> dict[str, Model]:
         "time": make_model(**noisy),
         "uniform": make_model(process="uniform", null_id=None, **noisy),
         "gemma": make_model(**GEMMA),
+        "expanding": make_model(context="full", expand_id=15),
     }
 
 
@@ -232,7 +236,9 @@ def every_seventh(number: int) -> list[tuple[Callable[..., Result], tuple[str, s
         ("full without null", 5),
         ("time", 6),
         ("uniform", 0),
-        ("gemma", 1),
+        ("gemma", 2),
+        *(("expanding", number) for number in range(0, 7, 3)),
+        *(("reordered", number) for number in range(0, 7, 3)),
     ],
 )
 def test_two_options_keep_what_each_promises_or_are_refused(
@@ -240,7 +246,8 @@ def test_two_options_keep_what_each_promises_or_are_refused(
 ) -> None:
     num_ran = 0
     for call, (one, other) in every_seventh(number):
-        base = {"uniform": {"mode": "ancestral"}, "gemma": {"mode": "renoise"}}.get(name, {})
+        modes = {"uniform": "ancestral", "gemma": "renoise", "expanding": "expand"}
+        base = {"mode": modes[name]} if name in modes else {}
         num_ran += recorder.run(call, each_model[name], base | FEATURES[one] | FEATURES[other]) is not None
     assert num_ran
 

@@ -71,7 +71,7 @@ def test_forwards_and_tokens_by_hand(scripted: Callable[..., Any], causal: Model
     example, tokenizer = next(e for e in examples if e.line.startswith("    return")), causal.tokenizer
     known = [tokenizer.bos_id, *tokenizer.encode(example.before + example.line + example.after)]
     oracle = scripted(lambda canvas, position: {known[position]: 20.0}, max_positions=1024)
-    model = SimpleNamespace(config=oracle.config, tokenizer=tokenizer, denoiser=oracle)
+    model = SimpleNamespace(config=oracle.config, tokenizer=tokenizer, denoiser=oracle, heal=None)
     shown = dataclasses.replace(example, prefix=example.before)
 
     _, (ar, block) = attempts(model, [AR, Decode(mode="block", block_size=4)], shown)  # type: ignore[arg-type]

@@ -89,7 +89,7 @@ def test_labels_that_change_have_no_bias(causal: Model, monkeypatch: pytest.Monk
 
 
 def test_a_measurement_is_repeatable_in_any_number_of_processes(causal: Model) -> None:
-    to_fit, to_test = (make_all(part, 4, 256, 0)["digit"] for part in split_documents(DOCUMENTS))
+    to_fit, to_test = (make_all(causal, part, 4, 0)["digit"] for part in split_documents(DOCUMENTS))
     steps: list[tuple[str, int, int]] = []
     outcome = measure_kind(causal, to_fit, to_test, "digit", progress=lambda *step: steps.append(step))
     again = measure_kind(causal, to_fit, to_test, "digit")

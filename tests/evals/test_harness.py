@@ -27,6 +27,10 @@ from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import can_run
 from daguerre.models.loading import save_model
+from published import CASES, made, write_tokenizer
+from test_cli import Called, assert_one_line, call
+
+__all__ = ["call"]
 
 SHORT = Document("p", "1", "", "a", "", "x = 1\n")
 LIMITS = Limits(
@@ -386,3 +390,18 @@ def test_the_command_has_an_option_for_every_limit_that_it_can_set() -> None:
     fields = {field.name for kind in (EvalOptions, Limits) for field in dataclasses.fields(kind)}
 
     assert set(EVALUATION) == fields - {"limits", "seed", "layouts", "exact_windows"}
+
+
+def test_the_command_says_which_model_is_meant_as_others_do(call: Callable[..., Called], tmp_path: Path) -> None:
+    folder = CASES["qwen2"].write(tmp_path, made("qwen2"))
+    (tmp_path / "x.py").write_text("def f(x):\n    return x\n" * 40)
+    other = tmp_path / "tokenizer"
+    other.mkdir()
+    write_tokenizer(other)
+    (folder / "tokenizer.json").unlink()
+    asked = ("eval", str(folder), "--data", str(tmp_path / "x.py"), "--what", "tokens", "--json")
+    assert_one_line(call(*asked, "--family", "llada"), "not of family 'llada'")
+    assert_one_line(call(*asked), "has no tokenizer")
+    assert_one_line(call(*asked, "--tokenizer", str(other), "--adapter", str(other)), "adapter_config.json")
+    report = evaluate(str(folder), [], what=[], family="qwen2", tokenizer=str(other))
+    assert report["model"] | {"family": "qwen2", "tokenizer": str(other)} == report["model"]

@@ -8,12 +8,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from daguerre.decoding.options import Decode
 from daguerre.errors import InputError, MissingExtra, UnsupportedError
 from daguerre.evals.lm_eval import Answers, Options, adapter, main, windows
 from daguerre.model import Model, load
@@ -23,8 +23,8 @@ CONTEXT = "import os\n\ndef size(path):\n    return"
 LINE = " os.stat(path).st_size\n"
 
 
-def answers(model: Model, decode: Decode | None = None, **options: object) -> Answers:
-    return Answers(Options(model=model, **options), decode or Decode())  # type: ignore[arg-type]
+def answers(model: Model, decoding: dict[str, Any] | None = None, **options: object) -> Answers:
+    return Answers(Options(model=model, **options), decoding)  # type: ignore[arg-type]
 
 
 def test_a_likelihood_of_a_causal_model_is_exact(causal: Model) -> None:
@@ -132,7 +132,7 @@ def test_what_does_not_fit_loses_its_beginning_and_that_is_logged(
 
 
 def test_generation_follows_the_arguments_of_the_task_and_the_options_of_the_model(causal: Model) -> None:
-    subject = answers(causal, Decode(mode="block", block_size=4, seed=5))
+    subject = answers(causal, {"mode": "block", "block_size": 4, "seed": 5})
     free = causal.generate(CONTEXT, 12, mode="block", block_size=4)
 
     assert subject.generate(CONTEXT, {"max_gen_toks": 12, "do_sample": False, "temperature": 1.0}) == free.text
@@ -149,7 +149,7 @@ def test_what_cannot_be_honored_is_an_error(models: dict[str, Model]) -> None:
     with pytest.raises(UnsupportedError, match="no autoregressive likelihood"):
         answers(models["full"], kind="ar")
     with pytest.raises(UnsupportedError, match='mode "ar" needs'):
-        answers(models["full"], Decode(mode="ar"))
+        answers(models["full"], {"mode": "ar"})
     with pytest.raises(InputError, match="did you mean 'mode'"):
         Answers.of({"model": models["full"], "modee": "ar"})
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_honored_is_an_error(models: dict[str, Model]) -> None:
 def test_model_arguments_are_options_and_fields_of_decode(causal: Model) -> None:
     made = Answers.of({"model": causal, "device": "cuda:0", "seed": 5, "mode": "block", "block_size": 4})
 
-    assert made.decode == Decode(mode="block", block_size=4, seed=5)
+    assert made.decoding == {"mode": "block", "block_size": 4, "seed": 5}
     assert made.options.device == ("cuda:0" if torch.cuda.is_available() else "cpu")
 
 

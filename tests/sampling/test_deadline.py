@@ -65,6 +65,24 @@ def test_a_gap_is_filled_in_time(models: dict[str, Model], name: str) -> None:
         assert result.usage.seconds <= 6.0
 
 
+@pytest.mark.parametrize("name", ["causal", "full", "block"])
+@pytest.mark.parametrize("seconds", [6.5, 10.5, 20.5])
+def test_edits_leave_time_for_the_whole_budget(models: dict[str, Model], name: str, seconds: float) -> None:
+    size = {} if name == "block" else {"block_size": 4}
+    result = timed(models[name], seconds, mode="block", policy="joint_threshold", edit_threshold=0.3, **size)
+    assert (result.finish_reason, result.usage.completion_tokens) == ("length", 40)
+    assert result.usage.seconds <= seconds
+    assert result.usage.deadline_forced > 0
+
+
+def test_edits_are_made_where_there_is_time(causal: Model) -> None:
+    options: dict[str, Any] = {"policy": "joint_threshold", "edit_threshold": 0.3, "threshold": 0.9, "block_size": 4}
+    plain, timely = timed(causal, 1e9, **options), timed(causal, 200.0, **options)
+    assert any(len(step.decision.replace) for step in plain.trace.steps)
+    assert [t.id for t in plain.tokens] == [t.id for t in timely.tokens]
+    assert plain.usage.forwards == timely.usage.forwards
+
+
 def test_blocks_of_a_grid_take_a_forward_each(models: dict[str, Model]) -> None:
     result = timed(models["block"], 8.0, mode="block")
     assert (result.finish_reason, result.usage.completion_tokens) == ("length", 40)

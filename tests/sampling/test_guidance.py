@@ -78,6 +78,22 @@ def test_the_unconditional_prompt_is_left_out_or_masked_as_the_context_can_see_i
     assert unconditional_prefix(config(context="full"), 2, [30, 31]).tolist() == [bos, 30, 31]
     assert unconditional_prefix(block, 20, []).tolist() == [bos, mask, mask, mask]
     assert len(unconditional_prefix(block, 4, [30] * 9)) % 8 == 4
+    shifted = partial(config, bos_id=None, shift=True)
+    assert unconditional_prefix(shifted(), 20, []).tolist() == [tokenizer.eos_id]
+    assert unconditional_prefix(shifted(), 20, [30]).tolist() == [30]
+    assert unconditional_prefix(shifted(context="full"), 2, []).tolist() == [mask, mask]
+    block = shifted(context="block", block_size=4)
+    assert [len(unconditional_prefix(block, num, [])) for num in (3, 4, 5, 8)] == [3, 4, 1, 4]
+
+
+@pytest.mark.parametrize("facts", [{}, {"context": "full"}, {"context": "block", "block_size": 4}])
+def test_a_shifted_model_without_a_first_token_is_guided(make_model: Any, facts: dict[str, Any]) -> None:
+    """Whatever the prompt's place on the grid of blocks, something predicts the first position without it."""
+    model = make_model(bos_id=None, **facts)
+    for num in (1, 4, 6):
+        prompt = model.tokenizer.encode(PROMPT)[:num]
+        plain, guided = (model.generate(prompt, 8, guidance=scale, heal=False, min_tokens=8) for scale in (1.0, 3.0))
+        assert ids(guided) != ids(plain)
 
 
 @pytest.mark.parametrize(("name", "options"), POSSIBLE)

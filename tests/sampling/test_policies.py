@@ -15,6 +15,7 @@ from daguerre.sampling.policies import (
     Confidence,
     Entropy,
     EntropyBounded,
+    EntropyThreshold,
     Factor,
     Margin,
     Policy,
@@ -176,6 +177,19 @@ def test_the_entropy_bound_leaves_the_largest_out_of_its_sum() -> None:
     assert decided(EntropyBounded(0.0), most_likely_of([0.5, 0.5], [0.6, 0.4])) == [11]
 
 
+def test_the_entropy_threshold_adds_a_penalty_for_each_position_from_the_first_proposal() -> None:
+    """Entropies log 2, 0, 1.5 log 2 and log 2, of positions 10 to 13: .69, 0, 1.04 and .69."""
+    given = most_likely_of([0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.5, 0.5, 0.0])
+    assert decided(EntropyThreshold(0.70), given) == [10, 11, 13]
+    assert decided(EntropyThreshold(0.69), given) == [11]
+    assert decided(EntropyThreshold(0.70, 0.1), given) == [10, 11]
+    assert decided(EntropyThreshold(1.0, 0.1), given) == [10, 11, 13]
+    assert decided(EntropyThreshold(0.98, 0.1), given) == [10, 11]
+    assert decided(EntropyThreshold(0.0, 0.5), given) == [11], "none is below 0: the lowest of .69, .5, 2.04 and 2.19"
+    assert decided(EntropyThreshold(0.0, 0.7), given) == [10]
+    assert decided(EntropyThreshold(0.7, 0.2), given.keep(np.array([False, False, True, True]))) == [13]
+
+
 def test_entropy_and_margin_rank_differently_from_confidence() -> None:
     """The first distribution is surest, the second least uncertain, the third has the clearest first choice."""
     given = most_likely_of(
@@ -196,6 +210,7 @@ def test_a_decision_has_what_its_policy_ranked_by() -> None:
     for policy, want in (
         (Entropy(1), [-np.log(2), 0.0]),
         (EntropyBounded(9.0), [-np.log(2), 0.0]),
+        (EntropyThreshold(9.0, 0.5), [-np.log(2), -0.5]),
         (Margin(1), [0, 1]),
     ):
         assert np.allclose(policy.decide(given, Progress(0, 0, 2), RNG).confidence, want)

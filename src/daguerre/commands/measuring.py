@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
+from daguerre.commands.loading import CHOICE
 from daguerre.commands.options import AsJson, BackendName, ModelName, QuantizeName, takes
 from daguerre.errors import InputError, MissingExtra
 
@@ -23,6 +24,7 @@ ReportFile = Annotated[
 
 # Fields of `evals.options.EvalOptions` and its `Limits`. Left out, each has its default there.
 EVALUATION: dict[str, Any] = {
+    **CHOICE,
     "what": Annotated[
         list[str] | None,
         typer.Option(
@@ -73,7 +75,7 @@ EVALUATION: dict[str, Any] = {
 
 @takes(EVALUATION)
 def evaluate_model(
-    model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default",
+    model: Annotated[str, typer.Argument(help="A model folder, a name on a model hub, or `default`.")] = "default",
     data: Annotated[
         Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
     ] = None,

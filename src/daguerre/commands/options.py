@@ -51,16 +51,21 @@ REQUEST: dict[str, Any] = {
     "mode": Annotated[
         str | None,
         typer.Option(
-            help="ar, block, full, speculative, beam, ancestral or renoise; by default lossless, and beam for a gap."
+            help="ar, block, full, speculative, beam, ancestral, renoise, expand; by default lossless, or beam."
         ),
     ],
     "block_size": Annotated[
         int | None,
         typer.Option(help="Tokens denoised together (block mode); most tokens a forward (speculative)."),
     ],
+    "sliding": Annotated[
+        bool | None,
+        typer.Option("--sliding", help="Mode block: a window of --block-size from the first open token on, each step."),
+    ],
     "drafter": Annotated[
         str | None, typer.Option(help="What drafts in mode speculative: head (the model), lookup (the text), or auto.")
     ],
+    "start_tokens": Annotated[int | None, typer.Option(help="Tokens that a gap begins with in mode expand.")],
     "num_beams": Annotated[int | None, typer.Option(help="Fillings of a gap that mode beam compares.")],
     "no_repeat_context_lines": Annotated[
         bool | None,
@@ -71,8 +76,8 @@ REQUEST: dict[str, Any] = {
     "policy": Annotated[
         str | None,
         typer.Option(
-            help="What a step commits: threshold, joint_threshold, chain, factor, entropy_bounded, confidence, "
-            "entropy, margin, random, origin or first_hitting."
+            help="What a step commits: threshold, joint_threshold, chain, factor, entropy_bounded, entropy_threshold, "
+            "confidence, entropy, margin, random, origin or first_hitting."
         ),
     ],
     "threshold": Annotated[
@@ -84,6 +89,12 @@ REQUEST: dict[str, Any] = {
     "factor": Annotated[float | None, typer.Option(help="Policy factor: how unsure n positions may be together.")],
     "gamma": Annotated[
         float | None, typer.Option(help="Policy entropy_bounded: nats of entropy that a commit may have.")
+    ],
+    "entropy_threshold": Annotated[
+        float | None, typer.Option(help="Policy entropy_threshold: nats of entropy below which a token is committed.")
+    ],
+    "position_penalty": Annotated[
+        float | None, typer.Option(help="Policy entropy_threshold: nats added for each position from the first one.")
     ],
     "steps": Annotated[
         int | None,
@@ -127,7 +138,7 @@ REQUEST: dict[str, Any] = {
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
     "end_of_text": Annotated[
-        str | None, typer.Option(help="What <eos> does in modes block and full: fill, plain, last or never.")
+        str | None, typer.Option(help="What <eos> does in modes block, full, expand: fill, plain, last or never.")
     ],
     "stop": Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")],
     "regex": Annotated[str | None, typer.Option(help="The output matches this pattern as a whole.")],
@@ -135,6 +146,12 @@ REQUEST: dict[str, Any] = {
     "choices": Annotated[list[str] | None, typer.Option(help="The output is this text, or another that is given.")],
     "tools": Annotated[
         Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
+    ],
+    "tool_choice": Annotated[
+        str | None, typer.Option(help="With tools. auto: text or calls; required: calls; a name: one call of it.")
+    ],
+    "parallel_calls": Annotated[
+        bool | None, typer.Option("--parallel-calls/--one-call", help="With tools: whether there may be several calls.")
     ],
     "keywords": Annotated[list[str] | None, typer.Option(help="The output contains this text; may be repeated.")],
     "forbidden": Annotated[

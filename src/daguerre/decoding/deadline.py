@@ -56,11 +56,19 @@ class Deadline:
     def min_commits(self, num_open: int, counts: Counts) -> int:
         """How many of `num_open` positions the next forward must commit; 0: as few as the policy chooses.
 
+        counts: what the sample has computed.
+        """
+        forwards = self.forwards_left(counts)
+        return 0 if forwards == math.inf else math.ceil(num_open / max(1.0, forwards))
+
+    def forwards_left(self, counts: Counts) -> float:
+        """How many more forwards there is time for; infinity without a limit, and until one has been timed.
+
         counts: what the sample has computed. The time of a forward is scaled to the share of its rows that the next one
         will have too: all but the caller's text.
         """
         if self._end == math.inf:
-            return 0
+            return math.inf
         if self._mark is None:
             self._mark = self.busy, replace(counts)
         before, old = self._mark
@@ -71,10 +79,7 @@ class Deadline:
             )
             self._took.append((self.busy - before) * (again / (again + prompt) if again else 1.0))
             self._mark = self.busy, replace(counts)
-        if not self._took:
-            return 0
-        forwards = max(1.0, (self._end - self.clock()) // max(*self._took, 1e-9))
-        return math.ceil(num_open / forwards)
+        return (self._end - self.clock()) // max(*self._took, 1e-9) if self._took else math.inf
 
 
 def with_more(decision: Decision, ready: Proposals, ranked: np.ndarray, min_commits: int) -> Decision:

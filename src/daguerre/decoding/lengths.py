@@ -50,7 +50,8 @@ def wants_search(config: ModelConfig, request: Request, search_length: bool | No
         possible = infilling and config.null_id is None and config.context != "block" and mode.searches_length
         return possible and len(budgets) == 1 and budgets[0][0] < budgets[0][1]
     if search_length and not mode.searches_length:
-        raise UnsupportedError(f'mode "{mode.name}" cannot search a length first: leave out search_length')
+        instead = ', or use mode="block"' if config.process == "absorbing" else ""
+        raise UnsupportedError(f'mode "{mode.name}" cannot search a length first: leave out search_length{instead}')
     if search_length and not infilling:
         raise InputError("a length search needs a text after the gap, and there is none: leave out search_length")
     if search_length and len(budgets) > 1:
@@ -83,7 +84,8 @@ def search_length(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, lo
     def plan_of(length: int, how: Decode = decode) -> Plan:
         return plan_request(config, tokenizer, replace(request, decode=how, budgets=[(length, length)]))
 
-    unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | {"lenient": False}
+    alone = {"lenient": False, "tool_choice": "auto", "parallel_calls": True}  # not used without a constraint
+    unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | alone
     check_budget(*budget)
     plan_of(budget[1], Decode.of(decode, **unconstrained))
     started, counts = time.perf_counter(), Counts()
@@ -118,12 +120,13 @@ def look_together(denoiser: Denoiser, canvases: Sequence[Canvas], counts: Counts
     The canvases have the same given tokens around gaps of different lengths. A fixed run does not see the others, so in
     a canvas with a longer gap its rows are only further to the right, which rotates their keys and changes nothing
     else. Only the noisy rows of each canvas are left to compute. Other denoisers than a backbone, learned positions,
-    which do not rotate, and queries that positions scale take each canvas alone.
+    which do not rotate, queries that positions scale, and reordered context, where the text after a gap sees the text
+    before it, take each canvas alone.
     """
     config = denoiser.config
     scaled = config.rope_scaling is not None and config.rope_scaling.query_beta != 0
     absolute = config.context == "causal" and (config.positions == "learned" or scaled)
-    if not isinstance(denoiser, BackboneDenoiser) or absolute:
+    if not isinstance(denoiser, BackboneDenoiser) or absolute or config.context == "reordered":
         return (yield from look_alone(denoiser, canvases, counts))
     plans = [plan_rows(config, canvas) for canvas in canvases]
     cache = yield from _clean_cache(denoiser, plans[0], plans[0].tokens(canvases[0]), counts)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
-from daguerre.canvas import Canvas
+from daguerre.canvas import Canvas, Span
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
@@ -26,6 +26,8 @@ class ModeSpec:
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
     """Fields of `Decode` that this mode reads, in addition to those that every mode reads."""
+    policies: ClassVar[frozenset[str] | None] = None
+    """The policies that it can use; None: all of them, or it has no use for a policy."""
     autoregressive: ClassVar[bool] = False
     """Whether its tokens are those of the autoregressive distribution, whatever is drafted."""
     heals: ClassVar[bool] = True
@@ -36,6 +38,8 @@ class ModeSpec:
     """Whether it honors pins at positions although it can honor nothing else of these."""
     infills: ClassVar[bool] = True
     """Whether it sees the text after a gap."""
+    ends_gaps: ClassVar[bool] = False
+    """Whether `end_of_text` is about gaps, too."""
     changeable: ClassVar[bool] = True
     """Whether the caller may change the canvas between its steps."""
     keeps_commits: ClassVar[bool] = True
@@ -71,6 +75,11 @@ class ModeSpec:
 
     def check_draft(self, settings: Settings) -> None:
         """InputError or UnsupportedError where the mode cannot use the caller's draft."""
+
+    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+        """InputError or UnsupportedError for a canvas that this mode cannot fill. budgets: the fewest and the most
+        tokens of each gap.
+        """
 
     def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The most positions of a span, in a request for `max_tokens`."""

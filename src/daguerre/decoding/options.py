@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, get_args
 
+from daguerre.decoding.checks import check_numbers, check_switches
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.pins import Pin
@@ -16,6 +16,7 @@ from daguerre.decoding.settings import CONSTRAINTS, DrafterName, RankedBy, Setti
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CACHE_MODES, check_cache
+from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import check_unicode
 from daguerre.models.wrappers.guidance import SCHEDULES
 from daguerre.sampling.policies import POLICIES
@@ -30,14 +31,19 @@ class Decode(Settings):
                  speculative: the tokens of "ar", up to `block_size` a forward, by verifying the model's drafts;
                  beam: infilling only, the text that makes the whole most likely, as far as a search finds it;
                  ancestral: all at once, from noise to text in `steps` forwards, for models with full context; renoise:
-                 canvases of `block_size` random tokens, drawn again in every step, for DiffusionGemma. None:
+                 canvases of `block_size` random tokens, drawn again in every step, for DiffusionGemma; expand: gaps
+                 that grow and shrink, up to their budget, for DreamOn. None:
                  `daguerre.decoding.modes.choose_mode` chooses; a completion gets a lossless mode and a gap a search, if
                  the model has an autoregressive distribution
     block_size   modes "block" (None: the model's own, else 16; infilling: None takes all gaps as one span), "renoise"
                  (None: the model's own) and "speculative" (None: 5, or the model's own where its masks are in place),
                  of which the model drafts as many as are worth their time on this machine
+    sliding      mode "block" only: a window of `block_size` positions that begins at the first open one in every step
+                 (WeDLM), in place of spans one after the other. Not in block context, and not with what belongs to a
+                 span as a whole: policies with `steps`, edits, `revise`, a draft, and approximate caches of spans
     drafter      mode "speculative" only: head, the model drafts; lookup, drafts are what followed earlier in the text
                  after the same tokens; auto, whichever is likelier to be right
+    start_tokens mode "expand" only: how many open positions a gap begins with. None: 4, or as many as it may have
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
     no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
     policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
@@ -46,6 +52,8 @@ class Decode(Settings):
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
     gamma        policy "entropy_bounded" and mode "renoise" only: nats of entropy that positions committed together may
                  have
+    entropy_threshold, position_penalty   policy "entropy_threshold" only: commit tokens whose entropy in nats, plus the
+                 penalty for each position from the first open one on, is below the threshold
     steps        the most forwards: of a span with policies "confidence", "entropy", "margin", "random", "origin" and
                  "first_hitting"; of the text in mode "ancestral". None: one for each position. In mode "renoise" those
                  of a canvas; None: 48
@@ -70,9 +78,10 @@ class Decode(Settings):
     max_entropy  mode "renoise" only: a canvas is done once its most likely tokens stay the same for a step and have a
                  mean entropy below this, in nats
     min_tokens   <eos> (completion) and <null> (infilling) are not drawn among the first this many tokens
-    end_of_text  modes "block" and "full": what happens to <eos>. fill: once it is committed, the rest of its span
-                 becomes <eos>; plain: it is a token like any other, and the text ends before the first; last: likewise,
-                 and it is committed after all other tokens; never: it is not drawn
+    end_of_text  completions in modes "block", "full" and "expand", and gaps in mode "expand": what happens to <eos>,
+                 or to what deletes a position. fill: once it is committed, the rest of its span becomes <eos>; plain:
+                 it is a token like any other, and the text ends before the first; last: likewise, and it is committed
+                 after all other tokens; never: it is not drawn
     stop         a string or several; text ends before the first that appears
     logit_bias   token id -> number added to its logit; minus infinity bans it
     n            samples; sample i is keyed by (seed, i)
@@ -91,6 +100,8 @@ class Decode(Settings):
     schema, regex, choices, tools   at most one: every gap's text is, as a whole, JSON of this schema, a match of this
                  pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
                  Policies then rank by probabilities given the constraint, and the last word is not healed
+    tool_choice  with tools only. auto: text, or one or more calls; required: calls; a name: one call of that function
+    parallel_calls   with tools only: False allows one call and no more
     keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
                  its edges; the end of it. Together with one of the above, or alone
     pins         tokens or texts at places of a gap: see `daguerre.Pin`. The last word is not healed
@@ -120,7 +131,8 @@ class Decode(Settings):
         ):
             if value not in tuple(known):
                 raise unknown(kind, value, (name for name in known if name is not None))
-        self._check_numbers()
+        check_numbers(self)
+        check_switches(self)
         self._freeze_strings()
         self._check_constraint()
         self._check_conflicts()
@@ -190,37 +202,6 @@ class Decode(Settings):
         if not right[name]:
             raise InputError(f"{name} must be {CONSTRAINTS[name]}, not {value!r:.40}")
 
-    def _check_numbers(self) -> None:
-        lows = dict.fromkeys(("block_size", "num_beams", "steps", "top_k", "n"), 1)
-        lows |= dict.fromkeys(("min_tokens", "seed", "revise"), 0)
-        for name, low in lows.items():
-            value = getattr(self, name)
-            if value is None and name in ("block_size", "steps", "top_k"):
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
-        if self.seed >= 2**64:
-            raise InputError(f"seed must be below 2^64, not {self.seed}")
-        for name in (
-            *("threshold", "edit_threshold", "factor", "gamma", "rank_temperature", "revise_threshold", "remask"),
-            *("temperature", "t_max", "t_min", "max_entropy", "top_p", "guidance"),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool):
-                raise InputError(f"{name} must be a number, not {value!r}")
-        if not 0 < self.t_min <= self.t_max < math.inf:
-            raise InputError(f"t_max={self.t_max} and t_min={self.t_min} must be above 0, and t_max the higher")
-        if not (self.gamma >= 0 and self.max_entropy >= 0):
-            raise InputError(f"gamma must be nats from 0 up, and max_entropy, not {self.gamma} and {self.max_entropy}")
-        for name in ("revise_threshold", "remask"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} must be a probability, from 0 to 1, not {getattr(self, name)}")
-        for name in ("no_repeat_context_lines", "greedy_tail", "lenient"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
-        if not isinstance(self.negative, str | None):
-            raise InputError(f"negative must be a text, not {self.negative!r:.40}")
-
     def _check_conflicts(self) -> None:
         """Every option that differs from its default must be used by the mode and the policy."""
         one, of_policies = "leave out one of the two", {name for kind in POLICIES.values() for name in kind.options}
@@ -230,6 +211,13 @@ class Decode(Settings):
             unused |= dict.fromkeys(mode_options() - used, f"in mode {self.mode!r}: {one}")
             if "policy" not in used:  # steps may be those of the mode itself
                 unused = {name: where for name, where in unused.items() if name not in used}
+            usable = MODES[self.mode].policies
+            if usable is not None and self.policy not in usable:
+                raise InputError(f"policy {self.policy!r} is not used in mode {self.mode!r}: {one}")
+        if self.revise:
+            unused["sliding"] = f"with revise, which reads finished spans again: {one}"
+        if "steps" in POLICIES[self.policy].options or POLICIES[self.policy].edits:
+            unused["sliding"] = f"by policy {self.policy!r}, which fills a span as a whole: {one}"
         if not POLICIES[self.policy].ranks:
             unused["rank_by"] = f"by policy {self.policy!r}: {one}"
         if self.constrained:
@@ -244,6 +232,8 @@ class Decode(Settings):
             )
         if self.schema is None and self.tools is None:
             unused["lenient"] = "without a schema: give one, or leave it out"
+        if self.tools is None:
+            unused |= dict.fromkeys(("tool_choice", "parallel_calls"), "without tools: give some, or leave it out")
         if self.shaping and self.stop:
             unused["stop"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
         for name in self.given:
@@ -280,6 +270,13 @@ class Decode(Settings):
         if self.remask and config.process != "absorbing":
             raise UnsupportedError(f"remask needs masks, and this model undoes {config.process} noise: leave it out")
         check_cache(config, self.cache)
+        if self.sliding and (config.context == "block" or config.masks_in_place):
+            raise UnsupportedError("this model's blocks stay where they begin, and cannot slide: leave out sliding")
+        if self.sliding and self.cache in RULES and RULES[self.cache].by_span:
+            raise UnsupportedError(
+                f'cache="{self.cache}" computes everything where a span begins, which with sliding is every step: '
+                "leave out one of the two"
+            )
         if config.context == "block" and (self.block_size or 1) > (config.block_size or 1):
             raise UnsupportedError(
                 f"block_size={self.block_size} is more than the blocks of {config.block_size} that this model was "
@@ -300,29 +297,3 @@ class Decode(Settings):
                 f"steps={self.steps} is more than a span's {size} positions: each step commits one or more"
             )
         return size
-
-
-def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
-    of the request use. The errors of `Decode` for options that no default makes possible.
-    """
-    missing: dict[str, Any] = {name: value for name, value in defaults.items() if name not in options}
-    out: dict[str, Any] = dict(options)
-    for names in (("mode", "policy"), ("mode",), ("policy",)):
-        with_names = out | {name: missing[name] for name in names if name in missing}
-        if _is_possible(with_names):
-            out = with_names
-            break
-    Decode(**out)
-    for name, value in missing.items():
-        if name not in ("mode", "policy") and _is_possible(out | {name: value}):
-            out[name] = value
-    return out
-
-
-def _is_possible(options: Mapping[str, Any]) -> bool:
-    try:
-        Decode(**options)
-    except (InputError, UnsupportedError):
-        return False
-    return True

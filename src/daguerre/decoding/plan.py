@@ -160,13 +160,15 @@ class Plan:
 
     def opened(self, canvas: Canvas) -> np.ndarray:
         """Open positions within the budget, int64, ascending."""
-        runs = [(gap.start, gap.healing.end(canvas)) for gap in self.gaps]
-        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in runs])
+        return np.concatenate([start + np.flatnonzero(canvas.open[start:end]) for start, end in self._runs(canvas)])
 
     def num_opened(self, canvas: Canvas) -> int:
         """How many positions `opened` has."""
-        ends = [(gap.start, gap.healing.end(canvas)) for gap in self.gaps]
-        return sum(int(np.count_nonzero(canvas.open[start:end])) for start, end in ends)
+        return sum(int(np.count_nonzero(canvas.open[start:end])) for start, end in self._runs(canvas))
+
+    def _runs(self, canvas: Canvas) -> list[Span]:
+        """The gaps, as far as their budgets go."""
+        return [(gap.start, gap.healing.end(canvas)) for gap in self.gaps]
 
     def drafted(self, canvas: Canvas) -> tuple[int, np.ndarray]:
         """Where the draft begins on the healed canvas, and its tokens, int64, which are none without a draft."""
@@ -180,6 +182,17 @@ class Plan:
     def finished(self, canvas: Canvas) -> bool:
         """Whether nothing within the budget is open."""
         return self.healed(canvas) and not self.num_opened(canvas)
+
+    def window(self, canvas: Canvas) -> Span:
+        """`span_size` positions from the first open one on, as far as its gap's budget goes, and no further than an end
+        of text that fills what follows it; something is open.
+        """
+        start = int(self.opened(canvas)[0])
+        end = min(next(end for _, end in self._runs(canvas) if start < end), start + self.span_size)
+        if not self.infilling and self.decode.end_of_text == "fill":
+            ends = ~canvas.open[start:end] & np.isin(canvas.tokens[start:end], self.ending)
+            end = start + int(ends.argmax()) if ends.any() else end
+        return start, end
 
     def widened(self, canvas: Canvas, span: Span, min_open: int) -> Span:
         """The span, extended to the right until it has `min_open` open positions. Blocks of a grid stay as they are."""

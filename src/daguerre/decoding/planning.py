@@ -15,7 +15,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import pinned
 from daguerre.decoding.plan import Gap, Plan
 from daguerre.decoding.request import Request, Text, check_request, encoded, is_infilling, read_draft
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import ContextError, InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.wrappers.guidance import unconditional_prefix
@@ -46,6 +46,7 @@ def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) ->
     heals = check_request(config, request)
     decode.span_size(config, sum(most for _, most in request.budgets), request.infilling)
     canvas, gaps = _lay_out(config, tokenizer, request, heals)
+    decode.mode_entry.check_canvas(decode, config, canvas, request.budgets)
     if decode.pins:
         canvas = pinned(canvas, decode.pins, tokenizer)
     texts = [tokenizer.decode_bytes(segment) for segment in request.segments]
@@ -74,7 +75,7 @@ def _lay_out(
     segments, total_budget = request.segments, sum(most for _, most in request.budgets)
     room = config.max_positions - len(config.first) - sum(map(len, segments)) - total_budget
     if room < 0:
-        raise InputError(
+        raise ContextError(
             f"the text and max_tokens={total_budget} need {config.max_positions - room} positions and the model has "
             f"{config.max_positions}: shorten the text or ask for fewer tokens"
         )
@@ -112,8 +113,8 @@ def _unconditional_prefix(config: ModelConfig, tokenizer: Tokenizer, decode: Dec
         )
     if len(canvas) - first + len(prefix) > config.max_positions:
         raise InputError(
-            f"the negative text has {len(prefix) - 1} tokens and leaves no room for the rest: shorten it, or lower "
-            "max_tokens"
+            f"the negative text has {len(prefix) - len(config.first)} tokens and leaves no room for the rest: shorten "
+            "it, or lower max_tokens"
         )
     return prefix
 
@@ -127,7 +128,7 @@ def _constrain(
     texts: Sequence[bytes],
 ) -> Constraint:
     """The request's constraint, checked: every gap has room for a text of it. `texts` are those around the gaps."""
-    option, value = decode.constraint or (None, None)
+    option, value = decode.language
     filler = config.eos_id if canvas.continues else config.null_id
     total = sum(gap.max_tokens for gap in gaps)
     floors = {run: gap.start + gap.min_tokens for run, gap in zip(canvas.gaps, gaps, strict=True)}

@@ -39,7 +39,7 @@ class Request:
         return is_infilling(self.segments, self.budgets)
 
 
-def is_infilling(segments: Sequence[Sequence[int]], budgets: Sequence[object]) -> bool:
+def is_infilling(segments: Sequence[Sequence[object]], budgets: Sequence[object]) -> bool:
     """Whether there is text after a gap."""
     return len(budgets) > 1 or bool(segments[-1])
 
@@ -75,14 +75,58 @@ def check_request(config: ModelConfig, request: Request) -> bool:
     """
     decode = request.decode
     mode = decode.mode_entry
+    if request.infilling:
+        _check_sees_suffix(config)
+    check_end_of_text(decode, request.infilling)
     mode.check_request(len(request.budgets), request.infilling, request.heal)
     for fewest, most in request.budgets:
         check_budget(fewest, most)
     decode.check_model(config)
+    if config.context == "reordered":
+        _check_unseen(request)
     heal = _check_infilling(config, request) if request.infilling else request.heal
     if heal and decode.shaping:
         raise InputError(f"with the option {decode.shaping[0]} the last word is not healed: leave out heal")
     return heal is not False and mode.heals and not decode.shaping
+
+
+def check_end_of_text(decode: Decode, infilling: bool) -> None:
+    """UnsupportedError for `end_of_text` in gaps, in a mode that does not read it there."""
+    if infilling and "end_of_text" in decode.given and not decode.mode_entry.ends_gaps:
+        raise UnsupportedError(
+            "end_of_text is about completions, and a gap has text after it: leave out end_of_text, or the suffix"
+        )
+
+
+def check_changeable(decode: Decode) -> None:
+    """UnsupportedError for a mode whose canvas the caller cannot change between its steps."""
+    if not decode.mode_entry.changeable:
+        raise UnsupportedError(
+            f'mode "{decode.mode}" cannot be changed while it runs: use mode "block", or call stream'
+        )
+
+
+def _check_sees_suffix(config: ModelConfig) -> None:
+    """UnsupportedError for a model that sees no text after a gap, in any mode."""
+    if config.context == "block":
+        raise UnsupportedError("a model with block context cannot infill: no block sees what comes after it")
+    if config.mask_id is None and config.process == "absorbing":
+        raise UnsupportedError(
+            "an autoregressive model cannot infill, since it never sees the text after a gap: leave out the suffix"
+        )
+
+
+def _check_unseen(request: Request) -> None:
+    """UnsupportedError for what asks about tokens that the model sees. In reordered context it answers about masks
+    alone: the row of a known token was never trained to predict that token.
+    """
+    decode, why = request.decode, "a model with reordered context predicts no token that it sees"
+    if request.draft is not None:
+        raise UnsupportedError(f"{why}, so it reads no draft: leave the draft out")
+    if decode.revise and decode.revise_reading == "unmasked":
+        raise UnsupportedError(f'{why}: use revise_reading="leave_one_out"')
+    if decode.commit_policy.edits:
+        raise UnsupportedError(f'{why}, so policy "{decode.policy}" cannot edit any: use policy "threshold"')
 
 
 def check_budget(fewest: int, most: int) -> None:
@@ -94,19 +138,25 @@ def check_budget(fewest: int, most: int) -> None:
 
 
 def _check_infilling(config: ModelConfig, request: Request) -> bool | None:
-    """Check that this model can infill; returns `heal`, or False for a model that cannot heal."""
-    if config.context == "block":
-        raise UnsupportedError("a model with block context cannot infill: no block sees what comes after it")
+    """Check that this model can end the gaps; returns `heal`, or False for a model that cannot heal."""
     if config.null_id is not None:
         return request.heal
     if any(fewest != most for fewest, most in request.budgets):
-        raise UnsupportedError(
-            "this model has no <null> to end a gap with: give each gap's length, min_tokens equal to max_tokens, or "
-            "with one gap search_length=True"
-        )
+        raise UnsupportedError(f"this model has no <null> to end a gap with: {_known_length(config, request)}")
     if request.heal:
         raise UnsupportedError("this model has no <null>, so healing could not keep the gap's length: use heal=False")
     return False
+
+
+def _known_length(config: ModelConfig, request: Request) -> str:
+    """What to do where a gap's length must be known."""
+    most = request.budgets[0][1]
+    given = f"give its length, min_tokens={most} with max_tokens={most}"
+    if len(request.budgets) > 1:
+        return "give the length of each, the same number as min_tokens and max_tokens"
+    if request.decode.mode_entry.searches_length:
+        return f"{given}, or have it found by search_length=True"
+    return f'{given}, or have it found in mode="block"' if config.process == "absorbing" else given
 
 
 def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:

@@ -24,9 +24,9 @@ class TokenInfo:
 
     logprob is in nats, at temperature 1 over the full vocabulary; `step` is the forward that committed it, from 0;
     `confidence` is the number that the policy ranked it by. The first token's text is without the bytes that healing
-    took back. A token that was kept from a draft, or pinned, has logprob None and step -1; one that a constraint
-    committed without a forward has the step of the next forward (logprob 0 where no other token was allowed, -log V
-    where time was up).
+    took back. A token that moved later (mode "expand") has the step that moved it last. A token that was kept from a
+    draft, or pinned, has logprob None and step -1; one that a constraint committed without a forward has the step of
+    the next forward (logprob 0 where no other token was allowed, -log V where time was up).
     """
 
     text: str

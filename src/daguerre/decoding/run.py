@@ -59,6 +59,10 @@ class Run:
             return 0
         return self.deadline.min_commits(self.plan.num_opened(canvas), self.counts)
 
+    def has_time_to_edit(self, canvas: Canvas) -> bool:
+        """Whether a forward that commits nothing leaves time for one for each open position."""
+        return self.fixed_pace or self.deadline.forwards_left(self.counts) > self.plan.num_opened(canvas)
+
     def accept_draft(self, canvas: Canvas) -> None:
         """Count the tokens of the caller's draft that the text has at the drafted positions."""
         self.counts.accept(num_as_drafted(self.plan, canvas))

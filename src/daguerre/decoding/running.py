@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.generate import begin, stream_events
+from daguerre.decoding.generate import only_sample, stream_events
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import ordinary, pinning, place
+from daguerre.decoding.plans import Defaults, plan_stream
 from daguerre.decoding.reading import committed_text, draft_text
 from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
@@ -20,6 +22,8 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event
+
+OPTIONS = frozenset(option.name for option in fields(Decode))
 
 
 def start(
@@ -31,6 +35,7 @@ def start(
     *,
     suffix: Text | None = None,
     timeout: float | None = None,
+    defaults: Defaults = None,
     **options: Any,
 ) -> Running:
     """`stream`, as a request that may be changed between its steps. The last word of the prompt is not healed, so that
@@ -39,13 +44,13 @@ def start(
     The default mode is "block". UnsupportedError for stop strings, which may end the text before a pin, and for modes
     "speculative", "beam" and "ancestral".
     """
-    how = Decode.of(decode, **options)
-    if how.stop:
+    if not options.keys() <= OPTIONS:
+        Decode(**options)  # says which is unknown
+    kind: dict[str, Any] = {"suffix": suffix, "heal": False, "changeable": True, "defaults": defaults}
+    plan = plan_stream(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **kind, **options)
+    if plan.decode.stop:
         raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")
-    sample = begin(
-        denoiser, tokenizer, prompt, max_tokens, how, suffix=suffix, heal=False, timeout=timeout, changeable=True
-    )
-    return Running(sample, tokenizer)
+    return Running(only_sample(denoiser, plan, timeout), tokenizer)
 
 
 class Running:
@@ -97,43 +102,59 @@ class Running:
         InputError if it does not fit the gap, something is pinned there, the text has ended before it, or the
         constraint then allows no text.
         """
-        tokens, canvas = ordinary(text, self._tokenizer), self._canvas
-        if not tokens:
-            raise InputError("a pin needs some text or tokens")
-        positions = place(at, tokens, canvas.gaps[0], text)
-        decision = pinning(canvas, positions, tokens)
-        ends = np.flatnonzero(canvas.drawn & np.isin(canvas.tokens, self._sample.plan.config.ends))
-        if np.any(np.setdiff1d(ends, positions) < positions[-1]):
-            raise InputError(f"the text ended before the pin at {at}: remask its end first")
-        self._change(decision)
+        self._change(pinned(self._open_sample, self._tokenizer, at, text))
 
     def unpin(self, start: int, end: int | None = None) -> None:
         """Open the pinned positions of [start, end), by default the one at `start`. InputError where none is pinned."""
-        inside = self._positions(start, end)
-        found = np.intersect1d(inside, self._canvas.pins)
-        self._reopen(found, "pinned", unpin=found)
+        self._change(unpinned(self._open_sample, start, end))
 
     def remask(self, start: int, end: int | None = None) -> None:
         """Open the drawn positions of [start, end), by default the one at `start`. InputError where none was drawn."""
-        inside = self._positions(start, end)
-        found = inside[self._canvas.drawn[inside]]
-        self._reopen(found, "drawn", reopen=found)
-
-    def _reopen(self, found: np.ndarray, what: str, **decision: np.ndarray) -> None:
-        if not found.size:
-            raise InputError(f"nothing is {what} there: name other positions")
-        none = np.zeros(0)
-        self._change(Decision(none, none, none, none, **decision))
-
-    def _positions(self, start: int, end: int | None) -> np.ndarray:
-        first, last = self._canvas.gaps[0]
-        stop = start + 1 if end is None else end
-        if not 0 <= start < stop <= last - first:
-            raise InputError(f"positions {start} to {stop} are not in the gap, which has {last - first}")
-        return np.arange(first + start, first + stop)
+        self._change(reopened(self._open_sample, start, end))
 
     @property
-    def _canvas(self) -> Canvas:
+    def _open_sample(self) -> Sample:
         if self._result is not None:
             raise InputError("this request is done: start another one")
-        return self._sample.canvas
+        return self._sample
+
+
+def pinned(sample: Sample, tokenizer: Tokenizer, at: int, text: str | Sequence[int]) -> Decision:
+    """The decision of `Running.pin`."""
+    tokens, canvas = ordinary(text, tokenizer), sample.canvas
+    if not tokens:
+        raise InputError("a pin needs some text or tokens")
+    positions = place(at, tokens, canvas.gaps[0], text)
+    decision = pinning(canvas, positions, tokens)
+    ends = np.flatnonzero(canvas.drawn & np.isin(canvas.tokens, sample.plan.config.ends))
+    if np.any(np.setdiff1d(ends, positions) < positions[-1]):
+        raise InputError(f"the text ended before the pin at {at}: remask its end first")
+    return decision
+
+
+def unpinned(sample: Sample, start: int, end: int | None = None) -> Decision:
+    """The decision of `Running.unpin`."""
+    found = np.intersect1d(_positions(sample.canvas, start, end), sample.canvas.pins)
+    return _opening(found, "pinned", unpin=found)
+
+
+def reopened(sample: Sample, start: int, end: int | None = None) -> Decision:
+    """The decision of `Running.remask`."""
+    inside = _positions(sample.canvas, start, end)
+    found = inside[sample.canvas.drawn[inside]]
+    return _opening(found, "drawn", reopen=found)
+
+
+def _opening(found: np.ndarray, what: str, **decision: np.ndarray) -> Decision:
+    if not found.size:
+        raise InputError(f"nothing is {what} there: name other positions")
+    none = np.zeros(0)
+    return Decision(none, none, none, none, **decision)
+
+
+def _positions(canvas: Canvas, start: int, end: int | None) -> np.ndarray:
+    first, last = canvas.gaps[0]
+    stop = start + 1 if end is None else end
+    if not 0 <= start < stop <= last - first:
+        raise InputError(f"positions {start} to {stop} are not in the gap, which has {last - first}")
+    return np.arange(first + start, first + stop)

@@ -17,6 +17,7 @@ from daguerre.sampling.logits import (
     Proposals,
     SamplingParams,
     biased,
+    chunks,
     entropies,
     no_token_left,
     propose,
@@ -103,16 +104,15 @@ class TokenSampler:
         evidence: np.ndarray | None = None,
     ) -> Proposals:
         """A token for each position (A,), from logits (A, V), which are changed."""
-        logits = biased(logits, self.params, precise=self.constraint is None)
-        forbidden(rules, canvas).apply(positions, logits)
         greedy, step = self.params.temperature == 0, step if self.by_step else 0
         entropy, num_best = "entropies" in self.reads, 2 * ("best" in self.reads)
         if self.constraint is None:
-            noise = None if greedy else self.rng.exponential(TOKEN, positions, step, logits.shape[-1])
-            made = propose(
-                positions, logits, self.params, noise, entropy=entropy, num_best=num_best, as_drawn=self.as_drawn
-            )
+            found = forbidden(rules, canvas)
+            parts = [self._drawn(found, positions[rows], logits[rows], step) for rows in chunks(*logits.shape)]
+            made = Proposals.join(parts)
             return made if evidence is None else replace(made, evidence=evidence)
+        logits = biased(logits, self.params, precise=False)
+        forbidden(rules, canvas).apply(positions, logits)
         u = np.zeros(len(positions)) if greedy else self.rng.uniform(TOKEN, positions, step)
         made = self.constraint.propose(canvas, positions, logits, self.params, u)
         probs = softmax(logits) if self.reads else logits
@@ -121,6 +121,21 @@ class TokenSampler:
             entropies=entropies(probs) if entropy else None,
             best=-np.sort(-probs, axis=-1)[:, :num_best] if num_best else None,
             evidence=evidence,
+        )
+
+    def _drawn(self, found: Forbidden, positions: np.ndarray, logits: np.ndarray, step: int) -> Proposals:
+        """Draws without a constraint from a few rows of logits (a, V), which are changed."""
+        logits = biased(logits, self.params)
+        found.apply(positions, logits)
+        greedy = self.params.temperature == 0
+        return propose(
+            positions,
+            logits,
+            self.params,
+            None if greedy else self.rng.exponential(TOKEN, positions, step, logits.shape[-1]),
+            entropy="entropies" in self.reads,
+            num_best=2 * ("best" in self.reads),
+            as_drawn=self.as_drawn,
         )
 
     def rules(self, canvas: Canvas, rules: Sequence[Rule], step: int) -> Rules:

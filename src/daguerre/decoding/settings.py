@@ -16,7 +16,7 @@ from daguerre.sampling.policies import POLICIES, Policy
 from daguerre.sampling.policies.base import Schedule
 from daguerre.sampling.rules import EndRule
 
-ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise"]
+ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand"]
 
 DrafterName = Literal["auto", "head", "lookup"]
 
@@ -37,7 +37,9 @@ class Settings:
 
     mode: ModeName | None = None
     block_size: int | None = None
+    sliding: bool = False
     drafter: DrafterName = "auto"
+    start_tokens: int | None = None
     num_beams: int = 32
     no_repeat_context_lines: bool = False
     policy: str = "threshold"
@@ -45,6 +47,8 @@ class Settings:
     edit_threshold: float = 0.5
     factor: float = 1.0
     gamma: float = 0.1
+    entropy_threshold: float = 0.4
+    position_penalty: float = 0.0
     steps: int | None = None
     schedule: Schedule = "even"
     rank_temperature: float = 0.0
@@ -75,6 +79,8 @@ class Settings:
     regex: str | None = None
     choices: Sequence[str] | None = None
     tools: Sequence[Mapping[str, Any]] | None = None
+    tool_choice: str = "auto"
+    parallel_calls: bool = True
     keywords: str | Sequence[str] = ()
     forbidden: str | Sequence[str] = ()
     ending: str | None = None
@@ -97,6 +103,14 @@ class Settings:
         """The option that constrains the text, and its value."""
         given = [(name, getattr(self, name)) for name in CONSTRAINTS if getattr(self, name) is not None]
         return given[0] if given else None
+
+    @property
+    def language(self) -> tuple[str | None, Any]:
+        """The option that constrains the text, and all that its automaton is made of; None, None: there is none."""
+        option, value = self.constraint or (None, None)
+        if option == "tools":
+            value = {"tools": value, "choice": self.tool_choice, "parallel": self.parallel_calls}
+        return option, value
 
     @property
     def given(self) -> list[str]:

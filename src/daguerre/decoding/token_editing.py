@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.denoise import decide
+from daguerre.decoding.denoise import Stop, decide
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import evidence_of
@@ -17,19 +17,19 @@ from daguerre.sampling.rules import Rule, complete, eligible
 from daguerre.trace import Event
 
 
-def denoise_and_edit(run: Run, canvas: Canvas, rules: Sequence[Rule]) -> Steps:
+def denoise_and_edit(run: Run, canvas: Canvas, rules: Sequence[Rule], should_stop: Stop) -> Steps:
     """Fill and edit the active span of `canvas` until it is full and nothing changes; `denoise.denoise` without edits.
 
-    Takes at most `policy.bound` forwards while positions are open, then at most `policy.num_extra`. An end of text
-    does not end it early, because the end may be edited.
+    Takes at most `policy.bound` forwards while positions are open, then at most `policy.num_extra`, fewer where time is
+    short. An end of text does not end it early, because the end may be edited.
     """
     policy = run.policy
     num_start, post_steps, step = len(canvas.active_positions()), 0, 0
-    while not run.late() and post_steps < policy.num_extra:
+    while not should_stop(canvas) and post_steps < policy.num_extra:
         opened, written = canvas.active_positions(), _editable(run, canvas)
         if not opened.size:
             post_steps += 1
-        if not opened.size + written.size:
+        if not (opened.size or (written.size and run.has_time_to_edit(canvas))):
             break
         request_step, min_commits = run.counts.forwards, run.min_commits(canvas)
         proposals = yield from run.sampler.propose(
@@ -38,10 +38,8 @@ def denoise_and_edit(run: Run, canvas: Canvas, rules: Sequence[Rule]) -> Steps:
         is_open = canvas.open[proposals.positions]
         parts = []
         if opened.size:
-            fresh = eligible(rules, canvas, proposals.keep(is_open))
-            progress = Progress(step, request_step, num_start)
-            late = min_commits >= opened.size
-            parts.append(commit_all(fresh) if late else decide(run, policy, fresh, progress, min_commits))
+            fresh, progress = proposals.keep(is_open), Progress(step, request_step, num_start)
+            parts.append(_filled(run, eligible(rules, canvas, fresh), fresh, progress, min_commits))
         edits = _edits(policy, canvas, proposals.keep(~is_open))
         decision = complete(rules, canvas, _merged([*parts, edits]))
         if not len(decision):
@@ -49,6 +47,14 @@ def denoise_and_edit(run: Run, canvas: Canvas, rules: Sequence[Rule]) -> Steps:
         canvas, step = canvas.apply(decision), step + 1
         yield Event(request_step, decision, canvas, evidence_of(decision, proposals))
     return canvas
+
+
+def _filled(run: Run, ready: Proposals, fresh: Proposals, progress: Progress, min_commits: int) -> Decision:
+    """What fills masks: what the policy commits of `ready`, or all of `fresh` where time is short."""
+    if min_commits < len(fresh):
+        return decide(run, run.policy, ready, progress, min_commits)
+    run.counts.deadline_forced += 1
+    return commit_all(fresh)
 
 
 def _editable(run: Run, canvas: Canvas) -> np.ndarray:

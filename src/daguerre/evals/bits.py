@@ -107,9 +107,9 @@ def evenly(num: int, limit: int) -> np.ndarray:
 
 def default_layouts(config: ModelConfig) -> tuple[int | str, ...]:
     """The layouts that are scored by default: all that the model's context can decode."""
-    if config.context == "causal" and config.mask_id is None:
+    if config.is_ordered and config.mask_id is None:
         return ("ar",)
-    if config.context == "causal":
+    if config.is_ordered:
         return ("ar", 4, 16, 64, "full", f"{CHAIN}4", f"{CHAIN}16")
     return ("full",) if config.context == "full" else (config.block_size or 1, f"{CHAIN}{config.block_size}")
 

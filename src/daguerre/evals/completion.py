@@ -232,7 +232,8 @@ def _completion(
 def attempts(model: Model, decodes: Sequence[Decode], example: MissingLine) -> tuple[float, list[Attempt]]:
     """Seconds of the prompt's prefill, and the line under each setting."""
     plans = [
-        make_plan(model.config, model.tokenizer, decode, example.prefix, None, LINE_TOKENS, None) for decode in decodes
+        make_plan(model.config, model.tokenizer, decode, example.prefix, None, LINE_TOKENS, model.heal)
+        for decode in decodes
     ]
     shared = SharedSession(model.denoiser, plans[0].canvas)
     started = time.perf_counter()

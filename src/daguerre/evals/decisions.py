@@ -24,6 +24,7 @@ from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model
 from daguerre.models.loading import load_model, model_folder, weights_hash
 from daguerre.scoring.calibration import Calibration, fit, save_calibrations
+from daguerre.scoring.decisions import label_texts
 
 FIT_SHARE = 3
 """One document in this many is for fitting."""
@@ -94,10 +95,22 @@ def split_documents(documents: Sequence[Document], seed: int = 0) -> tuple[list[
     return ordered[:num], ordered[num:]
 
 
-def make_all(documents: Sequence[Document], limit: int, room: int, seed: int) -> dict[str, list[Example]]:
-    """Questions of every kind that the documents have at least MIN_FIT of."""
-    made = {kind: make_questions(documents, kind, limit, room, seed=seed) for kind in KINDS}
-    return {kind: questions for kind, questions in made.items() if len(questions) >= MIN_FIT}
+def make_all(model: Model, documents: Sequence[Document], limit: int, seed: int) -> dict[str, list[Example]]:
+    """Questions of every kind that the documents have at least MIN_FIT of, and the model can be asked."""
+    out = {}
+    for kind in KINDS:
+        made = make_questions(documents, kind, limit, model.config.max_positions, seed=seed)
+        out[kind] = [example for example in made if _can_be_asked(model, example)]
+    return {kind: questions for kind, questions in out.items() if len(questions) >= MIN_FIT}
+
+
+def _can_be_asked(model: Model, example: Example) -> bool:
+    """Whether the model has positions for the question, and something before its labels where it needs that."""
+    try:
+        label_texts(model.config, model.tokenizer, example.state, example.question)
+    except InputError:
+        return False
+    return True
 
 
 def fit_all(
@@ -130,9 +143,9 @@ def calibrate_folder(
     folder = model_folder(name)
     model = Model(*load_model(folder))
     to_fit, _ = split_documents(load_frozen() if documents is None else documents, seed)
-    examples = make_all(to_fit, limit, model.config.max_positions, seed)
+    examples = make_all(model, to_fit, limit, seed)
     if not examples:
-        raise DataError("no question can be made: give Python files that parse")
+        raise DataError("no question can be made that fits the model: give Python files that parse")
     fitted = fit_all(model, examples, workers, progress)
     return save_calibrations(folder, weights_hash(folder), fitted), fitted
 

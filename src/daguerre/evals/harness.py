@@ -42,8 +42,8 @@ def evaluate(
     skipped_files  {file that could not be read: reason}, for the report
     progress       called as progress(task and its part, items done, items to do)
 
-    UnsupportedError or DataError, before anything is measured, where a named task is not possible with the model or the
-    documents; other tasks that are not are under "skipped".
+    UnsupportedError or DataError, nearly always before anything is measured, where a named task is not possible with
+    the model or the documents; other tasks that are not are under "skipped".
     """
     chosen = EvalOptions.of(options, **given)
     for name in chosen.what or ():
@@ -53,7 +53,7 @@ def evaluate(
     texts = load_frozen() if documents is None else list(documents)
     ready, skipped = _prepare(Setup(loaded, texts, chosen.limits, chosen.seed, chosen.workers), chosen.what)
     report: dict[str, Any] = {
-        "model": _model_facts(loaded, None if isinstance(model, Model) else str(model)),
+        "model": _model_facts(loaded, None if isinstance(model, Model) else str(model), chosen.chosen),
         "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
         "machine": machine_facts(loaded.backbone.embedding.weight.device),
         "settings": {"seed": chosen.seed, "workers": chosen.workers, **asdict(chosen.limits)},
@@ -62,13 +62,19 @@ def evaluate(
     }
     for name, measure in ready.items():
         started = time.perf_counter()
-        report[name] = measure(partial(_show, progress, name))
+        try:
+            report[name] = measure(partial(_show, progress, name))
+        except (UnsupportedError, DataError) as error:  # what shows only once examples meet the model
+            if chosen.what is not None:
+                raise
+            skipped[name] = str(error)
+            continue
         report["seconds"][name] = round(time.perf_counter() - started, 1)
     return report
 
 
 def _load(name: str | os.PathLike[str], options: EvalOptions) -> Model:
-    return load(name, dtype=options.dtype, backend=options.backend, quantize=options.quantize)
+    return load(name, dtype=options.dtype, backend=options.backend, quantize=options.quantize, **options.chosen)
 
 
 def _prepare(setup: Setup, what: Sequence[str] | None) -> tuple[dict[str, Measure], dict[str, str]]:
@@ -90,13 +96,14 @@ def _show(progress: Progress, name: str, part: str, done: int, total: int) -> No
     progress(f"{name}: {part}" if part else name, done, total)
 
 
-def _model_facts(model: Model, name: str | None) -> dict[str, Any]:
+def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
     config, denoiser = model.config, model.denoiser
     stored: dict[str, Any] = {}
     if name is not None:
-        stored = json.loads((model_folder(name) / CONFIG).read_text(encoding="utf-8"))
+        stored = json.loads((model_folder(name, chosen.get("revision")) / CONFIG).read_text(encoding="utf-8"))
     return {
         "name": name,
+        **(chosen if name is not None else {}),
         "context": config.context,
         "parameters": model.backbone.num_parameters,
         "max_positions": config.max_positions,

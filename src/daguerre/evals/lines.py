@@ -55,14 +55,16 @@ def make_examples(
     seed: int = 0,
     tokenizer: Tokenizer | None = None,
     shown: tuple[int, int] = (PREFIX_TOKENS, SUFFIX_TOKENS),
+    after_text: bool = False,
 ) -> list[MissingLine]:
     """At most `limit` lines, spread evenly over the documents, in an order hashed from `seed`.
 
     `shown`: the most tokens of whole lines before a line and after it, counted by `tokenizer`; None: our 2k vocabulary,
-    whatever the model, so that all models get the same examples. DataError when no line can be taken out.
+    whatever the model, so that all models get the same examples. `after_text`: only lines that are shown after others,
+    for a model that predicts nothing without a token before it. DataError when no line can be taken out.
     """
     counter = tokenizer or Tokenizer.default("2k")
-    out = round_robin(documents, seed, limit, lambda document: _examples(document, counter, shown, seed))
+    out = round_robin(documents, seed, limit, lambda document: _examples(document, counter, shown, seed, after_text))
     if not out:
         raise DataError(f"no line to infill: give Python files that parse, with lines of {MIN_CHARACTERS} characters")
     return out
@@ -105,7 +107,9 @@ def candidate_lines(text: str) -> list[int]:
     return [i for i, line in enumerate(text.split("\n")) if i not in hidden and _can_be_taken(line.strip())]
 
 
-def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int) -> Iterator[MissingLine]:
+def _examples(
+    document: Document, counter: Tokenizer, shown: tuple[int, int], seed: int, after_text: bool
+) -> Iterator[MissingLine]:
     """A document's examples in hashed order."""
     numbers = sorted(candidate_lines(document.text), key=lambda number: hashed_order(seed, document.sha256, number))
     pieces = split_lines(document.text)
@@ -114,7 +118,7 @@ def _examples(document: Document, counter: Tokenizer, shown: tuple[int, int], se
         end = pieces[number][len(line) :]
         prefix = "".join(reversed(fitting(pieces[:number][::-1], counter, shown[0])))
         suffix = end + "".join(fitting(pieces[number + 1 :], counter, shown[1]))
-        if line.strip() not in prefix and line.strip() not in suffix:
+        if line.strip() not in prefix and line.strip() not in suffix and (prefix or not after_text):
             before, after = "".join(pieces[:number]), end + "".join(pieces[number + 1 :])
             yield MissingLine(document, number, line, prefix, suffix, before, after)
 

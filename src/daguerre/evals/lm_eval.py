@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from daguerre.decoding.defaults import chosen
 from daguerre.decoding.drive import compute
-from daguerre.decoding.options import Decode
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
 from daguerre.model import Model, load
 from daguerre.models.core.config import ModelConfig
@@ -58,13 +58,17 @@ class Options:
 
 
 class Answers:
-    """The three kinds of requests of the harness. Texts that are too long lose their beginning, and that is logged."""
+    """The three kinds of requests of the harness. Texts that are too long lose their beginning, and that is logged.
 
-    def __init__(self, options: Options, decode: Decode) -> None:
+    decoding: fields of `Decode`, for text that is generated; the defaults of a published model hold beside them.
+    """
+
+    def __init__(self, options: Options, decoding: Mapping[str, Any] | None = None) -> None:
         model = options.model
         self.model = model if isinstance(model, Model) else load(model, options.device, options.dtype)
-        self.options, self.decode = options, decode
+        self.options, self.decoding = options, {"seed": options.seed, **(decoding or {})}
         config = self.model.config
+        decode = chosen(config, None, self.decoding, self.model.defaults, infilling=False)
         decode.resolved(config, infilling=False).check_model(config)
         self.kind = options.kind or ("ar" if config.can_draft else "elbo")
         check_layout(config, self.kind, options.layout)
@@ -80,7 +84,7 @@ class Answers:
             log.info("no CUDA device: running on the CPU")
         rest = {name: value for name, value in arguments.items() if name not in names}
         options = Options(**given)
-        return cls(options, Decode(seed=options.seed, **rest))
+        return cls(options, rest)
 
     @cached_property
     def likelihood(self) -> str:
@@ -121,10 +125,9 @@ class Answers:
         sample = given.pop("do_sample", None)
         if sample is not None:
             given["temperature"] = given.get("temperature", 1.0) if sample else 0.0
-        options = {"stop": stop} | {name: value for name, value in given.items() if value is not None}
+        options = self.decoding | {"stop": stop} | {name: value for name, value in given.items() if value is not None}
         ids = self._last(self.model.tokenizer.encode(context), self.room - num)
-        decode = None if self.decode == Decode() else self.decode  # else a published model's own defaults
-        return self.model.generate(ids, num, decode, **options).text
+        return self.model.generate(ids, num, **options).text
 
     def _scored(self, ids: list[int], given: int) -> tuple[float, bool]:
         num = len(ids) - given

@@ -72,6 +72,7 @@ class EvalOptions:
     workers         processes that examples are spread over, with the same results; "bits", "draft" and "speculation"
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
+    revision, family, adapter, tokenizer  likewise
     """
 
     what: Sequence[str] | None = None
@@ -81,10 +82,20 @@ class EvalOptions:
     dtype: str = "float32"
     backend: BackendName | None = None
     quantize: Quantization | None = None
+    revision: str | None = None
+    family: str | None = None
+    adapter: str | None = None
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         if self.workers < 1:
             raise InputError(f"workers must be 1 or more, not {self.workers}")
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """Which model is meant, beside its name: options of `daguerre.load`."""
+        named = {name: getattr(self, name) for name in ("revision", "family", "adapter", "tokenizer")}
+        return {name: value for name, value in named.items() if value is not None}
 
     @classmethod
     def of(cls, options: EvalOptions | None = None, **given: Any) -> EvalOptions:

@@ -183,7 +183,7 @@ def _write(model: Model, setting: Setting, prompt: Prompt, seed: int) -> Written
         (ids, start), forwards = _true_text(model.tokenizer, prompt), 0
     else:
         decode = Decode.of(setting.decode, min_tokens=setting.length, seed=seed)
-        plan = make_plan(model.config, model.tokenizer, decode, prompt.text, None, setting.length, None)
+        plan = make_plan(model.config, model.tokenizer, decode, prompt.text, None, setting.length, model.heal)
         *_, last = drive(Sample(model.denoiser, plan, 0, None))
         forwards, (start, _) = last.step + 1, plan.canvas.gaps[0]
         ids = np.concatenate([last.canvas.tokens[:start], last.canvas.filled(plan.canvas.gaps[0])])

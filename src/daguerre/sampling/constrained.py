@@ -44,9 +44,9 @@ COMPILERS: dict[str, Callable[[Any, Tokenizer, bool], TokenAutomaton]] = {
     "schema": lambda schema, tokenizer, lenient: compile_schema(schema, tokenizer, lenient=lenient),
     "regex": lambda pattern, tokenizer, lenient: compile_regex(pattern, tokenizer),
     "choices": lambda texts, tokenizer, lenient: compile_choices(texts, tokenizer),
-    "tools": lambda tools, tokenizer, lenient: compile_tools(tools, tokenizer, lenient=lenient),
+    "tools": lambda how, tokenizer, lenient: compile_tools(**how, tokenizer=tokenizer, lenient=lenient),
 }
-"""By option of `Decode`."""
+"""By option of `Decode`; each takes the value of `Settings.language`."""
 WORTH = 0.05
 """Seconds of processor time; an automaton that compiles faster is not kept on disk."""
 STRIDE = 16

@@ -27,6 +27,14 @@ from daguerre.errors import InputError
 
 CACHED = 1 << 17
 """Numbers that are processed at a time: half a megabyte in float32."""
+DRAWN = 1 << 22
+"""Numbers that a draw works on at a time: 32 megabytes in float64, of which it needs several copies."""
+
+
+def chunks(num_rows: int, vocabulary: int) -> list[slice]:
+    """Runs of rows (A, V) that draws work on one after the other. The numbers of a row do not depend on them."""
+    size = max(1, DRAWN // vocabulary)
+    return [slice(start, start + size) for start in range(0, max(1, num_rows), size)]
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +69,9 @@ class Proposals:
 
     @staticmethod
     def join(parts: Sequence[Proposals]) -> Proposals:
-        """The proposals of all `parts`, in order; each part has one position and no constraint."""
+        """The proposals of all `parts`, in order; none has a constraint."""
+        if len(parts) == 1:
+            return parts[0]
 
         def joined(name: str) -> np.ndarray | None:
             values = [getattr(part, name) for part in parts]

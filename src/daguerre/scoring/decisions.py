@@ -259,6 +259,11 @@ def label_texts(config: ModelConfig, tokenizer: Tokenizer, state: str, question:
         )
     shortest = min(map(len, ids))
     start = min(_num_common(ids), shortest - 1)
+    if config.shift and not start:
+        raise InputError(
+            "this model predicts a token from the one before it, and its labels begin the text: give a state of a "
+            "token or more"
+        )
     if config.context != "full":
         return [Scored(text, start, len(text)) for text in ids]
     behind = min(_num_common([text[::-1] for text in ids]), shortest - start - 1)
@@ -293,7 +298,7 @@ def _span(config: ModelConfig, text: Scored, position: int) -> tuple[int, int]:
     """The span in which a position is predicted: itself, the rest of its block, or the whole label. A block is whole
     even where the text ends before it.
     """
-    if config.context == "causal":
+    if config.is_ordered:
         return position, position + 1
     if config.context == "full":
         return text.start, text.stop
@@ -309,7 +314,7 @@ def score_texts(config: ModelConfig, texts: Sequence[Scored], counts: Counts) ->
     """Scores of texts, float64: sums of the log-probabilities of their tokens. One batch, which counts as one forward;
     rows that predict a token are query tokens, the others prefill tokens.
     """
-    batch, owners = _as_tree(config, texts) if config.context == "causal" else _as_copies(config, texts)
+    batch, owners = _as_tree(config, texts) if config.is_ordered else _as_copies(config, texts)
     answers = yield list(batch)
     num_rows = sum(len(forward.tokens) for forward in batch)
     num_wanted = sum(len(np.unique(forward.wanted)) for forward in batch)

@@ -24,7 +24,8 @@ as many forwards as the longest span has tokens (DUEL). The bound is the mean of
 show how loose the bound is. For a process that replaces tokens by others, `elbo` is the bound of that process: the mean
 of its integrand at random times.
 
-The rows are those of decoding (`models/rows.py`). In a shifted model a span [s, e) has the rows s-1 .. e-2, so its last
+The rows are those of decoding (`models/rows.py`). In reordered context those of a span's revealed tokens come before
+those of its masks. In a shifted model a span [s, e) has the rows s-1 .. e-2, so its last
 token has no row: once it is revealed, the other tokens of its span do not see it. They are predicted from less, and the
 bound is that of a sampler that does the same. The clean stream is computed once; the noisy rows of every draw read its
 cache.
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -361,6 +362,15 @@ class _NoisyRows:
         layout = Layout(position, first[span].astype(np.int32), 0, None, span[:, None] == span)
         return cls(position, inside, row_of, num_clean, layout)
 
+    def reordered(self, hides: np.ndarray) -> Layout:
+        """The layout in reordered context, where the rows `hides`, bool (R,), are masked: of its span a row sees the
+        revealed ones up to it, and a masked one all revealed ones and the masked ones up to it.
+        """
+        assert self.layout.mask is not None
+        index, shown = np.arange(len(hides)), ~hides
+        sees = np.where(hides[:, None] == hides, index <= index[:, None], shown)
+        return replace(self.layout, mask=self.layout.mask & sees)
+
 
 def _cross_entropies(
     backend: Backend, ids: np.ndarray, noisy: _NoisyRows, masked_SL: np.ndarray, scored_SL: np.ndarray
@@ -379,7 +389,8 @@ def _cross_entropies(
             tokens = np.where(hides, config.placeholder, whole[noisy.position])
             level = float(hides.sum() / noisy.inside.sum()) if config.time_input else None
             wanted = noisy.row_of[position].astype(np.int32)
-            batch.append(Forward(tokens, noisy.layout, cache, wanted, LogProbs(ids[position]), level))
+            layout = noisy.reordered(hides) if config.context == "reordered" else noisy.layout
+            batch.append(Forward(tokens, layout, cache, wanted, LogProbs(ids[position]), level))
             places.append((draw, position))
         answers = yield list(batch)
         for (draw, position), answer in zip(places, answers, strict=True):

@@ -47,6 +47,16 @@ def test_required_leaves_out_the_text_and_a_name_asks_for_one_call(tokenizer: To
     assert not any(accepts(named, tokenizer, text) for text in (CALL, EMPTY + EMPTY, ""))
 
 
+def test_without_parallel_calls_there_is_at_most_one(tokenizer: Tokenizer) -> None:
+    auto = compile_tools([WEATHER, NOW], tokenizer, parallel=False)
+    required = compile_tools([WEATHER, NOW], tokenizer, choice="required", parallel=False)
+
+    for automaton in (auto, required):
+        assert accepts(automaton, tokenizer, CALL) and accepts(automaton, tokenizer, EMPTY)
+        assert not accepts(automaton, tokenizer, CALL + EMPTY)
+    assert accepts(auto, tokenizer, "text") and not accepts(required, tokenizer, "text")
+
+
 def test_other_marks_may_stand_around_calls(tokenizer: Tokenizer) -> None:
     automaton = compile_tools([NOW], tokenizer, marks=("[[", "]]"))
 

@@ -7,13 +7,14 @@ from daguerre.decoding.modes.ar import Ar
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.beam import Beam
 from daguerre.decoding.modes.block import Block, Full
+from daguerre.decoding.modes.expand import Expand
 from daguerre.decoding.modes.renoise import Renoise
 from daguerre.decoding.modes.speculative import Speculative
 from daguerre.decoding.settings import ModeName, Settings
 from daguerre.models.core.config import ModelConfig
 
 MODES: dict[str, Mode] = {
-    mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Beam(), Ancestral(), Renoise())
+    mode.name: mode for mode in (Ar(), Block(), Full(), Speculative(), Beam(), Ancestral(), Renoise(), Expand())
 }
 
 
@@ -33,6 +34,9 @@ def choose_mode(
 
     a process that replaces tokens                            ancestral, or renoise where context is not full
     num_beams or no_repeat_context_lines is given             beam
+    start_tokens is given                                     expand
+    a token that expands gaps: a gap, if `expand` can do it   expand
+    such a model, and no block_size                           full
     an option of denoising is given, or `denoise`             block
     `searches`, and no option that mode beam does not have    beam: more gaps are right than by denoising
     a gap, or a model without an autoregressive distribution  block
@@ -47,6 +51,12 @@ def choose_mode(
         return "ancestral" if config.context == "full" else "renoise"
     if given & (MODES["beam"].options - MODES["block"].options):
         return "beam"
+    if "start_tokens" in given:
+        return "expand"
+    if config.expand_id is not None:
+        if infilling and not denoise and _can_expand(settings):
+            return "expand"
+        return "block" if "block_size" in given else "full"
     denoise |= bool(given & (MODES["block"].options - MODES["ar"].options))
     plain = given <= MODES["beam"].options | {"mode", "seed"}
     if searches and infilling and plain and config.can_draft and not denoise:
@@ -54,3 +64,10 @@ def choose_mode(
     if denoise or infilling or not config.can_draft:
         return "block"  # which says what a model without masks cannot do
     return "ar" if settings.shaping else "speculative"
+
+
+def _can_expand(settings: Settings) -> bool:
+    """Whether mode "expand" has all options that are given."""
+    mode = MODES["expand"]
+    usable = mode.policies is None or settings.policy in mode.policies
+    return usable and not settings.shaping and not set(settings.given) & (mode_options() - mode.options)

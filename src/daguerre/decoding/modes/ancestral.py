@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.canvas import Canvas, Decision
+from daguerre.canvas import Canvas, Decision, Span
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.plan import Plan
@@ -46,7 +46,7 @@ class Ancestral(Mode):
     """All at once, from noise to text, in `steps` forwards."""
 
     name = "ancestral"
-    options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "n"})
+    options = frozenset({"steps", "greedy_tail", "remask", "temperature", "top_p", "top_k", "n", "cache"})
     heals = shapes = changeable = keeps_commits = searches_length = commits_each_step = False
 
     def check_model(self, config: ModelConfig) -> None:
@@ -61,6 +61,14 @@ class Ancestral(Mode):
     def check_draft(self, settings: Settings) -> None:
         """It takes none."""
         raise UnsupportedError('mode "ancestral" begins with noise and takes no draft: leave out one of the two')
+
+    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+        """No cache: every forward computes all rows."""
+        if settings.cache not in ("auto", "none"):
+            raise UnsupportedError(
+                f'mode "ancestral" computes every forward anew, and cache="{settings.cache}" keeps numbers: leave out '
+                'cache, or use mode "block"'
+            )
 
     def bound(self, plan: Plan) -> int:
         """The number of steps."""

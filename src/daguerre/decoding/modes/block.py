@@ -30,14 +30,19 @@ DENOISING = frozenset({"policy", "rank_by", "revise", "end_of_text"}).union(
 
 
 class Block(Mode):
-    """Spans of `block_size` open positions; a gap is one span unless a size is given."""
+    """Spans of `block_size` open positions; a gap is one span unless a size is given. Or a window that slides."""
 
     name = "block"
-    options = SAMPLING | DENOISING | {"block_size"}
+    options = SAMPLING | DENOISING | {"block_size", "sliding"}
+
+    def check_draft(self, settings: Settings) -> None:
+        """A draft is read span by span, which a window has not."""
+        if settings.sliding:
+            raise UnsupportedError("sliding reads no draft: leave out one of the two")
 
     def span_size(self, settings: Settings, config: ModelConfig, max_tokens: int, infilling: bool) -> int:
         """The option's, the model's, or DEFAULT_BLOCK."""
-        if infilling and settings.block_size is None:
+        if infilling and settings.block_size is None and not settings.sliding:
             return max_tokens
         return settings.block_size or config.block_size or DEFAULT_BLOCK
 
@@ -55,6 +60,8 @@ class Block(Mode):
         canvas = yield from heal(run, canvas)
         if not run.plan.healed(canvas):
             return canvas
+        if run.plan.decode.sliding:
+            return (yield from denoise_in_window(run, canvas))
         return (yield from denoise_spans(run, canvas, begun))
 
 
@@ -105,28 +112,44 @@ def denoise_spans(run: Run, canvas: Canvas, begun: int) -> Steps:
     return canvas
 
 
+def denoise_in_window(run: Run, canvas: Canvas) -> Steps:
+    """Fill the healed canvas through a window that begins at the first open position in every step (WeDLM, arXiv
+    2512.22737). Where time is short it is widened, as spans are.
+    """
+    plan, rules = run.plan, run.plan.rules(canvas)
+
+    def window(now: Canvas) -> Span:
+        return plan.widened(now, plan.window(now), run.min_commits(now))
+
+    def moves(now: Canvas) -> bool:
+        return run.has_ended(now) or plan.finished(now) or window(now) != now.span
+
+    while not (run.has_ended(canvas) or plan.finished(canvas)):
+        canvas = yield from denoise(run, canvas.at(window(canvas)), rules, moves)
+    return canvas
+
+
 def _fill(run: Run, canvas: Canvas, rules: list[Rule]) -> Steps:
     """Denoise the active span, which is widened once time is too short for the spans after it."""
-    if run.policy.edits:
-        return (yield from denoise_and_edit(run, canvas, rules))
-    revised = run.plan.decode.revise > 0
+    edits = run.policy.edits
+    fill, changes = denoise_and_edit if edits else denoise, edits or run.plan.decode.revise > 0
 
-    def should_stop(now: Canvas) -> bool:  # a span that is revised is finished first
-        return run.late() if revised else run.has_ended(now)
+    def should_stop(now: Canvas) -> bool:  # a span that is read again is finished first
+        return run.late() if changes else run.has_ended(now)
 
     if run.fixed_pace:
-        return (yield from denoise(run, canvas, rules, should_stop))
+        return (yield from fill(run, canvas, rules, should_stop))
 
     def widened(now: Canvas) -> Span:
         assert now.span is not None
         return run.plan.widened(now, now.span, run.min_commits(now))
 
-    def too_narrow(now: Canvas) -> bool:
-        return should_stop(now) or widened(now) != now.span
+    def too_narrow(now: Canvas) -> bool:  # a full span may still be edited
+        return should_stop(now) or (now.active_positions().size > 0 and widened(now) != now.span)
 
     while canvas.active_positions().size and not should_stop(canvas):
         canvas = canvas.at(widened(canvas))
-        canvas = yield from denoise(run, canvas, rules, too_narrow)
+        canvas = yield from fill(run, canvas, rules, too_narrow)
     return canvas
 
 

@@ -41,14 +41,20 @@ def make_lines(setup: Setup, task: str, shown: tuple[int, int]) -> list[MissingL
     """The lines of a task, with at most `shown` tokens before and after each."""
     check_process(setup.model)
     check_number("lines", setup.limits.lines, task)
-    return make_examples(setup.documents, setup.limits.lines, seed=setup.seed, shown=shown)
+    config, limit = setup.model.config, setup.limits.lines
+    alone = bool(config.first) or not config.shift  # whether a first line has what predicts its first token
+    return make_examples(setup.documents, limit, seed=setup.seed, shown=shown, after_text=not alone)
 
 
 def make_token_spans(setup: Setup, length: int, task: str) -> list[MissingSpan]:
-    """The token spans of a task."""
+    """The token spans of a task. UnsupportedError for a model without room for them and what is shown around them."""
     check_process(setup.model)
     check_number("spans", setup.limits.spans, task)
     shown, limit = shown_around(setup.room), setup.limits.spans
+    if sum(shown) + length + len(setup.model.config.first) > setup.room:
+        raise UnsupportedError(
+            f"'{task}' needs {4 * (length + 1)} positions and the model has {setup.room}: leave it out"
+        )
     return make_spans(setup.documents, setup.model.tokenizer, length, limit, seed=setup.seed, shown=shown)
 
 

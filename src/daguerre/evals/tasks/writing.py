@@ -169,11 +169,11 @@ def decide(setup: Setup) -> Measure:
         raise UnsupportedError(f"a model of the {model.config.process} process cannot score labels: leave 'decide' out")
     check_number("questions", num, "decide")
     to_fit, to_test = split_documents(setup.documents, setup.seed)
-    fitted = make_all(to_fit, max(MIN_FIT, num // 4), room, setup.seed)
-    tested = make_all(to_test, max(MIN_FIT, num), room, setup.seed)
+    fitted = make_all(model, to_fit, max(MIN_FIT, num // 4), setup.seed)
+    tested = make_all(model, to_test, max(MIN_FIT, num), setup.seed)
     kinds = [kind for kind in fitted if kind in tested]
     if not kinds:
-        raise DataError("no question can be made: give Python files that parse, or leave 'decide' out")
+        raise DataError("no question can be made that fits: give Python files that parse, or leave 'decide' out")
 
     def measure(progress: Progress) -> Any:
         outcomes = [measure_kind(model, fitted[kind], tested[kind], kind, setup.workers, progress) for kind in kinds]

@@ -84,6 +84,7 @@ def compile_tools(
     tokenizer: Tokenizer,
     *,
     choice: str = AUTO,
+    parallel: bool = True,
     marks: tuple[str, str] = (OPENING, CLOSING),
     lenient: bool = False,
     depth: int = DEPTH,
@@ -92,10 +93,12 @@ def compile_tools(
 ) -> TokenAutomaton:
     """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}; see `tools`.
 
-    `choice`: "auto", "required" for calls alone, or the name of the one function to call, once.
+    `choice`: "auto", "required" for calls alone, or the name of the one function to call, once. `parallel`: there may
+    be several calls.
     """
-    what = ["tools", list(tools), choice, marks, lenient, _sound(depth)]
-    return _compiled(partial(tools_dfa, tools, choice, marks, depth, lenient), what, tokenizer, budget, folder)
+    what = ["tools", list(tools), choice, parallel, marks, lenient, _sound(depth)]
+    made = partial(tools_dfa, tools, choice, marks, depth, lenient, parallel=parallel)
+    return _compiled(made, what, tokenizer, budget, folder)
 
 
 def schema_dfa(

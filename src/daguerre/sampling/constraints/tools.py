@@ -26,11 +26,18 @@ NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": Fa
 
 
 def tools_dfa(
-    tools: Sequence[Mapping[str, Any]], choice: str, marks: tuple[str, str], depth: int, lenient: bool, budget: Budget
+    tools: Sequence[Mapping[str, Any]],
+    choice: str,
+    marks: tuple[str, str],
+    depth: int,
+    lenient: bool,
+    budget: Budget,
+    parallel: bool = True,
 ) -> tuple[Dfa, tuple[str, ...]]:
     """(the automaton, what was ignored) of calls of functions, each given as {"name": ..., "parameters": schema}.
 
-    `choice`: "auto" for text or calls, "required" for calls, a function's name for exactly one call of it.
+    `choice`: "auto" for text or calls, "required" for calls, a function's name for exactly one call of it. `parallel`:
+    there may be several calls.
     """
     ignored: list[str] = []
     calls: dict[str, Dfa] = {}
@@ -50,10 +57,10 @@ def tools_dfa(
         if choice not in calls:
             raise unknown("function", choice, calls)
         calls = {choice: calls[choice]}
-    return _language(calls, choice, marks, budget), tuple(ignored)
+    return _language(calls, choice, marks, budget, parallel), tuple(ignored)
 
 
-def _language(calls: Mapping[str, Dfa], choice: str, marks: tuple[str, str], budget: Budget) -> Dfa:
+def _language(calls: Mapping[str, Dfa], choice: str, marks: tuple[str, str], budget: Budget, parallel: bool) -> Dfa:
     nfa = Nfa(budget)
     entry, last, again = nfa.state(), nfa.state(), nfa.state()
     nfa.link(entry, again)
@@ -64,7 +71,7 @@ def _language(calls: Mapping[str, Dfa], choice: str, marks: tuple[str, str], bud
         nfa.link(nfa.embed(named, arguments), closed)
     done = nfa.literal(closed, b"}" + marks[1].encode())
     nfa.link(done, last)
-    if choice in (AUTO, REQUIRED):
+    if parallel and choice in (AUTO, REQUIRED):
         nfa.link(done, again)
     if choice == AUTO:
         anything = regex_dfa("[^]*", budget)

@@ -7,6 +7,7 @@ from daguerre.sampling.policies.chain import Chain
 from daguerre.sampling.policies.confidence import Confidence
 from daguerre.sampling.policies.entropy import Entropy
 from daguerre.sampling.policies.entropy_bounded import EntropyBounded
+from daguerre.sampling.policies.entropy_threshold import EntropyThreshold
 from daguerre.sampling.policies.factor import Factor
 from daguerre.sampling.policies.first_hitting import FirstHitting
 from daguerre.sampling.policies.joint_threshold import JointThreshold
@@ -20,6 +21,7 @@ POLICIES: dict[str, type[Policy]] = {
     "confidence": Confidence,
     "entropy": Entropy,
     "entropy_bounded": EntropyBounded,
+    "entropy_threshold": EntropyThreshold,
     "factor": Factor,
     "first_hitting": FirstHitting,
     "joint_threshold": JointThreshold,
@@ -35,6 +37,7 @@ __all__ = [
     "Confidence",
     "Entropy",
     "EntropyBounded",
+    "EntropyThreshold",
     "Factor",
     "FirstHitting",
     "JointThreshold",

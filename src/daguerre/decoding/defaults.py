@@ -1,0 +1,73 @@
+"""Options that hold unless a request excludes them: the defaults of a published family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from daguerre.decoding.options import Decode
+from daguerre.decoding.request import check_changeable, check_end_of_text
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.config import ModelConfig
+
+Check = Callable[[Decode], None]
+"""Raises InputError or UnsupportedError for options that a request cannot have."""
+CHOICES = ("mode", "policy")
+TRIED = (CHOICES, CHOICES[:1], CHOICES[1:], ())
+"""The defaults that come first, from all of them to none."""
+
+
+def _any(decode: Decode) -> None:
+    """No further check."""
+
+
+def with_defaults(defaults: Mapping[str, Any], options: Mapping[str, Any], check: Check = _any) -> dict[str, Any]:
+    """Options of a request, and with them the `defaults` that they do not exclude: those that the mode and the policy
+    of the request use, and that pass `check`.
+
+    The errors of `Decode` for options that no default makes possible: those of the default mode and policy, which the
+    request would have had.
+    """
+    missing: dict[str, Any] = {name: value for name, value in defaults.items() if name not in options}
+    tried = [dict(options) | {name: missing[name] for name in names if name in missing} for names in TRIED]
+    out = next((each for each in tried if _is_possible(each, check)), None)
+    if out is None:
+        Decode(**tried[0])
+        return dict(options)  # what is wrong is for `check` to say
+    for name, value in missing.items():
+        if name not in CHOICES and _is_possible(out | {name: value}, check):
+            out = out | {name: value}
+    return dict(out)
+
+
+def _is_possible(options: Mapping[str, Any], check: Check) -> bool:
+    try:
+        check(Decode(**options))
+    except (InputError, UnsupportedError):
+        return False
+    return True
+
+
+def chosen(
+    config: ModelConfig,
+    decode: Decode | None,
+    options: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None,
+    *,
+    infilling: bool,
+    denoise: bool = False,
+    changeable: bool = False,
+) -> Decode:
+    """The options of a request: `decode` with `options` in place of its fields, or without it `options` with the
+    `defaults` that they and such a request do not exclude. denoise: see `modes.choose_mode`.
+    """
+    if decode is not None or not defaults:
+        return Decode.of(decode, **options)
+
+    def check(now: Decode) -> None:
+        resolved = now.resolved(config, infilling, denoise)
+        check_end_of_text(resolved, infilling)
+        if changeable:
+            check_changeable(resolved)
+
+    return Decode(**with_defaults(defaults, options, check))

@@ -1,0 +1,229 @@
+"""From the arguments of a request to its plan. `generate` runs it, and so does the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from daguerre.decoding.defaults import chosen
+from daguerre.decoding.lengths import search_length as find_length
+from daguerre.decoding.lengths import wants_search
+from daguerre.decoding.modes import SEARCHED_TOKENS
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.planning import keep_drafts, plan_request
+from daguerre.decoding.request import Request, Text, check_changeable, encoded, is_infilling
+from daguerre.decoding.text_spans import CharSpan, find_spans, split_at, split_template
+from daguerre.errors import InputError
+from daguerre.models.denoiser import Denoiser
+from daguerre.models.tokenizer import Tokenizer
+
+MAX_TOKENS = 64
+INFILL_TOKENS = 24
+"""The default of a gap: well within the lengths of text and gap filler that infilling is trained with."""
+EDIT_SLACK = 8
+"""By default an edited part may have this many tokens more than before."""
+
+
+Defaults = Mapping[str, Any] | None
+"""Options that hold unless a request without a `Decode` excludes them (`defaults.chosen`)."""
+
+
+def plan_generate(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    prompt: Text,
+    max_tokens: int = MAX_TOKENS,
+    decode: Decode | None = None,
+    *,
+    heal: bool | None = None,
+    timeout: float | None = None,
+    draft: str | None = None,
+    defaults: Defaults = None,
+    **options: Any,
+) -> Plan:
+    """The plan of `generate.generate`."""
+    how = chosen(denoiser.config, decode, options, defaults, infilling=False)
+    segments = encoded(prompt, None, tokenizer, denoiser.config)
+    request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], heal=heal, draft=draft)
+    return _plan(denoiser, tokenizer, request, timeout)
+
+
+def plan_infill(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    prefix: Text,
+    suffix: Text,
+    max_tokens: int = INFILL_TOKENS,
+    decode: Decode | None = None,
+    *,
+    search_length: bool | None = None,
+    heal: bool | None = None,
+    timeout: float | None = None,
+    draft: str | None = None,
+    defaults: Defaults = None,
+    **options: Any,
+) -> Plan:
+    """The plan of `generate.infill`."""
+    if suffix is None:
+        raise InputError("infill needs the text after the gap: give a suffix, or call generate")
+    segments = encoded(prefix, suffix, tokenizer, denoiser.config)
+    infilling, search = is_infilling(segments, [max_tokens]), bool(search_length)
+    how = chosen(denoiser.config, decode, options, defaults, infilling=infilling, denoise=search)
+    request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], search, timeout, heal=heal, draft=draft)
+    return _plan(denoiser, tokenizer, request, timeout, search_length)
+
+
+def plan_fill(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    template: str,
+    max_tokens: int | Sequence[int] = INFILL_TOKENS,
+    decode: Decode | None = None,
+    *,
+    min_tokens: int | Sequence[int] | None = None,
+    mark: str = "{}",
+    search_length: bool | None = None,
+    heal: bool | None = None,
+    timeout: float | None = None,
+    defaults: Defaults = None,
+    **options: Any,
+) -> Plan:
+    """The plan of `generate.fill`."""
+    pieces = split_template(template, mark)
+    infilling, search = is_infilling(pieces, pieces[1:]), bool(search_length)
+    how = chosen(denoiser.config, decode, options, defaults, infilling=infilling, denoise=search)
+    most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
+    fewest = _for_each(how.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
+    segments, budgets = _encoded(tokenizer, pieces), list(zip(fewest, most, strict=True))
+    request = _request(denoiser, how, segments, budgets, search, timeout, heal=heal, around=pieces)
+    return _plan(denoiser, tokenizer, request, timeout, search_length)
+
+
+def plan_edit(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    text: str,
+    spans: Sequence[CharSpan] | None = None,
+    max_tokens: int | Sequence[int] | None = None,
+    decode: Decode | None = None,
+    *,
+    lines: Sequence[CharSpan] | None = None,
+    pattern: str | None = None,
+    strength: float = 1.0,
+    search_length: bool | None = None,
+    heal: bool | None = None,
+    timeout: float | None = None,
+    defaults: Defaults = None,
+    **options: Any,
+) -> Plan:
+    """The plan of `generate.edit`."""
+    found = find_spans(text, spans, lines, pattern)
+    pieces, denoise = split_at(text, found), strength != 1.0 or bool(search_length)
+    infilling = is_infilling(pieces, pieces[1:])
+    how = chosen(denoiser.config, decode, options, defaults, infilling=infilling, denoise=denoise)
+    drafts = [tokenizer.encode_plain(text[start:end], begins=False) for start, end in found]
+    if strength == 1.0:
+        each = [len(draft) + EDIT_SLACK for draft in drafts] if max_tokens is None else max_tokens
+        budgets = [(how.min_tokens, most) for most in _for_each(each, len(found), "max_tokens")]
+    else:
+        if max_tokens is not None or how.min_tokens or heal or search_length:
+            raise InputError(
+                "with a strength below 1 an edit keeps its length: leave out max_tokens, min_tokens, heal and "
+                "search_length"
+            )
+        if not all(drafts):
+            raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
+        budgets, heal, search_length = [(len(draft), len(draft)) for draft in drafts], False, False
+    segments = _encoded(tokenizer, pieces)
+    request = _request(denoiser, how, segments, budgets, denoise, timeout, heal=heal, around=pieces)
+    plan = _plan(denoiser, tokenizer, request, timeout, search_length)
+    if strength != 1.0:
+        plan = keep_drafts(plan, drafts, strength)
+    return replace(plan, original=text)
+
+
+def plan_stream(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    prompt: Text,
+    max_tokens: int | None = None,
+    decode: Decode | None = None,
+    *,
+    suffix: Text | None = None,
+    heal: bool | None = None,
+    timeout: float | None = None,
+    draft: str | None = None,
+    changeable: bool = False,
+    defaults: Defaults = None,
+    **options: Any,
+) -> Plan:
+    """The plan of `generate.stream`; `changeable`: that of `running.start`."""
+    if max_tokens is None:
+        max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
+    segments = encoded(prompt, suffix, tokenizer, denoiser.config)
+    how = chosen(
+        denoiser.config,
+        decode,
+        options,
+        defaults,
+        infilling=is_infilling(segments, [max_tokens]),
+        denoise=changeable,
+        changeable=changeable,
+    )
+    budgets = [(how.min_tokens, max_tokens)]
+    request = _request(denoiser, how, segments, budgets, changeable, timeout, heal=heal, draft=draft)
+    if changeable:
+        check_changeable(request.decode)
+    return _plan(denoiser, tokenizer, request, timeout, None)
+
+
+def _request(
+    denoiser: Denoiser,
+    decode: Decode,
+    segments: Sequence[Sequence[int]],
+    budgets: Sequence[tuple[int, int]],
+    denoise: bool = False,
+    timeout: float | None = None,
+    **more: Any,
+) -> Request:
+    """A request, with a mode where its options name none (see `modes.choose_mode` for `denoise`)."""
+    short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
+    searches = short and timeout is None and more.get("draft") is None
+    resolved = decode.resolved(denoiser.config, is_infilling(segments, budgets), denoise, searches)
+    return Request(resolved, segments, budgets, **more)
+
+
+def _plan(
+    denoiser: Denoiser,
+    tokenizer: Tokenizer,
+    request: Request,
+    timeout: float | None,
+    search_length: bool | None = False,
+) -> Plan:
+    """A request's plan. A search of its gap's length runs here."""
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+        raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
+    if search_length not in (None, True, False):
+        raise InputError(f"search_length must be True, False or None, not {search_length!r}")
+    for what, asked in (("a stop string", request.decode.stop), ("heal=True", request.heal)):
+        if asked:
+            tokenizer.require_bytes(what)
+    if wants_search(denoiser.config, request, search_length):
+        return find_length(denoiser, tokenizer, request)
+    return plan_request(denoiser.config, tokenizer, request)
+
+
+def _encoded(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[list[int]]:
+    """The texts around gaps, of which the first begins the canvas."""
+    return [tokenizer.encode(piece, begins=index == 0) for index, piece in enumerate(pieces)]
+
+
+def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:
+    """One number for each of `num` gaps; InputError where there are more or fewer."""
+    if isinstance(value, int):
+        return [value] * num
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num:
+        raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {value!r}")
+    return list(value)

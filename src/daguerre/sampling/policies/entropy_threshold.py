@@ -1,0 +1,45 @@
+"""Entropy threshold (WeDLM, arXiv 2512.22737): all proposals of low entropy, and the one with the lowest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from daguerre.canvas import Decision
+from daguerre.errors import InputError
+from daguerre.sampling.logits import Proposals
+from daguerre.sampling.policies.base import Policy, Progress, commit, top
+from daguerre.sampling.random import Counter
+
+
+@dataclass(frozen=True)
+class EntropyThreshold(Policy):
+    """With H_i the entropy at position i in nats, and f the first proposal's position, commit all proposals with
+
+        H_i + position_penalty * (i - f) < entropy_threshold
+
+    and if there are none, the one for which the left side is lowest.
+    """
+
+    entropy_threshold: float = 0.4
+    position_penalty: float = 0.0
+    options: ClassVar[tuple[str, ...]] = ("entropy_threshold", "position_penalty")
+    reads: ClassVar[tuple[str, ...]] = ("entropies",)
+
+    def __post_init__(self) -> None:
+        for name in self.options:
+            if not 0 <= getattr(self, name) < np.inf:
+                raise InputError(f"{name} must be a number of nats from 0 up, not {getattr(self, name)}")
+
+    def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
+        """Minus the entropies with their penalties."""
+        assert proposals.entropies is not None
+        distance = proposals.positions - proposals.positions[0]
+        return -(proposals.entropies + self.position_penalty * distance)
+
+    def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
+        """All that are sure enough, and the surest."""
+        ranked = self.rank(proposals, progress, rng)
+        return commit(proposals, (-ranked < self.entropy_threshold) | top(ranked, 1), ranked)
