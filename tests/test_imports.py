@@ -40,6 +40,8 @@ BESIDE = ("train", "evals", "concepts", "view")
 # The command line: it imports anything, slow parts only inside the functions that need them; nobody else imports it.
 TOP = ("commands", "cli", "__main__")
 LATE = (*BESIDE, "server", "router")
+# Importing these needs an extra; the commands that start them say which.
+EXTRA = ("server",)
 
 
 @dataclass(frozen=True)
@@ -258,7 +260,7 @@ def in_new_process(script: str, folder: Path) -> str:
     core = importable({canonicalize_name(requirement.name) for requirement in core_requirements()})
     given = {
         "source": str(SOURCE),
-        "modules": list(find_modules(SOURCE)),
+        "modules": [module for module in find_modules(SOURCE) if part(module) not in EXTRA],
         "core": sorted(filter(str.isidentifier, core)),
         "outside": outside_core(),
     }

@@ -2,9 +2,13 @@
 
 DaguerreError                 anything a user can cause; exit status 2, HTTP 400 unless said otherwise
 ├── InputError                a value that the caller gave: an option, a text, a length
+│   ├── ContextError           a text, and what is asked for, that the model has no room for
 │   └── UnsupportedError      something this model's context or training cannot honor
 ├── DataError                 a corpus, shard or file of examples
 ├── CheckpointError           a checkpoint that is truncated, altered, or of another shape
+├── EngineError                  the engine has stopped; HTTP 503
+│   └── QueueFullError           too many requests wait; HTTP 429
+├── CancelledError               the caller ended the request
 ├── TrainingError             a run that cannot go on: NaN loss, full disk
 └── MissingExtra              an optional dependency; the message has the command that installs it
 """
@@ -25,6 +29,10 @@ class InputError(DaguerreError):
     """A value given by the caller is wrong."""
 
 
+class ContextError(InputError):
+    """The text and its new tokens are longer than the model's context."""
+
+
 class UnsupportedError(InputError):
     """The request is sound, but this model's context or training cannot honor it."""
 
@@ -43,6 +51,24 @@ class TrainingError(DaguerreError):
     """A training run cannot go on; what was saved stays as it was."""
 
     http_status = 500
+
+
+class EngineError(DaguerreError):
+    """The engine takes no requests, or has stopped before one was done."""
+
+    http_status = 503
+
+
+class QueueFullError(EngineError):
+    """Too many requests wait already."""
+
+    http_status = 429
+
+
+class CancelledError(DaguerreError):
+    """The caller ended the request."""
+
+    http_status = 499
 
 
 class MissingExtra(DaguerreError):

@@ -1,0 +1,1 @@
+"""Many requests at once: continuous batching over one backend."""

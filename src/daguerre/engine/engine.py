@@ -1,0 +1,276 @@
+"""The engine: requests of one model, from any thread, in shared forwards (`scheduler`)."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Condition, Thread
+from threading import Event as Flag
+from typing import Any, TypeVar
+
+from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.plans import (
+    INFILL_TOKENS,
+    MAX_TOKENS,
+    plan_edit,
+    plan_fill,
+    plan_generate,
+    plan_infill,
+    plan_stream,
+)
+from daguerre.decoding.request import Text
+from daguerre.decoding.sample import Sample
+from daguerre.decoding.text_spans import CharSpan
+from daguerre.engine.job import Job
+from daguerre.engine.prefixes import PAGE
+from daguerre.engine.scheduler import Limits, Scheduler, Stats
+from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
+from daguerre.errors import EngineError, InputError, QueueFullError
+from daguerre.model import CHAT_TOKENS, Model
+from daguerre.models.denoiser import BackboneDenoiser, CacheMode
+from daguerre.models.forward import Answer, Backend, KeyCache
+from daguerre.models.session import Session
+from daguerre.trace import Event
+
+T = TypeVar("T")
+LOG = logging.getLogger("daguerre")
+
+
+class Engine:
+    """Serves a model to many callers at once:
+
+        with Engine(daguerre.load()) as engine:
+            jobs = [engine.generate(prompt) for prompt in prompts]
+            texts = [job.result().text for job in jobs]
+
+    Requests have the arguments of `Model`'s. They are checked and planned in the caller's thread, and return a `Job`
+    at once. Each also takes a `priority`, lower first, and an `owner`: whose request it is. Of waiting requests of one
+    priority those of the owner with the fewest that run go first. QueueFullError while too many wait.
+
+    `model` is the model, whose other calls (`decide`, `nll`) are computed beside the requests. The model's weights must
+    not change. `on_done` is called with each job that is done, in the engine's thread. `limits` are those of `Limits`.
+    Without `with`, call `start` and `close`; or call `step` yourself.
+    """
+
+    def __init__(self, model: Model, on_done: Callable[[Job], None] | None = None, **limits: Any) -> None:
+        self.limits, self.on_done = Limits(**limits), on_done
+        self._denoiser = model.denoiser.fixed()
+        self.model = copy.copy(model)
+        self.model.denoiser = SharedDenoiser(self, self._denoiser)  # type: ignore[assignment]
+        self._scheduler = Scheduler(self._denoiser.backend, self.limits, self._left)
+        self._changed, self._wake = Condition(), Flag()
+        self._arrived, self._num_open = 0, 0
+        self._thread: Thread | None = None
+        self.error: EngineError | None = None
+        self._draining = False
+
+    def generate(self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **more: Any) -> Job:
+        """Continue `prompt`; see `Model.generate`."""
+        return self._plan(plan_generate, (prompt, max_tokens, decode), **more)
+
+    def infill(
+        self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **more: Any
+    ) -> Job:
+        """Fill the gap between two texts; see `Model.infill`."""
+        return self._plan(plan_infill, (prefix, suffix, max_tokens, decode), **more)
+
+    def fill(
+        self,
+        template: str,
+        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        decode: Decode | None = None,
+        **more: Any,
+    ) -> Job:
+        """Fill every `{}` of a template; see `Model.fill`."""
+        return self._plan(plan_fill, (template, max_tokens, decode), **more)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[CharSpan] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        **more: Any,
+    ) -> Job:
+        """Rewrite parts of a text; see `Model.edit`."""
+        return self._plan(plan_edit, (text, spans, max_tokens, decode), **more)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        max_tokens: int = CHAT_TOKENS,
+        decode: Decode | None = None,
+        *,
+        template: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> Job:
+        """The answer to `messages`; see `Model.chat`."""
+        tools = more.get("tools", None if decode is None else decode.tools)
+        prompt = self.model.chat_prompt(messages, **{"tools": tools, **(template or {})})
+        return self.generate(prompt, max_tokens, decode, **more)
+
+    def start_request(
+        self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **more: Any
+    ) -> Job:
+        """A request that is changed while it runs; see `Model.start`."""
+        return self._plan(plan_stream, (prompt, max_tokens, decode), changeable=True, heal=False, **more)
+
+    def _plan(
+        self,
+        make_plan: Callable[..., Plan],
+        values: tuple[Any, ...],
+        *,
+        timeout: float | None = None,
+        priority: int = 0,
+        owner: str = "",
+        **options: Any,
+    ) -> Job:
+        *_, decode = values
+        model = self.model
+        options = model.with_defaults(decode, options)
+        plan = make_plan(model.denoiser, model.tokenizer, *values, timeout=timeout, **options)
+        return self.submit(plan, timeout=timeout, priority=priority, owner=owner)
+
+    def submit(self, plan: Plan, *, timeout: float | None = None, priority: int = 0, owner: str = "") -> Job:
+        """Run a plan. InputError for one that needs more memory than there is."""
+        num_caches = 1 if plan.unconditional is None else 2
+        rows = num_pages(len(plan.canvas)) * num_caches * PAGE
+        if rows > self.limits.cache_rows:
+            raise InputError(
+                f"the request needs {rows} rows of cache and the engine has {self.limits.cache_rows}: ask for fewer "
+                "tokens, or give the engine more cache_rows"
+            )
+        samples = [Sample(self._denoiser, plan, index, timeout) for index in range(plan.decode.n)]
+        job = Job(self, plan, samples, priority, owner)
+        self._enter([SampleWork(sample) for sample in samples], priority, owner, job)
+        return job
+
+    def compute(self, batch: Sequence[Asked], *, priority: int = 0, owner: str = "") -> list[Answer]:
+        """The answers to forwards, computed beside the requests; waits for them."""
+        work = BatchWork(batch)
+        self._enter([work], priority, owner, None)
+        return work.answers.result()
+
+    def _enter(self, works: Sequence[Work], priority: int, owner: str, job: Job | None) -> None:
+        with self._changed:
+            self._check()
+            most = self.limits.max_running + self.limits.max_waiting
+            if self._num_open + len(works) > most:
+                raise QueueFullError(f"{self._num_open} requests run or wait, of at most {most}: ask again later")
+            self._num_open += len(works)
+            number, self._arrived = self._arrived, self._arrived + len(works)
+            tasks = [Task(work, number + index, priority, owner, job) for index, work in enumerate(works)]
+            self._scheduler.add(tasks)
+        self._wake.set()
+
+    def _left(self) -> None:
+        with self._changed:
+            self._num_open -= 1
+            self._changed.notify_all()
+
+    def _check(self) -> None:
+        if self.error is not None or self._draining:
+            raise EngineError("the engine takes no more requests: start another one") from self.error
+
+    # What a job asks for
+
+    def call(self, what: Callable[[], T]) -> Future[T]:
+        """Run a function between two steps. EngineError once the engine has stopped."""
+        with self._changed:
+            if self.error is not None:
+                raise EngineError("the engine has stopped: start another one") from self.error
+            future = self._scheduler.call(what)
+        self._wake.set()
+        return future
+
+    def end(self, job: Job, error: BaseException) -> None:
+        """End a request; between two steps."""
+        self._scheduler.end(job, error)
+
+    def change(self, job: Job, sample: Sample, decision: Callable[[Sample], Decision]) -> Event:
+        """Change the canvas of a sample; between two steps."""
+        return self._scheduler.change(job, sample, decision)
+
+    def finished(self, job: Job) -> None:
+        """Tell `on_done`, in the engine's thread."""
+        if self.on_done is not None:
+            self.on_done(job)
+
+    # The engine's thread
+
+    def start(self) -> Engine:
+        """Run steps in a thread of its own, until `close`."""
+        self._thread = Thread(target=self._serve, name="daguerre-engine", daemon=True)
+        self._thread.start()
+        return self
+
+    def __enter__(self) -> Engine:
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def step(self) -> bool:
+        """Compute one batch; returns whether there was anything to do. Without `start`."""
+        return self._scheduler.step()
+
+    def stats(self) -> Stats:
+        """What the engine has done, and how full it is."""
+        return self._scheduler.stats()
+
+    def close(self, drain: float = 0.0) -> None:
+        """Stop, after at most `drain` seconds in which the requests that were accepted may end. The others end with an
+        EngineError.
+        """
+        with self._changed:
+            self._draining = True
+            if self._thread is not None:
+                self._changed.wait_for(lambda: not self._num_open, drain)
+            self.error = self.error or EngineError("the engine was closed before the request was done")
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._scheduler.stop(self.error)
+
+    def _serve(self) -> None:
+        try:
+            while self.error is None:
+                self._wake.clear()
+                if not self._scheduler.step():
+                    self._wake.wait()
+        except BaseException as error:
+            LOG.exception("the engine has stopped")
+            stopped = EngineError("the engine has stopped: start another one")
+            stopped.__cause__ = error
+            with self._changed:
+                self.error = stopped
+            self._scheduler.stop(stopped)
+
+
+class SharedDenoiser:
+    """A denoiser whose forwards an engine computes, beside those of its requests. It is also its own backend."""
+
+    def __init__(self, engine: Engine, denoiser: BackboneDenoiser) -> None:
+        self.config, self.quantize = denoiser.config, denoiser.quantize
+        self._engine, self._denoiser = engine, denoiser
+
+    @property
+    def backend(self) -> Backend:
+        """Computes forwards beside those of the requests; waits for them."""
+        return self
+
+    def session(self, canvas: Canvas, cache: CacheMode = "auto") -> Session:
+        """A fresh session; see `Denoiser`."""
+        return self._denoiser.session(canvas, cache)
+
+    def forward(self, batch: Sequence[Asked]) -> list[Answer]:
+        """One answer for each; see `Backend`."""
+        return self._engine.compute(batch)
+
+    def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
+        """An empty cache; see `Backend`."""
+        return self._denoiser.backend.cache(capacity, int8=int8)

@@ -1,0 +1,209 @@
+"""A request in the engine, as its caller holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from threading import Condition, Lock
+from typing import Any, Protocol
+
+from daguerre.canvas import Decision
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.reading import committed_text, draft_text
+from daguerre.decoding.result import Result, StreamEvent
+from daguerre.decoding.sample import Sample
+from daguerre.errors import CancelledError, UnsupportedError
+from daguerre.trace import Event
+
+LOG = logging.getLogger("daguerre")
+
+
+class Control(Protocol):
+    """What a job needs of its engine."""
+
+    def call(self, what: Callable[[], Any]) -> Future[Any]:
+        """Run a function between two steps."""
+
+    def end(self, job: Job, error: BaseException) -> None:
+        """End a job; between two steps."""
+
+    def change(self, job: Job, sample: Sample, decision: Callable[[Sample], Decision]) -> Event:
+        """Change the canvas of a sample; between two steps."""
+
+    def finished(self, job: Job) -> None:
+        """Note that a job is done."""
+
+
+class Job:
+    """One request: read its `events` as they come, or wait for its `result`; `cancel` it, or `change` its canvas.
+
+    number        its place in the order of arrival
+    priority      lower goes first
+    owner         who asked; requests of one owner wait for each other where there are more than can run
+    cached_tokens of the prompt: taken from earlier requests instead of computed
+    submitted, started, first, finished   seconds on the clock `time.perf_counter`: when it arrived, joined a step,
+                  committed its first tokens, and was done; None: not yet
+
+    Safe to use from any thread. What it returns is made in the thread of its reader.
+    """
+
+    def __init__(self, engine: Control, plan: Plan, samples: Sequence[Sample], priority: int, owner: str) -> None:
+        self.plan, self.samples = plan, tuple(samples)
+        self.priority, self.owner, self.number = priority, owner, -1
+        self.cached_tokens = self._num_done = 0
+        self.submitted = time.perf_counter()
+        self.started: float | None = None
+        self.first: float | None = None
+        self.finished: float | None = None
+        self._engine = engine
+        self._changed = Condition()
+        self._listeners: list[Callable[[], None]] = []
+        self._error: BaseException | None = None
+        self._reading, self._results = Lock(), dict[int, Result]()
+
+    @property
+    def done(self) -> bool:
+        """Whether it is finished, cancelled or failed."""
+        return self.finished is not None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it early."""
+        return self._error
+
+    def result(self, timeout: float | None = None) -> Result:
+        """Wait for the result: the first sample, with the others in `choices`.
+
+        Raises what ended the request early; CancelledError after `cancel`; TimeoutError after `timeout` seconds.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.done, timeout):
+                raise TimeoutError(f"the request was not done after {timeout} seconds")
+        return self._result()
+
+    def _result(self) -> Result:
+        first, *others = [self.result_of(index) for index in range(len(self.samples))]
+        return replace(first, others=tuple(others)) if others else first
+
+    def result_of(self, sample: int) -> Result:
+        """The result of one sample of a request that is done. Raises what ended it early."""
+        if self._error is not None:
+            raise self._error
+        with self._reading:
+            if sample not in self._results:
+                self._results[sample] = self.samples[sample].result()
+            return self._results[sample]
+
+    def events(self, sample: int = 0) -> Iterator[StreamEvent]:
+        """The events of a sample as they come, as those of `Model.stream`; the last one has the sample's result.
+
+        Raises what ended the request early.
+        """
+        seen = 0
+        while True:
+            with self._changed:
+                while not self.done and len(self.samples[sample].events) == seen:
+                    self._changed.wait()
+            done = self.done  # before the last events are read
+            new = self.new_events(sample, seen)
+            yield from new
+            seen += len(new)
+            if done:
+                yield self._last_event(sample)
+                return
+
+    async def stream(self, sample: int = 0) -> AsyncIterator[StreamEvent]:
+        """The same on an event loop."""
+        seen = 0
+        async for _ in self._news():
+            new = self.new_events(sample, seen)
+            seen += len(new)
+            for event in new:
+                yield event
+        for event in self.new_events(sample, seen):
+            yield event
+        yield self._last_event(sample)
+
+    async def wait(self) -> Result:
+        """`result` on an event loop. The request is cancelled if the caller is."""
+        try:
+            async for _ in self._news():
+                pass
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        return self._result()
+
+    async def _news(self) -> AsyncIterator[None]:
+        """An item each time that there may be new events, until the request is done."""
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+        def listen() -> None:
+            loop.call_soon_threadsafe(news.set)
+
+        self._listeners.append(listen)
+        try:
+            while not self.done:
+                yield
+                await news.wait()
+                news.clear()
+        finally:
+            self._listeners.remove(listen)
+
+    def new_events(self, sample: int, seen: int) -> list[StreamEvent]:
+        """The events of a sample after the first `seen`, without waiting."""
+        return [stream_event(self.plan, event) for event in self.samples[sample].events[seen:]]
+
+    def _last_event(self, sample: int) -> StreamEvent:
+        result = self.result_of(sample)
+        return StreamEvent(result.text, result.text, None, result)
+
+    def cancel(self) -> None:
+        """End the request; its place is free in the engine's next step."""
+        self._engine.call(lambda: self._engine.end(self, CancelledError("the request was cancelled")))
+
+    def change(self, decision: Callable[[Sample], Decision], sample: int = 0) -> Future[Event]:
+        """Change the canvas of a sample between two steps: `decision` is made from the sample as it is then
+        (`decoding.running`: `pinned`, `unpinned`, `reopened`). The future has the event, or the error. UnsupportedError
+        for a request that was not begun as one that changes.
+        """
+        if not self.plan.mode.changeable or self.plan.decode.stop:
+            raise UnsupportedError("this request cannot be changed while it runs: begin it with `Engine.start_request`")
+        return self._engine.call(lambda: self._engine.change(self, self.samples[sample], decision))
+
+    def news(self) -> None:
+        """Tell everybody who waits that there are new events; for the engine."""
+        if self.first is None and any(sample.events for sample in self.samples):
+            self.first = time.perf_counter()
+        with self._changed:
+            self._changed.notify_all()
+        for listener in tuple(self._listeners):
+            try:
+                listener()
+            except Exception:
+                LOG.exception("a listener of a request failed")
+
+    def enter(self, cached_tokens: int) -> None:
+        """Note that a sample runs, and what it took from earlier requests; for the engine."""
+        self.started = self.started or time.perf_counter()
+        self.cached_tokens = max(self.cached_tokens, cached_tokens)
+
+    def left(self) -> bool:
+        """Note that a sample is done; returns whether all are. For the engine."""
+        self._num_done += 1
+        return self._num_done == len(self.samples)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Mark as done; for the engine."""
+        self._error, self.finished = error, time.perf_counter()
+        self.news()
+        self._engine.finished(self)
+
+
+def stream_event(plan: Plan, event: Event) -> StreamEvent:
+    """An event of a sample with the texts after it."""
+    return StreamEvent(draft_text(plan, event.canvas), committed_text(plan, event.canvas), event)

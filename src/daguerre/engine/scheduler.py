@@ -1,0 +1,296 @@
+"""Continuous batching: many requests share the forwards of one backend.
+
+A step takes the next forwards of all running tasks, computes them in one batch, and lets each task go on. A task that
+is done leaves at once, and one that waits joins at the next step. A long prompt is computed in parts beside the others.
+Nothing that a task computes depends on its neighbors (contract 3), so its tokens are those that it has alone.
+
+Memory is counted in pages of clean rows. Where it runs out, stored prefixes go first, and then the task that arrived
+last among those that matter least waits: its rows are computed again later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeVar
+
+from daguerre.canvas import Decision
+from daguerre.decoding.sample import Sample
+from daguerre.engine.job import Job
+from daguerre.engine.prefixes import PAGE, Prefixes
+from daguerre.engine.task import Asked, Piece, SampleWork, Task, num_pages
+from daguerre.errors import EngineError, InputError
+from daguerre.models.forward import Answer, Backend, Forward
+from daguerre.trace import Event
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much an engine takes on.
+
+    max_running   how many samples share a step; more wait
+    max_waiting   how many more may wait; a request beyond is refused
+    max_rows      rows of a step, at which prompts are divided
+    cache_rows    clean rows that are kept in memory, of running requests and stored prefixes
+    store_prefixes  whether later requests may begin with what earlier ones have computed
+    """
+
+    max_running: int = 64
+    max_waiting: int = 256
+    max_rows: int = 2048
+    cache_rows: int = 1 << 17
+    store_prefixes: bool = True
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_running", 1), ("max_waiting", 0), ("max_rows", PAGE), ("cache_rows", PAGE)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < least:
+                raise InputError(f"{name} must be a whole number from {least} up, not {value!r}")
+
+
+@dataclass
+class Stats:
+    """What the engine has done.
+
+    steps         batches that were computed
+    rows          rows in them
+    preemptions   how often a task gave up its memory
+    running, waiting   tasks
+    pages, pages_used, pages_stored   of memory: all, those of tasks, and those of stored prefixes
+    prefix_asked, prefix_found   rows of prompts that were looked for among stored prefixes, and found
+    """
+
+    steps: int = 0
+    rows: int = 0
+    preemptions: int = 0
+    running: int = 0
+    waiting: int = 0
+    pages: int = 0
+    pages_used: int = 0
+    pages_stored: int = 0
+    prefix_asked: int = 0
+    prefix_found: int = 0
+
+
+@dataclass(eq=False)
+class _Part:
+    """What a step computes of a piece of a task."""
+
+    task: Task
+    piece: Piece
+    asked: Asked
+
+
+class Scheduler:
+    """Runs tasks on one backend, step by step. Everything but `add` and `call` is for one thread. `left` is called for
+    each task that leaves.
+    """
+
+    def __init__(self, backend: Backend, limits: Limits, left: Callable[[], None] = lambda: None) -> None:
+        self.backend, self.limits, self._left = backend, limits, left
+        self._pages, self._prefixes = num_pages(limits.cache_rows), Prefixes() if limits.store_prefixes else None
+        self._running, self._waiting = list[Task](), list[Task]()
+        self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._steps = self._rows = self._preemptions = 0
+        self._lock = Lock()
+
+    def call(self, what: Callable[[], T]) -> Future[T]:
+        """Run a function between two steps; the future has what it returns or raises. From any thread."""
+        future = Future[T]()
+        with self._lock:
+            self._calls.append((what, future))
+        return future
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Add tasks, which take part from the next step on. From any thread."""
+        self.call(lambda: self._waiting.extend(tasks))
+
+    def stop(self, error: EngineError) -> None:
+        """End everything that runs, waits or was added."""
+        self._run_calls()
+        for task in [*self._running, *self._waiting]:
+            self._end(task, error)
+
+    def step(self) -> bool:
+        """Compute one batch, of the next forwards of all that run; returns whether there was anything to do."""
+        called = self._run_calls()
+        self._admit()
+        self._free_memory()
+        started = time.perf_counter()
+        parts = self._choose()
+        for part, answer in self._compute(parts):
+            part.piece.computed(part.asked, answer)
+        if parts:
+            self._steps += 1
+            self._go_on({part.task for part in parts}, time.perf_counter() - started)
+        return bool(parts) or called
+
+    def _run_calls(self) -> bool:
+        with self._lock:
+            calls, self._calls = self._calls, deque()
+        for what, future in calls:
+            try:
+                future.set_result(what())
+            except Exception as error:
+                future.set_exception(error)
+        return bool(calls)
+
+    def _admit(self) -> None:
+        """Let tasks in: those of the lowest priority number first, of these the owner's with the fewest that run, and
+        then the one that arrived first. A page is left free, so that those that run can go on for a while.
+        """
+        owned = Counter(task.owner for task in self._running)
+        while self._waiting and len(self._running) < self.limits.max_running:
+            task = min(self._waiting, key=lambda one: (one.priority, owned[one.owner], one.number))
+            if not task.pieces and not self._advance(task, None):
+                continue
+            if self._running and self._used + task.pages + 1 > self._pages:
+                return
+            self._waiting.remove(task)
+            self._running.append(task)
+            owned[task.owner] += 1
+            found = 0 if self._prefixes is None else task.reuse(self._prefixes)
+            if task.job is not None:
+                task.job.enter(found)
+
+    @property
+    def _used(self) -> int:
+        """The pages that running tasks hold and need next, stored ones that they read included."""
+        read = 0 if self._prefixes is None else self._prefixes.num_read
+        return read + sum(task.pages for task in self._running)
+
+    def _free_memory(self) -> None:
+        """Where memory has run out, drop stored prefixes, and then let the last task wait, as often as it takes."""
+        while (spare := self._pages - self._used) < 0:
+            able = [task for task in self._running if task.can_give_up]
+            if len(self._running) == 1 or not able:
+                break
+            last = max(able, key=lambda one: (one.priority, one.number))
+            last.give_up()
+            self._release(last)
+            self._running.remove(last)
+            self._waiting.append(last)
+            self._preemptions += 1
+        if self._prefixes is not None:
+            self._prefixes.drop(len(self._prefixes) - self._prefixes.num_read - max(0, spare))
+
+    def _release(self, task: Task) -> None:
+        if self._prefixes is not None:
+            task.release(self._prefixes)
+
+    def _choose(self) -> list[_Part]:
+        """What this step computes: of each task its next forwards, as long as there are rows left, the tasks that have
+        waited longest first.
+        """
+        left, parts = self.limits.max_rows, list[_Part]()
+        for task in sorted(self._running, key=lambda one: (one.turn, one.priority, one.number)):
+            for piece in task.pieces:
+                asked = None if piece.answer is not None else piece.part(left, whole=not parts)
+                if asked is not None:
+                    parts.append(_Part(task, piece, asked))
+                    left -= len(asked.tokens) if isinstance(asked, Forward) else len(asked.rows)
+                    task.turn = self._steps
+        self._rows += self.limits.max_rows - left
+        return parts
+
+    def _compute(self, parts: Sequence[_Part]) -> list[tuple[_Part, Answer]]:
+        """Parts and their answers. Where a batch fails, tasks are computed one by one: an error ends its own task."""
+        if not parts:
+            return []
+        try:
+            return list(zip(parts, self.backend.forward([part.asked for part in parts]), strict=True))
+        except Exception as error:
+            tasks = list(dict.fromkeys(part.task for part in parts))
+            if len(tasks) == 1:
+                self._end(tasks[0], error)
+                return []
+        return [done for task in tasks for done in self._compute([part for part in parts if part.task is task])]
+
+    def _go_on(self, tasks: set[Task], seconds: float) -> None:
+        """Let tasks whose forwards are all computed go on."""
+        jobs = dict[Job, None]()
+        for task in [task for task in self._running if task in tasks]:
+            task.work.spent(seconds)
+            answers = [piece.answer for piece in task.pieces if piece.answer is not None]
+            if len(answers) < len(task.pieces):
+                continue
+            if not task.stored:  # its prompt, for those that come soon
+                self._store(task)
+            self._advance(task, answers)
+            if task.job is not None and not task.job.done:
+                jobs[task.job] = None
+        for job in jobs:
+            job.news()
+
+    def _advance(self, task: Task, answers: list[Answer] | None) -> bool:
+        """Let a task go on to its next forwards; returns whether it has any. One that is done leaves."""
+        try:
+            if task.advance(answers):
+                return True
+        except Exception as error:
+            self._end(task, error)
+            return False
+        self._store(task)
+        self._remove(task)
+        if task.job is not None and task.job.left():
+            task.job.finish()
+        return False
+
+    def _store(self, task: Task) -> None:
+        if self._prefixes is not None:
+            task.keep(self._prefixes, self._pages - self._used)
+            self._free_memory()
+        task.stored = True
+
+    def _remove(self, task: Task) -> None:
+        (self._running if task in self._running else self._waiting).remove(task)
+        self._release(task)
+        self._left()
+
+    def _end(self, task: Task, error: BaseException) -> None:
+        """End a task, and with it all samples of its request."""
+        if task.job is None:
+            self._remove(task)
+            task.work.fail(error)
+        else:
+            self.end(task.job, error)
+
+    # What a job asks for between steps
+
+    def end(self, job: Job, error: BaseException) -> None:
+        """End a request; nothing happens to one that is done."""
+        if not job.done:
+            for task in [task for task in (*self._running, *self._waiting) if task.job is job]:
+                self._remove(task)
+            job.finish(error)
+
+    def change(self, job: Job, sample: Sample, decision: Callable[[Sample], Decision]) -> Event:
+        """Change the canvas of a sample; its next forwards are made anew. InputError for one that is done."""
+        for task in (*self._running, *self._waiting):
+            if isinstance(task.work, SampleWork) and task.work.sample is sample:
+                event = sample.change(decision(sample))
+                self._advance(task, None)
+                job.news()
+                return event
+        raise InputError("this request is done: start another one")
+
+    def stats(self) -> Stats:
+        """What the engine has done, and how full it is."""
+        return Stats(
+            steps=self._steps,
+            rows=self._rows,
+            preemptions=self._preemptions,
+            running=len(self._running),
+            waiting=len(self._waiting) + len(self._calls),
+            pages=self._pages,
+            pages_used=self._used,
+            pages_stored=0 if self._prefixes is None else len(self._prefixes),
+            prefix_asked=0 if self._prefixes is None else self._prefixes.asked,
+            prefix_found=0 if self._prefixes is None else self._prefixes.found,
+        )

@@ -1,0 +1,214 @@
+"""What the engine drives: a sample, or a batch of forwards that a caller waits for; and how far its forwards are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from daguerre.decoding.sample import Sample
+from daguerre.engine.job import Job
+from daguerre.engine.pieces import CleanRows, cut_at, first_rows, other_rows, rows_of
+from daguerre.engine.prefixes import PAGE, Prefixes
+from daguerre.models.forward import Answer, DraftStep, Forward, KeyCache
+from daguerre.trace import Event
+
+Asked = Forward | DraftStep
+
+
+class Work(Protocol):
+    """Something that needs forwards until it is done."""
+
+    def advance(self, answers: list[Answer] | None) -> list[Asked] | None:
+        """Its next forwards, given the answers to the last ones; None once it is done."""
+
+    def spent(self, seconds: float) -> None:
+        """Take note of the time of a step that it was part of."""
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error."""
+
+
+class SampleWork:
+    """A sample of a request."""
+
+    def __init__(self, sample: Sample) -> None:
+        self.sample = sample
+
+    def advance(self, answers: list[Answer] | None) -> list[Asked] | None:
+        """Its next forwards; see `Work`."""
+        item = self.sample.advance(answers)
+        while isinstance(item, Event):
+            item = self.sample.advance()
+        return item
+
+    def spent(self, seconds: float) -> None:
+        """Charge the time to the sample's deadline."""
+        self.sample.deadline.busy += seconds
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing: the job has the error."""
+
+
+class BatchWork:
+    """Forwards of a caller, who waits for their `answers`."""
+
+    def __init__(self, batch: Sequence[Asked]) -> None:
+        self.batch, self.answers = list(batch), Future[list[Answer]]()
+
+    def advance(self, answers: list[Answer] | None) -> list[Asked] | None:
+        """The forwards, once; see `Work`."""
+        if answers is None:
+            return self.batch
+        self.answers.set_result(answers)
+        return None
+
+    def spent(self, seconds: float) -> None:
+        """Nothing is charged."""
+
+    def fail(self, error: BaseException) -> None:
+        """Tell the caller."""
+        self.answers.set_exception(error)
+
+
+class Piece:
+    """A forward of a task on its way: what is still to be computed for it, and its answer in the end.
+
+    rows  the clean rows of its cache; None without a cache
+    """
+
+    def __init__(self, forward: Asked, rows: CleanRows | None) -> None:
+        self.rows, self.answer = rows, None  # type: CleanRows | None, Answer | None
+        self._todo = [forward]
+
+    @property
+    def cache(self) -> KeyCache | None:
+        """The cache that the forward reads, and its clean rows are added to."""
+        last = self._todo[-1]
+        return last.cache if isinstance(last, Forward) else None
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows its cache will have in the end."""
+        clean = [one.layout.num_clean for one in self._todo if isinstance(one, Forward)]
+        return 0 if self.cache is None else self.cache.length + sum(clean)
+
+    def part(self, most: int, whole: bool) -> Asked | None:
+        """What to compute next, of at most `most` rows; `whole`: of more, where it cannot be divided. None: nothing."""
+        first = self._todo[0]
+        if not isinstance(first, Forward) or len(first.tokens) <= most:
+            return first
+        num = cut_at(first, most)
+        return first_rows(first, num) if num else first if whole else None
+
+    def computed(self, part: Asked, answer: Answer | None) -> None:
+        """Take the answer to a part; None for rows that came from elsewhere."""
+        if self.rows is not None and isinstance(part, Forward):
+            self.rows.add(part)
+        if part is not self._todo[0]:
+            assert isinstance(part, Forward) and isinstance(self._todo[0], Forward)
+            self._todo[0] = other_rows(self._todo[0], len(part.tokens))
+        elif len(self._todo) > 1:
+            self._todo.pop(0)
+        else:
+            self.answer = answer
+
+    def reuse(self, prefixes: Prefixes) -> list[bytes]:
+        """Fill an empty cache with what earlier requests have computed; returns the hashes of the pages."""
+        first, cache = self._todo[0], self.cache
+        if cache is None or cache.length or not isinstance(first, Forward):
+            return []
+        keys = prefixes.fill(cache, rows_of(first, cut_at(first, len(first.tokens))), (first.level, cache.kind))
+        if keys:
+            self.computed(first_rows(first, len(keys) * PAGE), None)
+        return keys
+
+    def give_up(self) -> None:
+        """Free the memory of its cache; the rows are computed again first when it goes on."""
+        if self.cache is None or self.rows is None:
+            return
+        if self.rows.length:
+            self._todo.insert(0, self.rows.forward(self.cache))
+            self.rows.truncate(0)
+        self.cache.free()
+
+
+def num_pages(num_rows: int) -> int:
+    """The pages that these rows take."""
+    return -(-num_rows // PAGE)
+
+
+@dataclass(eq=False)
+class Task:
+    """One work in the engine.
+
+    number    its place in the order of arrival
+    priority  lower goes first
+    owner     whose it is
+    job       the request that it belongs to, if it is one's
+    turn      the number of the last step that it was part of
+    stored    whether its prompt was stored for later requests
+    """
+
+    work: Work
+    number: int = 0
+    priority: int = 0
+    owner: str = ""
+    job: Job | None = None
+    turn: int = -1
+    stored: bool = False
+    pieces: list[Piece] = field(default_factory=list)
+    _caches: dict[int, KeyCache] = field(default_factory=dict)
+    _rows: dict[int, CleanRows] = field(default_factory=dict)
+    _read: list[bytes] = field(default_factory=list)
+
+    def advance(self, answers: list[Answer] | None) -> bool:
+        """Go on to the next forwards; returns whether there are any."""
+        asked = self.work.advance(answers)
+        self.pieces = [Piece(one, self._rows_of(one)) for one in asked or []]
+        return asked is not None
+
+    def _rows_of(self, asked: Asked) -> CleanRows | None:
+        if not isinstance(asked, Forward) or asked.cache is None:
+            return None
+        self._caches[id(asked.cache)] = asked.cache
+        rows = self._rows.setdefault(id(asked.cache), CleanRows())
+        rows.truncate(asked.cache.length)
+        return rows
+
+    @property
+    def pages(self) -> int:
+        """The pages of memory that it holds, and needs for its next forwards, beside those that are stored."""
+        need = {key: cache.length for key, cache in self._caches.items()}
+        need |= {id(piece.cache): piece.num_rows for piece in self.pieces if piece.cache is not None}
+        shared = len(self._read) if any(cache.shares for cache in self._caches.values()) else 0
+        return sum(num_pages(rows) for rows in need.values()) - shared
+
+    def reuse(self, prefixes: Prefixes) -> int:
+        """Take what earlier requests have computed; returns how many rows."""
+        keys = [key for piece in self.pieces for key in piece.reuse(prefixes)]
+        self._read += keys
+        return len(keys) * PAGE
+
+    def keep(self, prefixes: Prefixes, room: int) -> None:
+        """Store what it has computed for later requests, in at most `room` new pages."""
+        for key, cache in self._caches.items():
+            rows = self._rows[key]
+            if rows.length == cache.length:
+                self._read += prefixes.store(cache, rows.rows, (rows.level, cache.kind), room)
+
+    def release(self, prefixes: Prefixes) -> None:
+        """It reads no stored pages any more."""
+        prefixes.release(self._read)
+        self._read = []
+
+    @property
+    def can_give_up(self) -> bool:
+        """Whether its memory can be given to others and computed again later."""
+        return bool(self._caches) and all(rows.closed for rows in self._rows.values())
+
+    def give_up(self) -> None:
+        """Free its memory."""
+        for piece in self.pieces:
+            piece.give_up()
