@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from daguerre.commands import asking, chatting, making, measuring, models
+from daguerre.commands import asking, chatting, making, measuring, models, serving
 from daguerre.commands.options import ModelName
 from daguerre.errors import DaguerreError
 
@@ -41,6 +41,8 @@ def demo(
 
 for command in (asking.generate, asking.infill, asking.fill, asking.edit, chatting.chat, asking.decide):
     app.command()(command)
+app.command()(serving.serve)
+app.command()(serving.batch)
 app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")
 data_app.command("python")(making.data_python)

@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's and Mercury's routes over the engine."""

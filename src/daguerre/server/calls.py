@@ -1,0 +1,137 @@
+"""Calls of functions in a text that is being written: what a client sees of it, without the marks around calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from daguerre.sampling.constraints.tools import CLOSING, OPENING
+from daguerre.server.answers import new_id
+
+HEAD, MIDDLE = '{"name":', ',"arguments":'
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a function: its number in the answer, an id, the function's name, and its arguments as JSON."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True)
+class Said:
+    """News of an answer: text, the beginning of a call, or what follows of the arguments of the last call."""
+
+    text: str = ""
+    call: Call | None = None
+    arguments: str = ""
+
+
+class CallReader:
+    """Reads a text of the language of `sampling.constraints.tools` as it comes. What may be the beginning of a mark, or
+    of one of the `stops` that end its text, is held back. calls: whether there are calls at all; strip: leave out the
+    spaces that the text begins with.
+    """
+
+    def __init__(self, stops: Sequence[str] = (), calls: bool = True, strip: bool = False) -> None:
+        self.num_calls, self.stopped, self._strip = 0, False, strip
+        self._stops, self._marks = tuple(stops), (OPENING, *stops) if calls else tuple(stops)
+        self._left = ""
+        self._read: Callable[[], Said | None] = self._text
+        self._depth, self._quoted, self._escaped = 0, False, False
+
+    def feed(self, text: str, last: bool = False) -> list[Said]:
+        """The news that a further piece of the text brings; last: nothing follows it."""
+        self._left += text
+        if self._strip:
+            self._left = self._left.lstrip(" ")
+            self._strip = not self._left
+        out: list[Said] = []
+        while (said := self._read()) is not None:
+            out += [said] if said != Said() else []
+        if last and self._read == self._text and self._left:
+            out.append(Said(self._left))
+            self._left = ""
+        return out
+
+    def _text(self) -> Said | None:
+        found = [(place, mark) for mark in self._marks if (place := self._left.find(mark)) >= 0]
+        if found:
+            place, mark = min(found)
+            text, self._left = self._left[:place], self._left[place + len(mark) :]
+            self.stopped = mark in self._stops
+            self._read = self._nothing if self.stopped else self._head
+            return Said(text)
+        begun = (n for mark in self._marks for n in range(1, len(mark)) if self._left.endswith(mark[:n]))
+        held = max(begun, default=0)
+        text, self._left = self._left[: len(self._left) - held], self._left[len(self._left) - held :]
+        return Said(text) if text else None
+
+    def _nothing(self) -> Said | None:
+        self._left = ""
+        return None
+
+    def _head(self) -> Said | None:
+        try:
+            name, end = json.JSONDecoder().raw_decode(self._left, len(HEAD))
+        except ValueError:
+            return None
+        if not self._left.startswith(MIDDLE, end):
+            return None
+        self._left = self._left[end + len(MIDDLE) :]
+        self._read, self._depth, self._quoted, self._escaped = self._arguments, 0, False, False
+        self.num_calls += 1
+        return Said(call=Call(self.num_calls - 1, new_id("call_"), name))
+
+    def _arguments(self) -> Said | None:
+        """Up to the brace that ends the call."""
+        for place, char in enumerate(self._left):
+            if self._quoted:
+                self._quoted = self._escaped or char != '"'
+                self._escaped = char == "\\" and not self._escaped
+            elif char == '"':
+                self._quoted = True
+            elif char in "{[":
+                self._depth += 1
+            elif char in "}]":
+                if self._depth == 0:
+                    text, self._left = self._left[:place], self._left[place + 1 :]
+                    self._read = self._close
+                    return Said(arguments=text)
+                self._depth -= 1
+        text, self._left = self._left, ""
+        return Said(arguments=text) if text else None
+
+    def _close(self) -> Said | None:
+        if len(self._left) < len(CLOSING):
+            return None
+        self._left = self._left[len(CLOSING) :]
+        self._read = self._text
+        return Said()
+
+
+def joined(said: Sequence[Said]) -> tuple[str, list[Call]]:
+    """The text of an answer, and the calls in it, from all its news."""
+    calls: list[Call] = []
+    for one in said:
+        if one.call is not None:
+            calls.append(one.call)
+        elif one.arguments:
+            last = calls.pop()
+            calls.append(Call(last.index, last.id, last.name, last.arguments + one.arguments))
+    return "".join(one.text for one in said), calls
+
+
+def written(name: str, arguments: str) -> str:
+    """A call as the model writes it. The arguments are JSON; what is none is written as a string."""
+    try:
+        value = json.loads(arguments or "{}")
+    except ValueError:
+        value = arguments
+    compact = {"ensure_ascii": False, "separators": (",", ":")}
+    both = [json.dumps(each, **compact) for each in (name, value)]  # type: ignore[arg-type]
+    return f"{OPENING}{HEAD}{both[0]}{MIDDLE}{both[1]}}}{CLOSING}"

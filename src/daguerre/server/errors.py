@@ -1,0 +1,80 @@
+"""Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from daguerre.errors import ContextError, DaguerreError, UnsupportedError
+
+LOG = logging.getLogger("daguerre.server")
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+TOO_LONG = "context_length_exceeded"
+"""OpenAI's code for a text that is longer than the context."""
+RETRY_AFTER = 1
+"""Seconds after which a client that found the queue full may ask again."""
+
+
+class ApiError(DaguerreError):
+    """An error with a status, the field that it is about, and a code for programs."""
+
+    def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.http_status, self.param, self.code = status, param, code
+
+
+def error_body(message: str, status: int, param: str | None = None, code: str | None = None) -> dict[str, Any]:
+    """OpenAI's error object."""
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def described(error: BaseException, text_field: str | None = None) -> tuple[int, dict[str, Any]]:
+    """Status and body of an error. text_field: with the text of the request, named where that is too long."""
+    if isinstance(error, ApiError):
+        param = error.param or (text_field if error.code == TOO_LONG else None)
+        return error.http_status, error_body(str(error), error.http_status, param, error.code)
+    if isinstance(error, DaguerreError):
+        too_long = isinstance(error, ContextError)
+        code = TOO_LONG if too_long else "unsupported" if isinstance(error, UnsupportedError) else None
+        message, param = " ".join(str(error).split()), text_field if too_long else None
+        return error.http_status, error_body(message, error.http_status, param, code)
+    return 500, error_body("the server failed on this request; its log says why", 500)
+
+
+def answer(error: BaseException, text_field: str | None = None) -> JSONResponse:
+    """The response to an error."""
+    status, body = described(error, text_field)
+    if status >= 500:
+        LOG.error("a request failed", exc_info=error)
+    headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else None
+    return JSONResponse(body, status, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an application with OpenAI's object."""
+
+    @app.exception_handler(DaguerreError)
+    async def known(request: Request, error: DaguerreError) -> Response:
+        return answer(error, getattr(request.state, "text_field", None))
+
+    @app.exception_handler(Exception)
+    async def unknown(request: Request, error: Exception) -> Response:
+        return answer(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "body") or None
+        message = f"{place}: {first['msg']}" if place else str(first["msg"])
+        return JSONResponse(error_body(message, 400, place, first["type"]), 400)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        message = f"there is no route {request.method} {request.url.path}" if error.status_code == 404 else error.detail
+        return JSONResponse(error_body(message, error.status_code), error.status_code, error.headers)

@@ -1,0 +1,140 @@
+"""Gaps in files, as editors ask for them: what is shown, how long the gap may be, and its job.
+
+The length of a gap. Editors ask for "at most" hundreds of tokens whatever they need. A model that ends a gap with
+fillers gets at most `GAP_TOKENS`, which is what is searched, unless the request says how to decode, by a mode or
+`min_tokens`. Every gap and completion leaves half of the model's positions to the text around it.
+
+Stop strings. A search of the whole gap (mode "beam") takes a stop string as a text that may not occur; editors mean
+that what follows it is not wanted. So it searches without them, and its text is cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from daguerre.decoding.modes import SEARCHED_TOKENS
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.decoding.result import Result
+from daguerre.decoding.window import Shown, Window, room_for, window
+from daguerre.engine.job import Job
+from daguerre.server.models import Served
+from daguerre.server.streams import Delta, deltas
+
+GAP_TOKENS = SEARCHED_TOKENS
+"""The most tokens of a gap of a model that ends gaps with fillers."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a text ends that is longer than what was asked for.
+
+    stop    before the first of these strings
+    indent  before the first line, after the first one, that is not blank and begins with less white space than this
+    """
+
+    stop: tuple[str, ...] = ()
+    indent: int = 0
+
+    def __call__(self, text: str, last: bool = True) -> str:
+        """The part of a text that is kept. last: nothing follows; else white space may be held back, that a later part
+        decides about.
+        """
+        ends = [at for at in map(text.find, self.stop) if at >= 0]
+        if self.indent:
+            lines = re.finditer(r"\n([ \t]*)(?=[^ \t\n])", text)
+            ends += [line.start() for line in lines if len(line[1]) < self.indent][:1]
+            ends += [] if last else [len(text.rstrip())]
+        return text[: min(ends, default=len(text))]
+
+
+@dataclass(frozen=True)
+class GapJob:
+    """A gap that is being filled. max_tokens: those that it may have; cut: where its text is cut afterward."""
+
+    job: Job
+    window: Window
+    max_tokens: int
+    cut: Cut
+
+    def shown(self) -> dict[str, Any]:
+        """What the model is shown, for the answer."""
+        return {
+            "before": _facts(self.window.shown_before),
+            "after": _facts(self.window.shown_after),
+            "extra": [_facts(one) for one in self.window.shown_extra],
+            "tokens": self.window.num_tokens,
+            "max_tokens": self.max_tokens,
+        }
+
+    def result(self, result: Result) -> Result:
+        """A result whose text is cut; so are its other choices."""
+        others = tuple(self.result(one) for one in result.others)
+        text = self.cut(result.text)
+        if text == result.text:
+            return replace(result, others=others)
+        return replace(result, text=text, texts=(text,), finish_reason="stop", others=others)
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """The news of the job; see `streams.deltas`."""
+        texts, sent = dict[int, str](), dict[int, int]()
+        async with aclosing(deltas(self.job)) as source:  # type: ignore[type-var]
+            async for delta in source:
+                index, result = delta.index, delta.result
+                texts[index], done = texts.get(index, "") + delta.text, sent.get(index, 0)
+                text = self.cut(texts[index], last=result is not None)
+                sent[index] = max(done, len(text))
+                yield replace(delta, text=text[done:], result=None if result is None else self.result(result))
+
+
+def begin_gap(
+    served: Served,
+    before: str,
+    after: str,
+    asked: int | None,
+    default: int,
+    options: Mapping[str, Any],
+    extra: Sequence[str] = (),
+    indent: int = 0,
+) -> GapJob:
+    """The job of a gap between two texts; without text after it, of a completion. Not for the event loop.
+
+    asked: the most new tokens, as the client says; default: where it does not, for a completion. options: of the
+    engine's request. indent: see `Cut`.
+    """
+    config = served.model.config
+    options = dict(options)
+    if options.get("temperature", 0) == 0:  # they choose among what is drawn, and nothing is
+        options.pop("top_k", None), options.pop("top_p", None)
+    half = max(1, config.max_positions // 2)
+    if not after:
+        max_tokens = min(asked or min(default, half // 2), half)
+        chosen = window(served.model.tokenizer, before, "", room_for(config, max_tokens), extra)
+        job = served.engine.generate(chosen.prefix, max_tokens, **options)
+        return GapJob(job, chosen, max_tokens, Cut(indent=indent))
+    free = config.null_id is None or "mode" in options or "min_tokens" in options
+    max_tokens = min(asked or INFILL_TOKENS, half if free else min(GAP_TOKENS, half))
+    chosen = window(served.model.tokenizer, before, after, room_for(config, max_tokens), extra)
+    stop = _search(served, options)
+    job = served.engine.infill(chosen.prefix, chosen.suffix, max_tokens, **options)
+    return GapJob(job, chosen, max_tokens, Cut(stop, indent))
+
+
+def _search(served: Served, options: dict[str, Any]) -> tuple[str, ...]:
+    """Have the gap searched where that is possible; returns the stop strings that its text is cut at."""
+    beside = {"stop", "timeout", "priority", "owner", "heal"}
+    if options.get("draft") is not None or served.model.defaults or "mode" in options:
+        return ()
+    of_decode = {name: value for name, value in options.items() if name not in beside and name != "draft"}
+    if Decode.of(**of_decode).resolved(served.model.config, True, searches=True).mode != "beam":
+        return ()
+    options["mode"] = "beam"
+    return tuple(options.pop("stop", None) or ())
+
+
+def _facts(shown: Shown) -> dict[str, Any]:
+    return {"characters": shown.characters, "lines": shown.lines, "complete": shown.complete}

@@ -1,0 +1,184 @@
+"""What every request passes first: an id, a key, limits, and a line in the log.
+
+Plain ASGI, so that streams are not held back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections import defaultdict, deque
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders, State
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from daguerre.server.errors import ApiError, answer
+from daguerre.server.log import ACCESS, stamp
+from daguerre.server.metrics import Metrics
+from daguerre.server.settings import Settings
+
+LOG = logging.getLogger(ACCESS)
+OPEN = ("/", "/health", "/v1/health", "/ready", "/metrics", "/version", "/openapi.json", "/docs", "/playground")
+"""Paths, and folders, that need no key."""
+MINUTE = 60.0
+LOGGED = 64 << 10
+"""Bytes of a request, and of an answer, that a log with texts has."""
+
+
+class Gate:
+    """The middleware. While the application's state is `draining`, no more requests are taken."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, metrics: Metrics) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+        self._asked: dict[str, deque[float]] = defaultdict(deque)
+        self._running: dict[str, int] = defaultdict(int)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if 0 < len(given) <= 128 and given.isprintable() else f"req_{uuid.uuid4().hex}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        state, texts = scope["app"].state, _Texts() if self._settings.log_text else None
+        seen = _Seen(send, request_id, self._settings.write_timeout, state, texts)
+        owner, started = None, time.perf_counter()
+        try:
+            owner = self._enter(scope, headers)
+            state.num_running += owner is not None
+            await self._app(scope, _Limited(receive, self._settings.max_body, texts), seen)
+        except Exception as error:
+            if seen.late:  # there is nobody to tell
+                return
+            if seen.status:
+                raise
+            await answer(error)(scope, receive, seen)
+        finally:
+            if owner is not None:
+                self._running[owner] -= 1
+                state.num_running -= 1
+            self._log(scope, request_id, owner, seen.status, time.perf_counter() - started, texts)
+
+    def _enter(self, scope: Scope, headers: Headers) -> str | None:
+        """The owner of a request that is let in; None for what everybody may ask. ApiError for one that is not."""
+        path = scope["path"]
+        if scope["method"] == "OPTIONS" or path == "/" or any(path == p or path.startswith(p + "/") for p in OPEN[1:]):
+            return None
+        if scope["app"].state.draining:
+            raise ApiError("the server is stopping: ask another one", 503, code="draining")
+        owner = self._settings.keys.owner(_key(headers))
+        if owner is None:
+            message = "this API key is not known: send it as `Authorization: Bearer KEY`"
+            raise ApiError(message, 401, code="invalid_api_key")
+        if int(headers.get("content-length") or 0) > self._settings.max_body:
+            raise _too_large(self._settings.max_body)
+        self._count(owner)
+        scope["state"]["owner"] = owner
+        return owner
+
+    def _count(self, owner: str) -> None:
+        """Count a request of an owner against the limits."""
+        most, now = self._settings.requests_per_minute, time.monotonic()
+        asked = self._asked[owner]
+        while asked and asked[0] < now - MINUTE:
+            asked.popleft()
+        if most is not None and len(asked) >= most:
+            raise ApiError(f"this key may ask {most} times a minute: wait", 429, code="rate_limit_exceeded")
+        together = self._settings.running_per_key
+        if together is not None and self._running[owner] >= together:
+            raise ApiError(f"this key may have {together} requests at once: wait for one", 429, code="too_many_running")
+        if most is not None:
+            asked.append(now)
+        self._running[owner] += 1
+
+    def _log(
+        self, scope: Scope, request_id: str, owner: str | None, status: int, seconds: float, texts: _Texts | None
+    ) -> None:
+        line = {
+            "time": stamp(time.time()),
+            "id": request_id,
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status or 499,
+            "seconds": round(seconds, 4),
+            **({"key": owner} if owner else {}),
+            **scope["state"].get("log", {}),
+            **({} if texts is None else texts.read()),
+        }
+        LOG.info("%s", json.dumps(line, ensure_ascii=False))
+        route = scope.get("route")
+        self._metrics.answered("other" if route is None else route.path, status or 499)
+
+
+def _key(headers: Headers) -> str | None:
+    """The key of a request: a bearer token, or Anthropic's header."""
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key if scheme.lower() == "bearer" else headers.get("x-api-key")
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(f"the request is larger than {most} bytes: send less", 413, code="request_too_large")
+
+
+class _Texts:
+    """The beginning of a request and of its answer, for the log."""
+
+    def __init__(self) -> None:
+        self.request, self.answer = bytearray(), bytearray()
+
+    def read(self) -> dict[str, str]:
+        """Both, as text."""
+        return {name: getattr(self, name).decode("utf-8", "replace") for name in ("request", "answer")}
+
+
+def _keep(kept: bytearray, message: Message) -> None:
+    kept += message.get("body", b"")[: LOGGED - len(kept)]
+
+
+class _Limited:
+    """`receive` of a body of at most so many bytes."""
+
+    def __init__(self, receive: Receive, most: int, texts: _Texts | None) -> None:
+        self._receive, self._most, self._num, self._texts = receive, most, 0, texts
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._num += len(message.get("body", b""))
+        if self._texts is not None:
+            _keep(self._texts.request, message)
+        if self._num > self._most:  # FastAPI passes this exception on
+            raise HTTPException(413, str(_too_large(self._most)))
+        return message
+
+
+class _Seen:
+    """`send` that adds the request's id and notes the status. TimeoutError where the client reads nothing for so many
+    seconds.
+    """
+
+    def __init__(self, send: Send, request_id: str, seconds: float, state: State, texts: _Texts | None) -> None:
+        self._send, self._id, self._seconds, self._state, self._texts = send, request_id, seconds, state, texts
+        self.status, self.late = 0, False
+
+    async def __call__(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._id
+            if self._state.draining:
+                headers["connection"] = "close"  # or a client would ask again where nobody answers
+        if self._texts is not None:
+            _keep(self._texts.answer, message)
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._send(message)
+        except TimeoutError:
+            self.late = True
+            raise

@@ -1,0 +1,164 @@
+"""The models of a server, by name: each is loaded when it is first asked for, and unloaded if memory is short."""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Lock, Thread
+from typing import Any
+
+from daguerre.engine.engine import Engine
+from daguerre.engine.job import Job
+from daguerre.errors import DaguerreError, EngineError, InputError
+from daguerre.model import Model
+from daguerre.server.bounds import BoundedEngine
+from daguerre.server.settings import Settings
+
+LOG = logging.getLogger("daguerre")
+UNLOAD = 3600.0
+"""Seconds that requests have to end whose model is unloaded meanwhile."""
+
+
+class NoSuchModel(InputError):
+    """The server has no model of this name."""
+
+    http_status = 404
+
+
+class CannotLoad(DaguerreError):
+    """A model of the server could not be loaded; the next request tries again."""
+
+    http_status = 503
+
+
+@dataclass(eq=False)
+class Served:
+    """A model that is loaded, and its engine. created: seconds since 1970; used: on a clock of the pool."""
+
+    name: str
+    model: Model
+    engine: Engine
+    created: int = field(default_factory=lambda: int(time.time()))
+    used: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the weights."""
+        return sum(x.nbytes for x in self.model.backbone.parameters())
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is being served."""
+        stats = self.engine.stats()
+        return not (stats.running or stats.waiting)
+
+
+class ModelPool:
+    """Models by name. The first is the default. Safe to use from any thread: while one is loaded the others are there.
+
+    loaders  how each is loaded
+    on_done  is called with the model's name and each job that is done
+    memory   bytes of weights that may be loaded at once; beyond, the idle model that was used the longest ago is
+             unloaded. None: no limit
+    bounds   what requests may ask for
+    """
+
+    def __init__(self, loaders: Mapping[str, Callable[[], Model]], memory: int | None = None, **limits: Any) -> None:
+        if not loaders:
+            raise InputError("there is no model to serve: name one")
+        self._loaders, self._memory, self._limits = dict(loaders), memory, limits
+        self._served: dict[str, Served] = {}
+        self._sizes: dict[str, int] = {}
+        self.on_done: Callable[[str, Job], None] | None = None
+        self.bounds = Settings()
+        self._lock, self._now, self._closed = Lock(), 0, False
+        self._loading = {name: Lock() for name in self._loaders}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All models, loaded or not."""
+        return tuple(self._loaders)
+
+    @property
+    def loaded(self) -> tuple[Served, ...]:
+        """The models that are loaded."""
+        return tuple(self._served.values())
+
+    def get(self, name: str | None = None) -> Served:
+        """A model, loaded if it is not. None and "default" are the first one. NoSuchModel for an unknown name,
+        CannotLoad where loading fails.
+
+        A model that is unloaded while its caller holds it works until the caller lets go of it.
+        """
+        if name in (None, "", "default") and name not in self._loaders:
+            name = self.names[0]
+        if name not in self._loaders:
+            raise NoSuchModel(f"there is no model {name!r}: ask for one of {', '.join(self.names)}")
+        found = self._find(name)
+        if found is None:
+            with self._loading[name]:
+                found = self._find(name) or self._load(name)
+        return found
+
+    def _find(self, name: str) -> Served | None:
+        with self._lock:
+            found = self._served.get(name)
+            if found is not None:
+                self._now += 1
+                found.used = self._now
+            return found
+
+    def _load(self, name: str) -> Served:
+        with self._lock:
+            self._make_room(self._sizes.get(name, 0))
+        try:
+            model = self._loaders[name]()
+        except Exception as error:
+            LOG.exception("%s could not be loaded", name)
+            why = f": {error}" if isinstance(error, DaguerreError) else "; the server's log says why"
+            raise CannotLoad(f"the model {name!r} could not be loaded{why}") from error
+        engine = BoundedEngine(model, lambda: self.bounds, partial(self._done, name), **self._limits).start()
+        new = Served(name, model, engine)
+        weakref.finalize(new, _close_later, engine).atexit = False
+        with self._lock:
+            if self._closed:
+                raise EngineError("the server is stopping: ask another one")
+            self._sizes[name] = new.num_bytes
+            self._make_room(new.num_bytes)
+            self._now += 1
+            self._served[name], new.used = new, self._now
+        return new
+
+    def _done(self, name: str, job: Job) -> None:
+        if self.on_done is not None:
+            self.on_done(name, job)
+
+    def _make_room(self, new: int) -> None:
+        """Unload idle models until there is room for as many bytes; the caller has the lock."""
+        while self._memory is not None and self._served and new + self._num_bytes > self._memory:
+            able = [one for one in self.loaded if one.idle]
+            if not able:
+                LOG.warning("the models take more memory than they may: all are at work")
+                return
+            del self._served[min(able, key=lambda one: one.used).name]
+
+    @property
+    def _num_bytes(self) -> int:
+        return sum(self._sizes[one.name] for one in self.loaded)
+
+    def close(self, drain: float = 0.0) -> None:
+        """Stop all engines, each after at most `drain` seconds for what was accepted."""
+        end = time.monotonic() + drain
+        with self._lock:
+            self._closed = True
+        for one in self.loaded:
+            one.engine.close(max(0.0, end - time.monotonic()))
+
+
+def _close_later(engine: Engine) -> None:
+    """Stop the engine of a model that nobody holds any more; requests that run may end."""
+    Thread(target=engine.close, args=(UNLOAD,), name="daguerre-unload", daemon=True).start()

@@ -1,0 +1,145 @@
+"""/openapi.json: FastAPI's description, with the errors, the streams and the shapes of the answers as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+
+Schema = dict[str, Any]
+ERRORS = {
+    400: "a value that cannot be honored; `param` names the field",
+    401: "an API key that is not known",
+    404: "a model, a request or a route that is not there",
+    405: "a method that the route does not have",
+    408: "the request took longer than the server allows",
+    409: "the request is done, or not in a state for this",
+    413: "a body, or a schema, that is too large",
+    422: "a request that is well formed and cannot be done",
+    429: "the queue, or a limit of the key, is full; ask again after `Retry-After` seconds",
+    500: "the server failed; its log says why",
+    503: "the server is stopping",
+}
+UNTRAINED = ("/v1/edit/completions", "/v1/apply/completions")
+MESSAGES = "/v1/messages"
+TEXT: Schema = {"type": "string"}
+WHOLE: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+
+
+def an_object(required: Mapping[str, Schema], /, **optional: Schema) -> Schema:
+    """The schema of an object; other fields are let through."""
+    return {"type": "object", "required": list(required), "properties": {**required, **optional}}
+
+
+def listed(items: Schema) -> Schema:
+    """The schema of a list."""
+    return {"type": "array", "items": items}
+
+
+def maybe(schema: Schema) -> Schema:
+    """The schema of what may be null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+ERROR = an_object(
+    {"error": an_object({"message": TEXT, "type": TEXT, "param": maybe(TEXT), "code": maybe(TEXT)})},
+)
+MESSAGE_ERROR = an_object({"type": {"const": "error"}, "error": an_object({"type": TEXT, "message": TEXT})})
+USAGE = an_object({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
+CALL = an_object(
+    {"id": TEXT, "type": {"const": "function"}, "function": an_object({"name": TEXT, "arguments": TEXT})},
+)
+CHAT_MESSAGE = an_object({"role": {"const": "assistant"}, "content": maybe(TEXT)}, tool_calls=maybe(listed(CALL)))
+CHAT_CHOICE = an_object(
+    {"index": WHOLE, "message": CHAT_MESSAGE, "finish_reason": {"enum": ["stop", "length", "tool_calls"]}},
+)
+TEXT_CHOICE = an_object({"index": WHOLE, "text": TEXT, "finish_reason": {"enum": ["stop", "length"]}})
+
+
+def an_answer(kind: str, choice: Schema) -> Schema:
+    """The schema of a completion."""
+    head = {"id": TEXT, "object": {"const": kind}, "created": WHOLE, "model": TEXT}
+    return an_object({**head, "choices": listed(choice), "usage": USAGE})
+
+
+ANSWERS: Mapping[str, Schema] = {
+    "/v1/models": an_object({"object": {"const": "list"}, "data": listed(an_object({"id": TEXT, "object": TEXT}))}),
+    "/v1/chat/completions": an_answer("chat.completion", CHAT_CHOICE),
+    "/v1/completions": an_answer("text_completion", TEXT_CHOICE),
+    "/v1/fim/completions": an_answer("text_completion", TEXT_CHOICE),
+    "/v1/embeddings": an_object(
+        {
+            "object": {"const": "list"},
+            "model": TEXT,
+            "data": listed(an_object({"index": WHOLE, "embedding": {"anyOf": [listed(NUMBER), TEXT]}})),
+            "usage": an_object({"prompt_tokens": WHOLE, "total_tokens": WHOLE}),
+        }
+    ),
+    "/v1/responses": an_object({"id": TEXT, "object": {"const": "response"}, "status": TEXT, "output": listed({})}),
+    "/v1/messages": an_object(
+        {
+            "id": TEXT,
+            "type": {"const": "message"},
+            "role": {"const": "assistant"},
+            "content": listed(an_object({"type": {"enum": ["text", "tool_use"]}})),
+            "usage": an_object({"input_tokens": WHOLE, "output_tokens": WHOLE}),
+        }
+    ),
+    "/v1/messages/count_tokens": an_object({"input_tokens": WHOLE}),
+    "/v1/daguerre/candidates": an_object(
+        {"position": WHOLE, "candidates": listed(an_object({"id": WHOLE, "text": TEXT, "probability": NUMBER}))}
+    ),
+    "/health": an_object({"status": TEXT}),
+    "/ready": an_object({"status": TEXT}),
+    "/version": an_object({"version": TEXT}),
+}
+"""What the answers without a stream are at least."""
+STREAMS = ("/v1/daguerre/requests", "/v1/daguerre/requests/{key}")
+"""Routes that stream and have no field that says so, or only one that turns it off."""
+
+
+def describe(app: FastAPI) -> None:
+    """Make an application describe itself as it is. Called once all routes are there."""
+    plain = app.openapi
+
+    def openapi() -> Schema:
+        if app.openapi_schema is None:
+            schema = plain()
+            for path, methods in schema["paths"].items():
+                for method, operation in methods.items():
+                    _describe(path, method, operation, schema)
+            for name in ("HTTPValidationError", "ValidationError"):  # FastAPI's, which are never sent
+                schema.get("components", {}).get("schemas", {}).pop(name, None)
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _describe(path: str, method: str, operation: Schema, schema: Schema) -> None:
+    good = operation["responses"]["200"]
+    if path == "/metrics":
+        good["content"] = {"text/plain": {"schema": TEXT}}
+    elif path in ANSWERS:
+        good["content"] = {"application/json": {"schema": ANSWERS[path]}}
+    if method != "delete" and (path in STREAMS or _may_stream(operation, schema)):
+        good["content"]["text/event-stream"] = {"schema": TEXT}
+    if path == "/v1/daguerre/requests":
+        operation["responses"]["202"] = {"description": "It was begun.", "content": _json(an_object({"id": TEXT}))}
+    error = MESSAGE_ERROR if path.startswith(MESSAGES) else ERROR
+    unready = path in ("/health", "/ready")
+    for status, meaning in {**ERRORS, **({501: "no model is trained for it"} if path in UNTRAINED else {})}.items():
+        body = ANSWERS[path] if unready and status == 503 else error
+        operation["responses"][str(status)] = {"description": meaning.capitalize() + ".", "content": _json(body)}
+
+
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+def _may_stream(operation: Schema, schema: Schema) -> bool:
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    named = schema["components"]["schemas"].get(body.get("$ref", "").rpartition("/")[2], body)
+    return "stream" in named.get("properties", {})

@@ -1,0 +1,304 @@
+// The page: runs requests, and connects the form, the drafts, the replay and the candidates.
+
+import * as client from "./client.js";
+import { showComparison } from "./compare.js";
+import { Form } from "./form.js";
+import { Inspector } from "./inspect.js";
+import { Pane } from "./panes.js";
+import { Player } from "./player.js";
+import { Recording } from "./recording.js";
+import { FormError, bodyOf, characters, fresh } from "./request.js";
+import { nameOf } from "./settings.js";
+import { decoded, link } from "./share.js";
+import { LANGUAGES } from "./snippets.js";
+
+const camel = (id) => id.replace(/[-_](\w)/g, (_, letter) => letter.toUpperCase());
+const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((one) => [camel(one.id), one]));
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+const narrow = matchMedia("(max-width: 900px)"); // the draft is below the form
+
+let panes = [];
+let language = Object.keys(LANGUAGES)[0];
+let abort = null;
+let selection = null; // of a pane: {pane, gap, start, end}
+let redraws = 0;
+
+const form = new Form(page.form, page, showCode);
+const inspector = new Inspector(page, useCandidate);
+const player = new Player(page, (seconds) => {
+  for (const pane of panes) pane.show(seconds);
+  if (page.tableCard.open) showTable();
+});
+
+// Running
+
+async function runAll(bodies, names) {
+  abort?.abort();
+  const mine = (abort = new AbortController());
+  const recordings = bodies.map((body, index) => new Recording(body, names[index]));
+  begin(recordings);
+  try {
+    for (const [index, recording] of recordings.entries()) {
+      say(recordings.length > 1 ? `Running setting ${"AB"[index]}…` : "Running…");
+      await client.run(recording.body, (name, data) => noted(recording, name, data), mine.signal);
+      recording.running = false;
+      player.update();
+    }
+    finished(recordings);
+  } catch (error) {
+    for (const recording of recordings) recording.running = false;
+    if (error.name === "AbortError") say("Stopped.");
+    else fail(error);
+  } finally {
+    if (abort === mine) {
+      abort = null;
+      busy(false);
+    }
+  }
+}
+
+function begin(recordings) {
+  page.error.hidden = true;
+  page.comparison.hidden = true;
+  inspector.close();
+  for (const pane of panes) pane.remove();
+  panes = recordings.map(() => new Pane(page.panes, page.pane, { onPick: pick, onSelect: select }));
+  panes.forEach((pane, index) => pane.begin(recordings[index], structuredClone(form.state), titleOf(recordings, index)));
+  page.panes.classList.toggle("two", recordings.length > 1);
+  busy(true);
+  player.start(recordings);
+  if (narrow.matches) page.draftHeading.scrollIntoView({ behavior: still.matches ? "auto" : "smooth" });
+}
+
+function titleOf(recordings, index) {
+  return recordings.length > 1 ? `${"AB"[index]}: ${recordings[index].name}` : "";
+}
+
+function noted(recording, name, data) {
+  recording.add(name, data);
+  player.update();
+}
+
+function finished(recordings) {
+  if (still.matches) player.finish();
+  page.trace.disabled = false;
+  showComparison(page, recordings);
+  const [one] = recordings;
+  const { usage, seconds, finish_reason: reason } = one.result;
+  const end = { stop: "", length: " The budget is used up.", timeout: " Time was up." }[reason];
+  say(recordings.length > 1 ? "Done: both settings." :
+    `Done: ${usage.completion_tokens} tokens in ${usage.forwards} forwards, ${seconds.toFixed(2)} s.${end}`);
+}
+
+function busy(now) {
+  page.stop.disabled = !now;
+  page.panes.setAttribute("aria-busy", String(now));
+}
+
+function say(words) {
+  page.status.textContent = words;
+}
+
+function fail(error) {
+  const known = error instanceof FormError || error instanceof client.ServerError;
+  page.error.textContent = known ? error.message : `Something went wrong in this page: ${error.message}`;
+  page.error.hidden = false;
+  say("");
+  if (panes.some((pane) => !pane.recording?.head)) player.pause();
+}
+
+page.form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const letters = form.state.compare ? ["a", "b"] : ["a"];
+  redraws = 0;
+  try {
+    runAll(letters.map((letter) => bodyOf(form.state, letter)), letters.map((letter) => nameOf(form.state[letter])));
+  } catch (error) {
+    fail(error);
+  }
+});
+page.stop.addEventListener("click", () => abort?.abort());
+
+// Tokens: candidates, pins, and drawing again
+
+function pick(pane, gap, position) {
+  player.pause();
+  inspector.show(pane.recording, pane.num, gap, position);
+}
+
+function select(pane, selected) {
+  if (!selected && selection && selection.pane !== pane) return;
+  selection = selected ? { pane, ...selected } : null;
+  page.selection.hidden = !selected;
+  if (selected) {
+    player.pause();
+    const num = selected.end - selected.start;
+    page.selectionText.textContent = `${num} ${num === 1 ? "token" : "tokens"} selected`;
+  }
+}
+
+// The pin of a position of the draft; those of a request do not count what healing drew again.
+async function pinAt(recording, gap, position, text) {
+  if (recording.running && recording.head.changeable) {
+    await changed(recording, { pin: { at: position, text } });
+    return;
+  }
+  form.pin({ text, at: position - recording.healed(gap), ...(gap ? { gap } : {}) });
+  say(`“${text.trim()}” is pinned for the next run.`);
+  page.form.requestSubmit();
+}
+
+async function changed(recording, body) {
+  try {
+    await client.change(recording.head.id, body);
+    say("Changed.");
+    player.play();
+  } catch (error) {
+    fail(error);
+  }
+}
+
+function useCandidate({ recording, gap, position }, text) {
+  inspector.close();
+  pinAt(recording, gap, position, text);
+}
+
+function chosenTokens() {
+  const { pane, gap, start, end } = selection;
+  return pane.recording.board(pane.num)[gap].filter((token) => token.position >= start && token.position < end);
+}
+
+page.pinSelection.addEventListener("click", () => {
+  const { pane, gap, start } = selection;
+  const text = chosenTokens().map((token) => token.text).join("");
+  pane.view.select(null);
+  if (text) pinAt(pane.recording, gap, start, text);
+});
+
+page.clearSelection.addEventListener("click", () => {
+  document.getSelection().removeAllRanges();
+  selection?.pane.view.select(null);
+});
+
+page.redraw.addEventListener("click", () => {
+  const { pane, gap, start, end } = selection;
+  const { recording } = pane;
+  if (recording.running && recording.head.changeable) {
+    changed(recording, { remask: [start, end] });
+  } else if (recording.result) {
+    runAll([again(pane, gap)], ["redrawn"]);
+  } else {
+    fail(new FormError("Wait until the run is done, or allow changes while it runs."));
+  }
+  pane.view.select(null);
+});
+
+// An edit of the whole text that draws the selected tokens again; with other random numbers each time.
+function again(pane, gap) {
+  const { recording } = pane;
+  const board = recording.board(recording.steps.length);
+  const chosen = chosenTokens();
+  const parts = board.map((tokens, index) => [recording.around[index], tokens.map((token) => token.text).join("")]);
+  const before = parts.slice(0, gap).flat().join("") + parts[gap][0];
+  const inside = board[gap].filter((token) => token.position < chosen[0].position).map((token) => token.text).join("");
+  const start = before.length + inside.length;
+  const text = parts.flat().join("") + (recording.around[board.length] ?? "");
+  const end = start + chosen.map((token) => token.text).join("").length;
+  redraws += 1;
+  const { a } = form.state;
+  const options = { mode: "block", temperature: Number(a.temperature ?? 0) || 0.8, seed: Number(a.seed ?? 0) + redraws };
+  const model = form.state.model ? { model: form.state.model } : {};
+  return { kind: "edit", ...model, text, spans: [[characters(text, start), characters(text, end)]], options };
+}
+
+// Code, table, trace, link
+
+function showCode() {
+  page.languages.replaceChildren(...Object.keys(LANGUAGES).map((name) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = name;
+    button.setAttribute("aria-pressed", String(name === language));
+    button.addEventListener("click", () => {
+      language = name;
+      showCode();
+      [...page.languages.children].find((one) => one.textContent === name).focus();
+    });
+    return button;
+  }));
+  try {
+    page.code.textContent = LANGUAGES[language](bodyOf(form.state, "a"));
+  } catch (error) {
+    page.code.textContent = error instanceof FormError ? error.message : String(error);
+  }
+}
+
+function showTable() {
+  page.tokenTable.querySelector("tbody").replaceChildren(...(panes[0]?.rows() ?? []));
+}
+page.tableCard.addEventListener("toggle", showTable);
+
+async function copy(text, words) {
+  try {
+    await navigator.clipboard.writeText(text);
+    say(words);
+  } catch {
+    say("The browser does not let this page copy: select the text and copy it yourself.");
+  }
+}
+page.copyCode.addEventListener("click", () => copy(page.code.textContent, "The code is copied."));
+page.share.addEventListener("click", () => {
+  const address = link(form.state);
+  history.replaceState(null, "", address);
+  copy(address, "The link is copied.");
+});
+page.trace.addEventListener("click", () => {
+  const url = URL.createObjectURL(new Blob([JSON.stringify(panes[0].recording.result.trace)], { type: "application/json" }));
+  const anchor = document.createElement("a");
+  Object.assign(anchor, { href: url, download: "trace.json" });
+  anchor.click();
+  URL.revokeObjectURL(url);
+});
+
+// Keys
+
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    event.preventDefault();
+    page.form.requestSubmit();
+  } else if (event.key === "Escape" && !page.candidates.hidden) {
+    inspector.close();
+  } else if (event.key === " " && !event.target.closest("input, select, textarea, button, summary, [role=button], [role=region]")) {
+    event.preventDefault();
+    player.toggle();
+  }
+});
+
+// Beginning
+
+async function begun() {
+  page.key.addEventListener("change", () => {
+    client.setKey(page.key.value);
+    listModels();
+  });
+  addEventListener("hashchange", () => {
+    const state = decoded(location.hash);
+    if (state) form.load(state);
+  });
+  form.load(decoded(location.hash) ?? fresh());
+  await listModels();
+}
+
+async function listModels() {
+  try {
+    const names = await client.models();
+    page.model.replaceChildren(...names.map((name) => new Option(name, name)));
+    const wanted = names.includes(form.state.model) ? form.state.model : names[0];
+    page.error.hidden = true;
+    form.set({ model: wanted });
+  } catch (error) {
+    fail(error);
+  }
+}
+
+begun();

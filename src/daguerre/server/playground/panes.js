@@ -1,0 +1,71 @@
+// The draft of each run, with its numbers.
+
+import { DraftView, described, element, percent, visible } from "./canvas.js";
+import { checked } from "./request.js";
+
+export class Pane {
+  constructor(root, template, handlers) {
+    this.root = template.content.firstElementChild.cloneNode(true);
+    root.append(this.root);
+    this.view = new DraftView(this.root.querySelector(".canvas"), {
+      onPick: (gap, position) => handlers.onPick(this, gap, position),
+      onSelect: (selected) => handlers.onSelect(this, selected),
+    });
+    this.num = 0;
+  }
+
+  begin(recording, state, title) {
+    this.recording = recording;
+    this.state = state;
+    this.root.querySelector(".pane-name").textContent = title;
+    this.root.querySelector(".canvas").setAttribute("aria-label", title ? `Draft, ${title}` : "Draft");
+  }
+
+  show(seconds) {
+    const { recording } = this;
+    if (!recording?.head) return;
+    this.num = recording.stepsAt(seconds);
+    this.view.show(recording, this.num);
+    const stats = recording.stats(this.num);
+    this.stat("forwards", stats.forwards);
+    this.stat("tokens", stats.tokens);
+    this.stat("rate", stats.rate.toFixed(2));
+    this.stat("time", `${stats.seconds.toFixed(2)} s`);
+    this.stat("mode", recording.head.mode);
+    this.showCheck();
+  }
+
+  stat(name, value) {
+    this.root.querySelector(`[data-stat=${name}]`).textContent = value;
+  }
+
+  showCheck() {
+    const { recording } = this;
+    const place = this.root.querySelector(".check-result");
+    const over = recording.result && this.num >= recording.steps.length;
+    const found = over ? checked(this.state, recording.result.texts) : null;
+    const words = found ? `${found.right ? "✓" : "✗"} ${found.words}` : "";
+    if (place.textContent !== words) place.textContent = words;
+    place.classList.toggle("wrong", Boolean(found && !found.right));
+  }
+
+  // The same as a table, for those who do not see colors.
+  rows() {
+    const tokens = this.recording?.head ? this.recording.board(this.num).flat() : [];
+    return tokens.filter((token) => token.state !== "drawn" || token.text).map((token) => {
+      const row = document.createElement("tr");
+      const drawn = token.state === "drawn";
+      const text = token.state === "open" ? "" : token.state === "end" ? "(end)" : visible(token.text);
+      const cells = [token.position, text, token.final && token.state !== "end" ? `${token.state}, final` : token.state,
+        drawn ? token.step + 1 : "", drawn ? percent(token.probability) : ""];
+      row.append(...cells.map((words) => element("td", "", words)));
+      row.title = described(token);
+      return row;
+    });
+  }
+
+  remove() {
+    this.view.select(null);
+    this.root.remove();
+  }
+}

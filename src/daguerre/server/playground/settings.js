@@ -1,0 +1,73 @@
+// How to decode: the fields of one setting, or of two that are compared.
+
+const MODES = ["", "block", "full", "ar", "speculative", "beam", "ancestral", "renoise", "expand"];
+const POLICIES = [
+  "", "threshold", "confidence", "entropy", "margin", "factor", "entropy_bounded", "entropy_threshold", "chain", "random",
+  "first_hitting", "origin", "joint_threshold",
+];
+const EFFORTS = ["", "instant", "low", "medium", "high"];
+
+const FIELDS = [
+  { name: "mode", label: "Mode", options: MODES, empty: "automatic" },
+  { name: "policy", label: "Policy", options: POLICIES, empty: "default" },
+  { name: "effort", label: "Effort", options: EFFORTS, empty: "not set" },
+  { name: "block_size", label: "Block size", min: 1, step: 1 },
+  { name: "steps", label: "Steps", min: 1, step: 1 },
+  { name: "threshold", label: "Threshold", min: 0, max: 1, step: "any" },
+  { name: "temperature", label: "Temperature", min: 0, step: "any" },
+  { name: "seed", label: "Seed", min: 0, step: 1 },
+];
+
+function control(field, letter, value) {
+  const id = `${letter}-${field.name}`;
+  const made = document.createElement(field.options ? "select" : "input");
+  if (field.options) {
+    for (const option of field.options) made.add(new Option(option || field.empty, option));
+  } else {
+    Object.assign(made, { type: "number", step: field.step, placeholder: "default" });
+    if (field.min !== undefined) made.min = field.min;
+    if (field.max !== undefined) made.max = field.max;
+  }
+  made.id = id;
+  made.dataset.setting = field.name;
+  made.value = value ?? "";
+  const label = document.createElement("label");
+  label.append(`${field.label} `, made);
+  return label;
+}
+
+// Show the fields of the settings: an object for each letter, which is changed as the user types.
+export function showSettings(root, settings, onChange) {
+  root.replaceChildren();
+  const letters = Object.keys(settings);
+  for (const letter of letters) {
+    const group = document.createElement("fieldset");
+    const legend = document.createElement("legend");
+    legend.textContent = letters.length > 1 ? `Setting ${letter.toUpperCase()}` : "Setting";
+    legend.className = letters.length > 1 ? "" : "hidden";
+    group.append(legend, ...FIELDS.map((field) => control(field, letter, settings[letter][field.name])));
+    group.addEventListener("input", (event) => {
+      const { setting } = event.target.dataset;
+      settings[letter][setting] = event.target.value;
+      if (event.target.value === "") delete settings[letter][setting];
+      onChange();
+    });
+    root.append(group);
+  }
+}
+
+// The options of `daguerre.Decode`, and the effort, of one setting.
+export function optionsOf(setting) {
+  const options = {};
+  for (const { name, options: words } of FIELDS) {
+    if (name === "effort" || setting[name] === undefined) continue;
+    options[name] = words ? setting[name] : Number(setting[name]);
+  }
+  return { options, ...(setting.effort ? { effort: setting.effort } : {}) };
+}
+
+// One line about a setting.
+export function nameOf(setting) {
+  const words = Object.entries(setting).map(([name, value]) => (name === "mode" || name === "policy" ? value : `${name.replace("_", " ")} ${value}`));
+  return words.join(", ") || "automatic";
+}

@@ -1,0 +1,139 @@
+"""From the messages of a conversation to a prompt.
+
+A model with a chat template gets what its template makes of them. A base model, which has none, continues a plain
+transcript, and its answer ends where it begins the line of another turn:
+
+    System: Be brief.
+    User: What is 2 + 2?
+    Assistant: 4
+    User: And 3 + 3?
+    Assistant:
+
+Functions that it may call come first, as JSON, one a line, after a line "Tools:". A call is written as
+`sampling.constraints.tools` defines it, in the assistant's turn, and its result is a turn of "Tool". The space before
+an answer does not belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from daguerre.decoding.request import Text
+from daguerre.model import Model
+from daguerre.server.calls import written
+from daguerre.server.errors import ApiError
+
+ROLES = {
+    "system": "System",
+    "developer": "System",
+    "user": "User",
+    "assistant": "Assistant",
+    "tool": "Tool",
+    "function": "Tool",
+}
+STOPS = tuple(f"\n{name}:" for name in dict.fromkeys(ROLES.values()))
+"""What ends an answer of a base model."""
+TEXT_PARTS = ("text", "input_text", "output_text")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt, and the strings that end the answer beside those of the request. plain: it is a transcript, and spaces
+    before the answer do not belong to it.
+    """
+
+    text: Text
+    stops: tuple[str, ...] = ()
+    plain: bool = False
+
+
+def make_prompt(model: Model, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Prompt:
+    """The prompt of a conversation. messages: those of `checked`; tools: as in OpenAI's API.
+
+    InputError for messages that the model's template refuses.
+    """
+    if getattr(model.tokenizer, "chat_template", None) is None:
+        return Prompt(transcript(messages, tools), STOPS, plain=True)
+    return Prompt(model.chat_prompt([_for_template(one) for one in messages], **({"tools": tools} if tools else {})))
+
+
+def transcript(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The plain transcript of a conversation, up to where the answer begins. A last message of the assistant is a
+    beginning of the answer.
+    """
+    lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
+    turns = list[tuple[str, str]]()
+    for message in messages:
+        calls = [written(call["function"]["name"], call["function"]["arguments"]) for call in _calls(message)]
+        turns.append((ROLES[message["role"]], (message["content"] or "") + "".join(calls)))
+    if turns[-1][0] != "Assistant":
+        turns.append(("Assistant", ""))
+    return "\n".join([*(["Tools:", *lines] if lines else []), *(f"{name}: {text}".rstrip(" ") for name, text in turns)])
+
+
+def checked(messages: Sequence[Any], field: str = "messages") -> list[dict[str, Any]]:
+    """Messages whose contents are strings or None. ApiError, naming the part, for what cannot be read."""
+    return [_message(one, f"{field}[{number}]") for number, one in enumerate(messages)]
+
+
+def _message(one: Any, place: str) -> dict[str, Any]:
+    if not isinstance(one, Mapping) or one.get("role") not in ROLES:
+        raise ApiError(f"{place} needs a role: one of {', '.join(ROLES)}", param=f"{place}.role")
+    out = {**one, "content": content_text(one.get("content"), f"{place}.content")}
+    calls = one.get("tool_calls")
+    if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
+        message = 'each call is {"id", "type": "function", "function": {"name", "arguments"}}'
+        raise ApiError(f"{place}.tool_calls: {message}", param=f"{place}.tool_calls")
+    if out["content"] is None and not calls and one["role"] != "assistant":
+        raise ApiError(f"{place} has no content: give a text", param=f"{place}.content")
+    return out
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return isinstance(function, Mapping) and all(isinstance(function.get(name), str) for name in ("name", "arguments"))
+
+
+def content_text(content: Any, place: str) -> str | None:
+    """The text of a content: a string, or parts that are texts. ApiError, naming the part, for anything else."""
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ApiError(f"{place} must be a string, or a list of parts", param=place)
+    texts = []
+    for number, part in enumerate(content):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind == "refusal" and isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
+        elif kind in TEXT_PARTS and isinstance(part.get("text"), str):
+            texts.append(part["text"])
+        else:
+            where = f"{place}[{number}]"
+            what = "needs a text" if kind in TEXT_PARTS else f"has the type {kind!r:.40}, and this model reads text"
+            raise ApiError(f"{where} {what}: send a part of type text", 400, f"{where}.type", "unsupported_content")
+    return "".join(texts)
+
+
+def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return message.get("tool_calls") or ()
+
+
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as chat templates know it: no role of a developer, arguments as objects, and text in place of null."""
+    role = {"developer": "system", "function": "tool"}.get(message["role"], message["role"])
+    out = {**message, "role": role, "content": message["content"] or ""}
+    if _calls(message):
+        out["tool_calls"] = [_parsed(call) for call in _calls(message)]
+    return out
+
+
+def _parsed(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    try:
+        arguments = json.loads(function["arguments"] or "{}")
+    except ValueError:
+        arguments = function["arguments"]
+    return {**call, "function": {**function, "arguments": arguments}}

@@ -1,0 +1,1 @@
+"""The bodies of requests and answers, one file for each surface."""

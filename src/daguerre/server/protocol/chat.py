@@ -1,0 +1,113 @@
+"""Bodies of chat completions: OpenAI's, with Mercury's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from daguerre.server.protocol.common import Body, Sampling
+
+
+class Named(Body):
+    """The name of a function."""
+
+    name: str = Field(min_length=1, max_length=64)
+
+
+class Function(Named):
+    """A function that may be called. strict: every keyword of its schema holds, or the request is refused."""
+
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool = False
+
+
+class Tool(Body):
+    """A tool; functions are the only kind."""
+
+    type: Literal["function"] = "function"
+    function: Function
+
+
+class ToolChoice(Body):
+    """The one function to call."""
+
+    type: Literal["function"] = "function"
+    function: Named
+
+
+class JsonSchema(Body):
+    """A JSON Schema. strict: every keyword holds, or the request is refused; else what cannot hold is reported."""
+
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | bool = Field(True, alias="schema")
+    strict: bool = False
+
+
+class ResponseFormat(Body):
+    """What the answer is: text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        if self.type == "json_schema" and self.json_schema is None:
+            raise ValueError('type "json_schema" needs a json_schema')
+        return self
+
+
+class Prediction(Body):
+    """The likely answer."""
+
+    type: Literal["content"] = "content"
+    content: str | list[Any]
+
+
+class ChatBody(Sampling):
+    """A request of /v1/chat/completions.
+
+    max_completion_tokens   holds where max_tokens is given, too
+    diffusing               Mercury's frames: a stream of drafts, each of which replaces the last
+    realtime                accepted; answers begin with the first text that is final in any case
+    reasoning_summary       no model here reasons apart from its answer: the summary is "unavailable"
+    """
+
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    response_format: ResponseFormat | None = None
+    tools: list[Tool] = Field(default_factory=list)
+    tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool = True
+    prediction: Prediction | None = None
+    diffusing: bool = False
+    realtime: bool = False
+    reasoning_summary: bool | None = None
+    reasoning_summary_wait: bool = False
+    store: bool = False
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The most new tokens that are asked for."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def usable_tools(self) -> list[Tool]:
+        """The functions that may be called."""
+        return [] if self.tool_choice == "none" else self.tools
+
+
+def tool_json(tool: Tool) -> dict[str, Any]:
+    """A tool as templates know it."""
+    return tool.model_dump(exclude_none=True, exclude={"function": {"strict"}})
+
+
+def tool_option(tool: Tool) -> Mapping[str, Any]:
+    """A tool as `Decode` knows it."""
+    parameters = {} if tool.function.parameters is None else {"parameters": tool.function.parameters}
+    return {"name": tool.function.name, **parameters}

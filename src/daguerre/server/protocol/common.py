@@ -1,0 +1,188 @@
+"""What the bodies of all surfaces share: the options of decoding, and how they reach the engine."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from daguerre.decoding.effort import effort_options
+from daguerre.decoding.pins import Pin
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.server.errors import ApiError
+from daguerre.server.models import Served
+from daguerre.server.scorers import Penalties
+
+EFFORTS = {
+    "none": "instant",
+    "minimal": "instant",
+    "instant": "instant",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+"""Words of OpenAI's and Mercury's clients, as efforts of `decoding.effort`."""
+Effort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh", "max"]
+MAX_STOPS = 4
+MAX_BIAS = 100.0
+"""The largest bias of a token in OpenAI's API; its negative bans the token."""
+
+
+class Body(BaseModel):
+    """A body of a request. Fields that are not known are let through, as OpenAI's API does; null is absent."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        return {key: held for key, held in value.items() if held is not None} if isinstance(value, dict) else value
+
+
+class Diffusion(BaseModel):
+    """The `daguerre` object of a request: what diffusion models alone can do. Unknown fields are errors.
+
+    mode, policy, block_size, steps, threshold, revise, guidance, negative   as in `daguerre.Decode`
+    pins      texts or tokens at places of the gap: objects with "text" or "tokens", and "at"
+    timeout   seconds by which the text is finished (anytime)
+    priority  lower goes first
+    heal      whether the last word of the prompt is drawn again
+    draft     the likely text
+    changeable  the request may be changed while it runs, by its id
+    frames    whether a stream also has frames of the draft
+    trace     whether the answer has the trace of all decisions
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: str | None = None
+    policy: str | None = None
+    block_size: int | None = None
+    steps: int | None = None
+    threshold: float | None = None
+    revise: int | None = None
+    guidance: float | None = None
+    negative: str | None = None
+    min_tokens: int | None = None
+    regex: str | None = None
+    choices: list[str] | None = None
+    keywords: list[str] | None = None
+    forbidden: list[str] | None = None
+    ending: str | None = None
+    pins: list[dict[str, Any]] | None = None
+    cache: str | None = None
+    timeout: float | None = None
+    priority: int = 0
+    heal: bool | None = None
+    draft: str | None = None
+    changeable: bool = False
+    frames: bool = False
+    trace: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """The fields that were given and are options of decoding."""
+        beside = {"timeout", "priority", "heal", "draft", "changeable", "frames", "trace", "pins"}
+        out = {name: value for name, value in self if name not in beside and value is not None}
+        return out | ({} if self.pins is None else {"pins": [_pin(one) for one in self.pins]})
+
+    def running(self) -> dict[str, Any]:
+        """What the engine takes beside options: the deadline, the priority, and how the text begins."""
+        return {"timeout": self.timeout, "priority": self.priority, "heal": self.heal, "draft": self.draft}
+
+
+class StreamOptions(Body):
+    """include_usage: a last chunk has the usage; continuous_usage_stats: every chunk has it."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class Sampling(Body):
+    """The options that OpenAI's surfaces share."""
+
+    model: str | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: float | None = Field(None, gt=0, le=1)
+    top_k: int | None = None
+    n: int = Field(1, ge=1, le=128)
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    logit_bias: dict[str, float] | None = None
+    frequency_penalty: float = Field(0, ge=-2, le=2)
+    presence_penalty: float = Field(0, ge=-2, le=2)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    reasoning_effort: Effort | None = None
+    daguerre: Diffusion = Field(default_factory=Diffusion)
+    user: str | None = None
+
+
+def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
+    """The options of `Engine`'s requests that a body asks for. InputError for values that no model can honor.
+
+    Without a seed each request has another one, which its usage names.
+    """
+    options: dict[str, Any] = {"seed": secrets.randbits(63) if body.seed is None else body.seed % 2**64}
+    for name in ("temperature", "top_p", "top_k"):
+        if getattr(body, name) is not None:
+            options[name] = getattr(body, name)
+    if options.get("top_k") == -1:
+        del options["top_k"]
+    if body.stop:
+        options["stop"] = [body.stop] if isinstance(body.stop, str) else body.stop
+        if len(options["stop"]) > MAX_STOPS:
+            raise ApiError(f"stop may be at most {MAX_STOPS} strings, not {len(options['stop'])}", param="stop")
+    if body.logit_bias:
+        options["logit_bias"] = {_token(key): _bias(bias) for key, bias in body.logit_bias.items()}
+    if body.frequency_penalty or body.presence_penalty:
+        options["scorer"] = Penalties(body.frequency_penalty, body.presence_penalty, tuple(served.model.config.ends))
+    options |= body.daguerre.options()
+    return options | _effort(body, served, options)
+
+
+def _effort(body: Sampling, served: Served, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What an effort adds to options. Where the mode of a completion leaves it nothing to set, which is so for modes
+    that have the tokens of the model, "high" is what they do, and less effort takes mode "block"; a model that has no
+    other modes does what it can.
+    """
+    config, defaults = served.model.config, served.model.defaults
+    if body.reasoning_effort is None or (config.mask_id is None and config.process == "absorbing"):
+        return {}
+    effort, block = EFFORTS[body.reasoning_effort], {"mode": "block"}
+    try:
+        return effort_options(effort, config, defaults, options)
+    except UnsupportedError as error:
+        if "mode" in options:
+            raise ApiError(str(error), param="reasoning_effort", code="unsupported") from None
+        return {} if effort == "high" else block | effort_options(effort, config, defaults, {**options, **block})
+    except InputError as error:
+        raise ApiError(str(error), param="reasoning_effort") from None
+
+
+def _pin(one: dict[str, Any]) -> Pin:
+    """A pin of an object. ApiError for what is none."""
+    texts = [name for name in ("text", "tokens") if name in one]
+    if len(texts) != 1 or not {"at"} <= set(one) <= {*texts, "at", "gap"}:
+        message = 'a pin has a "text" (or "tokens"), and a position "at": {"text": "x", "at": 3}'
+        raise ApiError(message, param="daguerre.pins")
+    return Pin(one[texts[0]], one["at"], one.get("gap"))
+
+
+def _bias(bias: float) -> float:
+    """A bias in OpenAI's range, of which the lowest bans a token."""
+    if not -MAX_BIAS <= bias <= MAX_BIAS:
+        raise ApiError(f"logit_bias may be from -{MAX_BIAS:g} to {MAX_BIAS:g}, not {bias}", param="logit_bias")
+    return -math.inf if bias == -MAX_BIAS else bias
+
+
+def _token(key: str) -> int:
+    try:
+        return int(key)
+    except ValueError:
+        raise InputError(f"logit_bias is from token ids to numbers, and {key!r:.40} is no token id") from None

@@ -1,0 +1,112 @@
+"""Bodies of llama.cpp's own routes, as editors' plugins send them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from daguerre.server.errors import ApiError
+from daguerre.server.protocol.common import Body, Diffusion, Sampling
+
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "repeat_penalty": (None, 1),
+    "mirostat": (None, 0),
+    "grammar": (None, ""),
+    "json_schema": (None, {}),
+    "logit_bias": (None, [], {}, False),
+    "n_probs": (None, 0),
+    "ignore_eos": (None, False),
+    "lora": (None, []),
+    "image_data": (None, []),
+    "dry_multiplier": (None, 0),
+    "return_tokens": (None, False),
+}
+"""Fields that change what is drawn, or what the answer has, and cannot be honored; the values that ask for nothing."""
+CUTTING: Mapping[str, tuple[Any, ...]] = {
+    "min_p": (None, 0),
+    "typical_p": (None, 1),
+    "top_n_sigma": (None, -1),
+    "xtc_probability": (None, 0),
+    "dynatemp_range": (None, 0),
+}
+"""The same of fields that change nothing at a temperature of 0."""
+
+
+class Extra(Body):
+    """A text beside the file: another file, or a snippet. Its name is not shown to the model."""
+
+    text: str
+    filename: str | None = None
+
+
+class CompletionBody(Body):
+    """A request of /completion.
+
+    temperature           0 unless said otherwise, at which top_k, top_p and the samplers' order change nothing
+    samplers, cache_prompt, id_slot, n_keep, t_max_prompt_ms   accepted: there is nothing to choose
+    t_max_predict_ms      the deadline of the whole text, in milliseconds
+    n_indent              the text ends before a line with less white space than this
+    response_fields       the only fields of the answer, each a path such as "timings/prompt_n"
+    """
+
+    prompt: str = ""
+    model: str | None = None
+    n_predict: int | None = Field(None, ge=-2)
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    frequency_penalty: float = 0
+    presence_penalty: float = 0
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    samplers: Any = None
+    cache_prompt: bool = True
+    id_slot: int = -1
+    n_keep: int = 0
+    n_indent: int = Field(0, ge=0)
+    t_max_prompt_ms: float | None = None
+    t_max_predict_ms: float | None = None
+    response_fields: list[str] | None = None
+    daguerre: Diffusion = Field(default_factory=Diffusion)
+
+    @property
+    def asked(self) -> int | None:
+        """The most new tokens; None where there is no limit."""
+        return None if self.n_predict is None or self.n_predict < 0 else self.n_predict
+
+    def sampling(self) -> Sampling:
+        """The options that all surfaces share. ApiError for what cannot be honored."""
+        drawn = {} if not self.temperature or self.temperature < 0 else CUTTING
+        for name, able in {**NEUTRAL, **drawn}.items():
+            given = (self.model_extra or {}).get(name)
+            if given not in able:
+                message = f"{name} cannot be {given!r:.40}: leave it out, or use /v1/completions"
+                raise ApiError(message, param=name, code="unsupported_value")
+        values: dict[str, Any] = {
+            "temperature": max(0.0, self.temperature or 0.0),
+            "top_k": self.top_k if (self.top_k or 0) > 0 else None,
+            "top_p": self.top_p if 0 < (self.top_p or 0) <= 1 else None,
+            "seed": None if self.seed in (None, -1, 2**32 - 1) else self.seed,
+            "stop": [stop for stop in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if stop],
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "daguerre": self.daguerre,
+        }
+        return Sampling.model_validate(values)
+
+    def timeout(self) -> float | None:
+        """Seconds by which the text is finished."""
+        if self.daguerre.timeout is not None:
+            return self.daguerre.timeout
+        return self.t_max_predict_ms / 1000 if (self.t_max_predict_ms or 0) > 0 else None  # type: ignore[operator]
+
+
+class InfillBody(CompletionBody):
+    """A request of /infill: the text between `input_prefix` followed by `prompt`, and `input_suffix`."""
+
+    input_prefix: str = ""
+    input_suffix: str = ""
+    input_extra: list[Extra] = Field(default_factory=list)

@@ -1,0 +1,31 @@
+"""The routes, one file for each surface."""
+
+from daguerre.server.routes import (
+    basic,
+    chat,
+    completions,
+    decisions,
+    embeddings,
+    fim,
+    llama,
+    messages,
+    models,
+    playground,
+    requests,
+    responses,
+)
+
+ROUTERS = (
+    basic.router,
+    chat.router,
+    completions.router,
+    playground.router,
+    requests.router,
+    responses.router,
+    fim.router,
+    decisions.router,
+    embeddings.router,
+    models.router,
+    messages.router,
+    llama.router,
+)

@@ -1,0 +1,46 @@
+"""Health, metrics and the version."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+import daguerre
+from daguerre.server.metrics import CONTENT_TYPE
+
+router = APIRouter()
+
+
+@router.get("/health")
+async def health(request: Request) -> Response:
+    """Whether the process can answer; one whose engine has stopped must be started again."""
+    broken = _broken(request)
+    return JSONResponse({"status": "failed", "models": broken} if broken else {"status": "ok"}, 503 if broken else 200)
+
+
+@router.get("/ready")
+async def ready(request: Request) -> Response:
+    """Whether requests are taken."""
+    if request.app.state.draining:
+        return JSONResponse({"status": "draining"}, 503)
+    broken = _broken(request)
+    body = {"status": "failed", "models": broken} if broken else {"status": "ready"}
+    return JSONResponse(body, 503 if broken else 200)
+
+
+def _broken(request: Request) -> list[str]:
+    """The models whose engines have stopped by themselves."""
+    state = request.app.state
+    return [] if state.draining else [one.name for one in state.pool.loaded if one.engine.error is not None]
+
+
+@router.get("/metrics")
+async def metrics(request: Request) -> Response:
+    """Counters for Prometheus."""
+    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE)
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    """The version of Daguerre."""
+    return {"version": daguerre.__version__}

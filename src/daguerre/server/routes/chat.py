@@ -1,0 +1,148 @@
+"""OpenAI's /v1/chat/completions, with Mercury's fields.
+
+A model with a chat template gets its template; a base model continues a plain transcript (`server.prompts`). A stream
+has text that never changes. Drafts come only to those who ask: as frames beside the text (`daguerre.frames`), or as
+Mercury's snapshots in its place (`diffusing`). A token's log-probability is that of the forward that committed it
+(`server.logprobs`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+import daguerre
+from daguerre.decoding.result import Result
+from daguerre.server.answers import extras_of, head_of, plain_usage, usage_of
+from daguerre.server.calls import Call, Said
+from daguerre.server.errors import ApiError
+from daguerre.server.frames import frame_of, snapshots
+from daguerre.server.logprobs import chat_logprobs
+from daguerre.server.protocol.chat import ChatBody
+from daguerre.server.streams import DONE, event_stream, guarded, result_of, sse
+from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces
+from daguerre.server.watching import Registry, Watched
+
+router = APIRouter()
+SUMMARY = {"reasoning_summary": {"content": None, "status": "unavailable"}}
+"""Mercury's summary of reasoning, of models that do not reason apart from their answers."""
+
+
+@router.post("/v1/chat/completions", response_model=None)
+async def chat(request: Request, body: ChatBody) -> Response | dict[str, Any]:
+    """Answer a conversation."""
+    if body.store:
+        raise ApiError("completions are not stored: leave out store", param="store")
+    state = request.app.state
+    served = await asyncio.to_thread(state.pool.get, body.model)
+    turn = await asyncio.to_thread(begin_turn, served, body, request.state.owner, state.settings)
+    streams = body.stream or body.diffusing
+    head = head_of(f"chat.completion{'.chunk' if streams else ''}", "chatcmpl-", served.name)
+    head["system_fingerprint"] = f"daguerre-{daguerre.__version__}"
+    if body.diffusing:
+        return event_stream(guarded(snapshots(turn, head), _ending))
+    if body.stream:
+        own = _own(turn)
+        if body.daguerre.changeable:
+            watched = Registry.of(request.app).add(Watched(turn.job, served, "generate", True))
+            own["request"] = watched.id
+        return event_stream(guarded(_chunks(turn, head, own), _ending))
+    result = await result_of(request, turn.job)
+    whole = await asyncio.to_thread(answers, turn, result)
+    choices = [_choice(turn, index, answer) for index, answer in enumerate(whole)]
+    more = {"daguerre": _own(turn)} if _own(turn) else {}
+    usage = usage_of(result.choices, turn.job, turn.effort)
+    return {**head, "choices": choices, "usage": usage, **more, **_summary(turn)}
+
+
+def _ending(error: dict[str, Any]) -> Sequence[bytes]:
+    return [sse(error)]
+
+
+def _own(turn: Turn) -> dict[str, Any]:
+    """The object `daguerre` of an answer."""
+    return {"ignored": turn.ignored} if turn.ignored else {}
+
+
+def _summary(turn: Turn) -> dict[str, Any]:
+    return SUMMARY if turn.body.reasoning_summary else {}
+
+
+def _choice(turn: Turn, index: int, answer: Answer) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.calls:
+        message["content"] = answer.text or None
+        message["tool_calls"] = [_call(call, call.arguments) for call in answer.calls]
+    tokenizer = turn.served.model.tokenizer
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": chat_logprobs(answer.tokens, tokenizer) if turn.body.logprobs else None,
+        "finish_reason": answer.finish,
+        **extras_of(answer.result, turn.body.daguerre.trace),
+    }
+
+
+def _call(call: Call, arguments: str) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+async def _chunks(turn: Turn, head: dict[str, Any], own: dict[str, Any]) -> AsyncIterator[bytes]:
+    options, results = turn.body.stream_options, dict[int, Result]()
+    with_usage = options is not None and options.include_usage
+    continuous = options is not None and options.continuous_usage_stats
+    counts = [0] * turn.body.n
+
+    def chunk(choices: list[dict[str, Any]], **more: Any) -> bytes:
+        usage = plain_usage(turn.job.plan.num_prompt, sum(counts)) if continuous else None
+        return sse({**head, "choices": choices, **({"usage": usage} if continuous or with_usage else {}), **more})
+
+    for index in range(turn.body.n):
+        first = {"daguerre": own} if own else {}
+        yield chunk([_part(index, {"role": "assistant", "content": "", "refusal": None})], **first)
+    calls = [0] * turn.body.n
+    async with aclosing(pieces(turn)) as source:  # type: ignore[type-var]
+        async for piece in source:
+            counts[piece.index] = piece.count
+            for part in _parts(turn, piece, calls):
+                yield chunk([part])
+            if turn.body.daguerre.frames and piece.event is not None:
+                yield chunk([_part(piece.index, {})], **frame_of(turn.job.plan, piece.event))
+            if piece.result is not None:
+                results[piece.index] = piece.result
+                extras = extras_of(piece.result, turn.body.daguerre.trace)
+                yield chunk([{**_part(piece.index, {}, finish=piece.finish), **extras}], **_summary(turn))
+    if with_usage:
+        each = [results[index] for index in range(turn.body.n)]
+        yield sse({**head, "choices": [], "usage": usage_of(each, turn.job, turn.effort)})
+    yield DONE
+
+
+def _parts(turn: Turn, piece: Piece, calls: list[int]) -> list[dict[str, Any]]:
+    """The choices of the chunks that a piece makes. calls: how many each choice has begun."""
+    parts = []
+    for said in piece.said:
+        calls[piece.index] += said.call is not None
+        parts.append(_part(piece.index, delta_of(said, calls[piece.index] - 1)))
+    if piece.tokens:
+        parts = parts or [_part(piece.index, {"content": ""})]
+        parts[0]["logprobs"] = chat_logprobs(piece.tokens, turn.served.model.tokenizer)
+    return parts
+
+
+def delta_of(said: Said, number: int) -> dict[str, Any]:
+    """OpenAI's delta: text; the id and name of a call; or more of the arguments of call `number`."""
+    if said.call is not None:
+        return {"tool_calls": [{"index": number, **_call(said.call, "")}]}
+    if said.arguments:
+        return {"tool_calls": [{"index": number, "function": {"arguments": said.arguments}}]}
+    return {"content": said.text}
+
+
+def _part(index: int, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish}

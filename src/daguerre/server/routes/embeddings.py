@@ -1,0 +1,94 @@
+"""OpenAI's /v1/embeddings, and vLLM's /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+
+from daguerre.scoring.embedding import checked_ids
+from daguerre.server.answers import naming
+from daguerre.server.errors import ApiError
+from daguerre.server.models import Served
+from daguerre.server.prompt_scores import token_texts
+from daguerre.server.prompts import checked, make_prompt
+from daguerre.server.protocol.chat import tool_json
+from daguerre.server.protocol.embeddings import DetokenizeBody, EmbeddingBody, TokenizeBody
+
+router = APIRouter()
+MAX_TEXTS = 2048
+"""OpenAI's bound."""
+
+
+@router.post("/v1/embeddings", response_model=None)
+async def embeddings(request: Request, body: EmbeddingBody) -> dict[str, Any]:
+    """Embeddings of texts."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    vectors, num = await asyncio.to_thread(_embed, served, body)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _written(vector, body.encoding_format)}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": num, "total_tokens": num}
+    return {"object": "list", "data": data, "model": served.name, "usage": usage}
+
+
+def _embed(served: Served, body: EmbeddingBody) -> tuple[np.ndarray, int]:
+    """The vectors, and how many tokens the texts have."""
+    model = served.engine.model
+    if not 0 < len(body.texts) <= MAX_TEXTS:
+        raise ApiError(f"there must be 1 to {MAX_TEXTS} texts, not {len(body.texts)}", param="input")
+    if body.dimensions is not None and body.dimensions > model.config.width:
+        message = f"an embedding of this model has {model.config.width} dimensions, not {body.dimensions}"
+        raise ApiError(message, param="dimensions")
+    with naming(default="input"):
+        ids = [checked_ids(model.config, model.tokenizer, text) for text in body.texts]
+    vectors = model.embed(ids)
+    if body.dimensions is not None:
+        vectors = vectors[:, : body.dimensions]
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return vectors, sum(map(len, ids))
+
+
+def _written(vector: np.ndarray, encoding: str) -> list[float] | str:
+    """A vector as numbers, or as the base64 of its little-endian float32."""
+    if encoding == "float":
+        numbers: list[float] = vector.tolist()
+        return numbers
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+@router.post("/tokenize", response_model=None)
+async def tokenize(request: Request, body: TokenizeBody) -> dict[str, Any]:
+    """The tokens of a text, or of the prompt of a conversation."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    with naming(default="prompt" if body.messages is None else "messages"):
+        ids = await asyncio.to_thread(_tokens, served, body)
+    texts = token_texts(served.model.tokenizer, ids) if body.return_token_strs else None
+    return {
+        "count": len(ids),
+        "max_model_len": served.model.config.max_positions,
+        "tokens": ids,
+        "token_strs": texts,
+    }
+
+
+def _tokens(served: Served, body: TokenizeBody) -> list[int]:
+    model = served.model
+    text: Any = body.prompt
+    if body.messages is not None:
+        text = make_prompt(model, checked(body.messages), [tool_json(tool) for tool in body.tools]).text
+    ids = model.tokenizer.encode(text) if isinstance(text, str) else list(text)
+    first = model.config.first if body.add_special_tokens is not False else []
+    return [*first, *ids]
+
+
+@router.post("/detokenize", response_model=None)
+async def detokenize(request: Request, body: DetokenizeBody) -> dict[str, str]:
+    """The text of tokens."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    with naming(default="tokens"):
+        return {"prompt": served.model.tokenizer.decode(body.tokens)}

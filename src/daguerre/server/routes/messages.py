@@ -1,0 +1,169 @@
+"""Anthropic's /v1/messages, over a turn of chat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from daguerre.decoding.result import Result
+from daguerre.server.answers import new_id, refuse_fields
+from daguerre.server.calls import Call, Said
+from daguerre.server.errors import ApiError
+from daguerre.server.message_errors import error_json
+from daguerre.server.models import Served
+from daguerre.server.prompts import checked, make_prompt
+from daguerre.server.protocol.chat import ChatBody, tool_json
+from daguerre.server.protocol.messages import NAMES, REFUSED, CountBody, MessagesBody, chat_body
+from daguerre.server.settings import Settings
+from daguerre.server.streams import event_stream, guarded, result_of, sse
+from daguerre.server.turns import Turn, answers, begin_turn, pieces
+from daguerre.server.written import written
+
+router = APIRouter()
+
+
+@router.post("/v1/messages", response_model=None)
+async def messages(request: Request, body: MessagesBody) -> Response | dict[str, Any]:
+    """Answer a conversation."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    turn = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
+    head = {"id": new_id("msg_"), "type": "message", "role": "assistant", "model": served.name}
+    if body.stream:
+        return event_stream(guarded(_events(turn, body, head), _ending))
+    result = await result_of(request, turn.job)
+    (answer,) = await asyncio.to_thread(answers, turn, result)
+    content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
+    content += [_use(call, _parsed(call.arguments)) for call in answer.calls]
+    return {**head, "content": content, **_reason(turn, body, answer.finish), "usage": _usage(turn, result)}
+
+
+@router.post("/v1/messages/count_tokens", response_model=None)
+async def count_tokens(request: Request, body: CountBody) -> dict[str, int]:
+    """How many tokens the prompt of a conversation has."""
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    return {"input_tokens": await asyncio.to_thread(_count, served, chat_body(body))}
+
+
+def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -> Turn:
+    refuse_fields(body, REFUSED)
+    for name in ("changeable", "frames", "trace"):
+        if getattr(body.daguerre, name):
+            message = f"messages have no place for {name}: use /v1/chat/completions"
+            raise ApiError(message, param=f"daguerre.{name}", code="unsupported")
+    chat = chat_body(body)
+    config = served.model.config
+    room = config.max_positions - len(config.first) - _count(served, chat)
+    most = min(body.max_tokens, room) if room > 0 else body.max_tokens
+    return begin_turn(served, chat.model_copy(update={"max_tokens": most}), owner, settings, NAMES)
+
+
+def _count(served: Served, chat: ChatBody) -> int:
+    prompt = make_prompt(served.model, checked(chat.messages), [tool_json(tool) for tool in chat.usable_tools])
+    return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
+
+
+def _use(call: Call, arguments: Any) -> dict[str, Any]:
+    """A block that calls a tool."""
+    return {"type": "tool_use", "id": f"toolu_{call.id.removeprefix('call_')}", "name": call.name, "input": arguments}
+
+
+def _parsed(arguments: str) -> Any:
+    """The input of a tool; empty where a deadline cut it."""
+    try:
+        return json.loads(arguments or "{}")
+    except ValueError:
+        return {}
+
+
+def _usage(turn: Turn, result: Result | None) -> dict[str, Any]:
+    """Anthropic's usage, in which tokens from the cache are counted apart."""
+    prompt, cached = turn.job.plan.num_prompt, min(turn.job.cached_tokens, turn.job.plan.num_prompt)
+    return {
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": 0 if result is None else result.usage.completion_tokens,
+    }
+
+
+def _reason(turn: Turn, body: MessagesBody, finish: str) -> dict[str, Any]:
+    """Why an answer ended, and by which stop sequence."""
+    if finish == "tool_calls":
+        return {"stop_reason": "tool_use", "stop_sequence": None}
+    if finish == "length":
+        return {"stop_reason": "max_tokens", "stop_sequence": None}
+    stop = _stop_in(turn, body.stop_sequences or ())
+    return {"stop_reason": "end_turn" if stop is None else "stop_sequence", "stop_sequence": stop}
+
+
+def _stop_in(turn: Turn, stops: Sequence[str]) -> str | None:
+    """Which of the stop sequences ended the text; None where something else did."""
+    if not stops:
+        return None
+    text, every = written(turn.job), (*turn.stops, *turn.job.plan.decode.stop, *stops)
+    found = [(place, stop not in stops, stop) for stop in every if (place := text.find(stop)) >= 0]
+    _, own, stop = min(found, default=(0, True, ""))
+    return None if own else stop
+
+
+def _ending(error: dict[str, Any]) -> Sequence[bytes]:
+    return [sse(error_json(error), "error")]
+
+
+async def _events(turn: Turn, body: MessagesBody, head: dict[str, Any]) -> AsyncIterator[bytes]:
+    nothing: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None}
+    yield _event("message_start", message={**head, **nothing, "usage": _usage(turn, None)})
+    yield _event("ping")
+    blocks = Blocks()
+    async with aclosing(pieces(turn)) as source:  # type: ignore[type-var]
+        async for piece in source:
+            for said in piece.said:
+                for event in blocks.events(said):
+                    yield event
+            if piece.result is None:
+                continue
+            for event in blocks.close():
+                yield event
+            delta = _reason(turn, body, piece.finish or "stop")
+            yield _event("message_delta", delta=delta, usage=_usage(turn, piece.result))
+    yield _event("message_stop")
+
+
+class Blocks:
+    """The blocks of a streamed answer: text, and calls of tools, one after the other."""
+
+    def __init__(self) -> None:
+        self._number, self._open = -1, ""
+
+    def events(self, said: Said) -> list[bytes]:
+        """The events of a piece of news."""
+        if said.call is not None:
+            return self._begin(_use(said.call, {}))
+        if said.arguments:
+            return [self._delta({"type": "input_json_delta", "partial_json": said.arguments})]
+        begin = [] if self._open == "text" else self._begin({"type": "text", "text": ""})
+        return [*begin, self._delta({"type": "text_delta", "text": said.text})]
+
+    def close(self) -> list[bytes]:
+        """The event that ends the block that is open."""
+        ended = [_event("content_block_stop", index=self._number)] if self._open else []
+        self._open = ""
+        return ended
+
+    def _begin(self, block: dict[str, Any]) -> list[bytes]:
+        ended = self.close()
+        self._number, self._open = self._number + 1, block["type"]
+        return [*ended, _event("content_block_start", index=self._number, content_block=block)]
+
+    def _delta(self, delta: dict[str, Any]) -> bytes:
+        return _event("content_block_delta", index=self._number, delta=delta)
+
+
+def _event(kind: str, **fields: Any) -> bytes:
+    return sse({"type": kind, **fields}, kind)

@@ -1,0 +1,90 @@
+"""The models of the server: all, those of an endpoint, and one.
+
+A model that is not loaded is listed by its name alone: listing loads nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from daguerre.server.models import ModelPool, NoSuchModel, Served
+from daguerre.server.settings import Settings
+
+router = APIRouter()
+ENDPOINTS = ("chat.completions", "completions", "responses", "messages", "embeddings", "decisions")
+INFILLING = "fim.completions"
+PARAMETERS = (
+    *("temperature", "top_p", "top_k", "stop", "seed", "max_tokens", "frequency_penalty", "presence_penalty"),
+    *("logit_bias", "logprobs", "top_logprobs", "tools", "tool_choice", "response_format", "structured_outputs"),
+)
+FEATURES = ("tools", "json_mode", "structured_outputs", "logprobs")
+FREE = {"prompt": "0", "completion": "0", "input_cache_reads": "0", "input_cache_writes": "0"}
+
+
+@router.get("/v1/models", response_model=None)
+async def models(request: Request) -> dict[str, Any]:
+    """All models of the server, the default one first."""
+    return {"object": "list", "data": _all(request)}
+
+
+@router.get("/v1/chat/completions/models", response_model=None)
+async def chat_models(request: Request) -> dict[str, Any]:
+    """The models that converse: all, base models by a transcript."""
+    return {"object": "list", "data": _all(request)}
+
+
+@router.get("/v1/fim/completions/models", response_model=None)
+async def fim_models(request: Request) -> dict[str, Any]:
+    """The models that fill gaps, as far as they are loaded."""
+    found = [one for one in _all(request) if INFILLING in one.get("supported_endpoints", (INFILLING,))]
+    return {"object": "list", "data": found}
+
+
+@router.get("/v1/edit/completions/models", response_model=None)
+async def edit_models(request: Request) -> dict[str, Any]:
+    """The models that predict edits: none was trained to."""
+    return {"object": "list", "data": []}
+
+
+@router.get("/v1/models/{name:path}", response_model=None)
+async def model(request: Request, name: str) -> dict[str, Any]:
+    """One model."""
+    pool: ModelPool = request.app.state.pool
+    for one in _all(request):
+        if one["id"] == name or (name == "default" and one["id"] == pool.names[0]):
+            return one
+    raise NoSuchModel(f"there is no model {name!r}: ask for one of {', '.join(pool.names)}")
+
+
+def _all(request: Request) -> list[dict[str, Any]]:
+    pool: ModelPool = request.app.state.pool
+    loaded = {one.name: one for one in pool.loaded}
+    return [_facts(name, loaded.get(name), request.app.state.settings) for name in pool.names]
+
+
+def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, Any]:
+    """A model as OpenAI's, Mercury's and OpenRouter's clients know it."""
+    facts = {"id": name, "object": "model", "created": 0, "owned_by": "daguerre", "name": name}
+    if served is None:
+        return facts
+    length = min(served.model.config.max_positions, settings.max_context or served.model.config.max_positions)
+    return facts | {
+        "created": served.created,
+        "description": repr(served.model),
+        "context_length": length,
+        "max_output_length": min(length, settings.max_tokens or length),
+        "input_modalities": ["text"],
+        "output_modalities": ["text"],
+        "supported_sampling_parameters": PARAMETERS,
+        "supported_features": FEATURES,
+        "supported_endpoints": (*ENDPOINTS, *((INFILLING,) if _infills(served) else ())),
+        "pricing": FREE,
+    }
+
+
+def _infills(served: Served) -> bool:
+    """Whether the model sees text after a gap."""
+    config = served.model.config
+    return config.context != "block" and not (config.mask_id is None and config.process == "absorbing")

@@ -1,0 +1,50 @@
+"""The playground: static files, which talk to this server alone."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib import resources
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+@router.get("/")
+async def index(request: Request) -> Response:
+    """The page."""
+    return _file(request, "index.html")
+
+
+@router.get("/playground/{name}")
+async def part(request: Request, name: str) -> Response:
+    """One of its files."""
+    return _file(request, name)
+
+
+def _file(request: Request, name: str) -> Response:
+    folder = resources.files("daguerre.server") / "playground"
+    known = {one.name: one for one in folder.iterdir()}
+    kind = TYPES.get(name.rpartition(".")[2])
+    if not request.app.state.settings.playground or name not in known or kind is None:
+        raise HTTPException(404)
+    content = known[name].read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers={**HEADERS, "ETag": tag})
+    return Response(content, media_type=kind, headers={**HEADERS, "ETag": tag})

@@ -1,0 +1,234 @@
+"""OpenAI's /v1/responses: a turn of chat whose input and output are items, and which can be continued by its id.
+
+Responses are kept in memory, unless `store` is false, up to a bound (`server.stored`). What `instructions` says holds
+for one response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from daguerre.decoding.result import Result
+from daguerre.server.answers import extras_of, new_id, plain_usage, refuse_fields, usage_of
+from daguerre.server.calls import Said
+from daguerre.server.errors import ApiError, described
+from daguerre.server.frames import frame_of
+from daguerre.server.logprobs import Scored
+from daguerre.server.models import Served
+from daguerre.server.prompts import checked, make_prompt
+from daguerre.server.protocol.chat import ChatBody, tool_json
+from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, chat_body, messages_of
+from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, text_part
+from daguerre.server.settings import Settings
+from daguerre.server.stored import Item, ResponseStore
+from daguerre.server.streams import DONE, event_stream, result_of
+from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces
+
+router = APIRouter()
+Json = dict[str, Any]
+
+
+@router.post("/v1/responses", response_model=None)
+async def respond(request: Request, body: ResponseBody) -> Response | Json:
+    """Answer the input."""
+    refuse_fields(body, REFUSED)
+    if body.daguerre.changeable:
+        message = "responses are not changed while they run: use chat completions"
+        raise ApiError(message, param="daguerre.changeable")
+    store, owner = ResponseStore.of(request.app), request.state.owner
+    items, chat = _asked(store, owner, body)
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    turn = await asyncio.to_thread(_begin, served, chat, owner, request.app.state.settings)
+    response = _response(body, served)
+    if body.stream:
+        return event_stream(_events(turn, body, response, (store, owner, items)))
+    result = await result_of(request, turn.job)
+    (answer,) = await asyncio.to_thread(answers, turn, result)
+    response |= _ended(turn, answer.result, answer.finish, _output(turn, answer))
+    if body.store:
+        store.add(response, owner, items)
+    return response
+
+
+@router.post("/v1/responses/input_tokens", response_model=None)
+async def input_tokens(request: Request, body: ResponseBody) -> Json:
+    """How many tokens the prompt of a response has."""
+    _, chat = _asked(ResponseStore.of(request.app), request.state.owner, body)
+    served = await asyncio.to_thread(request.app.state.pool.get, body.model)
+    return {"object": "response.input_tokens", "input_tokens": await asyncio.to_thread(_count, served, chat)}
+
+
+@router.get("/v1/responses/{key}", response_model=None)
+async def stored(request: Request, key: str) -> Json:
+    """A response that was stored."""
+    return dict(ResponseStore.of(request.app).get(key, request.state.owner).response)
+
+
+@router.get("/v1/responses/{key}/input_items", response_model=None)
+async def input_items(request: Request, key: str) -> Json:
+    """The items that a response answers."""
+    items = [dict(item) for item in ResponseStore.of(request.app).get(key, request.state.owner).items]
+    ends = [items[0].get("id"), items[-1].get("id")] if items else [None, None]
+    return {"object": "list", "data": items, "first_id": ends[0], "last_id": ends[1], "has_more": False}
+
+
+@router.delete("/v1/responses/{key}", response_model=None)
+async def forget(request: Request, key: str) -> Json:
+    """Forget a response."""
+    ResponseStore.of(request.app).delete(key, request.state.owner)
+    return {"id": key, "object": "response", "deleted": True}
+
+
+def _asked(store: ResponseStore, owner: str, body: ResponseBody) -> tuple[list[Item], ChatBody]:
+    """All items that are answered, and the turn that they ask for."""
+    before: list[Item] = []
+    if body.previous_response_id is not None:
+        before = store.get(body.previous_response_id, owner, "previous_response_id").history
+    own = messages_of(body.items)
+    first = [{"role": "developer", "content": body.instructions}] if body.instructions else []
+    named = [{"id": new_id("msg_"), "type": "message", **item} for item in body.items]
+    return [*before, *named], chat_body(body, [*first, *messages_of(before), *own])
+
+
+def _begin(served: Served, chat: ChatBody, owner: str, settings: Settings) -> Turn:
+    try:
+        return begin_turn(served, chat, owner, settings, NAMES)
+    except ApiError as error:
+        error.param = NAMES.get(error.param or "", error.param)
+        raise
+
+
+def _count(served: Served, chat: ChatBody) -> int:
+    prompt = make_prompt(served.model, checked(chat.messages), [tool_json(tool) for tool in chat.usable_tools])
+    return len(served.model.tokenizer.encode(prompt.text)) if isinstance(prompt.text, str) else len(prompt.text)
+
+
+def _response(body: ResponseBody, served: Served) -> Json:
+    """The response before it has any output."""
+    given = body.model_dump(by_alias=True)
+    extra = body.model_extra or {}
+    return {
+        "id": new_id("resp_"),
+        "object": "response",
+        "created_at": int(time.time()),
+        "completed_at": None,
+        "status": "in_progress",
+        "background": False,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens,
+        "max_tool_calls": None,
+        "model": served.name,
+        "output": [],
+        "parallel_tool_calls": body.parallel_tool_calls,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "previous_response_id": body.previous_response_id,
+        "prompt_cache_key": extra.get("prompt_cache_key"),
+        "reasoning": {"effort": None if body.reasoning is None else body.reasoning.effort, "summary": None},
+        "safety_identifier": extra.get("safety_identifier"),
+        "service_tier": "default",
+        "store": body.store,
+        "temperature": 0.0 if body.temperature is None else body.temperature,
+        "text": {"format": given["text"]["format"] or {"type": "text"}, "verbosity": "medium"},
+        "tool_choice": body.tool_choice,
+        "tools": given["tools"],
+        "top_logprobs": body.top_logprobs or 0,
+        "top_p": 1.0 if body.top_p is None else body.top_p,
+        "truncation": "disabled",
+        "usage": None,
+        "user": extra.get("user"),
+        "metadata": body.metadata,
+    }
+
+
+def _ended(turn: Turn, result: Result, finish: str, output: list[Json]) -> Json:
+    """The fields that an end changes."""
+    whole = finish != "length"
+    own: Json = {"ignored": turn.ignored} if turn.ignored else {}
+    if turn.body.daguerre.trace:
+        own |= extras_of(result, True)["daguerre"]
+    return {
+        "status": "completed" if whole else "incomplete",
+        "completed_at": int(time.time()) if whole else None,
+        "incomplete_details": None if whole else {"reason": "max_output_tokens"},
+        "output": output,
+        "usage": _usage(usage_of([result], turn.job, turn.effort)),
+        **({"daguerre": own} if own else {}),
+    }
+
+
+def _usage(usage: Json) -> Json:
+    """Usage as responses have it."""
+    return {
+        "input_tokens": usage["prompt_tokens"],
+        "input_tokens_details": {"cached_tokens": usage["prompt_tokens_details"]["cached_tokens"]},
+        "output_tokens": usage["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage["total_tokens"],
+        **({"daguerre": usage["daguerre"]} if "daguerre" in usage else {}),
+    }
+
+
+def _output(turn: Turn, answer: Answer) -> list[Json]:
+    """The items of an answer that is whole."""
+    status = "incomplete" if answer.finish == "length" else "completed"
+    out: list[Json] = []
+    if answer.text or not answer.calls:
+        logprobs = logprobs_of(answer.tokens, turn.served.model.tokenizer)
+        out.append(message_item(new_id("msg_"), [text_part(answer.text, logprobs)], status))
+    return out + [call_item(new_id("fc_"), call, "completed") for call in answer.calls]
+
+
+async def _events(
+    turn: Turn, body: ResponseBody, response: Json, kept: tuple[ResponseStore, str, Sequence[Item]]
+) -> AsyncIterator[bytes]:
+    events = Events(turn.served.model.tokenizer)
+    yield events.event("response.created", response=response)
+    yield events.event("response.in_progress", response=response)
+    waiting: list[Scored] = []
+    try:
+        async with aclosing(pieces(turn)) as source:  # type: ignore[type-var]
+            async for piece in source:
+                for event in _news(turn, piece, events, waiting):
+                    yield event
+                if piece.result is not None and piece.finish is not None:
+                    response |= _ended(turn, piece.result, piece.finish, events.output)
+        if body.store:
+            store, owner, items = kept
+            store.add(response, owner, items)
+        yield events.event(f"response.{response['status']}", response=response)
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception as error:
+        _, described_error = described(error)
+        failed = {"code": "server_error", "message": described_error["error"]["message"]}
+        usage = _usage(plain_usage(turn.job.plan.num_prompt, 0))
+        response |= {"status": "failed", "error": failed, "output": events.output, "usage": usage}
+        yield events.event("response.failed", response=response)
+    yield DONE
+
+
+def _news(turn: Turn, piece: Piece, events: Events, waiting: list[Scored]) -> Iterator[bytes]:
+    """The events of a piece. waiting: tokens whose text is not out yet."""
+    waiting += piece.tokens
+    for said in piece.said:
+        yield from events.said(said, waiting if said.text else ())
+        if said.text:
+            waiting.clear()
+    if turn.body.daguerre.frames and piece.event is not None:
+        frame = frame_of(turn.job.plan, piece.event)
+        del frame["type"]
+        yield events.event("response.diffusion_frame", **frame)
+    if piece.result is not None:
+        if waiting and not turn.tools:
+            yield from events.said(Said(), waiting)
+        yield from events.end("incomplete" if piece.finish == "length" else "completed")

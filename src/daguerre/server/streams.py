@@ -1,0 +1,132 @@
+"""Answers as they are written: events of jobs, and server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Send
+
+from daguerre.decoding.result import Result, StreamEvent
+from daguerre.engine.job import Job
+from daguerre.server.errors import described
+
+LOG = logging.getLogger("daguerre.server")
+T = TypeVar("T")
+DONE = b"data: [DONE]\n\n"
+WAITING = 16
+"""News that wait for a client to read; the texts of more are not made before it does."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """News of one choice of an answer.
+
+    index   of the choice
+    text    what follows the text so far; text that was sent never changes
+    event   the event of the step; None in the last delta
+    result  in the last delta of a choice
+    """
+
+    index: int
+    text: str
+    event: StreamEvent | None = None
+    result: Result | None = None
+
+
+async def deltas(job: Job) -> AsyncIterator[Delta]:
+    """The news of all choices of a job, as they come. The job is cancelled if nobody reads on.
+
+    Deltas without text are those of steps that committed nothing that is final; they are for readers of drafts.
+    """
+    queue = asyncio.Queue[Delta | BaseException](WAITING)
+
+    async def follow(index: int) -> None:
+        shown = ""
+        try:
+            async for event in job.stream(index):
+                new = event.committed[len(shown) :]
+                shown = event.committed
+                await queue.put(Delta(index, new, None if event.result else event, event.result))
+        except Exception as error:
+            await queue.put(error)
+
+    followers = [asyncio.create_task(follow(index)) for index in range(len(job.samples))]
+    try:
+        left = len(followers)
+        while left:
+            delta = await queue.get()
+            if isinstance(delta, BaseException):
+                raise delta
+            left -= delta.result is not None
+            yield delta
+    finally:
+        for follower in followers:
+            follower.cancel()
+        if not job.done:
+            job.cancel()
+
+
+async def result_of(request: Request, job: Job) -> Result:
+    """The result of a job, which is cancelled if the client goes away."""
+    waiting = asyncio.create_task(job.wait())
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait((waiting, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            job.cancel()
+        return await waiting
+    finally:
+        gone.cancel()
+        waiting.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class ClosedStream(StreamingResponse):
+    """A stream whose items are told when nobody reads on, so that the request behind them ends at once."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the items."""
+        async with aclosing(self.body_iterator):  # type: ignore[type-var]
+            await super().stream_response(send)
+
+
+def event_stream(items: AsyncIterator[bytes], headers: dict[str, str] | None = None) -> StreamingResponse:
+    """A response of server-sent events, none of which a proxy holds back."""
+    extra = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **(headers or {})}
+    return ClosedStream(items, media_type="text/event-stream", headers=extra)
+
+
+def sse(data: Any, event: str | None = None) -> bytes:
+    """One server-sent event, of JSON."""
+    named = b"" if event is None else b"event: " + event.encode() + b"\n"
+    return named + b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+async def guarded(
+    items: AsyncIterator[bytes], ending: Callable[[dict[str, Any]], Sequence[bytes]]
+) -> AsyncIterator[bytes]:
+    """A stream whose errors are its last events: `ending` makes them of the error's body."""
+    async with aclosing(items) as source:  # type: ignore[type-var]
+        try:
+            async for item in source:
+                yield item
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except Exception as error:
+            status, body = described(error)
+            if status >= 500:
+                LOG.error("a stream failed", exc_info=error)
+            for item in ending(body):
+                yield item

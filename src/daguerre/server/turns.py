@@ -1,0 +1,234 @@
+"""A turn of a conversation: from a body of chat completions to a job, and from the job to news and answers.
+
+Other surfaces that converse make a `ChatBody` of theirs, and write what comes of it in their own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from daguerre.decoding.result import Result, StreamEvent
+from daguerre.engine.job import Job
+from daguerre.model import CHAT_TOKENS
+from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
+from daguerre.server.calls import Call, CallReader, Said, joined
+from daguerre.server.errors import ApiError
+from daguerre.server.logprobs import Scored, TokenLog, scored
+from daguerre.server.models import Served
+from daguerre.server.prompts import checked, content_text, make_prompt
+from daguerre.server.protocol.chat import ChatBody, ToolChoice, tool_json, tool_option
+from daguerre.server.protocol.common import decode_options
+from daguerre.server.scorers import Recorder
+from daguerre.server.settings import Settings
+from daguerre.server.streams import deltas
+
+SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "ending", "pins")
+"""Options that decide where a text ends, beside which `Decode` takes no stop strings: the server cuts at them."""
+WHOLE = ("schema", "regex", "choices")
+"""Those after whose text nothing follows."""
+
+
+@dataclass(eq=False)
+class Turn:
+    """A turn under way. tools: whether calls are read out of its text; stops: strings that the server cuts at; strip:
+    spaces before the answer do not belong to it; ignored: the parts of schemas that do not hold.
+    """
+
+    served: Served
+    job: Job
+    body: ChatBody
+    tools: bool
+    stops: tuple[str, ...]
+    strip: bool
+    ignored: tuple[str, ...]
+    recorder: Recorder | None
+
+    @property
+    def effort(self) -> str | None:
+        """The effort that was chosen, in Daguerre's words."""
+        return effort_of(self.body)
+
+    def reader(self) -> CallReader:
+        """What reads the text of a choice."""
+        return CallReader(self.stops, self.tools, self.strip)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """News of one choice.
+
+    said    what is new of its text and its calls
+    tokens  those whose texts became final, where log-probabilities are asked for
+    count   how many tokens are final, where running usage is asked for
+    event   the event of the step; None in the last piece
+    result, finish   in the last piece: the result, and OpenAI's reason for the end
+    """
+
+    index: int
+    said: Sequence[Said] = ()
+    tokens: Sequence[Scored] = ()
+    count: int = 0
+    event: StreamEvent | None = None
+    result: Result | None = None
+    finish: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A choice that is whole."""
+
+    text: str
+    calls: Sequence[Call]
+    finish: str
+    result: Result
+    tokens: Sequence[Scored] = field(default=(), repr=False)
+
+
+def begin_turn(
+    served: Served, body: ChatBody, owner: str, settings: Settings, names: Mapping[str, str] | None = None
+) -> Turn:
+    """Begin a turn. Compiles constraints: not for the event loop. ApiError, naming the field, for what cannot be
+    honored; `names`: what fields are called in the body that this one was made of.
+    """
+    refuse_fields(body)
+    tools = body.usable_tools
+    with naming(names):
+        given = make_prompt(served.model, checked(body.messages), [tool_json(tool) for tool in tools])
+        options = decode_options(body, served) | {"n": body.n} | _constraint(body)
+        shaped = any(options.get(name) for name in SHAPING)
+        stops = _server_stops(options, given.stops, shaped)
+        prompt = f"{given.text} " if given.plain and shaped else given.text
+        most = body.most_tokens or _default_tokens(served, prompt, settings)
+        recorder = _recorder(body, options)
+        running = body.daguerre.running() | {"draft": _draft(body), "owner": owner}
+        job = _start(served, prompt, most, body, options | running)
+    ignored = () if job.plan.constraint is None else job.plan.constraint.ignored
+    _refuse_ignored(body, job, ignored)
+    return Turn(served, job, body, bool(tools), stops, given.plain and not shaped, ignored, recorder)
+
+
+def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict[str, Any]) -> Job:
+    if not body.daguerre.changeable:
+        return served.engine.generate(prompt, most, **options)
+    if body.n > 1 or not body.stream or body.daguerre.heal:
+        message = "a request that is changed while it runs is a stream of one choice, without heal"
+        raise ApiError(f"{message}: leave out the one or the other", param="daguerre.changeable")
+    del options["heal"]
+    return served.engine.start_request(prompt, most, **options)
+
+
+def _constraint(body: ChatBody) -> dict[str, Any]:
+    """The options of tools and of the format of the answer."""
+    tools, wanted = body.usable_tools, body.tool_choice
+    choice = wanted.function.name if isinstance(wanted, ToolChoice) else wanted or "auto"
+    if not tools:
+        if choice not in ("auto", "none"):
+            raise ApiError("tool_choice asks for a call, and there are no tools: give some", param="tool_choice")
+        return _format(body)
+    formatted = _format(body) if choice == "auto" else {}
+    if formatted:
+        message = "the answer may be a call, or text of this format: set tool_choice to none or required"
+        raise ApiError(f"response_format cannot be honored beside tools: {message}", param="response_format")
+    lenient = {"lenient": True} if any(not tool.function.strict for tool in tools) else {}
+    one = {} if body.parallel_tool_calls else {"parallel_calls": False}
+    return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **lenient}
+
+
+def _format(body: ChatBody) -> dict[str, Any]:
+    wanted = body.response_format
+    if wanted is None or wanted.type == "text":
+        return {}
+    if wanted.json_schema is None:
+        return {"schema": {"type": "object"}}
+    return {"schema": wanted.json_schema.schema_, **({} if wanted.json_schema.strict else {"lenient": True})}
+
+
+def _server_stops(options: dict[str, Any], own: tuple[str, ...], shaped: bool) -> tuple[str, ...]:
+    """Takes stop strings out of options that have no place for them. own: those of the prompt."""
+    if not shaped:
+        options["stop"] = [*options.get("stop", ()), *own]
+        return ()
+    needed = () if any(name in options for name in WHOLE) else own
+    return (*options.pop("stop", ()), *needed)
+
+
+def _default_tokens(served: Served, prompt: str | Sequence[int], settings: Settings) -> int:
+    """How many tokens an answer may have where the request does not say."""
+    config = served.model.config
+    used = len(served.model.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt) + len(config.first)
+    room = min(config.max_positions, settings.max_context or config.max_positions) - used
+    return max(1, min(CHAT_TOKENS, room, settings.max_tokens or CHAT_TOKENS))
+
+
+def _recorder(body: ChatBody, options: dict[str, Any]) -> Recorder | None:
+    """What notes alternatives; it takes the place of the scorer among the options."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise ApiError("top_logprobs needs logprobs: set it to true", param="top_logprobs")
+    if not body.top_logprobs:
+        return None
+    recorder = Recorder(body.top_logprobs, options.get("scorer"), options.get("logit_bias") or {})
+    options["scorer"] = recorder
+    return recorder
+
+
+def _draft(body: ChatBody) -> str | None:
+    if body.prediction is None:
+        return body.daguerre.draft
+    if body.daguerre.draft is not None:
+        raise ApiError("prediction and daguerre.draft are the same thing: leave out one of the two", param="prediction")
+    return content_text(body.prediction.content, "prediction.content")
+
+
+def _refuse_ignored(body: ChatBody, job: Job, ignored: Sequence[str]) -> None:
+    """ApiError where a strict function has a keyword that does not hold."""
+    for tool in body.usable_tools:
+        broken = [what for what in ignored if what.endswith(f" of {tool.function.name}")]
+        if tool.function.strict and broken:
+            job.cancel()
+            message = f"the function {tool.function.name!r} is strict, and {broken[0]} is not supported"
+            raise ApiError(f"{message}: leave out the keyword, or strict", param="tools", code="unsupported")
+
+
+async def pieces(turn: Turn) -> AsyncIterator[Piece]:
+    """The news of all choices, as they come. The job is cancelled if nobody reads on."""
+    plan, num = turn.job.plan, len(turn.job.samples)
+    readers, lengths = [turn.reader() for _ in range(num)], [0] * num
+    logs = [TokenLog(plan, turn.recorder) for _ in range(num)]
+    async with aclosing(deltas(turn.job)) as source:  # type: ignore[type-var]
+        async for delta in source:
+            index, reader, log = delta.index, readers[delta.index], logs[delta.index]
+            last = delta.result is not None
+            said = reader.feed(delta.text, last)
+            lengths[index] += len(delta.text)
+            tokens: Sequence[Scored] = ()
+            if delta.result is not None:
+                tokens = log.last(delta.result)
+            elif _follows(turn) and delta.event is not None and delta.event.step is not None:
+                tokens = log.after(delta.event.step, lengths[index])
+            finish = None if delta.result is None else _finish(reader, delta.result)
+            shown = tokens if turn.body.logprobs else ()
+            yield Piece(index, said, shown, log.num_told, delta.event, delta.result, finish)
+
+
+def _follows(turn: Turn) -> bool:
+    """Whether tokens are read in every step."""
+    options = turn.body.stream_options
+    return turn.body.logprobs or (options is not None and options.continuous_usage_stats)
+
+
+def _finish(reader: CallReader, result: Result) -> str:
+    return "tool_calls" if reader.num_calls else "stop" if reader.stopped else finish_of(result)
+
+
+def answers(turn: Turn, result: Result) -> list[Answer]:
+    """All choices of a turn that is done. Reads tokens: not for the event loop."""
+    out = []
+    for index, one in enumerate(result.choices):
+        reader = turn.reader()
+        text, calls = joined(reader.feed(one.text, last=True))
+        tokens = scored(turn.job, index, turn.recorder) if turn.body.logprobs else ()
+        out.append(Answer(text, calls, _finish(reader, one), one, tokens))
+    return out

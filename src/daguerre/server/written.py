@@ -1,0 +1,17 @@
+"""What was written, whatever was cut away from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from daguerre.decoding.reading import read
+from daguerre.engine.job import Job
+
+
+def written(job: Job, index: int = 0) -> str:
+    """The text of a choice of a job that is done, with the stop string that ended it and what came after that."""
+    events = job.samples[index].events
+    if not events:
+        return ""
+    bare = replace(job.plan, decode=replace(job.plan.decode, stop=()))
+    return read(bare, events[-1].canvas, done=True).gaps[0].text

@@ -1,0 +1,82 @@
+"""A server in a thread, on a real socket."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from fastapi import FastAPI
+
+import daguerre
+from daguerre.model import Model
+from daguerre.server.app import make_app
+from daguerre.server.models import ModelPool
+from daguerre.server.settings import Settings
+
+
+@contextmanager
+def running(app: FastAPI) -> Iterator[str]:
+    """The application on a free port of this machine; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def tiny(make_model: Callable[..., Model]) -> Model:
+    """A random model of two layers; its texts mean nothing."""
+    return make_model(draft_head=24)
+
+
+@pytest.fixture(scope="session")
+def trained() -> Model:
+    """The default model."""
+    return daguerre.load()
+
+
+@pytest.fixture(scope="session")
+def server(tiny: Model, trained: Model) -> Iterator[str]:
+    """The address of a server of both models, "tiny" and "default"."""
+    pool = ModelPool({"default": lambda: trained, "tiny": lambda: tiny})
+    with running(make_app(pool)) as url:
+        yield url
+
+
+@pytest.fixture
+def client(server: str) -> Iterator[httpx2.Client]:
+    """A client of `server`."""
+    with httpx2.Client(base_url=server, timeout=60) as one:
+        yield one
+
+
+@pytest.fixture
+def serve(tiny: Model) -> Iterator[Callable[..., httpx2.Client]]:
+    """serve(**settings): a client of a server of its own, whose model is "tiny"."""
+    open_now: list[Any] = []
+
+    def start(limits: dict[str, Any] | None = None, **settings: Any) -> httpx2.Client:
+        pool = ModelPool({"tiny": lambda: tiny}, **(limits or {}))
+        context = running(make_app(pool, Settings(**settings)))
+        one = httpx2.Client(base_url=context.__enter__(), timeout=60)
+        open_now.append((context, one))
+        return one
+
+    yield start
+    for context, one in open_now:
+        one.close()
+        context.__exit__(None, None, None)

@@ -1,0 +1,458 @@
+"""The playground in a real browser: headless Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="Playwright is not installed: pip install 'daguerre[test]'"
+)
+axe_api = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+expect = sync_api.expect
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FOUND = next((path for path in map(shutil.which, BROWSERS) if path), None)
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium: apt-get install chromium")
+SLOW = 20_000  # milliseconds that a run may take on a busy machine
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
+        one = playwright.chromium.launch(executable_path=FOUND, args=sandbox)
+        yield one
+        one.close()
+
+
+@pytest.fixture
+def opened(browser: Any, server: str) -> Iterator[Callable[..., Any]]:
+    """opened(width, height, fragment, **of the context): the page, which must make no error and ask no other host."""
+    wrong: list[str] = []
+    refused = "Failed to load resource: the server responded with a status of 400"  # the browser notes what is tested
+    contexts: list[Any] = []
+
+    def make(width: int = 1280, height: int = 900, fragment: str = "", **more: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": height}, **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(SLOW)
+        page.on("console", lambda said: wrong.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", lambda asked: None if asked.url.startswith((server, "blob:")) else wrong.append(asked.url))
+        page.goto(f"{server}/{fragment}")
+        expect(page.locator("#model option")).to_have_count(2)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert [text for text in wrong if not text.startswith(refused)] == []
+
+
+def run(page: Any) -> None:
+    page.click("#run")
+    done(page)
+
+
+def done(page: Any) -> None:
+    expect(page.locator("#status")).to_contain_text("Done", timeout=SLOW)
+
+
+def drafted(page: Any) -> str:
+    """The text of the draft, without the end and open positions."""
+    return "".join(page.locator(".token:not(.open, .end)").all_text_contents())
+
+
+def violations(page: Any) -> list[str]:
+    """What axe finds, as far as it is serious."""
+    found = axe_api.Axe().run(page).response["violations"]
+    return [
+        f"{one['id']}: {one['help']}: {one['nodes'][0]['html']}"
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def test_a_text_is_typed_and_its_draft_sharpens(opened: Callable[..., Any], trained: Any) -> None:
+    page = opened()
+    page.fill("#prompt", "def mean(values):\n")
+    page.fill("#max_tokens", "24")
+    page.select_option("#speed", "40")
+    page.click("#run")
+
+    expect(page.locator(".token.open").first).to_be_visible()
+    expect(page.locator(".token.drawn").first).to_be_visible()
+    done(page)
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
+    wanted = trained.generate("def mean(values):\n", 24, mode="block", block_size=48, threshold=0.5)
+    assert drafted(page) == wanted.text
+    assert page.inner_text("[data-stat=forwards]") == str(wanted.usage.forwards)
+    assert page.inner_text("[data-stat=tokens]") == str(wanted.usage.completion_tokens)
+    levels = page.locator(".token.drawn").evaluate_all("all => all.map((one) => Number(one.dataset.level))")
+    probabilities = [2.718281828459045**token.logprob for token in wanted.tokens]
+    assert levels == [min(4, int(p * 5)) for p in probabilities]
+
+
+def test_the_replay_is_scrubbed_and_paused(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#max_tokens", "16")
+    run(page)
+    page.click("#last")
+    whole = drafted(page)
+    steps = int(page.get_attribute("#scrub", "max"))
+
+    page.click("#first")
+    expect(page.locator(".token.open")).to_have_count(16)
+    page.focus("#scrub")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#place")).to_contain_text(f"step 2 of {steps}")
+    assert 0 < page.locator(".token.open").count() < 16
+    page.keyboard.press("End")
+    assert drafted(page) == whole
+    page.select_option("#speed", "2")
+    page.click("#play")
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Pause")
+    page.click("#play")
+    place = page.inner_text("#place")
+    page.wait_for_timeout(700)
+    assert page.inner_text("#place") == place and f"of {steps}" in place
+
+
+def test_candidates_of_a_token_are_shown_and_pinned(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#prompt", "def f(x):\n")
+    page.fill("#max_tokens", "12")
+    run(page)
+    page.click("#last")
+    page.locator('.token[data-position="6"]').click()
+
+    expect(page.locator("#candidate-list li")).to_have_count(8)
+    expect(page.locator("#candidates-heading")).to_be_focused()
+    assert "number" in page.inner_text("#candidates-about")
+    other = page.locator("#candidate-list li:not(.is-drawn) button").nth(1)
+    name = other.get_attribute("aria-label")
+    other.click()
+
+    done(page)
+    expect(page.locator("#pins li")).to_have_count(1)
+    pinned = page.locator(".token.pinned")
+    expect(pinned).to_have_count(1)
+    shown = pinned.inner_text().replace(" ", "␣").replace("\n", "↵")
+    assert f"“{shown}”" in name
+    page.click("#pins button")
+    expect(page.locator("#pins li")).to_have_count(0)
+
+
+def test_a_text_is_pinned_by_hand(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.click("#shape summary")
+    page.fill("#pin-text", "return")
+    page.fill("#pin-at", "3")
+    page.click("#pin-add")
+    page.fill("#max_tokens", "12")
+    run(page)
+
+    page.click("#last")
+    expect(page.locator('.token.pinned[data-position="3"]')).to_have_text("return")
+
+
+def test_selected_tokens_are_denoised_again_and_the_rest_stays(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#prompt", "def f(x):\n")
+    page.fill("#max_tokens", "16")
+    run(page)
+    page.click("#last")
+    before = page.locator(".canvas").inner_text()
+    page.locator('.token[data-position="5"]').focus()
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator("#selection-text")).to_have_text("3 tokens selected")
+    kept = [page.locator(f'.token[data-position="{n}"]').inner_text() for n in range(5)]
+
+    page.click("#redraw")
+    done(page)
+    page.click("#last")
+    given = page.locator(".given").first.inner_text()
+    assert given.rstrip("\n").endswith("".join(kept).rstrip("\n")) and before.startswith(given.rstrip("\n"))
+    assert page.locator(".token").count()
+    assert page.locator("#selection").is_hidden()
+
+
+def test_text_is_selected_with_the_mouse(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#max_tokens", "16")
+    run(page)
+    page.click("#last")
+    first, last = (page.locator(f'.token[data-position="{n}"]').bounding_box() for n in (2, 4))
+    page.mouse.move(first["x"] + 1, first["y"] + first["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(last["x"] + last["width"] - 1, last["y"] + last["height"] / 2, steps=5)
+    page.mouse.up()
+
+    expect(page.locator("#selection-text")).to_have_text(re.compile(r"[2-3] tokens selected"))
+    expect(page.locator("#candidates")).to_be_hidden()
+    page.click("#pin-selection")
+    done(page)
+    assert page.locator(".token.pinned").count() >= 1
+
+
+def test_a_schema_gives_valid_json_and_a_pattern_a_match(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.select_option("#example", "JSON of a schema")
+    page.fill("#rule", '{"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]')
+    expect(page.locator("#rule-error")).to_contain_text("not JSON yet")
+    page.locator("#rule").press("End")
+    page.locator("#rule").type(', "additionalProperties": false}')
+    expect(page.locator("#rule-error")).to_be_empty()
+    run(page)
+    page.click("#last")
+    expect(page.locator(".check-result")).to_have_text("✓ Valid JSON")
+    assert re.fullmatch(r'\{\s*"ok"\s*:\s*(true|false)\s*\}', drafted(page).strip())
+
+    page.select_option("#constraint", "regex")
+    page.fill("#rule", "[0-9]{4}-[0-9]{2}")
+    run(page)
+    page.click("#last")
+    expect(page.locator(".check-result")).to_have_text("✓ Keeps the rule")
+    assert re.fullmatch("[0-9]{4}-[0-9]{2}", drafted(page))
+
+
+def test_two_settings_run_side_by_side(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#max_tokens", "16")
+    page.check("#compare")
+    page.fill("#a-block_size", "16")
+    page.fill("#b-block_size", "16")
+    page.fill("#b-steps", "4")
+    run(page)
+
+    expect(page.locator("#comparison")).to_be_visible()
+    page.click("#last")
+    expect(page.locator(".pane")).to_have_count(2)
+    rows = {row.split("\t")[0]: row.split("\t")[1:] for row in page.locator("#comparison tbody tr").all_inner_texts()}
+    assert [value.strip() for value in rows["Tokens"]] == ["16", "16"]
+    assert 4 <= int(rows["Forwards"][1]) <= 5 < int(rows["Forwards"][0])
+    assert rows["Time"][0].strip().endswith("s")
+    page.screenshot()
+
+
+def test_the_other_kinds_run(opened: Callable[..., Any]) -> None:
+    page = opened()
+    for example, gaps in (("Fill a gap", 1), ("Template with two gaps", 2), ("Rewrite a line", 1)):
+        page.select_option("#example", example)
+        run(page)
+        page.click("#last")
+        expect(page.locator(".gap")).to_have_count(gaps)
+    assert "return " in page.locator(".given").first.inner_text()
+
+
+def test_a_part_is_marked_for_an_edit(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.check("[name=kind][value=edit]", force=True)
+    page.fill("#text", "😀 = 1 + 2\n")
+    page.click("#run")
+    expect(page.locator("#error")).to_contain_text("Nothing is marked")
+    page.focus("#text")
+    page.evaluate("document.querySelector('#text').setSelectionRange(5, 10)")
+    page.click("#mark-span")
+    expect(page.locator("#spans li")).to_contain_text("“1 + 2”")
+    page.select_option("#a-mode", "block")
+    run(page)
+    assert page.locator(".given").all_text_contents() == ["😀 = ", "\n"]
+
+
+def test_a_link_has_the_whole_request(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.select_option("#example", "JSON of a schema")
+    page.fill("#prompt", "# ünïcode 😀\n")
+    page.fill("#a-temperature", "0.7")
+    page.fill("#pin-text", '"')
+    page.click("#pin-add")
+    page.click("#share")
+    fragment = page.evaluate("location.hash")
+
+    other = opened(fragment=fragment)
+    for field in ("#prompt", "#rule", "#constraint", "#a-temperature", "#max_tokens"):
+        assert other.input_value(field) == page.input_value(field)
+    expect(other.locator("#pins li")).to_contain_text('“"” at 0')
+    expect(opened(fragment="#s=broken").locator("#prompt")).to_have_value(re.compile("class Stack"))
+
+
+def test_the_call_is_shown_as_code(opened: Callable[..., Any], server: str, tmp_path: Path, capsys: Any) -> None:
+    page = opened()
+    page.fill("#prompt", "print('it's')\n")
+    page.fill("#max_tokens", "8")
+    run(page)
+    page.click("#last")
+    page.click("#code-card summary")
+    text = drafted(page)
+
+    codes = {}
+    for name in ("curl", "Python", "Python, openai", "JavaScript"):
+        page.get_by_role("button", name=name, exact=True).click()
+        codes[name] = page.inner_text("#code")
+    assert f"{server}/v1/daguerre/requests" in codes["curl"] and "it'\\''s" in codes["curl"]
+    assert "client.completions.create" in codes["Python, openai"] and '"block_size": 48' in codes["Python, openai"]
+    exec(compile(codes["Python"], "snippet", "exec"), {})
+    assert capsys.readouterr().out == text + "\n"
+
+
+def test_errors_are_said_in_plain_words(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#a-steps", "500")
+    page.select_option("#a-policy", "confidence")
+    page.fill("#a-threshold", "")
+
+    with page.expect_response("**/v1/daguerre/requests"):
+        page.click("#run")
+    expect(page.locator("#error")).to_contain_text("steps=500 is more than")
+    page.fill("#a-steps", "")
+    run(page)
+    expect(page.locator("#error")).to_be_hidden()
+
+
+def test_the_server_asks_for_a_key_and_takes_it(browser: Any, serve: Callable[..., Any]) -> None:
+    from daguerre.server.settings import Keys, hash_of
+
+    client = serve(keys=Keys(names={hash_of("secret"): "me"}))
+    page = browser.new_context().new_page()
+    page.goto(str(client.base_url))
+    expect(page.locator("#error")).to_contain_text("API key")
+    page.click("text=Connection")
+    page.fill("#key", "secret")
+    page.locator("#key").press("Tab")
+    expect(page.locator("#error")).to_be_hidden()
+    page.fill("#max_tokens", "4")
+    run(page)
+    page.context.close()
+
+
+def test_a_run_by_the_keyboard_alone(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.focus("#prompt")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("def f(x):\n")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("12")
+    page.keyboard.press("Control+Enter")
+    done(page)
+
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.classList.contains('token')"):
+            break
+    else:
+        pytest.fail("the tokens are not reached by the Tab key")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.dataset.position") >= "2"
+    page.keyboard.press("Enter")
+    expect(page.locator("#candidate-list li")).to_have_count(8)
+    page.keyboard.press("Escape")
+    expect(page.locator("#candidates")).to_be_hidden()
+    assert page.evaluate("document.activeElement.classList.contains('token')")
+    page.focus("#play")
+    page.keyboard.press("Enter")
+    expect(page.locator("#place")).to_contain_text("step")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(opened: Callable[..., Any], scheme: str) -> None:
+    page = opened(color_scheme=scheme, bypass_csp=True)  # axe is put into the page as a script
+    assert violations(page) == []
+    page.check("#compare")
+    page.click("#shape summary")
+    page.click("#code-card summary")
+    page.click("#table-card summary")
+    page.fill("#max_tokens", "16")
+    page.fill("#b-steps", "4")
+    page.fill("#pin-text", "return")
+    page.click("#pin-add")
+    run(page)
+    page.click("#last")
+    page.locator(".token").nth(3).click()
+    expect(page.locator("#candidate-list li")).to_have_count(8)
+
+    assert violations(page) == []
+
+
+def test_the_theme_follows_the_system_and_the_button(opened: Callable[..., Any]) -> None:
+    def background(page: Any) -> int:
+        red = re.match(r"rgb\((\d+)", page.evaluate("getComputedStyle(document.body).backgroundColor"))
+        return int(red[1])
+
+    page = opened(color_scheme="dark")
+    assert background(page) < 60
+    page.click("#theme")
+    assert background(page) > 200 and "light" in page.get_attribute("#theme", "aria-label")
+    page.reload()
+    expect(page.locator("#theme")).to_have_text("Theme: light")
+    assert background(page) > 200
+    page.click("#theme")
+    assert background(page) < 60
+    assert background(opened(color_scheme="light")) > 200
+
+
+@pytest.mark.parametrize("width", [380, 760, 1280])
+def test_nothing_is_wider_than_the_page(opened: Callable[..., Any], width: int) -> None:
+    page = opened(width, 800)
+    page.check("#compare")
+    for summary in page.locator("summary").all():
+        summary.click()
+    page.fill("#prompt", "x" * 300)
+    page.fill("#max_tokens", "16")
+    page.fill("#b-steps", "4")
+    run(page)
+    page.click("#last")
+    page.locator(".token").nth(2).click()
+    expect(page.locator("#candidate-list li")).to_have_count(8)
+
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_less_motion_is_honored(opened: Callable[..., Any]) -> None:
+    page = opened(reduced_motion="reduce")
+    page.select_option("#speed", "2")
+    page.fill("#max_tokens", "24")
+    run(page)
+
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
+    assert page.locator(".token.open").count() == 0
+    assert page.evaluate("getComputedStyle(document.querySelector('.token')).animationName") == "none"
+
+
+def test_the_table_says_what_the_colors_say(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#max_tokens", "8")
+    run(page)
+    page.click("#last")
+    page.click("#table-card summary")
+
+    rows = page.locator("#token-table tbody tr")
+    expect(rows).to_have_count(page.locator(".token").count())
+    assert re.search(r"\d+%", rows.nth(2).inner_text()) and "drawn" in rows.nth(2).inner_text()
+    label = page.locator(".token.drawn").nth(2).get_attribute("aria-label")
+    assert re.search(r"position \d+: .*, >?\d+%, forward \d+", label)
+
+
+def test_a_running_request_is_stopped(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#max_tokens", "600")
+    page.fill("#a-block_size", "8")
+    page.fill("#a-threshold", "1")
+    page.click("#run")
+    expect(page.locator(".token").first).to_be_visible()
+    page.click("#stop")
+
+    expect(page.locator("#status")).to_have_text("Stopped.")
+    expect(page.locator("#stop")).to_be_disabled()
