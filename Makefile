@@ -5,12 +5,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-eval bench lint
+.PHONY: help demo test test-eval ray clients clients-short soak bench clients clients-short soak lint
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
 	@echo "make test        run every test that this machine can run"
 	@echo "make test-eval   install lm-eval (half a gigabyte) and run the tests of its adapter, which make test skips in part"
+	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
+	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
+	@echo "make soak        10,000 requests to a server, many of them cancelled or wrong: memory, answers, errors"
 	@echo "make bench       install other engines (llama.cpp is compiled, some minutes) and measure speed beside them"
 	@echo "make lint        check style, format and types"
 
@@ -28,6 +31,25 @@ test-eval: export OMP_NUM_THREADS ?= 1
 test-eval: export HF_HUB_OFFLINE := 1
 test-eval: .venv/.eval
 	$(BIN)/python -m pytest -q tests/evals/test_lm_eval.py
+
+ray: export OMP_NUM_THREADS ?= 1
+ray: export HF_HUB_OFFLINE := 1
+ray: .venv-ray/.ray
+	.venv-ray/bin/python -m pytest -q tests/examples/test_ray.py
+
+# The clients' pins contradict those of constraints.txt. The short form, two clients and few requests, is what CI runs.
+clients: export OMP_NUM_THREADS ?= 1
+clients: .venv/.dev .venv-clients/.all
+	.venv-clients/bin/python -m pytest -q -c tests/clients/pytest.ini tests/clients --results benchmarks/results/serving-clients
+
+clients-short: export OMP_NUM_THREADS ?= 1
+clients-short: .venv/.dev .venv-clients/.short
+	.venv-clients/bin/python -m pytest -q -c tests/clients/pytest.ini --examples 8 tests/clients/test_openai_chat.py \
+	  tests/clients/test_openai_texts.py tests/clients/test_openai_responses.py tests/clients/test_openapi.py
+
+soak: export OMP_NUM_THREADS ?= 1
+soak: .venv/.dev
+	$(BIN)/python benchmarks/soak.py --out benchmarks/results/serving-soak
 
 bench: .venv/.bench
 	$(BIN)/daguerre bench --out benchmarks/results/speed.json
@@ -62,6 +84,26 @@ lint: .venv/.dev
 .venv/.eval: .venv/.dev
 	$(PIP) --no-build-isolation --editable ".[dev,eval]"
 	@touch $@
+
+.venv-ray/.ray: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-ray
+	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
+	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --no-build-isolation --editable ".[ray]" pytest httpx2
+	@touch $@
+
+.venv-clients/.made:
+	$(PYTHON) -m venv .venv-clients
+	@touch $@
+
+.venv-clients/.short: .venv-clients/.made constraints-clients.txt
+	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints-clients.txt \
+	  openai schemathesis jsonschema pytest pytest-asyncio
+	@touch $@
+
+.venv-clients/.all: .venv-clients/.made constraints-clients.txt
+	.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --requirement constraints-clients.txt
+	@touch .venv-clients/.short $@
 
 .venv/.bench: .venv/.dev
 	CMAKE_ARGS="-DGGML_NATIVE=ON" $(PIP) llama-cpp-python

@@ -52,8 +52,6 @@ def answer_files(
         compute=ray.data.ActorPoolStrategy(size=min(actors, len(rows))),
         num_cpus=1,
         num_gpus=gpus,
-        max_restarts=4,
-        max_task_retries=4,
     )
     return done.take_all()
 

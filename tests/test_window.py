@@ -128,6 +128,28 @@ def test_a_text_of_millions_of_characters_takes_no_longer(character: str) -> Non
     assert 800 < shown.num_tokens <= 900
 
 
+class LongTokens:
+    """A tokenizer whose tokens have 64 characters."""
+
+    def encode(self, text: str, *, begins: bool = True) -> list[int]:
+        return [0] * (-(-len(text) // 64))
+
+
+def test_lines_are_whole_where_tokens_are_longer_than_thought() -> None:
+    lines = ("x" * 149 + "\n") * 30
+    for sides in ((lines, ""), ("", lines)):
+        shown = window(LongTokens(), *sides, 8)  # type: ignore[arg-type]
+        assert (len(shown.before) or len(shown.suffix)) % 150 == 0
+        assert 0 < shown.num_tokens <= 8
+
+
+def test_other_texts_of_one_long_line_take_no_time() -> None:
+    began = time.perf_counter()
+    shown = window(TOKENIZER, "x = 1\n", "", 900, ["x" * 4_000_000])
+    assert time.perf_counter() - began < 5
+    assert shown.extra == ("",)
+
+
 def test_a_budget_without_room_is_refused(models: dict[str, object]) -> None:
     config = models["causal"].config  # type: ignore[attr-defined]
     assert room_for(config, 100) == config.max_positions - 100 - len(config.first) - 1

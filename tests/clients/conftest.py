@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from record import Record
+
 from served import MODEL, Served, serving
 
 ROOT = Path(__file__).parents[2]
@@ -30,13 +30,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("clients")
     group.addoption("--daguerre", default=str(ROOT / ".venv" / "bin" / "daguerre"), help="the command to serve with")
     group.addoption("--examples", type=int, default=40, help="requests made from the schema of each route")
+    group.addoption("--note", default="", help="what else a reader of the results should know")
     group.addoption("--results", default=None, help="write what was run to this file, with .json and .md")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep clients offline, and record."""
     os.environ.update(OFFLINE)
-    config.pluginmanager.register(Record(config.getoption("--results")), "record-of-clients")
+    config.pluginmanager.register(
+        Record(config.getoption("--results"), config.getoption("--note")), "record-of-clients"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,8 @@ CLIENTS = {
 class Record:
     """Collects outcomes and writes them where the run was given a place."""
 
-    def __init__(self, place: str | None) -> None:
+    def __init__(self, place: str | None, note: str) -> None:
+        self._note = note
         self._place = None if place is None else Path(place)
         self._outcomes: dict[str, dict[str, str]] = defaultdict(dict)
         self._reasons: dict[str, dict[str, str]] = defaultdict(dict)
@@ -56,7 +57,7 @@ class Record:
         if self._place is None:
             return
         rows = [self._row(file) for file in sorted(self._outcomes)]
-        report = {"python": platform.python_version(), "processor": _processor(), "files": rows}
+        report = {"python": platform.python_version(), "processor": _processor(), "note": self._note, "files": rows}
         self._place.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         self._place.with_suffix(".md").write_text(_markdown(report), encoding="utf-8")
 
@@ -90,8 +91,9 @@ def _processor() -> str:
 
 
 def _markdown(report: dict[str, Any]) -> str:
-    head = f"`make clients`: Python {report['python']}, {report['processor']}. The server ran the default model.\n"
-    lines = ["# Clients that nobody here wrote", "", head]
+    head = f"`make clients`: Python {report['python']}, {report['processor']}. The server ran the default model. "
+    head += report["note"]
+    lines = ["# Clients that nobody here wrote", "", head.rstrip(), ""]
     lines += ["| file | clients | passed | failed | skipped | fails as expected |", "|---|---|---|---|---|---|"]
     for row in report["files"]:
         clients = ", ".join(f"{name} {number}" for name, number in row["clients"].items()) or "httpx"

@@ -37,9 +37,12 @@ class Served:
 
 @contextmanager
 def serving(command: str, *options: str) -> Iterator[Served]:
-    """A server of the default model, by two names, on a free port, until the block ends. AssertionError where it does not start."""
+    """A server of the default model, by two names, on a free port, until the block ends. AssertionError where it does
+    not start.
+    """
     begun = time.monotonic()
     words = [command, "serve", "--port", "0", *MODELS, *options]
+    reader: threading.Thread | None = None
     one = Served(subprocess.Popen(words, stderr=subprocess.PIPE, text=True))
     try:
         assert one.process.stderr is not None
@@ -55,3 +58,7 @@ def serving(command: str, *options: str) -> Iterator[Served]:
     finally:
         one.process.terminate()
         one.process.wait(60)
+        if reader is not None:
+            reader.join(10)
+        assert one.process.stderr is not None
+        one.process.stderr.close()

@@ -8,8 +8,6 @@ from typing import Any
 import litellm
 import pytest
 
-from served import Served
-
 USER = [{"role": "user", "content": "def area(width, height):"}]
 PROVIDERS = ["openai", "inception"]
 TOOL = {
@@ -48,9 +46,7 @@ def test_a_stream_is_the_same_text(how: dict[str, Any], model: str, provider: st
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 def test_a_tool_is_called(how: dict[str, Any], model: str, provider: str) -> None:
-    answer = litellm.completion(
-        f"{provider}/{model}", USER, max_tokens=80, tools=[TOOL], tool_choice="required", **how
-    )
+    answer = litellm.completion(f"{provider}/{model}", USER, max_tokens=80, tools=[TOOL], tool_choice="required", **how)
     call = answer.choices[0].message.tool_calls[0]
     assert call.function.name == "make"
     assert set(json.loads(call.function.arguments)) == {"size"}

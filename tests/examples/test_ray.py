@@ -47,6 +47,7 @@ def example(name: str) -> ModuleType:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """A cluster that believes to have more processors than this machine, so that replicas find room."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"  # or Ray writes a token into the home of who runs this
     environment = {"env_vars": {"OMP_NUM_THREADS": "1"}}
     ray.init(num_cpus=8, include_dashboard=False, object_store_memory=100 << 20, runtime_env=environment)
     yield

@@ -8,7 +8,8 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,11 @@ def run(*words: str | Path, given: str = "", timeout: float = 60) -> subprocess.
 def batch(requests: Path, answers: Path, *options: str) -> Sequence[str]:
     """The command of a batch."""
     return [*COMMAND, "batch", str(requests), str(answers), *options]
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for something; AssertionError where it does not come about in time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)

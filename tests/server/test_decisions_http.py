@@ -111,11 +111,23 @@ def test_questions_that_need_several_forwards_have_the_same_answers(
 ) -> None:
     together = ask(client, state=STATE, questions=QUESTIONS)
     monkeypatch.setattr(decisions, "ROWS", 1)
+    sizes, whole = list[int](), Model.decide
+    monkeypatch.setattr(
+        Model, "decide", lambda model, state, asked: sizes.append(len(asked)) or whole(model, state, asked)
+    )
     apart = ask(client, state=STATE, questions=QUESTIONS)
     for one, other in zip(apart["answers"].values(), together["answers"].values(), strict=True):
         of_one, of_other = (answer.get("probabilities", {"": answer.get("noul")}) for answer in (one, other))
         assert of_one == pytest.approx(of_other, rel=0.05)  # of bfloat16
     assert apart["usage"] == together["usage"]
+    assert sizes == [1] * len(QUESTIONS)
+
+
+def test_questions_are_grouped_by_their_size(trained: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [decisions.Asked(str(size), True, "x\n" * size, (" a", " b"), "\n", None) for size in (9, 9, 200, 1, 1)]
+    monkeypatch.setattr(decisions, "ROWS", 60)
+    groups = list(decisions._groups(asked, trained.tokenizer.encode))
+    assert [[one.name for one in group] for group in groups] == [["9", "9"], ["200"], ["1", "1"]]
 
 
 def test_many_questions_with_many_labels(client: httpx2.Client) -> None:
@@ -173,3 +185,17 @@ def test_what_is_no_decision_is_refused(client: httpx2.Client, body: dict[str, A
 def test_pictures_are_refused(client: httpx2.Client) -> None:
     body = {"state": "x", "questions": {"a": {"type": "noul"}}, "images": ["..."]}
     assert client.post("/v1/systemone", json=body).status_code == 400
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "[" * 900 + "]" * 900])
+def test_values_that_are_no_json_are_refused(client: httpx2.Client, value: str) -> None:
+    for body in (
+        '{"state": {"a": %s}, "questions": {"q": {"type": "noul"}}}',
+        '{"state": "x", "questions": {"q": {"type": "score", "criteria": [{"a": %s}, "b"]}}}',
+        '{"input": [{"role": "user", "content": [{"type": "input_json", "data": {"a": %s}}]}], "questions": '
+        '[{"type": "predicate", "instructions": "x"}]}',
+    ):
+        headers = {"content-type": "application/json"}
+        response = client.post("/v1/decisions", content=body % value, headers=headers)
+        assert response.status_code in (200, 400), response.text
+        assert (response.status_code == 400) or value.startswith("[")

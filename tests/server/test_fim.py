@@ -123,6 +123,16 @@ def test_two_requests_of_one_engine_do_not_mix(client: httpx2.Client, serve: Cal
     assert [choice["index"] for choice in answers[0]["choices"]] == [0, 1]
 
 
+def test_what_is_shown_and_written_keeps_to_the_operator_s_bounds(serve: Callable[..., httpx2.Client]) -> None:
+    client = serve(max_tokens=20, max_context=100)
+    for suffix in ("", "\ny = 2\n"):
+        answer = ask(client, model="tiny", prompt="x = 1\n" * 500, suffix=suffix)
+        assert answer["daguerre"]["shown"]["max_tokens"] == 20
+        assert 60 < answer["usage"]["prompt_tokens"] <= 80
+    body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 20}
+    assert client.post("/v1/messages", json=body).status_code == 200
+
+
 @pytest.mark.parametrize("prompt", ["x " * 9000, "", "☃" * 3000])
 def test_no_text_is_too_long_or_too_short(client: httpx2.Client, prompt: str) -> None:
     ask(client, model="default", prompt=prompt, suffix=prompt, max_tokens=4)

@@ -12,6 +12,7 @@ import pytest
 
 from daguerre.errors import InputError
 from daguerre.server.settings import Keys, hash_of
+from server.processes import wait_until
 
 Serve = Callable[..., httpx2.Client]
 ASK = {"prompt": "x = 1\n", "max_tokens": 4}
@@ -104,6 +105,7 @@ def test_the_log_has_no_text(serve: Serve, caplog: pytest.LogCaptureFixture) -> 
     client = serve()
     with caplog.at_level(logging.INFO, "daguerre.access"):
         client.post("/v1/completions", json={"prompt": "a secret", "max_tokens": 3}, headers={"X-Request-Id": "q1"})
+        wait_until(lambda: any(record.name == "daguerre.access" for record in caplog.records))  # after the answer
     (line,) = [json.loads(record.message) for record in caplog.records if record.name == "daguerre.access"]
     assert (line["id"], line["path"], line["status"]) == ("q1", "/v1/completions", 200)
     assert "secret" not in json.dumps(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -111,6 +112,11 @@ def test_a_deadline_in_milliseconds_holds(client: httpx2.Client) -> None:
     assert searched["stop"] is True
 
 
+def test_a_long_deadline_is_the_operator_s(serve: Callable[..., httpx2.Client]) -> None:
+    client = serve(timeout=30)
+    assert ask(client, t_max_predict_ms=60_000, n_predict=3)["stop"] is True
+
+
 def test_a_completion_continues_the_prompt(client: httpx2.Client, trained: Model) -> None:
     expected = trained.generate("def add(a, b):\n", 9).text
     for path in ("/completion", "/completions"):
@@ -126,6 +132,12 @@ def test_what_cannot_be_honored_is_refused(client: httpx2.Client, body: dict[str
     response = client.post("/infill", json={**ASK, **body})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == list(body)[-1]
+
+
+def test_numbers_are_finite_and_stop_strings_are_many(client: httpx2.Client) -> None:
+    headers = {"content-type": "application/json"}
+    assert client.post("/infill", content='{"prompt": "x", "temperature": NaN}', headers=headers).status_code == 400
+    assert ask(client, stop=[f"never {number}" for number in range(9)])["stop"] is True
 
 
 @pytest.mark.parametrize(

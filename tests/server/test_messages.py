@@ -174,6 +174,12 @@ def test_the_stop_sequence_that_ended_the_text_is_named(client: httpx2.Client, m
     assert ask(client, **more, max_tokens=2)["stop_reason"] == "max_tokens"
 
 
+def test_a_heading_of_the_transcript_is_no_stop_sequence(client: httpx2.Client) -> None:
+    message = ask(client, max_tokens=200, stop_sequences=["never there"])
+    assert message["usage"]["output_tokens"] < 200
+    assert (message["stop_reason"], message["stop_sequence"]) == ("end_turn", None)
+
+
 def test_more_tokens_than_the_model_has_are_as_many_as_it_has(client: httpx2.Client, tiny: Model) -> None:
     message = ask(client, model="tiny", max_tokens=32_000)
     assert message["usage"]["output_tokens"] < tiny.config.max_positions
@@ -206,6 +212,7 @@ def test_an_answer_in_a_format_is_of_the_format(client: httpx2.Client) -> None:
         ),
         ({"messages": [{**USER, "content": "x " * 9000}]}, 400, "invalid_request_error", "positions"),
         ({"model": "claude"}, 404, "not_found_error", "ask for one of"),
+        ({"stop_sequences": list("abcde")}, 400, "invalid_request_error", "stop_sequences"),
         ({"temperature": 1.5}, 400, "invalid_request_error", "temperature"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, 400, "invalid_request_error", "thinking"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, 400, "invalid_request_error", "runs no tools"),
@@ -247,3 +254,11 @@ def test_errors_before_the_route_are_anthropic_s_object_too(
     assert broken.json()["error"]["type"] == "invalid_request_error"
     plain = client.post("/v1/completions", json={"prompt": 5}, headers=key)
     assert "type" not in plain.json()
+
+
+def test_a_client_of_threads_learns_to_send_whole_conversations(client: httpx2.Client) -> None:
+    response = client.post("/v1/messages", json={**ASK, "thread": {"type": "create"}})
+    assert response.status_code == 400
+    assert response.json()["error"]["details"]["error_code"] == "thread_unsupported_request"
+    plain = client.post("/v1/messages", json={**ASK, "max_tokens": 0})
+    assert "details" not in plain.json()["error"]

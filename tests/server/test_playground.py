@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from daguerre.server.app import make_app
+from daguerre.server.models import ModelPool
+from daguerre.server.settings import Keys, hash_of
+from server.conftest import running
+from server.slowed import slowed
+
 sync_api = pytest.importorskip(
     "playwright.sync_api", reason="Playwright is not installed: pip install 'daguerre[test]'"
 )
@@ -66,6 +72,13 @@ def done(page: Any) -> None:
     expect(page.locator("#status")).to_contain_text("Done", timeout=SLOW)
 
 
+def to_the_end(page: Any) -> None:
+    """Show the last step, whether the replay runs or is over."""
+    page.focus("#scrub")
+    page.keyboard.press("End")
+    expect(page.locator("#play")).to_have_attribute("aria-label", "Play")
+
+
 def drafted(page: Any) -> str:
     """The text of the draft, without the end and open positions."""
     return "".join(page.locator(".token:not(.open, .end)").all_text_contents())
@@ -105,7 +118,7 @@ def test_the_replay_is_scrubbed_and_paused(opened: Callable[..., Any]) -> None:
     page = opened()
     page.fill("#max_tokens", "16")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     whole = drafted(page)
     steps = int(page.get_attribute("#scrub", "max"))
 
@@ -132,7 +145,7 @@ def test_candidates_of_a_token_are_shown_and_pinned(opened: Callable[..., Any]) 
     page.fill("#prompt", "def f(x):\n")
     page.fill("#max_tokens", "12")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     page.locator('.token[data-position="6"]').click()
 
     expect(page.locator("#candidate-list li")).to_have_count(8)
@@ -161,7 +174,7 @@ def test_a_text_is_pinned_by_hand(opened: Callable[..., Any]) -> None:
     page.fill("#max_tokens", "12")
     run(page)
 
-    page.click("#last")
+    to_the_end(page)
     expect(page.locator('.token.pinned[data-position="3"]')).to_have_text("return")
 
 
@@ -170,20 +183,22 @@ def test_selected_tokens_are_denoised_again_and_the_rest_stays(opened: Callable[
     page.fill("#prompt", "def f(x):\n")
     page.fill("#max_tokens", "16")
     run(page)
-    page.click("#last")
-    before = page.locator(".canvas").inner_text()
-    page.locator('.token[data-position="5"]').focus()
+    to_the_end(page)
+    before = page.locator(".canvas").text_content()
+    page.locator(".token[tabindex]").focus()
+    for _ in range(4):
+        page.keyboard.press("ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
     expect(page.locator("#selection-text")).to_have_text("3 tokens selected")
-    kept = [page.locator(f'.token[data-position="{n}"]').inner_text() for n in range(5)]
+    kept = page.locator(".token").all_text_contents()[:4]
 
     page.click("#redraw")
     done(page)
-    page.click("#last")
-    given = page.locator(".given").first.inner_text()
-    assert given.rstrip("\n").endswith("".join(kept).rstrip("\n")) and before.startswith(given.rstrip("\n"))
-    assert page.locator(".token").count()
+    to_the_end(page)
+    given, after = page.locator(".given").all_text_contents()
+    assert given.endswith("".join(kept)) and before.startswith(given) and before.endswith(after)
+    assert page.locator(".token").count() and after
     assert page.locator("#selection").is_hidden()
 
 
@@ -191,7 +206,7 @@ def test_text_is_selected_with_the_mouse(opened: Callable[..., Any]) -> None:
     page = opened()
     page.fill("#max_tokens", "16")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     first, last = (page.locator(f'.token[data-position="{n}"]').bounding_box() for n in (2, 4))
     page.mouse.move(first["x"] + 1, first["y"] + first["height"] / 2)
     page.mouse.down()
@@ -214,14 +229,14 @@ def test_a_schema_gives_valid_json_and_a_pattern_a_match(opened: Callable[..., A
     page.locator("#rule").type(', "additionalProperties": false}')
     expect(page.locator("#rule-error")).to_be_empty()
     run(page)
-    page.click("#last")
+    to_the_end(page)
     expect(page.locator(".check-result")).to_have_text("✓ Valid JSON")
     assert re.fullmatch(r'\{\s*"ok"\s*:\s*(true|false)\s*\}', drafted(page).strip())
 
     page.select_option("#constraint", "regex")
     page.fill("#rule", "[0-9]{4}-[0-9]{2}")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     expect(page.locator(".check-result")).to_have_text("✓ Keeps the rule")
     assert re.fullmatch("[0-9]{4}-[0-9]{2}", drafted(page))
 
@@ -236,7 +251,7 @@ def test_two_settings_run_side_by_side(opened: Callable[..., Any]) -> None:
     run(page)
 
     expect(page.locator("#comparison")).to_be_visible()
-    page.click("#last")
+    to_the_end(page)
     expect(page.locator(".pane")).to_have_count(2)
     rows = {row.split("\t")[0]: row.split("\t")[1:] for row in page.locator("#comparison tbody tr").all_inner_texts()}
     assert [value.strip() for value in rows["Tokens"]] == ["16", "16"]
@@ -250,7 +265,7 @@ def test_the_other_kinds_run(opened: Callable[..., Any]) -> None:
     for example, gaps in (("Fill a gap", 1), ("Template with two gaps", 2), ("Rewrite a line", 1)):
         page.select_option("#example", example)
         run(page)
-        page.click("#last")
+        to_the_end(page)
         expect(page.locator(".gap")).to_have_count(gaps)
     assert "return " in page.locator(".given").first.inner_text()
 
@@ -292,7 +307,7 @@ def test_the_call_is_shown_as_code(opened: Callable[..., Any], server: str, tmp_
     page.fill("#prompt", "print('it's')\n")
     page.fill("#max_tokens", "8")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     page.click("#code-card summary")
     text = drafted(page)
 
@@ -321,8 +336,6 @@ def test_errors_are_said_in_plain_words(opened: Callable[..., Any]) -> None:
 
 
 def test_the_server_asks_for_a_key_and_takes_it(browser: Any, serve: Callable[..., Any]) -> None:
-    from daguerre.server.settings import Keys, hash_of
-
     client = serve(keys=Keys(names={hash_of("secret"): "me"}))
     page = browser.new_context().new_page()
     page.goto(str(client.base_url))
@@ -379,7 +392,7 @@ def test_axe_finds_nothing_serious(opened: Callable[..., Any], scheme: str) -> N
     page.fill("#pin-text", "return")
     page.click("#pin-add")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     page.locator(".token").nth(3).click()
     expect(page.locator("#candidate-list li")).to_have_count(8)
 
@@ -413,7 +426,7 @@ def test_nothing_is_wider_than_the_page(opened: Callable[..., Any], width: int) 
     page.fill("#max_tokens", "16")
     page.fill("#b-steps", "4")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     page.locator(".token").nth(2).click()
     expect(page.locator("#candidate-list li")).to_have_count(8)
 
@@ -435,14 +448,39 @@ def test_the_table_says_what_the_colors_say(opened: Callable[..., Any]) -> None:
     page = opened()
     page.fill("#max_tokens", "8")
     run(page)
-    page.click("#last")
+    to_the_end(page)
     page.click("#table-card summary")
 
     rows = page.locator("#token-table tbody tr")
     expect(rows).to_have_count(page.locator(".token").count())
     assert re.search(r"\d+%", rows.nth(2).inner_text()) and "drawn" in rows.nth(2).inner_text()
     label = page.locator(".token.drawn").nth(2).get_attribute("aria-label")
-    assert re.search(r"position \d+: .*, >?\d+%, forward \d+", label)
+    assert re.search(r"position \d+: .*, [<>]?\d+%, forward \d+", label)
+
+
+def test_a_running_request_is_pinned(browser: Any, tiny: Any) -> None:
+    with running(make_app(ModelPool({"tiny": lambda: slowed(tiny)}))) as url:
+        page = browser.new_context().new_page()
+        page.goto(url)
+        page.select_option("#speed", "0")
+        page.fill("#max_tokens", "120")
+        page.fill("#a-threshold", "1")
+        page.check("#changeable")
+        page.click("#run")
+        page.click("#play")  # pauses: what moves is hard to hit
+        page.locator('.token[data-position="100"]').click()
+        expect(page.locator("#candidates-about")).to_contain_text("It is open")
+        button = page.locator("#candidate-list button").first
+        text = re.search("“(.*)”", button.get_attribute("aria-label"))[1]
+        button.click()
+
+        expect(page.locator("#status")).to_have_text("Changed.")
+        done(page)
+        to_the_end(page)
+        pinned = page.locator('.token.pinned[data-position="100"]')
+        assert pinned.inner_text().replace(" ", "␣").replace("\n", "↵") == text
+        assert page.locator("#pins li").count() == 0  # it was this run's, not the next one's
+        page.context.close()
 
 
 def test_a_running_request_is_stopped(opened: Callable[..., Any]) -> None:

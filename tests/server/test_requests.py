@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -13,13 +12,13 @@ import numpy as np
 import pytest
 
 from daguerre.model import Model
-from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.server import watching
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
 from daguerre.server.settings import Keys, Settings, hash_of
 from daguerre.trace import Trace
 from server.conftest import running
+from server.slowed import slowed
 
 REQUESTS = "/v1/daguerre/requests"
 CANDIDATES = "/v1/daguerre/candidates"
@@ -172,31 +171,10 @@ def test_a_request_that_is_done_is_watched_from_the_start(client: httpx2.Client)
 # Requests that run
 
 
-class SlowBackend:
-    """Computes the same, and waits a little before."""
-
-    def __init__(self, backend: Any) -> None:
-        self._backend = backend
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._backend, name)
-
-    def forward(self, batch: Any) -> Any:
-        time.sleep(0.02)
-        return self._backend.forward(batch)
-
-
-class SlowDenoiser(BackboneDenoiser):
-    @property
-    def backend(self) -> Any:
-        return SlowBackend(super().backend)
-
-
 @pytest.fixture(scope="module")
 def slow(tiny: Model) -> Iterator[tuple[httpx2.Client, ModelPool]]:
     """A client of a server whose forwards take time, with two keys; and its models."""
-    model = copy.copy(tiny)
-    model.denoiser = SlowDenoiser(tiny.backbone)
+    model = slowed(tiny)
     pool = ModelPool({"tiny": lambda: model})
     settings = Settings(keys=Keys(names={hash_of("one"): "one", hash_of("two"): "two"}))
     headers = {"Authorization": "Bearer one"}
@@ -456,16 +434,19 @@ def test_candidates_after_a_text_are_the_next_tokens_of_the_model(client: httpx2
     assert num
 
 
-def test_candidates_of_a_drawn_position_leave_its_token_out(client: httpx2.Client) -> None:
-    events = events_of(client, **{**ASKED, "heal": False})
-    key, token = events[0][1]["id"], events[-1][1]["tokens"][5]
+def test_candidates_of_a_drawn_position_are_those_before_it_was_drawn(client: httpx2.Client) -> None:
+    options = {"mode": "block", "block_size": 24, "policy": "confidence", "end_of_text": "never"}
+    (_, head), *steps, (_, end) = events_of(client, prompt="def f(x):\n", max_tokens=24, heal=False, options=options)
+    (last,) = [token for token in steps[-1][1]["gaps"][0] if token["step"] == steps[-1][1]["step"]]
+    body = {"id": head["id"], "position": last["position"], "top": 5}
 
-    answer = client.post(CANDIDATES, json={"id": key, "position": 5, "top": 100}).json()
+    now = client.post(CANDIDATES, json=body).json()
+    before = client.post(CANDIDATES, json={**body, "event": len(steps) - 2}).json()
 
-    assert answer["drawn"]["id"] == token["id"] and answer["position"] == 5
-    ranked = [one["id"] for one in answer["candidates"]]
-    if answer["drawn"]["rank"] < 100:
-        assert ranked.index(token["id"]) == answer["drawn"]["rank"]
+    assert before["drawn"] is None and now["drawn"]["id"] == end["tokens"][last["position"]]["id"]
+    assert now["drawn"]["probability"] == pytest.approx(last["probability"], abs=1e-5)
+    pairs = zip(now["candidates"], before["candidates"], strict=True)
+    assert all(a["id"] == b["id"] and a["probability"] == pytest.approx(b["probability"]) for a, b in pairs)
 
 
 def test_candidates_in_a_gap_see_the_text_after_it(client: httpx2.Client) -> None:

@@ -100,6 +100,7 @@ class Decode(Settings):
     schema, regex, choices, tools   at most one: every gap's text is, as a whole, JSON of this schema, a match of this
                  pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
                  Policies then rank by probabilities given the constraint, and the last word is not healed
+                 With tools, schema is what the text is JSON of
     tool_choice  with tools only. auto: text, or one or more calls; required: calls; a name: one call of that function
     parallel_calls   with tools only: False allows one call and no more
     keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
@@ -148,10 +149,9 @@ class Decode(Settings):
             ):
                 raise InputError("logit_bias must map token ids, whole numbers, to numbers")
             object.__setattr__(self, "logit_bias", dict(self.logit_bias))
-        if self.constraint is not None:
-            option, value = self.constraint
+        for option in CONSTRAINTS:
             try:
-                object.__setattr__(self, option, copy.deepcopy(value))
+                object.__setattr__(self, option, copy.deepcopy(getattr(self, option)))
             except (TypeError, RecursionError) as error:
                 raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
 
@@ -175,10 +175,10 @@ class Decode(Settings):
     def _check_constraint(self) -> None:
         """At most one, of the right type, and no option that cannot honor it."""
         given = [name for name in CONSTRAINTS if getattr(self, name) is not None]
-        if len(given) > 1:
+        if len(given) > 1 and given != ["schema", "tools"]:
             raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
-        if given:
-            self._check_type(given[0])
+        for name in given:
+            self._check_type(name)
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
         if (POLICIES[self.policy].sequential or POLICIES[self.policy].edits) and self.constrained:
@@ -234,6 +234,8 @@ class Decode(Settings):
             unused["lenient"] = "without a schema: give one, or leave it out"
         if self.tools is None:
             unused |= dict.fromkeys(("tool_choice", "parallel_calls"), "without tools: give some, or leave it out")
+        elif self.tool_choice != "auto":
+            unused["schema"] = f"with tool_choice={self.tool_choice!r}, which leaves out the text: {one}"
         if self.shaping and self.stop:
             unused["stop"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
         for name in self.given:

@@ -107,10 +107,10 @@ class Settings:
     @property
     def language(self) -> tuple[str | None, Any]:
         """The option that constrains the text, and all that its automaton is made of; None, None: there is none."""
-        option, value = self.constraint or (None, None)
-        if option == "tools":
-            value = {"tools": value, "choice": self.tool_choice, "parallel": self.parallel_calls}
-        return option, value
+        if self.tools is not None:
+            more = {"choice": self.tool_choice, "parallel": self.parallel_calls, "text": self.schema}
+            return "tools", {"tools": self.tools, **more}
+        return self.constraint or (None, None)
 
     @property
     def given(self) -> list[str]:

@@ -20,6 +20,8 @@ from daguerre.server.protocol.common import EFFORTS, Diffusion, Sampling
 FIELDS = {
     "schema": "response_format",
     "tools": "tools",
+    "parameters": "tools",
+    "each": "tools",
     "tool_choice": "tool_choice",
     "function": "tool_choice",
     "parallel_calls": "parallel_tool_calls",

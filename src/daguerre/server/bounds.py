@@ -45,7 +45,6 @@ async def within_bounds(request: Request) -> None:
         return  # what is no JSON is refused elsewhere
     if not isinstance(body, dict):
         return
-    _check_text(raw, body)
     settings: Settings = request.app.state.settings
     request.state.text_field = next((name for name in TEXTS if name in body), None)
     request.state.log = {name: body[name] for name in ("model", "stream") if isinstance(body.get(name), str | bool)}
@@ -58,15 +57,6 @@ async def within_bounds(request: Request) -> None:
             parts |= {f"daguerre.{name}": own[name] for name in OWN_SCHEMAS if name in own}
         for name, part in parts.items():
             _check_schema(name, part, settings.max_schema)
-
-
-def _check_text(raw: bytes, body: object) -> None:
-    """ApiError for half of a surrogate pair, which JSON can write and UTF-8 cannot."""
-    if b"\\ud" in raw or b"\\uD" in raw:
-        try:
-            json.dumps(body, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ApiError("the body has half of a surrogate pair, which is no character: leave it out") from None
 
 
 def _check_tokens(name: str, value: object, most: int | None) -> None:

@@ -34,11 +34,12 @@ class Said:
 class CallReader:
     """Reads a text of the language of `sampling.constraints.tools` as it comes. What may be the beginning of a mark, or
     of one of the `stops` that end its text, is held back. calls: whether there are calls at all; strip: leave out the
-    spaces that the text begins with.
+    spaces that the text begins with; alone: calls come before any text, in which marks may be anything.
     """
 
-    def __init__(self, stops: Sequence[str] = (), calls: bool = True, strip: bool = False) -> None:
+    def __init__(self, stops: Sequence[str] = (), calls: bool = True, strip: bool = False, alone: bool = False) -> None:
         self.num_calls, self.stopped, self._strip = 0, False, strip
+        self._alone, self._begun = alone, False
         self._stops, self._marks = tuple(stops), (OPENING, *stops) if calls else tuple(stops)
         self._left = ""
         self._read: Callable[[], Said | None] = self._text
@@ -60,6 +61,8 @@ class CallReader:
 
     def _text(self) -> Said | None:
         found = [(place, mark) for mark in self._marks if (place := self._left.find(mark)) >= 0]
+        if self._alone:
+            found = [(place, mark) for place, mark in found if mark != OPENING or not (place or self._begun)]
         if found:
             place, mark = min(found)
             text, self._left = self._left[:place], self._left[place + len(mark) :]
@@ -68,6 +71,7 @@ class CallReader:
             return Said(text)
         begun = (n for mark in self._marks for n in range(1, len(mark)) if self._left.endswith(mark[:n]))
         held = max(begun, default=0)
+        self._begun |= held < len(self._left)
         text, self._left = self._left[: len(self._left) - held], self._left[len(self._left) - held :]
         return Said(text) if text else None
 

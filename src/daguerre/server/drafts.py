@@ -49,13 +49,9 @@ class Drafts:
     def after(self, event: Event, committed: str) -> Board:
         """All tokens that are new or other than before; `board` has all. committed: the text that is final."""
         decision = event.decision
-        for position in (*decision.reopen.tolist(), *decision.unpin.tolist()):
-            self._facts.pop(position, None)
         numbers = decision.probabilities.tolist(), decision.confidence.tolist()
         for position, probability, confidence in zip(decision.positions.tolist(), *numbers, strict=True):
             self._facts[position] = event.step, probability, confidence
-        for position in decision.pin.tolist():
-            self._facts.pop(position, None)
         before, self.board = self.board, self._read(event.canvas, committed)
         return [_changed(old, new) for old, new in zip(before, self.board, strict=True)]
 

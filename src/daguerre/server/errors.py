@@ -50,7 +50,7 @@ def described(error: BaseException, text_field: str | None = None) -> tuple[int,
 def answer(error: BaseException, text_field: str | None = None) -> JSONResponse:
     """The response to an error."""
     status, body = described(error, text_field)
-    if status >= 500:
+    if status >= 500 and status != 501:  # which says what no model was trained for
         LOG.error("a request failed", exc_info=error)
     headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else None
     return JSONResponse(body, status, headers)

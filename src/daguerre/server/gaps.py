@@ -14,19 +14,26 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from daguerre.decoding.modes import SEARCHED_TOKENS
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plans import INFILL_TOKENS
 from daguerre.decoding.result import Result
-from daguerre.decoding.window import Shown, Window, room_for, window
+from daguerre.decoding.window import HEALED, Shown, Window, room_for, window
 from daguerre.engine.job import Job
+from daguerre.models.core.config import ModelConfig
 from daguerre.server.models import Served
+from daguerre.server.settings import Settings
 from daguerre.server.streams import Delta, deltas
 
 GAP_TOKENS = SEARCHED_TOKENS
 """The most tokens of a gap of a model that ends gaps with fillers."""
+
+
+HURRIED_BEAMS = 8
+"""The hypotheses of a search with a deadline, in place of 32: it then gets four times as far in its time."""
 
 
 @dataclass(frozen=True)
@@ -91,37 +98,49 @@ class GapJob:
                 yield replace(delta, text=text[done:], result=None if result is None else self.result(result))
 
 
-def begin_gap(
-    served: Served,
-    before: str,
-    after: str,
-    asked: int | None,
-    default: int,
-    options: Mapping[str, Any],
-    extra: Sequence[str] = (),
-    indent: int = 0,
-) -> GapJob:
-    """The job of a gap between two texts; without text after it, of a completion. Not for the event loop.
+@dataclass(frozen=True)
+class Gap:
+    """A gap between two texts as an editor asks for it; without text after it, a completion.
 
-    asked: the most new tokens, as the client says; default: where it does not, for a completion. options: of the
-    engine's request. indent: see `Cut`.
+    asked    the most new tokens, as the client says; default: where it does not, for a completion
+    options  of the engine's request
+    extra    other texts, to be shown where there is room
+    indent   see `Cut`
     """
-    config = served.model.config
-    options = dict(options)
+
+    before: str
+    after: str
+    asked: int | None
+    default: int
+    options: Mapping[str, Any]
+    extra: Sequence[str] = ()
+    indent: int = 0
+
+
+def begin_gap(served: Served, gap: Gap, settings: Settings) -> GapJob:
+    """The job of a gap. Not for the event loop."""
+    options = dict(gap.options)
     if options.get("temperature", 0) == 0:  # they choose among what is drawn, and nothing is
         options.pop("top_k", None), options.pop("top_p", None)
+    max_tokens = _max_tokens(served.model.config, gap, settings)
+    room = room_for(served.model.config, max_tokens)
+    if settings.max_context is not None:
+        room = max(1, min(room, settings.max_context - max_tokens - len(served.model.config.first) - HEALED))
+    shown = window(served.model.tokenizer, gap.before, gap.after, room, gap.extra)
+    stop = _search(served, options) if gap.after else ()
+    engine = served.engine
+    ask = partial(engine.infill, shown.prefix, shown.suffix) if gap.after else partial(engine.generate, shown.prefix)
+    job = ask(max_tokens, **options)
+    return GapJob(job, shown, max_tokens, Cut(stop, gap.indent))
+
+
+def _max_tokens(config: ModelConfig, gap: Gap, settings: Settings) -> int:
+    """How many tokens a gap gets. Where the client does not say, no more than the operator allows."""
     half = max(1, config.max_positions // 2)
-    if not after:
-        max_tokens = min(asked or min(default, half // 2), half)
-        chosen = window(served.model.tokenizer, before, "", room_for(config, max_tokens), extra)
-        job = served.engine.generate(chosen.prefix, max_tokens, **options)
-        return GapJob(job, chosen, max_tokens, Cut(indent=indent))
-    free = config.null_id is None or "mode" in options or "min_tokens" in options
-    max_tokens = min(asked or INFILL_TOKENS, half if free else min(GAP_TOKENS, half))
-    chosen = window(served.model.tokenizer, before, after, room_for(config, max_tokens), extra)
-    stop = _search(served, options)
-    job = served.engine.infill(chosen.prefix, chosen.suffix, max_tokens, **options)
-    return GapJob(job, chosen, max_tokens, Cut(stop, indent))
+    default = INFILL_TOKENS if gap.after else min(gap.default, max(1, half // 2))
+    free = config.null_id is None or "mode" in gap.options or "min_tokens" in gap.options
+    most = half if free or not gap.after else min(GAP_TOKENS, half)
+    return min(gap.asked or min(default, settings.max_tokens or default), most)
 
 
 def _search(served: Served, options: dict[str, Any]) -> tuple[str, ...]:
@@ -133,6 +152,8 @@ def _search(served: Served, options: dict[str, Any]) -> tuple[str, ...]:
     if Decode.of(**of_decode).resolved(served.model.config, True, searches=True).mode != "beam":
         return ()
     options["mode"] = "beam"
+    if options.get("timeout") is not None:
+        options.setdefault("num_beams", HURRIED_BEAMS)
     return tuple(options.pop("stop", None) or ())
 
 

@@ -9,6 +9,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 PATH = "/v1/messages"
+THREADS = "thread_unsupported_request"
+"""The code by which a client learns to send whole conversations."""
 TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -27,7 +29,8 @@ def error_json(body: Any, status: int | None = None, request_id: str | None = No
     if kind == "server_error" or (status is not None and status >= 500 and status not in TYPES):
         kind = "api_error"
     named = {} if request_id is None else {"request_id": request_id}
-    return {"type": "error", "error": {"type": kind, "message": error["message"]}, **named}
+    details = {"details": {"error_code": THREADS}} if error.get("code") == THREADS else {}
+    return {"type": "error", "error": {"type": kind, "message": error["message"], **details}, **named}
 
 
 class MessageErrors:

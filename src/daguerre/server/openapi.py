@@ -48,6 +48,7 @@ ERROR = an_object(
 )
 MESSAGE_ERROR = an_object({"type": {"const": "error"}, "error": an_object({"type": TEXT, "message": TEXT})})
 USAGE = an_object({"prompt_tokens": WHOLE, "completion_tokens": WHOLE, "total_tokens": WHOLE})
+EVENT = an_object({"data": {}}, event=TEXT)
 CALL = an_object(
     {"id": TEXT, "type": {"const": "function"}, "function": an_object({"name": TEXT, "arguments": TEXT})},
 )
@@ -125,7 +126,7 @@ def _describe(path: str, method: str, operation: Schema, schema: Schema) -> None
     elif path in ANSWERS:
         good["content"] = {"application/json": {"schema": ANSWERS[path]}}
     if method != "delete" and (path in STREAMS or _may_stream(operation, schema)):
-        good["content"]["text/event-stream"] = {"schema": TEXT}
+        good["content"]["text/event-stream"] = {"schema": EVENT}
     if path == "/v1/daguerre/requests":
         operation["responses"]["202"] = {"description": "It was begun.", "content": _json(an_object({"id": TEXT}))}
     error = MESSAGE_ERROR if path.startswith(MESSAGES) else ERROR

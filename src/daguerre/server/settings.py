@@ -6,7 +6,6 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from daguerre.errors import InputError
 
@@ -74,7 +73,6 @@ class Settings:
     origins               whose pages may ask (CORS); none by default
     log_text              whether logs have prompts and answers
     playground            whether "/" is the playground
-    limits                of each engine (`engine.scheduler.Limits`)
     """
 
     keys: Keys = field(default_factory=Keys)
@@ -90,4 +88,3 @@ class Settings:
     origins: tuple[str, ...] = ()
     log_text: bool = False
     playground: bool = True
-    limits: dict[str, Any] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from typing import Any
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.engine.job import Job
 from daguerre.model import CHAT_TOKENS
+from daguerre.sampling.constraints.tools import OPENING
 from daguerre.server.answers import effort_of, finish_of, naming, refuse_fields
 from daguerre.server.calls import Call, CallReader, Said, joined
 from daguerre.server.errors import ApiError
@@ -53,7 +54,8 @@ class Turn:
 
     def reader(self) -> CallReader:
         """What reads the text of a choice."""
-        return CallReader(self.stops, self.tools, self.strip)
+        wanted = self.body.response_format
+        return CallReader(self.stops, self.tools, self.strip, alone=wanted is not None and wanted.type != "text")
 
 
 @dataclass(frozen=True)
@@ -127,14 +129,17 @@ def _constraint(body: ChatBody) -> dict[str, Any]:
     if not tools:
         if choice not in ("auto", "none"):
             raise ApiError("tool_choice asks for a call, and there are no tools: give some", param="tool_choice")
-        return _format(body)
-    formatted = _format(body) if choice == "auto" else {}
-    if formatted:
-        message = "the answer may be a call, or text of this format: set tool_choice to none or required"
-        raise ApiError(f"response_format cannot be honored beside tools: {message}", param="response_format")
+        return _format(body) or _no_calls(body)
+    formatted = _format(body) if choice == "auto" else {}  # else there is no text
     lenient = {"lenient": True} if any(not tool.function.strict for tool in tools) else {}
     one = {} if body.parallel_tool_calls else {"parallel_calls": False}
-    return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **lenient}
+    return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **lenient, **formatted}
+
+
+def _no_calls(body: ChatBody) -> dict[str, Any]:
+    """A conversation that has calls, or tools that must not be called, would lead on to more calls."""
+    has_calls = bool(body.tools) or any(message.get("tool_calls") for message in body.messages)
+    return {"forbidden": [*(body.daguerre.forbidden or ()), OPENING]} if has_calls else {}
 
 
 def _format(body: ChatBody) -> dict[str, Any]:
@@ -183,7 +188,14 @@ def _draft(body: ChatBody) -> str | None:
 
 
 def _refuse_ignored(body: ChatBody, job: Job, ignored: Sequence[str]) -> None:
-    """ApiError where a strict function has a keyword that does not hold."""
+    """ApiError where a strict schema has a keyword that does not hold."""
+    of_tools = tuple(f" of {tool.function.name}" for tool in body.usable_tools)
+    own = [what for what in ignored if not what.endswith(of_tools)]
+    wanted = None if body.response_format is None else body.response_format.json_schema
+    if wanted is not None and wanted.strict and own:
+        job.cancel()
+        message = f"the format is strict, and {own[0]} is not supported: leave out the keyword, or strict"
+        raise ApiError(message, param="response_format", code="unsupported")
     for tool in body.usable_tools:
         broken = [what for what in ignored if what.endswith(f" of {tool.function.name}")]
         if tool.function.strict and broken:

@@ -57,6 +57,18 @@ def test_without_parallel_calls_there_is_at_most_one(tokenizer: Tokenizer) -> No
     assert accepts(auto, tokenizer, "text") and not accepts(required, tokenizer, "text")
 
 
+def test_the_text_may_be_json_of_a_schema(tokenizer: Tokenizer) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "minContains": 1}
+    schema["additionalProperties"] = False
+    automaton = compile_tools([NOW], tokenizer, text=schema, lenient=True)
+
+    for text in ('{"a":3}', EMPTY, EMPTY + EMPTY):
+        assert accepts(automaton, tokenizer, text)
+    for text in ("", "text", "{}", '{"a":3}' + EMPTY, EMPTY + '{"a":3}'):
+        assert not accepts(automaton, tokenizer, text)
+    assert automaton.ignored == ("keyword 'minContains' at #",)
+
+
 def test_other_marks_may_stand_around_calls(tokenizer: Tokenizer) -> None:
     automaton = compile_tools([NOW], tokenizer, marks=("[[", "]]"))
 

@@ -7,6 +7,7 @@ no bias.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ import numpy as np
 
 from daguerre.errors import MissingExtra, UnsupportedError
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
 
 Arch = Literal["qwen3", "llama"]
 DTYPES = ("F32", "BF16", "Q8_0")
@@ -39,8 +41,9 @@ EXPRESSIBLE: dict[str, Any] = {
 """The values that a model's config must have."""
 
 
-def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3") -> None:
-    """Write the weights with matrices in `dtype`, one of DTYPES, and norms in float32. No vocabulary: ids in, ids out.
+def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3", tokenizer: Path | None = None) -> None:
+    """Write the weights with matrices in `dtype`, one of DTYPES, and norms in float32; and the byte-level BPE of a
+    `tokenizer.json`. Without one there is no vocabulary: ids in, ids out.
 
     UnsupportedError for a backbone that is not of EXPRESSIBLE; MissingExtra without the `gguf` package.
     """
@@ -66,7 +69,10 @@ def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3")
     writer.add_rope_dimension_count(config.head_width)
     writer.add_rope_freq_base(config.rope_theta)
     writer.add_layer_norm_rms_eps(config.norm_eps)
-    writer.add_tokenizer_model("none")
+    if tokenizer is None:
+        writer.add_tokenizer_model("none")
+    else:
+        _add_tokenizer(writer, json.loads(tokenizer.read_text(encoding="utf-8")), config)
     kinds = {name: gguf.GGMLQuantizationType[name] for name in DTYPES}
     for name, weight in tensors(backbone, qk_norm=arch == "qwen3"):
         kind = kinds[dtype if weight.ndim == 2 else "F32"]
@@ -76,6 +82,26 @@ def write_gguf(backbone: Backbone, path: Path, dtype: str, arch: Arch = "qwen3")
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _add_tokenizer(writer: Any, facts: dict[str, Any], config: ModelConfig) -> None:
+    """Byte-level BPE, as llama.cpp's "gpt2"."""
+    import gguf
+
+    special = {token["content"] for token in facts["added_tokens"]}
+    ids = {token["content"]: token["id"] for token in facts["added_tokens"]} | facts["model"]["vocab"]
+    names = {number: name for name, number in ids.items()}
+    tokens = [names.get(number, f"<unused {number}>") for number in range(config.vocab_size)]
+    kinds = gguf.TokenType
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([kinds.CONTROL if name in special else kinds.NORMAL for name in tokens])
+    merges = facts["model"]["merges"]
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    writer.add_bos_token_id(config.bos_id)
+    writer.add_eos_token_id(config.eos_id)
+    writer.add_add_bos_token(True)
 
 
 def tensors(backbone: Backbone, *, qk_norm: bool) -> Iterator[tuple[str, np.ndarray]]:

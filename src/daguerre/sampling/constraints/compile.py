@@ -85,6 +85,7 @@ def compile_tools(
     *,
     choice: str = AUTO,
     parallel: bool = True,
+    text: object = None,
     marks: tuple[str, str] = (OPENING, CLOSING),
     lenient: bool = False,
     depth: int = DEPTH,
@@ -94,10 +95,10 @@ def compile_tools(
     """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}; see `tools`.
 
     `choice`: "auto", "required" for calls alone, or the name of the one function to call, once. `parallel`: there may
-    be several calls.
+    be several calls. `text`: a schema that the text is JSON of; None: any text.
     """
-    what = ["tools", list(tools), choice, parallel, marks, lenient, _sound(depth)]
-    made = partial(tools_dfa, tools, choice, marks, depth, lenient, parallel=parallel)
+    what = ["tools", list(tools), choice, parallel, text, marks, lenient, _sound(depth)]
+    made = partial(tools_dfa, tools, choice, marks, depth, lenient, parallel=parallel, text=text)
     return _compiled(made, what, tokenizer, budget, folder)
 
 

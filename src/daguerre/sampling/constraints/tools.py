@@ -18,8 +18,8 @@ from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.text import compact
 from daguerre.sampling.constraints.writing import Writer
 
-ANY_DEPTH = 1
-"""How deep values nest where the parameters constrain nothing."""
+ANY_DEPTH, TEXT_DEPTH = 1, 2
+"""How deep values nest where the parameters, or the schema of the text, constrain nothing."""
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 AUTO, REQUIRED = "auto", "required"
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
@@ -33,11 +33,12 @@ def tools_dfa(
     lenient: bool,
     budget: Budget,
     parallel: bool = True,
+    text: object = None,
 ) -> tuple[Dfa, tuple[str, ...]]:
     """(the automaton, what was ignored) of calls of functions, each given as {"name": ..., "parameters": schema}.
 
     `choice`: "auto" for text or calls, "required" for calls, a function's name for exactly one call of it. `parallel`:
-    there may be several calls.
+    there may be several calls. `text`: a schema that the text is JSON of; None: any text.
     """
     ignored: list[str] = []
     calls: dict[str, Dfa] = {}
@@ -57,10 +58,20 @@ def tools_dfa(
         if choice not in calls:
             raise unknown("function", choice, calls)
         calls = {choice: calls[choice]}
-    return _language(calls, choice, marks, budget, parallel), tuple(ignored)
+    if choice != AUTO:
+        said = None
+    elif text is None:
+        said = subtract(regex_dfa("[^]*", budget), _holding(marks[0], budget), budget)
+    else:
+        held = read_schema(text, budget, lenient)
+        said, ignored = Writer(held, depth, TEXT_DEPTH, budget).dfa(held.root), [*held.ignored, *ignored]
+    return _language(calls, said, marks, budget, parallel and choice in (AUTO, REQUIRED)), tuple(ignored)
 
 
-def _language(calls: Mapping[str, Dfa], choice: str, marks: tuple[str, str], budget: Budget, parallel: bool) -> Dfa:
+def _language(
+    calls: Mapping[str, Dfa], text: Dfa | None, marks: tuple[str, str], budget: Budget, parallel: bool
+) -> Dfa:
+    """One call or, if they may be `parallel`, several; or a text. JSON does not begin as a mark does."""
     nfa = Nfa(budget)
     entry, last, again = nfa.state(), nfa.state(), nfa.state()
     nfa.link(entry, again)
@@ -71,11 +82,10 @@ def _language(calls: Mapping[str, Dfa], choice: str, marks: tuple[str, str], bud
         nfa.link(nfa.embed(named, arguments), closed)
     done = nfa.literal(closed, b"}" + marks[1].encode())
     nfa.link(done, last)
-    if parallel and choice in (AUTO, REQUIRED):
+    if parallel:
         nfa.link(done, again)
-    if choice == AUTO:
-        anything = regex_dfa("[^]*", budget)
-        nfa.link(nfa.embed(entry, subtract(anything, _holding(marks[0], budget), budget)), last)
+    if text is not None:
+        nfa.link(nfa.embed(entry, text), last)
     return determinize(nfa, entry, last)
 
 

@@ -47,6 +47,7 @@ async function runAll(bodies, names) {
     finished(recordings);
   } catch (error) {
     for (const recording of recordings) recording.running = false;
+    if (abort === mine) player.update();
     if (error.name === "AbortError") say("Stopped.");
     else fail(error);
   } finally {

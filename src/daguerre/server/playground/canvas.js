@@ -8,6 +8,7 @@ export function level(probability) {
 }
 
 export function percent(probability) {
+  if (probability > 0 && probability < 0.005) return "<1%";
   return probability >= 0.995 && probability < 1 ? ">99%" : `${Math.round(probability * 100)}%`;
 }
 
@@ -34,7 +35,7 @@ export class DraftView {
     this.focus = "0:0";
     root.addEventListener("click", (event) => this.clicked(event));
     root.addEventListener("keydown", (event) => this.typed(event));
-    root.addEventListener("focusin", (event) => this.moveFocus(event.target.closest(".token"), false));
+    root.addEventListener("mousedown", () => this.pressed());
     document.addEventListener("selectionchange", () => this.selectionChanged());
   }
 
@@ -80,7 +81,15 @@ export class DraftView {
 
   clicked(event) {
     const token = event.target.closest(".token");
-    if (token && document.getSelection().isCollapsed) this.pick(token);
+    if (!token || !document.getSelection().isCollapsed) return;
+    this.moveFocus(token, true);
+    this.pick(token);
+  }
+
+  // Text cannot be selected from an element on that takes the focus: while the button is down, none does.
+  pressed() {
+    for (const token of this.root.querySelectorAll("[tabindex]")) token.removeAttribute("tabindex");
+    document.addEventListener("mouseup", () => this.roving(), { once: true });
   }
 
   pick(token) {
@@ -114,7 +123,8 @@ export class DraftView {
   roving() {
     const all = this.tokens();
     const now = all.find((token) => `${token.dataset.gap}:${token.dataset.position}` === this.focus) ?? all[0];
-    for (const token of all) token.tabIndex = token === now ? 0 : -1;
+    for (const token of this.root.querySelectorAll("[tabindex]")) if (token !== now) token.removeAttribute("tabindex");
+    if (now) now.tabIndex = 0;
   }
 
   extend(from, to) {
@@ -163,7 +173,6 @@ export function element(tag, className, text = "") {
 function tokenElement(gap) {
   const made = element("span", "token");
   made.setAttribute("role", "button");
-  made.tabIndex = -1;
   made.dataset.gap = gap;
   return made;
 }

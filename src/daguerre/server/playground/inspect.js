@@ -51,7 +51,7 @@ export class Inspector {
     const made = document.createElement("li");
     if (drawn && drawn.id === one.id) made.className = "is-drawn";
     const bar = element("span", "bar");
-    bar.style.setProperty("--share", percent(one.probability).replace(">", ""));
+    bar.style.setProperty("--share", `${(100 * one.probability).toFixed(1)}%`);
     bar.setAttribute("aria-hidden", "true");
     made.append(element("code", "", word(one)), bar, element("span", "number", percent(one.probability)));
     if (!one.special) {

@@ -30,7 +30,10 @@ export class Player {
   update() {
     const times = this.recordings.flatMap((one) => one.steps.map((step) => step.seconds));
     this.moments = times.sort((a, b) => a - b);
-    if (this.playing && this.speed === 0) this.place = this.moments.length;
+    if (this.playing && this.speed === 0) {
+      this.place = this.moments.length;
+      if (!this.waiting) this.pause();
+    }
     this.show();
   }
 
@@ -57,7 +60,6 @@ export class Player {
     this.playing = true;
     if (this.speed === 0) this.update();
     else this.timer = setInterval(() => this.tick(), 1000 / this.speed);
-    if (this.speed === 0 && !this.waiting) this.pause();
   }
 
   pause() {

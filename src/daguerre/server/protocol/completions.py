@@ -33,4 +33,4 @@ class CompletionBody(Sampling):
         if isinstance(self.prompt, str):
             return [self.prompt]
         several = [one for one in self.prompt if not isinstance(one, int)]
-        return [*several] if several else [[one for one in self.prompt if isinstance(one, int)]]
+        return [*several] if several or not self.prompt else [[one for one in self.prompt if isinstance(one, int)]]

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr
 
+from daguerre.server.errors import ApiError
 from daguerre.server.protocol.common import Body
 
 Json = str | dict[str, Any] | list[Any]
@@ -144,8 +145,11 @@ class InputBody(Body):
 
 
 def as_text(value: Json) -> str:
-    """A text as it is; anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """A text as it is; anything else as JSON. ApiError for what JSON cannot hold, or for deep nesting."""
+    try:
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise ApiError("a value is no JSON, such as NaN, or is nested too deeply: correct it") from None
 
 
 def template(instructions: str, lines: Sequence[tuple[str, Json | None]]) -> str:

@@ -25,7 +25,7 @@ class EmbeddingBody(Body):
         if isinstance(self.input, str):
             return [self.input]
         several = [one for one in self.input if not isinstance(one, int)]
-        return [*several] if several else [[one for one in self.input if isinstance(one, int)]]
+        return [*several] if several or not self.input else [[one for one in self.input if isinstance(one, int)]]
 
 
 class TokenizeBody(Body):
@@ -37,7 +37,7 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: list[dict[str, Any]] | None = Field(None, min_length=1)
     tools: list[Tool] = Field(default_factory=list)
     add_special_tokens: bool | None = None
     return_token_strs: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from daguerre.server.errors import ApiError
 from daguerre.server.protocol.common import Body, Diffusion, Sampling
@@ -51,6 +51,8 @@ class CompletionBody(Body):
     response_fields       the only fields of the answer, each a path such as "timings/prompt_n"
     """
 
+    model_config = ConfigDict(extra="allow", protected_namespaces=(), allow_inf_nan=False)
+
     prompt: str = ""
     model: str | None = None
     n_predict: int | None = Field(None, ge=-2)
@@ -77,8 +79,15 @@ class CompletionBody(Body):
         """The most new tokens; None where there is no limit."""
         return None if self.n_predict is None or self.n_predict < 0 else self.n_predict
 
+    @property
+    def stops(self) -> list[str]:
+        """The strings that end the text."""
+        return [stop for stop in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if stop]
+
     def sampling(self) -> Sampling:
-        """The options that all surfaces share. ApiError for what cannot be honored."""
+        """The options that all surfaces share, but for stop strings, which may be many here. ApiError for what cannot
+        be honored.
+        """
         drawn = {} if not self.temperature or self.temperature < 0 else CUTTING
         for name, able in {**NEUTRAL, **drawn}.items():
             given = (self.model_extra or {}).get(name)
@@ -90,18 +99,18 @@ class CompletionBody(Body):
             "top_k": self.top_k if (self.top_k or 0) > 0 else None,
             "top_p": self.top_p if 0 < (self.top_p or 0) <= 1 else None,
             "seed": None if self.seed in (None, -1, 2**32 - 1) else self.seed,
-            "stop": [stop for stop in ([self.stop] if isinstance(self.stop, str) else self.stop or []) if stop],
             "frequency_penalty": self.frequency_penalty,
             "presence_penalty": self.presence_penalty,
             "daguerre": self.daguerre,
         }
         return Sampling.model_validate(values)
 
-    def timeout(self) -> float | None:
-        """Seconds by which the text is finished."""
-        if self.daguerre.timeout is not None:
+    def timeout(self, longest: float | None) -> float | None:
+        """Seconds by which the text is finished. longest: what t_max_predict_ms is lowered to."""
+        asked = self.t_max_predict_ms or 0
+        if self.daguerre.timeout is not None or asked <= 0:
             return self.daguerre.timeout
-        return self.t_max_predict_ms / 1000 if (self.t_max_predict_ms or 0) > 0 else None  # type: ignore[operator]
+        return min(asked / 1000, longest or asked)
 
 
 class InfillBody(CompletionBody):

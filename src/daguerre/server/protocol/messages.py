@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from daguerre.server.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import Body, Diffusion
+from daguerre.server.protocol.common import MAX_STOPS, Body, Diffusion
 
 NAMES = {
     "stop": "stop_sequences",
@@ -86,6 +86,7 @@ class MessagesBody(CountBody):
     top_k: int | None = Field(None, ge=0)
     stop_sequences: list[str] | None = None
     stream: bool = False
+    thread: dict[str, Any] | None = None
     daguerre: Diffusion = Field(default_factory=Diffusion)
 
 
@@ -103,6 +104,8 @@ def chat_body(body: CountBody) -> ChatBody:
         "response_format": _format(body.output_config.format or body.output_format),
     }
     if isinstance(body, MessagesBody):
+        if len(body.stop_sequences or ()) > MAX_STOPS:
+            raise ApiError(f"stop_sequences may be at most {MAX_STOPS} strings", param="stop_sequences")
         same = ("max_tokens", "temperature", "top_p", "stream", "daguerre")
         chat |= {name: getattr(body, name) for name in same}
         chat |= {"top_k": body.top_k or None, "stop": body.stop_sequences}

@@ -12,10 +12,11 @@ from fastapi.responses import Response
 from daguerre.decoding.result import Result
 from daguerre.server.answers import extras_of, finish_of, head_of, naming, refuse_fields, usage_of
 from daguerre.server.errors import ApiError
-from daguerre.server.gaps import GapJob, begin_gap
+from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.fim import ApplyBody, EditBody, FimBody
+from daguerre.server.settings import Settings
 from daguerre.server.streams import DONE, event_stream, guarded, result_of, sse
 
 router = APIRouter()
@@ -29,7 +30,7 @@ NO_SUFFIX = "<|endoftext|>"
 async def fim(request: Request, body: FimBody) -> Response | dict[str, Any]:
     """Fill the gap between a prompt and a suffix, or continue the prompt."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
-    gap = await asyncio.to_thread(begin, served, body, request.state.owner)
+    gap = await asyncio.to_thread(begin, served, body, request.state.owner, request.app.state.settings)
     head = head_of("text_completion", "cmpl-", served.name)
     if body.stream or body.diffusing:
         return event_stream(guarded(_chunks(gap, body, head), lambda error: [sse(error)]))
@@ -39,7 +40,7 @@ async def fim(request: Request, body: FimBody) -> Response | dict[str, Any]:
     return {**head, "choices": choices, "usage": usage, "daguerre": {"shown": gap.shown()}}
 
 
-def begin(served: Served, body: FimBody, owner: str) -> GapJob:
+def begin(served: Served, body: FimBody, owner: str, settings: Settings) -> GapJob:
     """The job of a request."""
     refuse_fields(body)
     if body.daguerre.changeable or body.daguerre.frames:
@@ -52,7 +53,7 @@ def begin(served: Served, body: FimBody, owner: str) -> GapJob:
     assert after is not None
     with naming():
         options = decode_options(body, served) | {"n": body.n} | body.daguerre.running() | {"owner": owner}
-        return begin_gap(served, body.prompt, after, body.max_tokens, MAX_TOKENS, options)
+        return begin_gap(served, Gap(body.prompt, after, body.max_tokens, MAX_TOKENS, options), settings)
 
 
 async def _chunks(gap: GapJob, body: FimBody, head: dict[str, Any]) -> AsyncIterator[bytes]:

@@ -16,10 +16,11 @@ import daguerre
 from daguerre.decoding.result import Result
 from daguerre.server.answers import naming
 from daguerre.server.errors import ApiError
-from daguerre.server.gaps import GapJob, begin_gap
+from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.llama import CompletionBody, InfillBody
+from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
 from daguerre.server.written import written
 
@@ -47,14 +48,14 @@ async def _serve(request: Request, body: CompletionBody) -> Response:
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     if body.asked == 0:  # plugins send their snippets ahead; there is nothing to keep of them
         return JSONResponse(_chosen(_nothing(served, body), body))
-    gap = await asyncio.to_thread(_begin, served, body, request.state.owner)
+    gap = await asyncio.to_thread(_begin, served, body, request.state.owner, request.app.state.settings)
     if body.stream:
         return event_stream(guarded(_chunks(served, gap, body), lambda error: [sse(error)]))
     result = gap.result(await result_of(request, gap.job))
     return JSONResponse(_chosen(_whole(served, gap, result, body), body))
 
 
-def _begin(served: Served, body: CompletionBody, owner: str) -> GapJob:
+def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings) -> GapJob:
     """The job of a request."""
     own = body.daguerre
     if own.changeable or own.frames or own.trace:
@@ -69,8 +70,10 @@ def _begin(served: Served, body: CompletionBody, owner: str) -> GapJob:
     except ValidationError as error:
         raise RequestValidationError(error.errors(include_url=False, include_context=False)) from None
     with naming(NAMES):
-        options = decode_options(sampling, served) | own.running() | {"owner": owner, "timeout": body.timeout()}
-        return begin_gap(served, before, after, body.asked, MAX_TOKENS, options, extra, body.n_indent)
+        options = decode_options(sampling, served) | own.running() | {"owner": owner}
+        options |= {"timeout": body.timeout(settings.timeout), "stop": body.stops}
+        gap = Gap(before, after, body.asked, MAX_TOKENS, options, extra, body.n_indent)
+        return begin_gap(served, gap, settings)
 
 
 async def _chunks(served: Served, gap: GapJob, body: CompletionBody) -> AsyncIterator[bytes]:
@@ -88,7 +91,7 @@ def _whole(served: Served, gap: GapJob, result: Result, body: CompletionBody) ->
     """The answer: llama.cpp's, and what was shown under `daguerre`."""
     window, prompt, new = gap.window, gap.job.plan.num_prompt, result.usage.completion_tokens
     complete = window.shown_before.complete and window.shown_after.complete
-    word = next((stop for stop in _stops(body) if _followed(gap, result, stop)), "")
+    word = next((stop for stop in body.stops if _followed(gap, result, stop)), "")
     return {
         "index": 0,
         "content": result.text,
@@ -108,10 +111,6 @@ def _whole(served: Served, gap: GapJob, result: Result, body: CompletionBody) ->
         "timings": _timings(gap, new),
         "daguerre": {"shown": gap.shown()},
     }
-
-
-def _stops(body: CompletionBody) -> list[str]:
-    return [body.stop] if isinstance(body.stop, str) else body.stop or []
 
 
 def _followed(gap: GapJob, result: Result, stop: str) -> bool:
@@ -143,7 +142,7 @@ def _settings(served: Served, body: CompletionBody, max_tokens: int) -> dict[str
         "n_ctx": served.model.config.max_positions,
         "n_predict": max_tokens,
         "temperature": body.temperature or 0.0,
-        "stop": _stops(body),
+        "stop": body.stops,
         "stream": body.stream,
     }
 

@@ -15,7 +15,7 @@ from daguerre.decoding.result import Result
 from daguerre.server.answers import new_id, refuse_fields
 from daguerre.server.calls import Call, Said
 from daguerre.server.errors import ApiError
-from daguerre.server.message_errors import error_json
+from daguerre.server.message_errors import THREADS, error_json
 from daguerre.server.models import Served
 from daguerre.server.prompts import checked, make_prompt
 from daguerre.server.protocol.chat import ChatBody, tool_json
@@ -51,6 +51,10 @@ async def count_tokens(request: Request, body: CountBody) -> dict[str, int]:
 
 
 def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -> Turn:
+    if body.thread is not None:
+        raise ApiError(
+            "messages are not kept: send the whole conversation, without thread", param="thread", code=THREADS
+        )
     refuse_fields(body, REFUSED)
     for name in ("changeable", "frames", "trace"):
         if getattr(body.daguerre, name):
@@ -58,7 +62,8 @@ def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -
             raise ApiError(message, param=f"daguerre.{name}", code="unsupported")
     chat = chat_body(body)
     config = served.model.config
-    room = config.max_positions - len(config.first) - _count(served, chat)
+    positions = min(config.max_positions, settings.max_context or config.max_positions)
+    room = positions - len(config.first) - _count(served, chat)
     most = min(body.max_tokens, room) if room > 0 else body.max_tokens
     return begin_turn(served, chat.model_copy(update={"max_tokens": most}), owner, settings, NAMES)
 

@@ -1,0 +1,168 @@
+"""Load on the server, beside llama.cpp's server with the same weights: `make load` says what it needs.
+
+For each number of requests at once, NVIDIA's aiperf sends completions of a fixed length to one server after the other,
+in turn, `--rounds` times; the table has medians. Both have the same random weights of the 34M shape, the same prompts,
+the same threads, and as many places as there are requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daguerre.evals.bench.gguf_file import write_gguf
+from daguerre.evals.bench.job import YARDSTICK, random_model
+from daguerre.evals.machine import machine_facts
+from daguerre.models.own_layout import save_model
+
+SIDES = {
+    "daguerre ar": {"daguerre": {"mode": "ar"}},
+    "daguerre block 8": {"daguerre": {"mode": "block", "block_size": 8, "policy": "confidence", "steps": 2}},
+    "llama-server": {"ignore_eos": True},
+}
+"""What each side's requests have beside the prompt. Blocks commit 4 tokens a forward, as a trained model may."""
+NUMBERS = {
+    "tokens_per_second": ("output_token_throughput", "avg"),
+    "p50": ("request_latency", "p50"),
+    "p95": ("request_latency", "p95"),
+    "p99": ("request_latency", "p99"),
+    "first": ("time_to_first_token", "p50"),
+}
+PROMPT, NEW = 128, 128
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--aiperf", default="aiperf", help="the program")
+    parser.add_argument("--llama-server", help="the program, built from llama.cpp's source; without it, ours alone")
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--requests", type=int, default=4, help="requests for each place")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/serving-load"))
+    given = parser.parse_args()
+    found = list(measure(given))
+    facts = {
+        "machine": machine_facts(),
+        "threads": given.threads,
+        "prompt": PROMPT,
+        "new": NEW,
+        "rounds": given.rounds,
+    }
+    given.out.with_suffix(".json").write_text(json.dumps({**facts, "runs": found}, indent=1) + "\n")
+    given.out.with_suffix(".md").write_text(table(found))
+    sys.stdout.write(table(found))
+
+
+def measure(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """A record of each side, number of requests at once, and round."""
+    with tempfile.TemporaryDirectory() as folder:
+        model = random_model(YARDSTICK, "float32", 1024)
+        ours, theirs = Path(folder) / "model", Path(folder) / "model.gguf"
+        save_model(ours, model.backbone, model.tokenizer, torch.bfloat16)
+        write_gguf(model.backbone, theirs, "BF16", tokenizer=ours / "tokenizer.json")
+        for places in given.concurrency:
+            for number in range(given.rounds):
+                for side, more in SIDES.items():
+                    if side == "llama-server" and not given.llama_server:
+                        continue
+                    with serving(side, given, ours, theirs, places) as url:
+                        numbers = ask(url, given, ours, places, more, Path(folder) / "artifacts")
+                    yield {"side": side, "places": places, "round": number, **numbers}
+
+
+@contextmanager
+def serving(side: str, given: argparse.Namespace, ours: Path, theirs: Path, places: int) -> Iterator[str]:
+    """A server's address."""
+    threads = str(given.threads)
+    environment = os.environ | {"OMP_NUM_THREADS": threads}
+    if side == "llama-server":
+        port = 18080
+        context = str(places * (PROMPT + NEW + 64))
+        command = [given.llama_server, "-m", str(theirs), "--port", str(port), "--parallel", str(places), "-c", context]
+        command += ["-t", threads, "-tb", threads, "--no-webui", "-lv", "0"]
+    else:
+        port = 18081
+        command = [sys.executable, "-m", "daguerre", "serve", "--model", f"model={ours}", "--port", str(port)]
+        command += ["--max-running", str(places)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health") as answer:
+                if answer.status == 200:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def ask(
+    url: str, given: argparse.Namespace, ours: Path, places: int, more: dict[str, Any], out: Path
+) -> dict[str, Any]:
+    """What aiperf measures of a server."""
+    shutil.rmtree(out, ignore_errors=True)
+    extra = {"temperature": 0, "min_tokens": NEW, **more}
+    if "daguerre" in extra:
+        extra["daguerre"] = {**extra["daguerre"], "min_tokens": extra.pop("min_tokens")}
+    command = [
+        given.aiperf,
+        "profile",
+        "--model",
+        "model",
+        "--url",
+        url,
+        "--endpoint-type",
+        "completions",
+        "--streaming",
+    ]
+    command += ["--concurrency", str(places), "--request-count", str(places * given.requests)]
+    command += ["--warmup-request-count", str(places), "--tokenizer", str(ours), "--extra-inputs", json.dumps(extra)]
+    command += ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", str(NEW), "--random-seed", "1"]
+    command += ["--artifact-dir", str(out), "--ui", "none", "--use-server-token-count"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"aiperf failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    (path,) = out.rglob("*aiperf.json")
+    read = json.loads(path.read_text())
+    return {name: read[metric][part] for name, (metric, part) in NUMBERS.items()}
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Medians over rounds, as Markdown; ratios are of medians, beside llama-server with as many requests at once."""
+    lines = [
+        "| requests at once | side | tokens a second | beside llama-server | p50 ms | p95 ms | p99 ms | first text ms |"
+    ]
+    lines += ["| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for places in sorted({one["places"] for one in found}):
+        here = [one for one in found if one["places"] == places]
+        middle = {
+            side: {name: statistics.median(one[name] for one in here if one["side"] == side) for name in NUMBERS}
+            for side in dict.fromkeys(one["side"] for one in here)
+        }
+        peer = middle.get("llama-server", {}).get("tokens_per_second")
+        for side, numbers in middle.items():
+            ratio = "" if peer is None else f"{numbers['tokens_per_second'] / peer:.2f}"
+            rest = " | ".join(f"{numbers[name]:.0f}" for name in ("p50", "p95", "p99", "first"))
+            lines.append(f"| {places} | {side} | {numbers['tokens_per_second']:.0f} | {ratio} | {rest} |")
+    return re.sub(r" +\n", "\n", "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
