@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-eval ray clients clients-short soak bench clients clients-short soak lint
+.PHONY: help demo test test-eval ray clients clients-short soak bench lint
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"

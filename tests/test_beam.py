@@ -351,8 +351,9 @@ def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model])
         causal.edit("x = 1\n", [(0, 5)], strength=0.5, mode="beam")
     with pytest.raises(UnsupportedError, match='mode "beam" cannot be changed'):
         causal.start("x", 8, suffix="y", mode="beam")
-    for name in ("full", "causal_unshifted", "full_unshifted", "block"):
-        with pytest.raises(UnsupportedError, match='mode "beam" needs causal context and a shift'):
+    needs, blind = 'mode "beam" needs causal context and a shift', "a model with block context cannot infill"
+    for name, says in (("full", needs), ("causal_unshifted", needs), ("full_unshifted", needs), ("block", blind)):
+        with pytest.raises(UnsupportedError, match=says):
             models[name].infill("x", "y", 8, mode="beam")
     bias = dict.fromkeys(range(16, 2048), -math.inf)
     with pytest.raises(InputError, match="no text of the gap is left: loosen logit_bias"):

@@ -20,7 +20,7 @@ from daguerre.decoding.planning import make_plan
 from daguerre.decoding.result import Result
 from daguerre.decoding.revision import NOTHING
 from daguerre.decoding.sample import Sample
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import UnsupportedError
 from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
@@ -263,7 +263,7 @@ def test_approximate_caches_are_refused_where_an_exact_one_or_none_is_possible(
         with pytest.raises(UnsupportedError, match=f'"{rule}" is for full context, and this model has'):
             models[name].generate(PROMPT, 8, mode="block", cache=rule)
     noise = make_model(context="full", shift=False, time_input=True, process="uniform", null_id=None)
-    with pytest.raises(InputError, match="cache is not used in mode 'ancestral'"):
+    with pytest.raises(UnsupportedError, match="has no part in the uniform process"):
         noise.generate(PROMPT, 8, mode="ancestral", cache=rule)
     with pytest.raises(UnsupportedError, match="has no part in the uniform process"):
         noise.denoiser.session(canvases(noise, [PROMPT])[0], rule)

@@ -17,6 +17,8 @@ from daguerre.sampling.constraints.tools import CLOSING, OPENING
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
 from daguerre.server.prompts import transcript
+from daguerre.server.protocol.chat import ChatBody
+from daguerre.server.turns import _constraint
 from served import Json, asked, refused, streamed
 from server.conftest import running
 
@@ -134,6 +136,16 @@ def test_without_a_choice_there_is_text_or_a_call_and_with_none_no_call(client: 
             assert (calls is None) == (choice["finish_reason"] != "tool_calls") and not (calls and text)
             assert OPENING not in (text or "") and CLOSING not in (text or "")
             assert not (calls and more.get("tool_choice") == "none")
+
+
+def test_a_conversation_with_calls_and_no_tools_to_call_has_no_more_calls() -> None:
+    called = [{"role": "assistant", "tool_calls": [_call("now", "{}")]}]
+    for more, wanted in (
+        ({}, {}),
+        ({"tools": TOOLS, "tool_choice": "none"}, {"forbidden": [OPENING]}),
+        ({"messages": called, "daguerre": {"forbidden": ["x"]}}, {"forbidden": ["x", OPENING]}),
+    ):
+        assert _constraint(ChatBody.model_validate({**ASK, **more})) == wanted
 
 
 def _call(name: str, arguments: str) -> Json:

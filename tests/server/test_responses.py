@@ -77,6 +77,19 @@ def test_the_events_of_a_call_come_in_order(client: httpx2.Client) -> None:
     assert "".join(deltas) == item["arguments"] == call["arguments"] and item["call_id"] != item["id"]
 
 
+def test_several_calls_are_items_one_after_the_other(client: httpx2.Client) -> None:
+    body = {**CALLED, "tools": [{"type": "function", "name": "now"}], "max_output_tokens": 100}
+    for seed in range(10):
+        events = streamed(client, PATH, {**body, "seed": seed})
+        items = events[-1]["response"]["output"]
+        places = [(event["type"][-5:], event["output_index"]) for event in events if ".output_item." in event["type"]]
+        assert places == [(kind, number) for number in range(len(items)) for kind in ("added", ".done")]
+        assert all(item["arguments"] == "{}" and item["status"] == "completed" for item in items)
+        if len(items) > 1:
+            return
+    pytest.fail("no answer had several calls")
+
+
 def test_a_conversation_goes_on_by_id(client: httpx2.Client) -> None:
     first = asked(client, PATH, {**CALLED, "instructions": "Be brief.", "parallel_tool_calls": False})
     (call,) = first["output"]

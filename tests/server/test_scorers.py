@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daguerre.canvas import Canvas, Decision
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Layout, Logits
 from daguerre.sampling.logits import log_softmax
@@ -45,6 +46,14 @@ def test_penalties_are_openai_s_formula(causal: Model, mode: str, frequency: flo
         prompt, 24, mode=mode, heal=False, min_tokens=24, scorer=Penalties(frequency, presence, ends)
     )
     assert [token.id for token in result.tokens] == penalized(causal, prompt, 24, frequency, presence)
+
+
+def test_what_is_committed_counts_wherever_it_is_and_ends_of_text_do_not() -> None:
+    canvas = Canvas.lay_out([[5, 5], []], [6], 3)
+    first = np.array([2, 4, 7])
+    canvas = canvas.apply(Decision(first, np.array([6, 6, 2]), np.ones(3), np.ones(3)))
+    added = Penalties(0.5, 2.0, ends=(2,))(canvas, np.array([3]), np.zeros((1, 8), np.float32))
+    assert added.tolist() == [[0, 0, 0, 0, 0, 0, -3.0, 0]]
 
 
 def test_penalties_change_what_is_written(causal: Model) -> None:
@@ -96,18 +105,19 @@ def test_in_blocks_alternatives_are_those_of_the_last_forward_before_the_commit(
 
 
 def test_the_tokens_of_a_stream_are_told_once_and_as_their_texts_are_final(causal: Model) -> None:
-    events = list(causal.stream("a = 1\n", 16, mode="block", block_size=4, min_tokens=16))
+    text = causal.generate("a = 1\n", 16, mode="block", block_size=4, min_tokens=16).text
+    how: dict[str, Any] = {"mode": "block", "block_size": 4, "min_tokens": 16, "stop": [text[3:8] + "☃"]}
+    events = list(causal.stream("a = 1\n", 16, **how))
     result = events.pop().result
     assert result is not None
     from daguerre.decoding.plans import plan_stream
 
-    options = {"mode": "block", "block_size": 4, "min_tokens": 16}
-    log = TokenLog(plan_stream(causal.denoiser, causal.tokenizer, "a = 1\n", 16, **options))
+    log = TokenLog(plan_stream(causal.denoiser, causal.tokenizer, "a = 1\n", 16, **how))
     told = []
     for event in events:
         assert event.step is not None
         told += log.after(event.step, len(event.committed))
-        assert "".join(one.text for one in told) == event.committed[: sum(len(one.text) for one in told)]
+        assert event.committed.startswith("".join(one.text for one in told))
     told += log.last(result)
     assert [(one.text, one.id, one.step) for one in told] == [(x.text, x.id, x.step) for x in result.tokens]
     assert [one.logprob for one in told] == pytest.approx([x.logprob for x in result.tokens])

@@ -32,8 +32,9 @@ class Stored:
 
 
 class Prefixes:
-    """Pages by their hashes, in the order of their last use, each before the one that it continues. Tasks read `num_read`
-    of them.
+    """Pages by their hashes, in the order of their last use, each before the one that it continues.
+
+    num_read  how many of them tasks read
     """
 
     def __init__(self) -> None:

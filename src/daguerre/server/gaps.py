@@ -149,9 +149,10 @@ def _search(served: Served, options: dict[str, Any]) -> tuple[str, ...]:
     if options.get("draft") is not None or served.model.defaults or "mode" in options:
         return ()
     of_decode = {name: value for name, value in options.items() if name not in beside and name != "draft"}
-    if Decode.of(**of_decode).resolved(served.model.config, True, searches=True).mode != "beam":
+    resolved = Decode.of(**of_decode).resolved(served.model.config, True, searches=True)
+    if "num_beams" not in resolved.mode_entry.options:
         return ()
-    options["mode"] = "beam"
+    options["mode"] = resolved.mode
     if options.get("timeout") is not None:
         options.setdefault("num_beams", HURRIED_BEAMS)
     return tuple(options.pop("stop", None) or ())

@@ -87,9 +87,7 @@ class RequestBody(Strict):
         if self.changeable and self.kind not in ("generate", "infill"):
             raise _wrong("requests of kind 'generate' and 'infill' alone are changeable")
         if self.changeable and (self.heal or self.search_length):
-            raise _wrong(
-                "a changeable request heals no word and searches no length: leave out the one or the other"
-            )
+            raise _wrong("a changeable request heals no word and searches no length: leave out the one or the other")
         return self
 
     def texts(self) -> tuple[str, ...]:
