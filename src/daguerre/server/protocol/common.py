@@ -88,7 +88,7 @@ class Diffusion(BaseModel):
         """The fields that were given and are options of decoding."""
         beside = {"timeout", "priority", "heal", "draft", "changeable", "frames", "trace", "pins"}
         out = {name: value for name, value in self if name not in beside and value is not None}
-        return out | ({} if self.pins is None else {"pins": [_pin(one) for one in self.pins]})
+        return out | ({} if self.pins is None else {"pins": [pin_of(one, "daguerre.pins") for one in self.pins]})
 
     def running(self) -> dict[str, Any]:
         """What the engine takes beside options: the deadline, the priority, and how the text begins."""
@@ -139,7 +139,7 @@ def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
         if len(options["stop"]) > MAX_STOPS:
             raise ApiError(f"stop may be at most {MAX_STOPS} strings, not {len(options['stop'])}", param="stop")
     if body.logit_bias:
-        options["logit_bias"] = {_token(key): _bias(bias) for key, bias in body.logit_bias.items()}
+        options["logit_bias"] = {token_of(key): _bias(bias) for key, bias in body.logit_bias.items()}
     if body.frequency_penalty or body.presence_penalty:
         options["scorer"] = Penalties(body.frequency_penalty, body.presence_penalty, tuple(served.model.config.ends))
     options |= body.daguerre.options()
@@ -165,13 +165,16 @@ def _effort(body: Sampling, served: Served, options: Mapping[str, Any]) -> dict[
         raise ApiError(str(error), param="reasoning_effort") from None
 
 
-def _pin(one: dict[str, Any]) -> Pin:
-    """A pin of an object. ApiError for what is none."""
-    texts = [name for name in ("text", "tokens") if name in one]
-    if len(texts) != 1 or not {"at"} <= set(one) <= {*texts, "at", "gap"}:
-        message = 'a pin has a "text" (or "tokens"), and a position "at": {"text": "x", "at": 3}'
-        raise ApiError(message, param="daguerre.pins")
-    return Pin(one[texts[0]], one["at"], one.get("gap"))
+def pin_of(one: object, param: str) -> Pin:
+    """The pin of an object, in the field `param`. ApiError for what is none."""
+    given = one if isinstance(one, dict) else {}
+    texts = [name for name in ("text", "tokens") if name in given]
+    if len(texts) != 1 or not {"at"} <= set(given) <= {*texts, "at", "gap"}:
+        message = (
+            'a pin has a "text" (or "tokens"), a position "at" and, of several gaps, its "gap": {"text": "x", "at": 3}'
+        )
+        raise ApiError(message, param=param)
+    return Pin(given[texts[0]], given["at"], given.get("gap"))
 
 
 def _bias(bias: float) -> float:
@@ -181,7 +184,8 @@ def _bias(bias: float) -> float:
     return -math.inf if bias == -MAX_BIAS else bias
 
 
-def _token(key: str) -> int:
+def token_of(key: str) -> int:
+    """The token id that a key of JSON stands for. InputError for what is none."""
     try:
         return int(key)
     except ValueError:

@@ -7,9 +7,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from daguerre.decoding.pins import Pin
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, unknown
+from daguerre.server.protocol.common import pin_of, token_of
 
 Kind = Literal["generate", "infill", "fill", "edit"]
 Span = tuple[int, int]
@@ -107,27 +107,12 @@ class RequestBody(Strict):
         if options.get("n", 1) != 1:
             raise InputError("a request that is watched has one sample: leave out n")
         if isinstance(options.get("logit_bias"), dict):
-            options["logit_bias"] = {_token(key): bias for key, bias in options["logit_bias"].items()}
+            options["logit_bias"] = {token_of(key): bias for key, bias in options["logit_bias"].items()}
         if "pins" in options:
-            options["pins"] = _pins(options["pins"])
+            if not isinstance(options["pins"], list):
+                raise InputError('pins must be a list of objects such as {"text": "x", "at": 3}')
+            options["pins"] = [pin_of(one, "options.pins") for one in options["pins"]]
         return options
-
-
-def _token(key: str) -> int:
-    try:
-        return int(key)
-    except ValueError:
-        raise InputError(f"logit_bias is from token ids to numbers, and {key!r:.40} is no token id") from None
-
-
-def _pins(pins: Any) -> list[Pin]:
-    """Pins of objects. InputError for what is none."""
-    if not isinstance(pins, list) or not all(isinstance(pin, dict) for pin in pins):
-        raise InputError('pins must be a list of objects such as {"text": "x", "at": 3}')
-    for pin in pins:
-        if not {"text", "at"} <= set(pin) <= {"text", "at", "gap"}:
-            raise InputError('a pin has a "text", a position "at" and, if there are several gaps, its "gap"')
-    return [Pin(**pin) for pin in pins]
 
 
 class PinBody(Strict):
