@@ -1,4 +1,5 @@
-"""Load on the server, beside llama.cpp's server with the same weights: `make load` says what it needs.
+"""Load on the server, beside llama.cpp's server with the same weights. `aiperf` is a package of PyPI, best installed in an
+environment of its own; `llama-server` is built from llama.cpp's source.
 
 For each number of requests at once, NVIDIA's aiperf sends completions of a fixed length to one server after the other,
 in turn, `--rounds` times; the table has medians. Both have the same random weights of the 34M shape, the same prompts,
@@ -139,8 +140,7 @@ def ask(
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"aiperf failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    (path,) = out.rglob("*aiperf.json")
-    read = json.loads(path.read_text())
+    read = json.loads((out / "profile_export_aiperf.json").read_text())
     return {name: read[metric][part] for name, (metric, part) in NUMBERS.items()}
 
 
