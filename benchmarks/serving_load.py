@@ -1,5 +1,6 @@
-"""Load on the server, beside llama.cpp's server with the same weights. `aiperf` is a package of PyPI, best installed in an
-environment of its own; `llama-server` is built from llama.cpp's source.
+"""Load on the server, beside llama.cpp's server with the same weights.
+
+`aiperf` is a package of PyPI, best in an environment of its own; `llama-server` is built from llama.cpp's source.
 
 For each number of requests at once, NVIDIA's aiperf sends completions of a fixed length to one server after the other,
 in turn, `--rounds` times; the table has medians. Both have the same random weights of the 34M shape, the same prompts,
