@@ -230,6 +230,52 @@ def test_an_engine_that_dies_tells_everybody(model: Model) -> None:
             submit(engine, 1)
 
 
+def test_a_call_whose_caller_has_left_is_not_run(model: Model) -> None:
+    """An event loop cancels the future of a change when its client disconnects."""
+    engine, ran = Engine(model), list[int]()
+    engine.call(lambda: ran.append(1)).cancel()
+    kept = engine.call(lambda: ran.append(2))
+    run_out(engine)
+    assert ran == [2] and kept.done()
+
+
+def test_on_done_that_fails_is_logged(model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    def broken(job: Job) -> None:
+        raise ZeroDivisionError("a caller's mistake")
+
+    with Engine(model, on_done=broken) as engine:
+        for number in (0, 2):
+            assert ids(submit(engine, number).result(60)) == ids(run(model, number))
+    assert "a caller's mistake" in caplog.text
+
+
+def test_stats_are_read_while_the_engine_runs(model: Model) -> None:
+    with Engine(model) as engine:
+        jobs = [submit(engine, number) for number in range(len(MIXED))] * 2
+        seen = []
+        while not all(job.done for job in jobs):
+            seen.append(engine.stats().pages_used)
+    assert max(seen) > 0
+
+
+def test_a_cache_cut_below_its_shared_pages_holds_none_of_its_own(model: Model) -> None:
+    """A change may take back what a request has read from an earlier one."""
+    engine = Engine(model)
+    prompt = "import os\n" * 30
+    engine.generate(prompt, 4, mode="ar", heal=False)
+    run_out(engine)
+    job = engine.generate(prompt, 40, mode="ar", heal=False, min_tokens=40)
+    engine.step()
+    task = engine._scheduler._running[0]
+    (cache,) = task._caches.values()
+    assert task._read
+    task.pieces = []
+    cache.truncate(0)
+    assert task.pages == 0
+    job.cancel()
+    run_out(engine)
+
+
 def test_a_full_queue_refuses(model: Model) -> None:
     engine = Engine(model, max_running=1, max_waiting=1)
     jobs = [submit(engine, 2) for _ in range(2)]

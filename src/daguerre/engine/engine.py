@@ -198,7 +198,10 @@ class Engine:
     def finished(self, job: Job) -> None:
         """Tell `on_done`, in the engine's thread."""
         if self.on_done is not None:
-            self.on_done(job)
+            try:
+                self.on_done(job)
+            except Exception:
+                LOG.exception("on_done failed")
 
     # The engine's thread
 

@@ -97,7 +97,7 @@ class Scheduler:
         self._pages, self._prefixes = num_pages(limits.cache_rows), Prefixes() if limits.store_prefixes else None
         self._running, self._waiting = list[Task](), list[Task]()
         self._calls: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._steps = self._rows = self._preemptions = 0
+        self._steps = self._rows = self._preemptions = self._pages_used = 0
         self._lock = Lock()
 
     def call(self, what: Callable[[], T]) -> Future[T]:
@@ -129,12 +129,15 @@ class Scheduler:
         if parts:
             self._steps += 1
             self._go_on({part.task for part in parts}, time.perf_counter() - started)
+        self._pages_used = self._used
         return bool(parts) or called
 
     def _run_calls(self) -> bool:
         with self._lock:
             calls, self._calls = self._calls, deque()
         for what, future in calls:
+            if not future.set_running_or_notify_cancel():  # its caller does not wait any more
+                continue
             try:
                 future.set_result(what())
             except Exception as error:
@@ -281,7 +284,7 @@ class Scheduler:
         raise InputError("this request is done: start another one")
 
     def stats(self) -> Stats:
-        """What the engine has done, and how full it is."""
+        """What the engine has done, and how full it is. From any thread."""
         return Stats(
             steps=self._steps,
             rows=self._rows,
@@ -289,7 +292,7 @@ class Scheduler:
             running=len(self._running),
             waiting=len(self._waiting) + len(self._calls),
             pages=self._pages,
-            pages_used=self._used,
+            pages_used=self._pages_used,
             pages_stored=0 if self._prefixes is None else len(self._prefixes),
             prefix_asked=0 if self._prefixes is None else self._prefixes.asked,
             prefix_found=0 if self._prefixes is None else self._prefixes.found,

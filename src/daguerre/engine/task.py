@@ -183,7 +183,7 @@ class Task:
         need = {key: cache.length for key, cache in self._caches.items()}
         need |= {id(piece.cache): piece.num_rows for piece in self.pieces if piece.cache is not None}
         shared = len(self._read) if any(cache.shares for cache in self._caches.values()) else 0
-        return sum(num_pages(rows) for rows in need.values()) - shared
+        return max(0, sum(num_pages(rows) for rows in need.values()) - shared)
 
     def reuse(self, prefixes: Prefixes) -> int:
         """Take what earlier requests have computed; returns how many rows."""
