@@ -3,8 +3,9 @@
 `aiperf` is a package of PyPI, best in an environment of its own; `llama-server` is built from llama.cpp's source.
 
 For each number of requests at once, NVIDIA's aiperf sends completions of a fixed length to one server after the other,
-in turn, `--rounds` times; the table has medians. Both have the same random weights of the 34M shape, the same prompts,
-the same threads, and as many places as there are requests.
+in turn, `--rounds` times; the table has medians, and a picture beside it. Both have the same random weights of the 34M
+shape, the same prompts, the same threads, and as many places as there are requests. Goodput counts the requests that
+have their first text within `FIRST_MS` and end within `WHOLE_MS`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -26,13 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from daguerre.evals.bench.gguf_file import write_gguf
 from daguerre.evals.bench.job import YARDSTICK, random_model
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN
 from daguerre.models.own_layout import save_model
 
-SIDES = {
+SIDES: dict[str, dict[str, Any]] = {
     "daguerre ar": {"daguerre": {"mode": "ar"}},
     "daguerre block 8": {"daguerre": {"mode": "block", "block_size": 8, "policy": "confidence", "steps": 2}},
     "llama-server": {"ignore_eos": True},
@@ -44,8 +47,12 @@ NUMBERS = {
     "p95": ("request_latency", "p95"),
     "p99": ("request_latency", "p99"),
     "first": ("time_to_first_token", "p50"),
+    "goodput": ("goodput", "avg"),
 }
 PROMPT, NEW = 128, 128
+FIRST_MS, WHOLE_MS = 2000, 20000
+COLORS = {"daguerre ar": BLUE, "daguerre block 8": GREEN, "llama-server": GRAY}
+PANELS = {"tokens_per_second": "tokens a second", "first": "first text, p50 ms", "p95": "whole answer, p95 ms"}
 
 
 def main() -> None:
@@ -68,6 +75,7 @@ def main() -> None:
     }
     given.out.with_suffix(".json").write_text(json.dumps({**facts, "runs": found}, indent=1) + "\n")
     given.out.with_suffix(".md").write_text(table(found))
+    draw(found, given.out.with_suffix(".png"))
     sys.stdout.write(table(found))
 
 
@@ -138,6 +146,8 @@ def ask(
     command += ["--warmup-request-count", str(places), "--tokenizer", str(ours), "--extra-inputs", json.dumps(extra)]
     command += ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", str(NEW), "--random-seed", "1"]
     command += ["--artifact-dir", str(out), "--ui", "none", "--use-server-token-count"]
+    command += ["--workers-max", "1", "--record-processor-service-count", "1", "--no-server-metrics", "--no-gpu-telemetry"]
+    command += ["--goodput", f"request_latency:{WHOLE_MS} time_to_first_token:{FIRST_MS}"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"aiperf failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -146,23 +156,55 @@ def ask(
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """Medians over rounds, as Markdown; ratios are of medians, beside llama-server with as many requests at once."""
-    lines = [
-        "| requests at once | side | tokens a second | beside llama-server | p50 ms | p95 ms | p99 ms | first text ms |"
-    ]
-    lines += ["| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    """Medians over rounds, as Markdown; the ratio is the median of those of a round, beside llama-server."""
+    heads = ["at once", "side", "tokens a second", "beside llama-server", "p50 ms", "p95 ms", "p99 ms", "first text ms"]
+    heads += ["goodput, requests a second"]
+    lines = [f"| {' | '.join(heads)} |", "| ---: | --- |" + " ---: |" * (len(heads) - 2)]
     for places in sorted({one["places"] for one in found}):
-        here = [one for one in found if one["places"] == places]
-        middle = {
-            side: {name: statistics.median(one[name] for one in here if one["side"] == side) for name in NUMBERS}
-            for side in dict.fromkeys(one["side"] for one in here)
-        }
-        peer = middle.get("llama-server", {}).get("tokens_per_second")
-        for side, numbers in middle.items():
-            ratio = "" if peer is None else f"{numbers['tokens_per_second'] / peer:.2f}"
+        for side, numbers in medians(found, places).items():
             rest = " | ".join(f"{numbers[name]:.0f}" for name in ("p50", "p95", "p99", "first"))
-            lines.append(f"| {places} | {side} | {numbers['tokens_per_second']:.0f} | {ratio} | {rest} |")
-    return re.sub(r" +\n", "\n", "\n".join(lines) + "\n")
+            ratio = beside(found, places, side)
+            lines.append(
+                f"| {places} | {side} | {numbers['tokens_per_second']:.0f} | {ratio} | {rest} | "
+                f"{numbers['goodput']:.2f} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def medians(found: list[dict[str, Any]], places: int) -> dict[str, dict[str, float]]:
+    """Of each side, over the rounds with so many requests at once."""
+    here = [one for one in found if one["places"] == places]
+    return {
+        side: {name: statistics.median(one[name] for one in here if one["side"] == side) for name in NUMBERS}
+        for side in dict.fromkeys(one["side"] for one in here)
+    }
+
+
+def beside(found: list[dict[str, Any]], places: int, side: str) -> str:
+    """The median over rounds of a side's tokens a second by those of llama-server; empty without it."""
+    rate = {(one["side"], one["round"]): one["tokens_per_second"] for one in found if one["places"] == places}
+    ratios = [rate[side, number] / peer for (name, number), peer in rate.items() if name == "llama-server"]
+    return f"{statistics.median(ratios):.2f}" if ratios else ""
+
+
+def draw(found: list[dict[str, Any]], path: Path) -> None:
+    """Medians by the number of requests at once."""
+    figure = Figure(figsize=(11, 3.6), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    numbers = sorted({one["places"] for one in found})
+    for panel, (name, label) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+        for side in dict.fromkeys(one["side"] for one in found):
+            values = [medians(found, places)[side][name] for places in numbers]
+            panel.plot(numbers, values, "o-", color=COLORS[side], label=side)
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(numbers, [str(places) for places in numbers])
+        panel.set_yscale("log", base=10 if name != "tokens_per_second" else 2)
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.set_title(label, loc="left", fontsize=11)
+        panel.set_xlabel("requests at once")
+        panel.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].legend(frameon=False, fontsize=9)
+    figure.savefig(path)
 
 
 if __name__ == "__main__":
