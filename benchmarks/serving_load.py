@@ -146,7 +146,14 @@ def ask(
     command += ["--warmup-request-count", str(places), "--tokenizer", str(ours), "--extra-inputs", json.dumps(extra)]
     command += ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", str(NEW), "--random-seed", "1"]
     command += ["--artifact-dir", str(out), "--ui", "none", "--use-server-token-count"]
-    command += ["--workers-max", "1", "--record-processor-service-count", "1", "--no-server-metrics", "--no-gpu-telemetry"]
+    command += [
+        "--workers-max",
+        "1",
+        "--record-processor-service-count",
+        "1",
+        "--no-server-metrics",
+        "--no-gpu-telemetry",
+    ]
     command += ["--goodput", f"request_latency:{WHOLE_MS} time_to_first_token:{FIRST_MS}"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode:

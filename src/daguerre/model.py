@@ -20,7 +20,7 @@ from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import BackboneDenoiser, BackendName, Quantization
+from daguerre.models.denoiser import BackboneDenoiser, BackendName, Quantization, auto_dtype
 from daguerre.models.forward import Head
 from daguerre.models.loading import (
     DEFAULT_MODEL,
@@ -30,7 +30,6 @@ from daguerre.models.loading import (
     usable_device,
     weights_hash,
 )
-from daguerre.models.processor import native_dtype
 from daguerre.models.published_weights import Progress
 from daguerre.models.threads import check_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
@@ -239,7 +238,7 @@ def load(
     """The default model; one from a folder, such as a training run writes or a publisher's; or one by its name on a
     model hub, owner/repository, which is downloaded once. `daguerre.models.families.FAMILIES` lists what is supported.
 
-    dtype     "float32", "bfloat16", or "auto": bfloat16 where the device multiplies it natively, else float32
+    dtype     "float32", "bfloat16", or "auto": the faster one here (`models.denoiser.auto_dtype`), mostly bfloat16
     backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and
               kept in the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device.
               None: native on a CPU with a C++ compiler, else torch
@@ -265,11 +264,9 @@ def load(
     where = usable_device(device)
     folder = model_folder(name, revision, family=family)
     beside = None if adapter is None else model_folder(adapter)
-    kind = native_dtype(where) if dtype == "auto" else DTYPES[dtype]
+    kind = auto_dtype(where, backend, graphs) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
-        device_name = PROCESSORS.get(where.type, "device")
-        does = "multiplies" if kind == torch.bfloat16 else "does not multiply"
-        LOG.info("computing in %s: this %s %s bfloat16 natively", _name(kind), device_name, does)
+        LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
     words = tokenizer_folder(folder, tokenizer, family)
     loaded = load_folder(folder, kind, where, family=family, adapter=beside, tokenizer=words, progress=progress)
     calibrations = load_calibrations(folder, weights_hash(folder)) if adapter is None else {}  # of other weights

@@ -19,7 +19,7 @@ from agents import (
     ToolsToFinalOutputResult,
 )
 from agents.mcp import MCPServerStdio
-from openai import AsyncOpenAI, BadRequestError
+from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 STEPS = 10
@@ -52,7 +52,7 @@ def stop_after(num: int) -> Callable[..., ToolsToFinalOutputResult]:
     return decide
 
 
-@pytest.mark.parametrize("mode", ["ar", "block"])
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("surface", [OpenAIChatCompletionsModel, OpenAIResponsesModel])
 async def test_ten_steps_with_tools_of_an_mcp_server(
     base_url: str, model: str, mode: str, surface: Any, fact: Callable[[str, Any], None]
@@ -80,23 +80,6 @@ async def test_ten_steps_with_tools_of_an_mcp_server(
     assert len(calls) == len(outputs) == STEPS
     assert "error" not in result.final_output.lower()
     fact(f"{STEPS} steps with tools, {mode}, {surface.__name__}", f"{seconds:.2f} s")
-
-
-async def test_speculation_with_tools_is_refused_and_the_error_names_what_has_the_same_tokens(
-    base_url: str, model: str
-) -> None:
-    async with (
-        AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client,
-        MCPServerStdio(params=NOTES, client_session_timeout_seconds=30) as notes,
-    ):
-        agent = Agent(
-            name="keeper",
-            model=OpenAIChatCompletionsModel(model=model, openai_client=client),
-            model_settings=settings(**MODES["speculative"]),
-            mcp_servers=[notes],
-        )
-        with pytest.raises(BadRequestError, match='use mode "ar"'):
-            await Runner.run(agent, "note = ", max_turns=2)
 
 
 @pytest.mark.parametrize("mode", MODES)

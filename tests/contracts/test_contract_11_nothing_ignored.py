@@ -97,7 +97,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"regex": "a", "lenient": True}, "lenient is not used without a schema"),
     ({"regex": "a", "stop": "\n"}, "stop is not used with the option regex"),
     ({"regex": "a", "revise": 1}, "revise cannot honor the option regex"),
-    ({"regex": "a", "mode": "speculative"}, 'mode "speculative" cannot honor the option regex'),
     ({"temprature": 1.0}, "unknown option 'temprature': did you mean 'temperature'"),
     ({"temperature": -1.0}, "temperature must be"),
     ({"temperature": float("nan")}, "temperature must be"),

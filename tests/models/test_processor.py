@@ -11,8 +11,9 @@ import torch
 import daguerre
 from backends import needs_compiler
 from daguerre.errors import InputError
-from daguerre.models import processor
+from daguerre.models import denoiser, processor
 from daguerre.models.backends import library
+from daguerre.models.denoiser import auto_dtype
 from daguerre.models.processor import LEVELS, available, compiler_flags, instruction_set, native_dtype
 
 FEATURES = dict(zip(LEVELS, accumulate((set(needs) for needs, _ in LEVELS.values()), set.union), strict=True))
@@ -44,6 +45,22 @@ def test_a_feature_that_is_missing_ends_the_levels(monkeypatch: pytest.MonkeyPat
     assert available() == ()
     monkeypatch.setattr(processor.platform, "machine", lambda: "aarch64")
     assert instruction_set() == "aarch64"
+
+
+def test_weights_are_loaded_in_the_type_that_the_backend_is_fastest_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(denoiser, "can_compile", lambda: True)
+    for level in LEVELS:
+        pretend(monkeypatch, FEATURES[level])
+        assert auto_dtype(cpu) == auto_dtype(cpu, "native") == torch.bfloat16
+        assert auto_dtype(cpu, "torch") == auto_dtype(cpu, graphs=True) == native_dtype()
+    pretend(monkeypatch, FEATURES["avx2"])
+    monkeypatch.setattr(denoiser, "can_compile", lambda: False)
+    assert auto_dtype(cpu) == torch.float32
+    pretend(monkeypatch, set())
+    monkeypatch.setattr(processor.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(denoiser, "can_compile", lambda: True)
+    assert auto_dtype(cpu) == torch.float32
 
 
 def test_precision_is_what_the_processor_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:

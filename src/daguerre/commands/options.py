@@ -26,7 +26,7 @@ QuantizeName = Annotated[
 ]
 DtypeName = Annotated[
     str,
-    typer.Option("--dtype", help="float32, bfloat16, or auto: bfloat16 where the processor multiplies it natively."),
+    typer.Option("--dtype", help="float32, bfloat16, or auto: the faster one here, mostly bfloat16."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 DraftText = Annotated[

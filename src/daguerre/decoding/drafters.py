@@ -80,6 +80,14 @@ class Drafted:
             kept -= 1
         return self if kept == len(self) else Drafted(self.tokens[:kept], self.reached[: kept + 1], self.source)
 
+    def after(self, tokens: np.ndarray) -> Drafted:
+        """What is left of it behind these tokens (k,), which the text has got meanwhile; nothing if it has others."""
+        num = len(tokens)
+        if not num or not np.array_equal(self.tokens[:num], tokens):
+            return NO_DRAFT if num else self
+        reached = [chance / self.reached[num] for chance in self.reached[num:]]
+        return Drafted(self.tokens[num:], reached, self.source)
+
     def speed(self, row_time: float) -> float:
         """Tokens that a forward commits on average, in units of the time that mode "ar" takes for one."""
         return sum(self.reached) / (1 + row_time * len(self))

@@ -7,7 +7,7 @@ forward of its own, and the next forward verifies it: linear self-speculation (N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
@@ -57,13 +57,18 @@ def speculate(
     (ahead, apart), first = _drafting(run, size - 1, time), start
     right, tried = 1, 2  # of places in the caller's draft that were guessed after a difference
     while start < end and not should_stop(canvas):
+        if run.sampler.constraint is not None:
+            canvas, num = yield from _commit_forced(run, canvas.at((start, end)), rules, should_stop)
+            start, following = start + num, following.after(canvas.tokens[start : start + num])
+            if start == end or should_stop(canvas):
+                break
         drafts = [following]
         if looks_up:
             drafts.append(look_up(canvas.tokens[:start], settings.temperature))
         if given is not None:
             drafts.append(given_by_caller(given.ahead(end - start - 1), 1.0 if not given.misses else right / tried))
         draft, active = best(drafts, end - start - 1, time), canvas.at((start, end))
-        if apart is not None and start > first and apart.worth(draft):
+        if apart is not None and run.sampler.constraint is None and start > first and apart.worth(draft):
             drafts.append((yield from _draft_apart(run, active, rules, min(apart.num, end - start - 1))))
             draft = best(drafts, end - start - 1, time)
         step, masked = run.counts.forwards, (ahead, draft.ends(min(0.5, ahead * time / MIN_GAIN)) if ahead else ())
@@ -81,6 +86,25 @@ def speculate(
             earlier, given = given, given.after(canvas.tokens[canvas.gaps[0][0] : start], num)
             run.counts.accept(given.accepted - earlier.accepted)
     return canvas
+
+
+def _commit_forced(
+    run: Run, canvas: Canvas, rules: Sequence[Rule], should_stop: Stop
+) -> Generator[Event, None, tuple[Canvas, int]]:
+    """Commit the first tokens of the active span, one by one and without a forward, as long as the constraint leaves no
+    choice; returns how many.
+    """
+    assert canvas.span is not None and run.sampler.constraint is not None
+    start, end = canvas.span
+    for position in range(start, end):
+        canvas = canvas.at((position, position + 1))
+        decision = run.sampler.constraint.forced(canvas)
+        if should_stop(canvas) or not len(decision):
+            return canvas, position - start
+        decision = complete(rules, canvas, decision)
+        canvas = canvas.apply(decision)
+        yield Event(run.counts.forwards, decision, canvas)
+    return canvas, end - start
 
 
 def _drafting(run: Run, most: int, time: float) -> tuple[int, Apart | None]:
@@ -186,8 +210,8 @@ def _commit_first(canvas: Canvas, proposals: Proposals, num: int, rules: Sequenc
 
 
 def _draft_apart(run: Run, canvas: Canvas, rules: Sequence[Rule], num: int) -> Asking[Drafted]:
-    """A draft of the next `num` tokens, in one forward, drawn with the random numbers with which they will be verified.
-    Mode "speculative", the only one that asks for it, has no constraint.
+    """A draft of the next `num` tokens, in one forward, drawn with the random numbers with which they will be verified;
+    without a constraint.
     """
     if not num:
         return NO_DRAFT
@@ -211,18 +235,22 @@ def _draft(
     sampler: TokenSampler, canvas: Canvas, start: int, behind: NextLogits, rules: Sequence[Rule]
 ) -> Asking[Drafted]:
     """A draft for the positions from `start` on, given the tokens before them, drawn with the random numbers with which
-    its tokens will be verified; the most likely tokens where a constraint draws otherwise.
+    its tokens will be verified; under a constraint each after those before it, which it allows.
     """
-    drafter = sampler if sampler.constraint is None else sampler.greedy()
-    temperature = drafter.params.temperature
+    temperature, constraint = sampler.params.temperature, sampler.constraint
     tokens, acceptance, product = list[int](), list[float](), 1.0
-    token = int(canvas.tokens[start - 1])
-    while (logits := (yield from behind.after(token))) is not None:
-        proposal = drafter.from_logits(canvas, np.array([start + len(tokens)]), logits[None], rules, 0)
+    token, num_open = int(canvas.tokens[start - 1]), len(canvas) if constraint is None else canvas.gaps[-1][1] - start
+    while len(tokens) < num_open and (logits := (yield from behind.after(token))) is not None:
+        position = start + len(tokens)
+        if constraint is not None:
+            canvas = canvas.at((position, position + 1))
+        proposal = sampler.from_logits(canvas, np.array([position]), logits[None], rules, 0)
         token, chance = int(proposal.tokens[0]), acceptance_of(float(proposal.probabilities[0]), temperature)
         product *= chance
         if product < MIN_ACCEPTED:
             break
+        if constraint is not None:
+            canvas = canvas.apply(commit_all(proposal))
         tokens.append(token)
         acceptance.append(chance)
     return Drafted.of(np.array(tokens, dtype=np.int64), acceptance)

@@ -12,11 +12,12 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.graph_backend import GraphBackend
-from daguerre.models.backends.native_backend import NativeBackend, can_run
+from daguerre.models.backends.native_backend import NativeBackend, can_compile, can_run, fastest_dtype
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Head
+from daguerre.models.processor import native_dtype
 from daguerre.models.session import Session
 from daguerre.models.stale import RULES, StaleSession
 
@@ -131,6 +132,15 @@ class BackboneDenoiser:
             return BackboneSession(self.config, None)
         key_cache = self.backend.cache(len(canvas), int8=cache == "approximate_int8")
         return BackboneSession(self.config, key_cache)
+
+
+def auto_dtype(device: torch.device, backend: BackendName | None = None, graphs: bool = False) -> torch.dtype:
+    """The type of weights that forwards are fastest in: the native backend's own choice where it computes; elsewhere
+    bfloat16 where the device multiplies it natively, else float32.
+    """
+    if device.type == "cpu" and backend != "torch" and not graphs and can_compile():
+        return fastest_dtype()
+    return native_dtype(device)
 
 
 def check_cache(config: ModelConfig, cache: CacheMode) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from daguerre.canvas import Canvas
+from collections.abc import Sequence
+
+from daguerre.canvas import Canvas, Span
 from daguerre.decoding.denoise import heal
 from daguerre.decoding.mode import Steps
 from daguerre.decoding.modes.ar import Autoregressive
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.run import Run
+from daguerre.decoding.settings import Settings
+from daguerre.errors import UnsupportedError
+from daguerre.models.core.config import ModelConfig
 
 DEFAULT_SIZE = 5
 """The most tokens of a forward that verifies drafts of the model."""
@@ -18,7 +23,15 @@ class Speculative(Autoregressive):
 
     name = "speculative"
     options = Autoregressive.options | {"block_size", "drafter"}
-    shapes = changeable = keeps_drafts = False
+    changeable = keeps_drafts = False
+
+    def check_canvas(self, settings: Settings, config: ModelConfig, canvas: Canvas, budgets: Sequence[Span]) -> None:
+        """No pins at fixed positions: a draft would have to go on behind them."""
+        super().check_canvas(settings, config, canvas, budgets)
+        if any(not pin.floats for pin in settings.pins):
+            raise UnsupportedError(
+                f'mode "{self.name}" cannot honor the option pins: use mode "ar", which has the same tokens'
+            )
 
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Heal, then cycles of verifying and drafting."""

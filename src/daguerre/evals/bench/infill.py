@@ -1,7 +1,7 @@
 """Milliseconds of a line's infilling: PREFIX and SUFFIX tokens in the cache, NEW between them.
 
 With random weights a forward commits FORCED tokens. A trained model runs on held-out Python, in the same way and then
-with the default policy. In the type that the processor multiplies natively.
+with the default policy. In the type that `load` chooses.
 """
 
 from __future__ import annotations

@@ -152,7 +152,9 @@ def random_tokens(config: ModelConfig, shape: tuple[int, ...]) -> np.ndarray:
 def model_of(job: Job, dtype: str | None = None) -> Model:
     """The model that a job is about, in the job's type or another."""
     dtype = dtype or job.dtype
-    return random_model(job.shape, dtype) if job.model is None else load(job.model, dtype=dtype)
+    if job.model is None:
+        return random_model(job.shape, dtype)
+    return load(job.model, dtype=str(torch_dtype(dtype)).removeprefix("torch."))
 
 
 def prompts(job: Job) -> list[tuple[int, ...]]:

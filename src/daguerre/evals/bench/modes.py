@@ -1,7 +1,7 @@
 """Every mode of a model, accuracy beside speed: next-line completion of held-out Python (`daguerre.evals.completion`).
 
-All settings complete the same lines in one process, each line in every setting in turn, in the type that the processor
-multiplies natively.
+All settings complete the same lines in one process, each line in every setting in turn, in the type that `load`
+chooses.
 """
 
 from __future__ import annotations

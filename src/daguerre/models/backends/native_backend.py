@@ -30,6 +30,7 @@ from daguerre.models.backends.packing import COLUMNS, Packing, pack, round_up
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.gemma import GemmaBackbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
+from daguerre.models.processor import LEVELS, instruction_set
 
 LOG = logging.getLogger("daguerre")
 
@@ -144,8 +145,18 @@ def cannot_run(backbone: Backbone) -> str | None:
 
 def can_run(backbone: Backbone) -> bool:
     """Whether this backbone can run on the native backend. Compiles the library; if that fails, logs the reason."""
-    if cannot_run(backbone):
-        return False
+    return not cannot_run(backbone) and can_compile()
+
+
+def fastest_dtype() -> torch.dtype:
+    """The type of weights that this backend is fastest in: bfloat16 from AVX2 on, since a forward of a few rows takes
+    the time in which the weights are read (docs/speed.md); on other processors float32.
+    """
+    return torch.bfloat16 if instruction_set() in LEVELS else torch.float32
+
+
+def can_compile() -> bool:
+    """Whether the library is there or can be compiled, which this does. If not, logs the reason."""
     try:
         interface.library()
     except UnsupportedError as error:
