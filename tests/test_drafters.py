@@ -99,10 +99,19 @@ def test_the_draft_that_is_likely_to_commit_more_is_verified() -> None:
     sure, unsure, long = (Drafted.of(np.arange(len(p)), p) for p in ([0.9, 0.9], [0.4], [0.9] * 8))
     assert best([unsure, sure], 9, 0.02) is sure
     assert best([sure, long], 9, 0.02) is long
-    assert best([sure, long], 9, 2.0) is sure, "rows take time"
+    assert not len(best([sure, long], 9, 2.0)), "rows take time"
     assert best([NO_DRAFT, Drafted.of(np.arange(1), [0.01])], 9, 0.02) is NO_DRAFT
     assert len(best([sure, long], 1, 0.02)) == 1
     assert best([given_by_caller(np.arange(6), 1.0), sure], 9, 0.02).source == "caller"
+
+
+@pytest.mark.parametrize("row_time", [0.0, 0.02, 0.25, 0.6, 2.0])
+def test_a_draft_is_as_long_as_pays(row_time: float) -> None:
+    drafts = [Drafted.of(np.arange(5), chances) for chances in np.random.default_rng(3).uniform(0.6, 1.0, (20, 5))]
+    for draft in drafts:
+        speeds = [sum(draft.reached[: num + 1]) / (1 + row_time * num) for num in range(6)]
+        assert len(draft.fastest(row_time)) == int(np.argmax(speeds))
+        assert draft.fastest(row_time).speed(row_time) == pytest.approx(max(speeds))
 
 
 def test_the_model_drafts_where_that_gains_time_on_this_machine(tokenizer: Tokenizer) -> None:

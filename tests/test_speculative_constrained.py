@@ -60,7 +60,8 @@ def test_the_tokens_are_those_of_ar_in_no_more_forwards(
 
 
 @needs_compiler
-def test_the_default_model_writes_a_schema_in_fewer_forwards() -> None:
+def test_the_default_model_writes_a_schema_in_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speculate, "row_time", lambda: 0.0)
     model, forwards = daguerre.load(dtype="float32"), dict[str, int]()
     for mode in ("ar", "speculative"):
         result = model.generate("settings = ", 64, mode=mode, schema=SCHEMA)

@@ -412,6 +412,11 @@ def test_a_running_request_is_changed(model: Model) -> None:
         submit(engine, 13).change(lambda sample: reopened(sample, 0))
 
 
+def test_a_request_that_changes_takes_no_draft(model: Model) -> None:
+    with pytest.raises(UnsupportedError, match="takes no draft"):
+        Engine(model).start_request(PROMPT, 24, mode="block", draft="w * h")
+
+
 def test_a_change_while_a_prompt_is_computed_in_parts(model: Model) -> None:
     engine = Engine(model, max_rows=64)
     prompt = "x = 1\n" * 30

@@ -88,6 +88,15 @@ class Drafted:
         reached = [chance / self.reached[num] for chance in self.reached[num:]]
         return Drafted(self.tokens[num:], reached, self.source)
 
+    def fastest(self, row_time: float) -> Drafted:
+        """As many of its first tokens as are likely to commit the most tokens in their time."""
+        tokens, fastest, kept = 0.0, 0.0, 0
+        for num, chance in enumerate(self.reached):
+            tokens += chance
+            if tokens > fastest * (1 + row_time * num):
+                fastest, kept = tokens / (1 + row_time * num), num
+        return self.first(kept)
+
     def speed(self, row_time: float) -> float:
         """Tokens that a forward commits on average, in units of the time that mode "ar" takes for one."""
         return sum(self.reached) / (1 + row_time * len(self))
@@ -109,7 +118,7 @@ NO_DRAFT = Drafted(np.zeros(0, dtype=np.int64), (1.0,))
 
 def best(drafts: Iterable[Drafted], room: int, row_time: float) -> Drafted:
     """The draft that is likely to commit the most tokens in its time, of at most `room` tokens; of equals the first."""
-    return max((draft.first(room) for draft in drafts), key=lambda draft: draft.speed(row_time))
+    return max((draft.first(room).fastest(row_time) for draft in drafts), key=lambda draft: draft.speed(row_time))
 
 
 def worth_drafting(config: ModelConfig, temperature: float, most: int, row_time: float, head_time: float) -> int:

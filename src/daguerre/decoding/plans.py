@@ -15,7 +15,7 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import keep_drafts, plan_request
 from daguerre.decoding.request import Request, Text, check_changeable, encoded, is_infilling
 from daguerre.decoding.text_spans import CharSpan, find_spans, split_at, split_template
-from daguerre.errors import InputError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 
@@ -160,6 +160,8 @@ def plan_stream(
     **options: Any,
 ) -> Plan:
     """The plan of `generate.stream`; `changeable`: that of `running.start`."""
+    if changeable and draft is not None:
+        raise UnsupportedError("a request that may be changed while it runs takes no draft: leave it out, or pin text")
     if max_tokens is None:
         max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
     segments = encoded(prompt, suffix, tokenizer, denoiser.config)
