@@ -31,7 +31,7 @@ from daguerre.models.loading import (
     weights_hash,
 )
 from daguerre.models.published_weights import Progress
-from daguerre.models.threads import check_threads, use_threads
+from daguerre.models.threads import check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.calibration import Calibration, load_calibrations
 from daguerre.scoring.decisions import Answer, Question, decide
@@ -284,4 +284,5 @@ def load(
         model.denoiser.backend  # noqa: B018
     if threads is not None:
         use_threads(threads, model.denoiser.backend)
+    release_threads()
     return model

@@ -13,6 +13,7 @@ import pytest
 
 from daguerre.decoding.result import Result
 from daguerre.decoding.running import pinned, reopened
+from daguerre.engine import job as job_module
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
 from daguerre.errors import CancelledError, DaguerreError, EngineError, InputError, QueueFullError, UnsupportedError
@@ -136,6 +137,33 @@ def test_callers_on_an_event_loop(model: Model) -> None:
     assert texts[-1] == want[1].text
     assert len(texts) > 2
     assert all(after.startswith(before) for before, after in zip(texts, texts[1:], strict=False))
+
+
+def test_a_reader_of_the_text_alone_may_skip_steps(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one look in PAUSE seconds, and the engine wakes the event loop once between two of them."""
+    monkeypatch.setattr(job_module, "PAUSE", 0.2)
+    wakes = list[int]()
+
+    async def read(engine: Engine, every: bool) -> list[tuple[float, str]]:
+        loop = asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *args: (wakes.append(1), wake(*args))[1])
+        job = engine.generate(PROMPT, 40, mode="ar", min_tokens=40)
+        return [(time.perf_counter(), event.committed) async for event in job.stream(every=every)]
+
+    engine = Engine(model)
+    engine._scheduler.backend = Slow(engine._scheduler.backend)
+    with engine:
+        whole = asyncio.run(read(engine, True))
+        assert len(whole) == 41
+        wakes.clear()
+        begun = time.perf_counter()
+        some = asyncio.run(read(engine, False))
+    assert 3 <= len(some) <= 12
+    assert len(wakes) <= 2 * len(some)
+    assert some[0][0] - begun < 0.2, "the first text does not wait"
+    assert [text for _, text in some] == [text for _, text in whole if text in {text for _, text in some}][: len(some)]
+    assert some[-1][1] == whole[-1][1]
 
 
 def test_a_cancelled_request_leaves_in_the_next_step(model: Model) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -55,3 +58,28 @@ def test_load_changes_the_number_only_when_asked() -> None:
 def test_auto_sets_what_it_returns(causal: Model) -> None:
     num = use_threads("auto", causal.denoiser.backend)
     assert num == torch.get_num_threads() >= 1
+
+
+WORKERS = """
+import os, sys, threading
+import torch
+from daguerre.models.threads import release_threads
+
+torch.set_num_threads(3)
+num = lambda: len(os.listdir("/proc/self/task"))
+counts = [num()]
+for _ in range(2):
+    torch.ones(1 << 22).add_(1)
+    counts.append(num())
+    release_threads()
+    counts.append(num())
+print(counts)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts the threads of a process as Linux says them")
+def test_workers_end_when_they_are_given_back_and_start_again() -> None:
+    done = subprocess.run([sys.executable, "-c", WORKERS], check=True, capture_output=True, text=True)
+    before, during, after, again, last = json.loads(done.stdout)
+    assert during == again == before + 2
+    assert after == last == before

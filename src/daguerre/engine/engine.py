@@ -34,6 +34,7 @@ from daguerre.model import CHAT_TOKENS, Model
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Answer, Backend, KeyCache
 from daguerre.models.session import Session
+from daguerre.models.threads import release_threads
 from daguerre.trace import Event
 
 T = TypeVar("T")
@@ -207,6 +208,7 @@ class Engine:
 
     def start(self) -> Engine:
         """Run steps in a thread of its own, until `close`."""
+        release_threads()
         self._thread = Thread(target=self._serve, name="daguerre-engine", daemon=True)
         self._thread.start()
         return self

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from threading import Condition, Lock
 from typing import Any, Protocol
@@ -20,6 +21,8 @@ from daguerre.errors import CancelledError, UnsupportedError
 from daguerre.trace import Event
 
 LOG = logging.getLogger("daguerre")
+PAUSE = 0.02
+"""Seconds between two looks of an event loop at a request's events."""
 
 
 class Control(Protocol):
@@ -54,7 +57,7 @@ class Job:
     def __init__(self, engine: Control, plan: Plan, samples: Sequence[Sample], priority: int, owner: str) -> None:
         self.plan, self.samples = plan, tuple(samples)
         self.priority, self.owner, self.number = priority, owner, -1
-        self.cached_tokens = self._num_done = 0
+        self.cached_tokens = self._num_done = self._num_news = 0
         self.submitted = time.perf_counter()
         self.started: float | None = None
         self.first: float | None = None
@@ -116,41 +119,65 @@ class Job:
                 yield self._last_event(sample)
                 return
 
-    async def stream(self, sample: int = 0) -> AsyncIterator[StreamEvent]:
-        """The same on an event loop."""
+    async def stream(self, sample: int = 0, every: bool = True) -> AsyncIterator[StreamEvent]:
+        """The same on an event loop. every: False leaves out what was followed by another event before it was read."""
         seen = 0
-        async for _ in self._news():
-            new = self.new_events(sample, seen)
-            seen += len(new)
-            for event in new:
+        async for done in self._news():
+            num = len(self.samples[sample].events)
+            for event in self.new_events(sample, seen if every or done else max(seen, num - 1)):
                 yield event
-        for event in self.new_events(sample, seen):
-            yield event
+                seen += 1
+            seen = max(seen, num)
         yield self._last_event(sample)
 
     async def wait(self) -> Result:
         """`result` on an event loop. The request is cancelled if the caller is."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def listen() -> None:
+            if self.done:
+                loop.call_soon_threadsafe(done.set)
+
+        self._listeners.append(listen)
         try:
-            async for _ in self._news():
-                pass
+            if not self.done:
+                await done.wait()
         except asyncio.CancelledError:
             self.cancel()
             raise
+        finally:
+            self._listeners.remove(listen)
         return self._result()
 
-    async def _news(self) -> AsyncIterator[None]:
-        """An item each time that there may be new events, until the request is done."""
-        loop, news = asyncio.get_running_loop(), asyncio.Event()
+    async def _news(self) -> AsyncIterator[bool]:
+        """An item each time that there may be new events, at most one in PAUSE seconds; whether the request is done,
+        and then no other. Between two items the engine wakes the event loop once, which takes processor time from it.
+        """
+        loop, news, done = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+        waiting = False
 
         def listen() -> None:
-            loop.call_soon_threadsafe(news.set)
+            nonlocal waiting
+            if self.done:
+                loop.call_soon_threadsafe(done.set)
+            if waiting:
+                waiting = False
+                loop.call_soon_threadsafe(news.set)
 
         self._listeners.append(listen)
         try:
             while not self.done:
-                yield
-                await news.wait()
+                seen = self._num_news
+                yield False
+                if seen:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(done.wait(), PAUSE)
                 news.clear()
+                waiting = True
+                if self._num_news == seen:
+                    await news.wait()
+                waiting = False
+            yield True
         finally:
             self._listeners.remove(listen)
 
@@ -177,6 +204,7 @@ class Job:
 
     def news(self) -> None:
         """Tell everybody who waits that there are new events; for the engine."""
+        self._num_news += 1
         if self.first is None and any(sample.events for sample in self.samples):
             self.first = time.perf_counter()
         with self._changed:

@@ -1,10 +1,14 @@
-"""How many threads PyTorch uses on the CPU: a setting of the whole process, changed only on request."""
+"""How many threads PyTorch and the native backend use on the CPU: a setting of the whole process, changed only on
+request; and giving them back.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -35,6 +39,18 @@ def use_threads(threads: int | str, backend: Backend) -> int:
     best = fastest(candidates(num_cpus()), lambda num: _seconds(num, backend))
     torch.set_num_threads(best)
     return best
+
+
+def release_threads() -> None:
+    """End the workers that OpenMP keeps for the calling thread; its next parallel loop starts new ones.
+
+    Each thread that computes has workers of its own. They wait for the next loop by spinning as long as the process has
+    no more of them than CPUs; beyond, they go to sleep between any two products, and a forward of a few rows takes
+    twice as long. So a thread that has loaded a model, and leaves it to another one, gives its workers back.
+    """
+    soft = 1
+    with suppress(OSError, TypeError, AttributeError):  # another system, or an OpenMP older than 5.0
+        ctypes.CDLL(None).omp_pause_resource_all(soft)
 
 
 def candidates(num_cpus: int) -> list[int]:

@@ -86,10 +86,10 @@ class GapJob:
             return replace(result, others=others)
         return replace(result, text=text, texts=(text,), finish_reason="stop", others=others)
 
-    async def deltas(self) -> AsyncIterator[Delta]:
+    async def deltas(self, every: bool = False) -> AsyncIterator[Delta]:
         """The news of the job; see `streams.deltas`."""
         texts, sent = dict[int, str](), dict[int, int]()
-        async with aclosing(deltas(self.job)) as source:  # type: ignore[type-var]
+        async with aclosing(deltas(self.job, every)) as source:  # type: ignore[type-var]
             async for delta in source:
                 index, result = delta.index, delta.result
                 texts[index], done = texts.get(index, "") + delta.text, sent.get(index, 0)

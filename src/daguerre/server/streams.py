@@ -41,17 +41,17 @@ class Delta:
     result: Result | None = None
 
 
-async def deltas(job: Job) -> AsyncIterator[Delta]:
+async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
     """The news of all choices of a job, as they come. The job is cancelled if nobody reads on.
 
-    Deltas without text are those of steps that committed nothing that is final; they are for readers of drafts.
+    every   one for each step, those that committed nothing final included; False: for as many steps as there were
     """
     queue = asyncio.Queue[Delta | BaseException](WAITING)
 
     async def follow(index: int) -> None:
         shown = ""
         try:
-            async for event in job.stream(index):
+            async for event in job.stream(index, every):
                 new = event.committed[len(shown) :]
                 shown = event.committed
                 await queue.put(Delta(index, new, None if event.result else event, event.result))

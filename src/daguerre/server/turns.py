@@ -209,7 +209,7 @@ async def pieces(turn: Turn) -> AsyncIterator[Piece]:
     plan, num = turn.job.plan, len(turn.job.samples)
     readers, lengths = [turn.reader() for _ in range(num)], [0] * num
     logs = [TokenLog(plan, turn.recorder) for _ in range(num)]
-    async with aclosing(deltas(turn.job)) as source:  # type: ignore[type-var]
+    async with aclosing(deltas(turn.job, _reads_steps(turn))) as source:  # type: ignore[type-var]
         async for delta in source:
             index, reader, log = delta.index, readers[delta.index], logs[delta.index]
             last = delta.result is not None
@@ -218,17 +218,22 @@ async def pieces(turn: Turn) -> AsyncIterator[Piece]:
             tokens: Sequence[Scored] = ()
             if delta.result is not None:
                 tokens = log.last(delta.result)
-            elif _follows(turn) and delta.event is not None and delta.event.step is not None:
+            elif _reads_tokens(turn) and delta.event is not None and delta.event.step is not None:
                 tokens = log.after(delta.event.step, lengths[index])
             finish = None if delta.result is None else _finish(reader, delta.result)
             shown = tokens if turn.body.logprobs else ()
             yield Piece(index, said, shown, log.num_told, delta.event, delta.result, finish)
 
 
-def _follows(turn: Turn) -> bool:
+def _reads_tokens(turn: Turn) -> bool:
     """Whether tokens are read in every step."""
     options = turn.body.stream_options
     return turn.body.logprobs or (options is not None and options.continuous_usage_stats)
+
+
+def _reads_steps(turn: Turn) -> bool:
+    """Whether tokens or drafts are."""
+    return _reads_tokens(turn) or turn.body.daguerre.frames or turn.body.diffusing
 
 
 def _finish(reader: CallReader, result: Result) -> str:

@@ -155,13 +155,13 @@ def _usage(asked: Sequence[Asked], body: CompletionBody) -> dict[str, Any]:
     return plain_usage(sum(one.num_tokens for one in asked), 0)
 
 
-async def _news(asked: Sequence[Asked]) -> AsyncIterator[tuple[int, Delta]]:
-    """The news of all jobs, each with the number of its prompt, as they come."""
+async def _news(asked: Sequence[Asked], every: bool) -> AsyncIterator[tuple[int, Delta]]:
+    """The news of all jobs, each with the number of its prompt, as they come; `every`: see `streams.deltas`."""
     queue = asyncio.Queue[tuple[int, Delta] | BaseException | None](1)
 
     async def follow(number: int, job: Job) -> None:
         try:
-            async with aclosing(deltas(job)) as source:  # type: ignore[type-var]
+            async with aclosing(deltas(job, every)) as source:  # type: ignore[type-var]
                 async for delta in source:
                     await queue.put((number, delta))
             await queue.put(None)
@@ -206,7 +206,7 @@ async def _chunks(asked: Sequence[Asked], body: CompletionBody, head: dict[str, 
         if body.echo:
             ends = {"finish_reason": "length"} if one.job is None else {}
             yield chunk({**_choice(body, one, place, one.echo, one.prompt, 0), **ends})
-    async with aclosing(_news(asked)) as source:  # type: ignore[type-var]
+    async with aclosing(_news(asked, follows or body.daguerre.frames)) as source:  # type: ignore[type-var]
         async for number, delta in source:
             one, place, state = asked[number], number * body.n + delta.index, states[number, delta.index]
             start, tokens = state.end, state.after(delta) if follows or delta.result is not None else []

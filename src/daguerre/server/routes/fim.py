@@ -60,7 +60,7 @@ async def _chunks(gap: GapJob, body: FimBody, head: dict[str, Any]) -> AsyncIter
     with_usage = body.stream_options is not None and body.stream_options.include_usage
     none = {"usage": None} if with_usage else {}
     results: list[Result] = []
-    async for delta in gap.deltas():
+    async for delta in gap.deltas(every=body.diffusing):
         if body.diffusing and delta.event is not None:
             yield sse({**head, **none, "choices": [_choice(delta.index, delta.event.text)], **_frame(0.0)})
         if delta.result is not None:
