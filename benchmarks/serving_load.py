@@ -49,8 +49,10 @@ NUMBERS = {
     "first": ("time_to_first_token", "p50"),
     "goodput": ("goodput", "avg"),
 }
-PROMPT, NEW = 128, 128
+PROMPT, NEW = 128, 64
 FIRST_MS, WHOLE_MS = 2000, 20000
+LEAST = 8
+"""Requests of a run."""
 COLORS = {"daguerre ar": BLUE, "daguerre block 8": GREEN, "llama-server": GRAY}
 PANELS = {"tokens_per_second": "tokens a second", "first": "first text, p50 ms", "p95": "whole answer, p95 ms"}
 
@@ -61,8 +63,8 @@ def main() -> None:
     parser.add_argument("--llama-server", help="the program, built from llama.cpp's source; without it, ours alone")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=4, help="requests for each place")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--requests", type=int, default=2, help="requests for each place")
+    parser.add_argument("--threads", type=int, default=1, help="of each server; the load tool needs a core, too")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/serving-load"))
     given = parser.parse_args()
     found = list(measure(given))
@@ -142,7 +144,7 @@ def ask(
         "completions",
         "--streaming",
     ]
-    command += ["--concurrency", str(places), "--request-count", str(places * given.requests)]
+    command += ["--concurrency", str(places), "--request-count", str(max(LEAST, places * given.requests))]
     command += ["--warmup-request-count", str(places), "--tokenizer", str(ours), "--extra-inputs", json.dumps(extra)]
     command += ["--synthetic-input-tokens-mean", str(PROMPT), "--output-tokens-mean", str(NEW), "--random-seed", "1"]
     command += ["--artifact-dir", str(out), "--ui", "none", "--use-server-token-count"]
