@@ -207,8 +207,12 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
             panel.plot(numbers, values, "o-", color=COLORS[side], label=side)
         panel.set_xscale("log", base=2)
         panel.set_xticks(numbers, [str(places) for places in numbers])
-        panel.set_yscale("log", base=10 if name != "tokens_per_second" else 2)
-        panel.yaxis.set_major_formatter("{x:g}")
+        if name == "tokens_per_second":
+            panel.set_ylim(bottom=0)
+        else:
+            panel.set_yscale("log")
+        panel.yaxis.set_major_formatter("{x:,.0f}")
+        panel.yaxis.set_minor_formatter("")
         panel.set_title(label, loc="left", fontsize=11)
         panel.set_xlabel("requests at once")
         panel.spines[["top", "right"]].set_visible(False)
