@@ -1,0 +1,211 @@
+"""Calls by their form, by the built-in function that is called, and by their arguments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.source import Source, Span
+
+GROUP = "calls"
+# A list of our own: `dir(builtins)` grows with the version of Python, and labels must not.
+BUILT_IN = frozenset(
+    (
+        "abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile "
+        "complex delattr dict dir divmod enumerate eval exec filter float format frozenset getattr globals hasattr "
+        "hash help hex id input int isinstance issubclass iter len list locals map max memoryview min next object "
+        "oct open ord pow print property range repr reversed round set setattr slice sorted staticmethod str sum "
+        "super tuple type vars zip __import__ ArithmeticError AssertionError AttributeError BaseException "
+        "BaseExceptionGroup BlockingIOError BrokenPipeError BufferError BytesWarning ChildProcessError "
+        "ConnectionAbortedError ConnectionError ConnectionRefusedError ConnectionResetError DeprecationWarning "
+        "EOFError EncodingWarning EnvironmentError Exception ExceptionGroup FileExistsError FileNotFoundError "
+        "FloatingPointError FutureWarning GeneratorExit IOError ImportError ImportWarning IndentationError "
+        "IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt LookupError MemoryError "
+        "ModuleNotFoundError NameError NotADirectoryError NotImplementedError OSError OverflowError "
+        "PendingDeprecationWarning PermissionError ProcessLookupError RecursionError ReferenceError "
+        "ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError SyntaxWarning "
+        "SystemError SystemExit TabError TimeoutError TypeError UnboundLocalError UnicodeDecodeError "
+        "UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning UserWarning ValueError Warning "
+        "ZeroDivisionError"
+    ).split()
+)
+CONVERSIONS = frozenset("int float complex bool str bytes list tuple dict set frozenset".split())
+KEYED = frozenset("sort sorted min max groupby nsmallest nlargest merge".split())
+
+
+def built_in(source: Source, call: ast.Call) -> str:
+    """The built-in name that is called, bare and not imported; else ""."""
+    name = call.func.id if isinstance(call.func, ast.Name) else ""
+    return name if name in BUILT_IN and name not in source.imported else ""
+
+
+def capitalised(name: str) -> bool:
+    return name.lstrip("_")[:1].isupper()
+
+
+# By form
+
+
+@concept("method_call", GROUP, "node", "A call of an attribute, as in x.f(), of whatever x.")
+def method_call(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if isinstance(call.func, ast.Attribute):
+            yield source.span(call)
+
+
+@concept("function_call", GROUP, "node", "A call of a bare name that is neither built-in nor capitalised.")
+def function_call(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if isinstance(call.func, ast.Name) and not capitalised(call.func.id) and not built_in(source, call):
+            yield source.span(call)
+
+
+@concept("builtin_call", GROUP, "node", "A call of a bare built-in name that the file does not import from elsewhere.")
+def builtin_call(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if built_in(source, call):
+            yield source.span(call)
+
+
+@concept(
+    "constructor_call", GROUP, "node", "A call of a name or attribute that begins, after underscores, in upper case."
+)
+def constructor_call(source: Source) -> Iterator[Span]:
+    for call, _, last in source.calls:
+        if capitalised(last):
+            yield source.span(call)
+
+
+@concept(
+    "chained_call",
+    GROUP,
+    "node",
+    "A call of an attribute of what a call returns, as in x().f().",
+    parents=("method_call",),
+)
+def chained_call(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+            yield source.span(call)
+
+
+@concept("nested_call", GROUP, "node", "A call with a call as a whole argument, positional or by name, not unpacked.")
+def nested_call(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        named = (one.value for one in call.keywords if one.arg is not None)
+        if any(isinstance(one, ast.Call) for one in (*call.args, *named)):
+            yield source.span(call)
+
+
+# Arguments
+
+
+@concept("keyword_argument", GROUP, "node", "An argument that a call gives by name, as in name=value.")
+def keyword_argument(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        for one in call.keywords:
+            if one.arg is not None:
+                yield source.span(one)
+
+
+@concept("argument_unpacking", GROUP, "node", "An argument of a call that is unpacked by * or **.")
+def argument_unpacking(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        for value in call.args:
+            if isinstance(value, ast.Starred):
+                yield source.span(value)
+        for one in call.keywords:
+            if one.arg is None:
+                yield source.span(one)
+
+
+@concept(
+    "key_function",
+    GROUP,
+    "node",
+    "A key= in a call named sort, sorted, min, max, groupby, nsmallest, nlargest or merge.",
+    parents=("keyword_argument",),
+)
+def key_function(source: Source) -> Iterator[Span]:
+    for call, _, last in source.calls:
+        if last in KEYED:
+            for one in call.keywords:
+                if one.arg == "key":
+                    yield source.span(one)
+
+
+def _named_argument(name: str, description: str, argument: str) -> None:
+    def detect(source: Source) -> Iterator[Span]:
+        for call in source.of(ast.Call):
+            for one in call.keywords:
+                if one.arg == argument:
+                    yield source.span(one)
+
+    concept(name, GROUP, "node", description, parents=("keyword_argument",))(detect)
+
+
+_named_argument("explicit_encoding", "An argument encoding= of any call.", "encoding")
+_named_argument("timeout_kwarg", "An argument timeout= of any call.", "timeout")
+
+
+# Built-in functions
+
+
+@concept(
+    "type_check",
+    GROUP,
+    "node",
+    "A call of built-in isinstance, issubclass or callable, or of type with one argument.",
+    parents=("builtin_call",),
+)
+def type_check(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        name = built_in(source, call)
+        alone = len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred)
+        if name in ("isinstance", "issubclass", "callable") or (name == "type" and alone):
+            yield source.span(call)
+
+
+@concept(
+    "type_conversion",
+    GROUP,
+    "node",
+    "An int, float, complex, bool, str, bytes, list, tuple, dict, set or frozenset call with arguments.",
+    parents=("builtin_call",),
+)
+def type_conversion(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if (call.args or call.keywords) and built_in(source, call) in CONVERSIONS:
+            yield source.span(call)
+
+
+def _built_in_call(name: str, description: str, names: str) -> None:
+    wanted = frozenset(names.split())
+
+    def detect(source: Source) -> Iterator[Span]:
+        for call in source.of(ast.Call):
+            if built_in(source, call) in wanted:
+                yield source.span(call)
+
+    concept(name, GROUP, "node", description, parents=("builtin_call",))(detect)
+
+
+_built_in_call(
+    "dynamic_attribute",
+    "A call of the built-in getattr, setattr, delattr or hasattr.",
+    "getattr setattr delattr hasattr",
+)
+_built_in_call(
+    "aggregate_call",
+    "A call of the built-in sum, min, max, any, all or len.",
+    "sum min max any all len",
+)
+_built_in_call(
+    "iter_tool",
+    "A call of built-in map, filter, zip, enumerate, reversed, range, iter, next, aiter or anext.",
+    "map filter zip enumerate reversed range iter next aiter anext",
+)
+_built_in_call("id_hash", "A call of the built-in id or hash.", "id hash")
+_built_in_call("char_code", "A call of the built-in ord or chr.", "ord chr")
+_built_in_call("print_call", "A call of the built-in print.", "print")

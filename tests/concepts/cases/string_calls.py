@@ -1,0 +1,185 @@
+"""Calls by the name of the attribute that is called, whatever it is called on."""
+
+from concepts.cases import Case
+
+CASES = {
+    "list_mutation": Case(
+        yes=("«x.append(1)»\n", "«self.a[0].extend(b)»\n", "if «s.pop()»: «s.clear()»\n"),
+        no=("append(x)\n", "x.append\n", "x.sort()\n", "x.appendleft(1)\n"),
+        tricky=(
+            "import os\n«os.remove(p)»\n",
+            "from os import remove\nremove(p)\n",
+            "f = x.append\nf(1)\n",
+            "s = 'x.append(1)'  # x.append(1)\nf'{«x.pop()»}'\n",
+            "def append(self, pop): pass\n",
+            "«x \\\n  .insert(0, 名)»\n",
+            "match x:\n    case a.pop(): pass\n",
+        ),
+    ),
+    "dict_method": Case(
+        yes=("«d.get('a', 1)»\n", "for k, v in «d.items()»: pass\n", "«d.setdefault(k, [])».append(1)\n"),
+        no=("d['a']\n", "get(d)\n", "d.keys\n"),
+        tricky=(
+            "import requests\n«requests.get(u)»\n",
+            "«dict.fromkeys(x)»\n",
+            "from a import get\nget(x)\n@x.get\ndef items(): pass\n",
+            "s = 'd.get(1)'  # d.items()\nf'{«d.get(k)»!r}'\n",
+            "async def f():\n\tawait «c.get(u)»\n",
+            "while (v := «q.get()»): pass\n",
+        ),
+    ),
+    "set_method": Case(
+        yes=("«s.add(1)»\n", "«a.union(b)».x\n", "«a.symmetric_difference(b)»\n"),
+        no=("a | b\n", "add(s)\n", "a.isdisjoint(b)\n", "s.add\n"),
+        tricky=(
+            "import numpy as np\n«np.add(a, b)»\nfrom operator import add\nadd(a, b)\n",
+            "def add(self, x): return «self.é.add(x)»\n",
+            "s = 's.add(1)'  # s.add(1)\n",
+            "s.add[0](1)\n«(s).add(\n    1,\n)»\n",
+            "f'{«a.difference(b)»}'\n",
+        ),
+    ),
+    "sort_call": Case(
+        yes=("«sorted(x)»\n", "«x.sort(key=f)»\n", "for a in «sorted(b)»: pass\n"),
+        no=("sort(x)\n", "x.sorted()\n", "x.sort\n"),
+        tricky=(
+            "from natsort import sorted\nsorted(x)\n",
+            "import numpy as np\n«np.sort(x)»\nfrom numpy import sort\nsort(x)\n",
+            "s = 'sorted(x)'  # x.sort()\nf'{«sorted(x)»}'\n",
+            "def sorted(sort): pass\nmap(sorted, x)\n",
+            "if (y := «sorted(x)»): «y.sort()»\n",
+        ),
+    ),
+    "copy_call": Case(
+        yes=("«x.copy()»\n", "import copy\n«copy.deepcopy(x)»\n", "from copy import deepcopy as dc\n«dc(x)»\n"),
+        no=("copy(x)\n", "x[:]\n", "import copy\ncopy\n"),
+        tricky=(
+            "import shutil\n«shutil.copy(a, b)»\nshutil.copytree(a, b)\n",
+            "from shutil import copy\ncopy(a, b)\n",
+            "from .copy import copy\ncopy(a)\n",
+            "def copy(self): return «self.x.copy()»\n",
+            "s = 'x.copy()'  # x.copy()\nf'{«x.copy()»}'\n",
+            "def f():\n\tfrom copy import copy\n«copy(1)»\n",
+        ),
+    ),
+    "string_concat": Case(
+        yes=("x = «'a' + b»\n", "««a + 'b'» + 'c'»\n", "f(«f'{a}' + b»)\n", "«'名' + é»\n"),
+        no=("a + b\n", "1 + 2\n", "'a' 'b'\n", "'a' * 3\n"),
+        tricky=(
+            "x += 'a'\n",
+            "b'a' + b\n",
+            "«a + 'b'» + c\n",
+            "a['b'] + f('c') + str('d')\n",
+            "s = \"'a' + b\"  # 'a' + b\n",
+            "«('a') + \\\n    (b)»\n",
+            "f'{a + b} {«a + \"c\"»}'\n",
+            "'%s' % a + b\n+a\n['a'] + b\n",
+        ),
+    ),
+    "percent_format": Case(
+        yes=("«'%s' % x»\n", "f(«'a %d' % (1,)»)\n", "«b'%d' % n»\n", "«'é' 'b%s' % a»\n"),
+        no=("a % b\n", "5 % 2\n", "'%s'.format(a)\n", "'%s'\n"),
+        tricky=(
+            "a % '%s'\n",
+            "x %= 1\ns = '%s'\ns %= a\n",
+            "log.info('%s', x)\n",
+            "t = \"'%s' % x\"  # '%s' % x\n",
+            "«f'{«\"%d\" % a»}%s' % b»\n",
+            "«('%s'\n  '%%') % a» % b\n",
+            "'a' + b % c\nd + «'%s' % c»\n",
+        ),
+    ),
+    "format_call": Case(
+        yes=("«'{}'.format(a)»\n", "«x.format_map(d)»\n", "«format(x, '.2f')»\n"),
+        no=("f'{a}'\n", "x.format\n", "formats(x)\n"),
+        tricky=(
+            "from a import format\nformat(x)\n",
+            "s = \"'{}'.format(a)\"  # x.format(a)\n",
+            "def format(x): pass\nclass format(a): pass\n",
+            "f'{«format(x)»:>{w}}'\n",
+            "«('a {}'\n  'b {é}').format(1, é=2)»\n",
+            "f = '{}'.format\nf(1)\n",
+            "«'{}{}'.format(«'{}'.format(1)», 2)»\n",
+        ),
+    ),
+    "string_split": Case(
+        yes=("«s.split(',')»\n", "a, _, b = «s.partition('=')»\n", "«'a\\nb'.splitlines()»\n"),
+        no=("split(s)\n", "s.split\n", "s.splitext()\n"),
+        tricky=(
+            "import re\n«re.split(p, s)»\nfrom re import split\nsplit(p, s)\n",
+            "import os.path as p\n«p.split(a)»\n",
+            "x = 's.split()'  # s.split()\nf'{«s.rsplit(\"é\", 1)»[0]}'\n",
+            "def split(self): map(str.split, x)\n",
+            "«s.strip().split()»\n",
+        ),
+    ),
+    "string_join": Case(
+        yes=("«','.join(x)»\n", "«sep.join(a for a in b)»\n", "import os\n«os.path.join(a, b)»\n"),
+        no=("join(x)\n", "x.join\n", "'a' + 'b'\n"),
+        tricky=(
+            "from os.path import join as j\nj(a, b)\n",
+            "from os.path import join\njoin(a, b)\n",
+            "s = \"','.join(x)\"  # ''.join(x)\n",
+            "f'{«\"\".join(x)»}' + «f'{a}'.join(é)»\n",
+            "def join(self): «self.thread.join()»\n",
+            "joined = ''.join\njoined(x)\n",
+            "«(\n    ', '\n).join(x)»\n",
+        ),
+    ),
+    "string_strip": Case(
+        yes=("«s.strip()»\n", "«s.rstrip('\\n')»[0]\n", "«s.removeprefix('a')»\n"),
+        no=("strip(s)\n", "s.strip\n", "s.strip_tags()\n"),
+        tricky=(
+            "x = 's.strip()'  # s.strip()\nf'{«s.lstrip()»}'\n",
+            "map(str.strip, x)\n«str.strip(x)»\n",
+            "from a import strip\nstrip(x)\n",
+            "while (é := «f.readline().strip()»): pass\n",
+            "def strip(self): return self.strip\n",
+        ),
+    ),
+    "string_case": Case(
+        yes=("«s.lower()»\n", "«'a'.upper()» == b\n", "«s.casefold()»\n"),
+        no=("lower(s)\n", "s.lower\n", "s.islower()\n"),
+        tricky=(
+            "import matplotlib.pyplot as plt\n«plt.title('a')»\n",
+            "from string import upper\nupper(s)\nsorted(x, key=str.lower)\n",
+            "x = 's.lower()'  # s.upper()\nf'{«s.title()»!s}'\n",
+            "@«a.lower()»\ndef lower(): pass\n",
+            "«s.strip().lower()».split()\n",
+        ),
+    ),
+    "string_replace": Case(
+        yes=("«s.replace('a', 'b')»\n", "««s.replace(a, b)».replace(c, d)»\n", "«s.translate(t)»\n"),
+        no=("replace(a, b)\n", "s.replace\n", "s.replace_all()\n"),
+        tricky=(
+            "import os\n«os.replace(a, b)»\nfrom os import replace\nreplace(a, b)\n",
+            "from dataclasses import replace as r\nr(x)\n",
+            "x = 's.replace(a, b)'  # s.replace(a, b)\nf'{«s.replace(\"é\", \"\")»}'\n",
+            "def replace(replace=1): pass\nf(replace=2)\n",
+            "«s \\\n    .replace(a, b)»\n",
+        ),
+    ),
+    "string_test": Case(
+        yes=("if «s.startswith('a')»: pass\n", "«s.isdigit()»\n", "not «'a'.endswith(x)»\n"),
+        no=("s.find('a')\n", "isdigit(s)\n", "s.isupper\n", "p.is_file()\n"),
+        tricky=(
+            "isfile(s)\nx.isatty()\nx.isoformat()\n",
+            "x = 's.startswith(a)'  # s.isalpha()\nf'{«s.isspace()»}'\n",
+            "filter(str.isdigit, x)\n«str.isdigit(x)»\n",
+            "[é for é in x if «é.startswith(('a', 'b'))»]\n",
+            "def isalnum(self): return «self.a().isalnum()»\n",
+            "match s:\n    case a if «a.isascii()»: pass\n    case b.islower(): pass\n",
+        ),
+    ),
+    "encoding_call": Case(
+        yes=("«s.encode()»\n", "«b.decode('utf-8', errors='replace')»\n", "«'é'.encode('latin-1')»\n"),
+        no=("encode(s)\n", "s.encode\n", "s.encoding()\n"),
+        tricky=(
+            "import base64\n«base64.decode(a, b)»\nbase64.b64encode(a)\n",
+            "from codecs import decode\ndecode(a)\n",
+            "x = 's.encode()'  # b.decode()\nf'{«b.decode()»}'\n",
+            "def encode(self): return json.dumps(self)\n",
+            "«(await_ or b).decode()»\nasync def f(): return («(await g()).decode()»)\n",
+        ),
+    ),
+}

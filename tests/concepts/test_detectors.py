@@ -1,0 +1,73 @@
+"""Each detector finds the marked spans and no others, in the snippet as it is and in other dress."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+
+from concepts import cases
+from concepts.cases import Case
+from daguerre.concepts import detectors
+from daguerre.concepts.detectors import REGISTERED
+from daguerre.concepts.source import Source, Span
+
+for _module in pkgutil.iter_modules(detectors.__path__):
+    importlib.import_module(f"{detectors.__name__}.{_module.name}")
+CASES: dict[str, Case] = {}
+for _module in pkgutil.iter_modules(cases.__path__):
+    CASES |= importlib.import_module(f"{cases.__name__}.{_module.name}").CASES
+
+
+def unmarked(snippet: str) -> tuple[str, list[Span]]:
+    text, starts, spans = "", list[int](), list[Span]()
+    for letter in snippet:
+        if letter == "«":
+            starts.append(len(text))
+        elif letter == "»":
+            spans.append((starts.pop(), len(text)))
+        else:
+            text += letter
+    assert not starts
+    return text, sorted(set(spans))
+
+
+def found(name: str, text: str) -> list[Span]:
+    return sorted(set(REGISTERED[name].detect(Source(text))))
+
+
+def shown(text: str, spans: list[Span]) -> list[str]:
+    return [text[start:end] for start, end in spans]
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_a_detector_finds_the_marked_spans(name: str) -> None:
+    case = CASES[name]
+    assert case.yes and case.no and case.tricky
+    for kind in ("yes", "no", "tricky"):
+        for snippet in getattr(case, kind):
+            text, want = unmarked(snippet)
+            assert kind == "tricky" or bool(want) == (kind == "yes"), snippet
+            assert Source(text).tree is not None or REGISTERED[name].lexical, f"does not parse: {snippet}"
+            got = found(name, text)
+            assert shown(text, got) == shown(text, want), snippet
+            assert got == want
+
+
+@pytest.mark.parametrize("name", sorted(REGISTERED))
+def test_spans_stay_where_they_are_in_other_dress(name: str) -> None:
+    """Behind a line of wide characters, with other line ends, and without trailing newline."""
+    for snippet in CASES[name].yes:
+        text, want = unmarked(snippet)
+        if text.startswith("#!") or REGISTERED[name].name in ("module_docstring", "encoding_comment"):
+            continue
+        before = 'ünïcode_名 = "😀 «»"\n'
+        assert [(a - len(before), b - len(before)) for a, b in found(name, before + text) if a >= len(before)] == want
+        windows = text.replace("\n", "\r\n")
+        pieces = [piece.replace("\r\n", "\n") for piece in shown(windows, found(name, windows))]
+        assert pieces == shown(text, want), "with CRLF"
+
+
+def test_every_concept_has_a_case_and_every_case_a_concept() -> None:
+    assert CASES.keys() == REGISTERED.keys()
