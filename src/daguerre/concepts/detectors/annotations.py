@@ -1,0 +1,191 @@
+"""Type annotations and types."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.functions import body_scope, decoration, functions, trait
+from daguerre.concepts.detectors.signatures import parameters
+from daguerre.concepts.source import Function, Scope, Source, Span
+
+GROUP = "types"
+TYPING = ("typing", "typing_extensions")
+BUILTINS = frozenset({"list", "dict", "set", "frozenset", "tuple"})
+ABSTRACT = """
+    AsyncGenerator AsyncIterable AsyncIterator ByteString Collection Container Generator ItemsView Iterable Iterator
+    KeysView Mapping MappingView MutableMapping MutableSequence MutableSet Reversible Sequence ValuesView
+""".split()
+CONCRETE = ("ChainMap", "Counter", "OrderedDict")
+
+
+def typing_names(*names: str) -> frozenset[str]:
+    return frozenset(f"{module}.{name}" for module in TYPING for name in names)
+
+
+CONTAINERS = (
+    typing_names(
+        *ABSTRACT, *CONCRETE, "AbstractSet", "DefaultDict", "Deque", "Dict", "FrozenSet", "List", "Set", "Tuple"
+    )
+    | {f"collections.abc.{name}" for name in (*ABSTRACT, "Set")}
+    | {f"collections.{name}" for name in (*CONCRETE, "defaultdict", "deque")}
+)
+UNIONS = typing_names("Optional", "Union")
+CALLABLES = typing_names("Callable") | {"collections.abc.Callable"}
+SPECIAL = typing_names("Annotated", "ClassVar", "Final", "Literal")
+VARIABLES = typing_names("ParamSpec", "TypeVar", "TypeVarTuple")
+
+
+def is_typed(_: Source, function: Function) -> bool:
+    return function.returns is not None and all(
+        one.annotation is not None or one.arg in ("self", "cls") for one in parameters(function)
+    )
+
+
+trait(
+    GROUP,
+    "fully_typed_function",
+    "A function with annotations of its return and all its parameters but `self` and `cls`.",
+    is_typed,
+)
+decoration(GROUP, "typing_overload", "A function with the decorator `typing.overload`.", *typing_names("overload"))
+
+
+@concept("parameter_annotation", GROUP, "node", "A parameter with its annotation.", parents=("function_def",))
+def parameter_annotation(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.arg):
+        if node.annotation is not None:
+            yield source.span(node)
+
+
+@concept(
+    "return_annotation",
+    GROUP,
+    "node",
+    "The annotation of what a function returns, without its arrow.",
+    parents=("function_def",),
+)
+def return_annotation(source: Source) -> Iterator[Span]:
+    for one in functions(source):
+        if one.returns is not None:
+            yield source.span(one.returns)
+
+
+@concept("annotated_assignment", GROUP, "node", "A statement that annotates a target, with a value or without.")
+def annotated_assignment(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.AnnAssign):
+        yield source.span(node)
+
+
+def in_annotation(source: Source, node: ast.AST) -> bool:
+    """Whether a node is in the annotation of a parameter, of a return or of an assignment."""
+    below, above = node, source.parent(node)
+    while above is not None:
+        if isinstance(above, ast.arg):
+            return True
+        if isinstance(above, ast.AnnAssign):
+            return above.annotation is below
+        if isinstance(above, Function):
+            return above.returns is below
+        if isinstance(above, ast.stmt):
+            return False
+        below, above = above, source.parent(above)
+    return False
+
+
+def is_bar(node: ast.AST | None) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+
+
+@concept(
+    "optional_union_type",
+    GROUP,
+    "node",
+    "`Optional[...]` or `Union[...]` of `typing`, or types joined by `|` in an annotation.",
+)
+def optional_union_type(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Subscript):
+        if source.resolved(node.value) in UNIONS:
+            yield source.span(node)
+    for bar in source.of(ast.BinOp):
+        if is_bar(bar) and not is_bar(source.parent(bar)) and in_annotation(source, bar):
+            yield source.span(bar)
+
+
+def is_rebound(source: Source, name: str, node: ast.AST, bound: set[tuple[Scope | None, str]]) -> bool:
+    """Whether a scope around a node gives a name another meaning. A class counts for what is right below it."""
+    scope = first = body_scope(source, node)
+    while scope is not None:
+        if (scope, name) in bound and (scope is first or not isinstance(scope, ast.ClassDef)):
+            return True
+        scope = body_scope(source, scope)
+    return False
+
+
+def rebindings(source: Source) -> set[tuple[Scope | None, str]]:
+    """The names of builtin containers that scopes bind otherwise, imports aside."""
+    out = set[tuple[Scope | None, str]]()
+    for name in source.of(ast.Name):
+        if name.id in BUILTINS and not isinstance(name.ctx, ast.Load):
+            out.add((body_scope(source, name), name.id))
+    for parameter in source.of(ast.arg):
+        if parameter.arg in BUILTINS:
+            out.add((source.scope(parameter), parameter.arg))
+    for one in [*functions(source), *source.of(ast.ClassDef)]:
+        if one.name in BUILTINS:
+            out.add((source.scope(one), one.name))
+    return out
+
+
+@concept(
+    "generic_container_type",
+    GROUP,
+    "node",
+    "A subscript of a builtin container type, or of a container or iterator of `typing` or `collections`.",
+)
+def generic_container_type(source: Source) -> Iterator[Span]:
+    bound: set[tuple[Scope | None, str]] | None = None
+    for node in source.of(ast.Subscript):
+        name = source.resolved(node.value)
+        if name in CONTAINERS:
+            yield source.span(node)
+        elif name in BUILTINS:
+            bound = rebindings(source) if bound is None else bound
+            if not is_rebound(source, name, node, bound):
+                yield source.span(node)
+
+
+@concept("callable_type", GROUP, "node", "`Callable[...]` of `typing` or `collections.abc`.")
+def callable_type(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Subscript):
+        if source.resolved(node.value) in CALLABLES:
+            yield source.span(node)
+
+
+@concept(
+    "special_type_form",
+    GROUP,
+    "node",
+    "A use of `Literal`, `Final`, `ClassVar` or `Annotated` of `typing`, with its brackets if it has any.",
+)
+def special_type_form(source: Source) -> Iterator[Span]:
+    roots = {name for name, whole in source.imported.items() if whole.partition(".")[0] in TYPING}
+    for root in source.of(ast.Name) if roots else ():
+        if root.id in roots and isinstance(root.ctx, ast.Load):
+            node: ast.expr = root
+            above = source.parent(root)
+            if isinstance(above, ast.Attribute):
+                node, above = above, source.parent(above)
+            if source.resolved(node) in SPECIAL:
+                yield source.span(above if isinstance(above, ast.Subscript) and above.value is node else node)
+
+
+@concept(
+    "typevar_def", GROUP, "node", "An assignment of a call of `TypeVar`, `ParamSpec` or `TypeVarTuple` of `typing`."
+)
+def typevar_def(source: Source) -> Iterator[Span]:
+    kinds: list[ast.Assign | ast.AnnAssign] = [*source.of(ast.Assign), *source.of(ast.AnnAssign)]
+    for node in kinds:
+        if isinstance(node.value, ast.Call) and source.resolved(node.value.func) in VARIABLES:
+            yield source.span(node)

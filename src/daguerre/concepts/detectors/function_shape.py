@@ -1,0 +1,184 @@
+"""What the bodies of functions are like: their sizes, branches, and idioms."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.functions import (
+    body_scope,
+    decorated,
+    function_around,
+    functions,
+    is_method,
+    statements,
+    trait,
+)
+from daguerre.concepts.source import Function, Source, Span, constant
+
+GROUP = "functions"
+PARENTS = ("function_def",)
+SHORT, LONG = 5, 50
+"""The most lines of a short function, and of one that is not long."""
+LOW, MID = 2, 9
+"""The most branches of a function of low complexity, and of middle complexity."""
+BRANCHES: tuple[type[ast.AST], ...] = (
+    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler),
+    *(ast.match_case, ast.IfExp, ast.BoolOp, ast.comprehension),
+)
+
+
+@lru_cache(maxsize=1)
+def branches(source: Source) -> Counter[Function | None]:
+    """How many branches each function has, without those of functions in it."""
+    return Counter(function_around(source, node) for node in source.of(*BRANCHES))
+
+
+def lines(function: Function) -> int:
+    """From the line of `def` to the last."""
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+trait(
+    GROUP, "short_function", "A function of at most 5 lines, from `def` to its end.", lambda _, one: lines(one) <= SHORT
+)
+trait(
+    GROUP,
+    "medium_function",
+    "A function of 6 to 50 lines, from `def` to its end.",
+    lambda _, one: SHORT < lines(one) <= LONG,
+)
+trait(
+    GROUP, "long_function", "A function of more than 50 lines, from `def` to its end.", lambda _, one: lines(one) > LONG
+)
+trait(
+    GROUP,
+    "complexity_low",
+    "A function with at most 2 own branches: if, loop, except, case, ternary, and/or, comprehension.",
+    lambda source, one: branches(source)[one] <= LOW,
+)
+trait(
+    GROUP,
+    "complexity_mid",
+    "A function with 3 to 9 own branches, counted as for complexity_low.",
+    lambda source, one: LOW < branches(source)[one] <= MID,
+)
+trait(
+    GROUP,
+    "complexity_high",
+    "A function with 10 or more own branches, counted as for complexity_low.",
+    lambda source, one: branches(source)[one] > MID,
+)
+
+
+def is_single_return(source: Source, function: Function) -> bool:
+    body = statements(source, function)
+    return len(body) == 1 and isinstance(body[0], ast.Return)
+
+
+trait(GROUP, "one_line_function", "A function whose body is one `return`, docstring aside.", is_single_return)
+
+
+@concept("stub_body", GROUP, "body", "The `pass` or `...` of a function that has nothing else, docstring aside.")
+def stub_body(source: Source) -> Iterator[Span]:
+    for one in functions(source):
+        body = statements(source, one)
+        if len(body) == 1:
+            only = body[0]
+            if isinstance(only, ast.Pass) or (isinstance(only, ast.Expr) and constant(only.value, ...)):
+                yield source.span(only)
+
+
+@concept(
+    "generator_function", GROUP, "header", "A function with a `yield` or `yield from` of its own.", parents=PARENTS
+)
+def generator_function(source: Source) -> Iterator[Span]:
+    found = {body_scope(source, node) for node in [*source.of(ast.Yield), *source.of(ast.YieldFrom)]}
+    for one in functions(source) if found else ():
+        if one in found:
+            yield source.header(one)
+
+
+@concept(
+    "recursive_function",
+    GROUP,
+    "header",
+    "A function that calls its own name in its body; a method, `self.name` or `cls.name`.",
+    parents=PARENTS,
+)
+def recursive_function(source: Source) -> Iterator[Span]:
+    names = {one.name for one in functions(source)}
+    found = dict[Function, None]()
+    for call, _, last in source.calls:
+        if last not in names:
+            continue
+        full = source.name(call.func)
+        own = full in (f"self.{last}", f"cls.{last}")
+        if own or full == last:
+            scope = body_scope(source, call)
+            while scope is not None:
+                if isinstance(scope, Function) and scope.name == last and is_method(source, scope) == own:
+                    found[scope] = None
+                scope = body_scope(source, scope)
+    for one in found:
+        yield source.header(one)
+
+
+@concept(
+    "closure_factory",
+    GROUP,
+    "header",
+    "A function that returns a lambda, or by its name a function nested in it.",
+    parents=PARENTS,
+)
+def closure_factory(source: Source) -> Iterator[Span]:
+    nested = {(source.scope(one), one.name) for one in functions(source)}
+    found = dict[Function, None]()
+    for node in source.of(ast.Return):
+        value = node.value
+        if isinstance(value, ast.Lambda | ast.Name):
+            around = function_around(source, node)
+            if around and (isinstance(value, ast.Lambda) or (around, value.id) in nested):
+                found[around] = None
+    for one in found:
+        yield source.header(one)
+
+
+@concept(
+    "decorator_factory",
+    GROUP,
+    "header",
+    "A function around another, at any depth, that has the decorator `functools.wraps`.",
+    parents=PARENTS,
+)
+def decorator_factory(source: Source) -> Iterator[Span]:
+    found = dict[Function, None]()
+    for one, names in decorated(source):
+        if "functools.wraps" in names:
+            scope = source.scope(one)
+            while not isinstance(scope, ast.Module):
+                if isinstance(scope, Function):
+                    found[scope] = None
+                scope = source.scope(scope)
+    for one in found:
+        yield source.header(one)
+
+
+@concept(
+    "guard_clause",
+    GROUP,
+    "header",
+    "An `if` without `else` that ends in `return` or `raise`, first in a function or after another such.",
+    parents=("if_statement",),
+)
+def guard_clause(source: Source) -> Iterator[Span]:
+    for one in functions(source):
+        for statement in statements(source, one):
+            if not isinstance(statement, ast.If) or statement.orelse:
+                break
+            if not isinstance(statement.body[-1], ast.Return | ast.Raise):
+                break
+            yield source.header(statement)

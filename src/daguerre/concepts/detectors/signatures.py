@@ -1,0 +1,74 @@
+"""Parameters of functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.functions import functions, trait
+from daguerre.concepts.source import Function, Source, Span, constant
+
+GROUP = "functions"
+MANY = 6
+"""From how many parameters on a function has many."""
+
+
+def parameters(function: Function) -> list[ast.arg]:
+    """All parameters of a function, of every kind."""
+    args = function.args
+    rest = [one for one in (args.vararg, args.kwarg) if one is not None]
+    return [*args.posonlyargs, *args.args, *args.kwonlyargs, *rest]
+
+
+def defaults(function: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """The parameters of a function that have defaults, with these."""
+    args = function.args
+    positional = [*args.posonlyargs, *args.args]
+    yield from zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)
+    for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        if default is not None:
+            yield one, default
+
+
+trait(GROUP, "no_parameters", "A function without any parameter, not even `self`.", lambda _, one: not parameters(one))
+trait(
+    GROUP,
+    "many_parameters",
+    "A function with six or more parameters of any kind, `self` included.",
+    lambda _, one: len(parameters(one)) >= MANY,
+)
+trait(
+    GROUP,
+    "default_argument",
+    "A function with a default for a parameter.",
+    lambda _, one: next(defaults(one), None) is not None,
+)
+trait(GROUP, "var_args", "A function with a parameter like `*args`.", lambda _, one: one.args.vararg is not None)
+trait(GROUP, "var_kwargs", "A function with a parameter like `**kwargs`.", lambda _, one: one.args.kwarg is not None)
+trait(
+    GROUP,
+    "keyword_only_args",
+    "A function with a named parameter after `*` or `*args`.",
+    lambda _, one: bool(one.args.kwonlyargs),
+)
+trait(
+    GROUP,
+    "positional_only_args",
+    "A function with `/` among its parameters.",
+    lambda _, one: bool(one.args.posonlyargs),
+)
+
+
+@concept(
+    "default_none",
+    GROUP,
+    "node",
+    "A parameter of a `def` with the default `None`, from its name to its default.",
+    parents=("default_argument",),
+)
+def default_none(source: Source) -> Iterator[Span]:
+    for one in functions(source):
+        for parameter, default in defaults(one):
+            if constant(default, None):
+                yield source.join(parameter, default)
