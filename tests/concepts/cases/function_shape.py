@@ -9,9 +9,7 @@ CASES = {
         yes=("«def f(x):»\n    return x\n", "@g\n@h\n@k\n@m\n«def f():»\n    a\n    b\n    c\n    d\n"),
         no=("def f():\n    a\n    b\n    c\n    d\n    e\n",),
         tricky=(
-            "def f(\n    a,\n    b,\n    c,\n    d,\n): pass\n«def g(): a; b; c; d; e; f; g; h»\n".replace(
-                "»\n", "\n"
-            ).replace("def g():", "def g():»"),
+            "def f(\n    a,\n    b,\n    c,\n    d,\n): pass\n«def g():» a; b; c; d; e; f; g; h\n",
             "def f():\n    '''a\n\n\n    b\n    '''\nh = lambda: 1\n",
             "class A:\n\t«async def é(self):»\n\t\t# one\n\n\t\tpass\n\n\n\n\n# two\n",
         ),
@@ -83,7 +81,7 @@ CASES = {
         tricky=(
             "def f():\n    if x: pass\n    ...\ndef g(): pass; pass\ndef h(): '...'  # pass\n",
             "class A: ...\ndef f():\n    class B: pass\ndef g():\n    def h(x=...): «pass»\n",
-            "def f(): «(\n  ...\n)»\ndef g(): «Ellipsis»\n".replace("«Ellipsis»", "Ellipsis"),
+            "def f(): «(\n  ...\n)»\ndef g(): Ellipsis\n",
         ),
     ),
     "generator_function": Case(
