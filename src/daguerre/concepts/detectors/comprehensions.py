@@ -1,0 +1,46 @@
+"""Comprehensions and generator expressions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.control import of_type
+from daguerre.concepts.detectors.operators import GROUP
+from daguerre.concepts.source import Source, Span
+
+Comprehension = ast.ListComp | ast.DictComp | ast.SetComp | ast.GeneratorExp
+COMPREHENSIONS = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
+
+for _name, _kind, _description in (
+    ("list_comprehension", ast.ListComp, "A list comprehension."),
+    ("dict_comprehension", ast.DictComp, "A dict comprehension."),
+    ("set_comprehension", ast.SetComp, "A set comprehension."),
+    ("generator_expression", ast.GeneratorExp, "A generator expression, with the parentheses around it."),
+):
+    concept(_name, GROUP, "node", _description)(of_type(_kind))
+
+
+def comprehensions(source: Source) -> list[Comprehension]:
+    return source.of(*COMPREHENSIONS)
+
+
+@concept("filtered_comprehension", GROUP, "node", "A comprehension or generator expression with an if clause.")
+def filtered_comprehension(source: Source) -> Iterator[Span]:
+    for node in comprehensions(source):
+        if any(one.ifs for one in node.generators):
+            yield source.span(node)
+
+
+@concept(
+    "nested_comprehension",
+    GROUP,
+    "node",
+    "A comprehension with two or more for clauses, or with another one as its element, key or value.",
+)
+def nested_comprehension(source: Source) -> Iterator[Span]:
+    for node in comprehensions(source):
+        elements = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        if len(node.generators) > 1 or any(isinstance(one, COMPREHENSIONS) for one in elements):
+            yield source.span(node)

@@ -1,0 +1,159 @@
+"""Branches, context managers, and what suspends or leaves a block. Loops are in `loops`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.source import SCOPES, Source, Span
+
+GROUP = "control"
+Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match
+BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
+DEEP = 2
+"""Blocks around a block that make it deeply nested."""
+TO_COLON = re.compile(r"(?:[^#:]|#[^\r\n]*)*:")
+"""Up to a colon that is in no comment, where no expressions are."""
+TO_ELSE = re.compile(r"(?:[^#e]|#[^\r\n]*)*(?=else)")
+"""Up to the keyword, behind the statement before it."""
+
+
+def else_header(source: Source, before: ast.stmt) -> Span:
+    """`else:` behind the last statement of a block."""
+    start = _behind(TO_ELSE, source, source.span(before)[1])
+    return start, _behind(TO_COLON, source, start)
+
+
+def _behind(pattern: re.Pattern[str], source: Source, start: int) -> int:
+    found = pattern.match(source.text, start)
+    assert found is not None
+    return found.end()
+
+
+def is_elif(source: Source, node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and source.text.startswith("elif", source.span(node)[0])
+
+
+def has_else(source: Source, orelse: Sequence[ast.stmt]) -> bool:
+    return bool(orelse) and not is_elif(source, orelse[0])
+
+
+# Branches
+
+
+@concept("if_statement", GROUP, "header", "An if or elif, up to its colon.")
+def if_statement(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.If):
+        yield source.header(node)
+
+
+@concept("if_else", GROUP, "header", "The keyword else and the colon of an if statement's else block.")
+def if_else(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.If):
+        if has_else(source, node.orelse):
+            yield else_header(source, node.body[-1])
+
+
+@concept("elif_chain", GROUP, "header", "An elif, up to its colon.", parents=("if_statement",))
+def elif_chain(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.If):
+        if is_elif(source, node):
+            yield source.header(node)
+
+
+@concept(
+    "negated_condition",
+    GROUP,
+    "header",
+    "An if or elif whose whole condition is negated by not, up to its colon.",
+    parents=("if_statement",),
+)
+def negated_condition(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.If):
+        if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not):
+            yield source.header(node)
+
+
+@concept("match_statement", GROUP, "header", "A match statement, up to its colon.")
+def match_statement(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Match):
+        yield match_header(source, node)
+
+
+def match_header(source: Source, node: ast.Match) -> Span:
+    return source.span(node)[0], _behind(TO_COLON, source, source.span(node.subject)[1])
+
+
+@concept(
+    "deep_nesting",
+    GROUP,
+    "header",
+    "A header of an if, loop, with, try or match inside two or more of these in its function or class.",
+)
+def deep_nesting(source: Source) -> Iterator[Span]:
+    depths = dict[ast.AST, int]()  # how many are around a block
+    blocks: list[Block] = source.of(*BLOCKS)
+    for node in sorted(blocks, key=lambda one: (one.lineno, one.col_offset)):  # outer ones first
+        above = source.parent(node)
+        while above is not None and not isinstance(above, BLOCKS + SCOPES):
+            above = source.parent(above)
+        depth = depths[node] = 0 if above not in depths else depths[above] + (not is_elif(source, node))
+        if depth >= DEEP:
+            yield match_header(source, node) if isinstance(node, ast.Match) else source.header(node)
+
+
+# Context managers
+
+
+@concept("with_statement", GROUP, "header", "A with or async with statement, up to its colon.")
+def with_statement(source: Source) -> Iterator[Span]:
+    managers: list[ast.With | ast.AsyncWith] = source.of(ast.With, ast.AsyncWith)
+    for node in managers:
+        yield source.header(node)
+
+
+@concept(
+    "multi_with",
+    GROUP,
+    "header",
+    "A with statement of two or more context managers, up to its colon.",
+    parents=("with_statement",),
+)
+def multi_with(source: Source) -> Iterator[Span]:
+    managers: list[ast.With | ast.AsyncWith] = source.of(ast.With, ast.AsyncWith)
+    for node in managers:
+        if len(node.items) > 1:
+            yield source.header(node)
+
+
+@concept("async_with", GROUP, "header", "An async with statement, up to its colon.", parents=("with_statement",))
+def async_with(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.AsyncWith):
+        yield source.header(node)
+
+
+# Nodes of one type
+
+
+def of_type(kind: type[ast.expr] | type[ast.stmt]) -> Detector:
+    """All nodes of a type."""
+
+    def detect(source: Source) -> Iterator[Span]:
+        for node in source.of(kind):
+            yield source.span(node)
+
+    return detect
+
+
+for _name, _kind, _description in (
+    ("ternary_expression", ast.IfExp, "A conditional expression: a if b else c."),
+    ("break_statement", ast.Break, "A break statement."),
+    ("continue_statement", ast.Continue, "A continue statement."),
+    ("pass_statement", ast.Pass, "A pass statement."),
+    ("await_expression", ast.Await, "An await expression."),
+    ("yield_expression", ast.Yield, "A yield expression other than yield from."),
+    ("yield_from", ast.YieldFrom, "A yield from expression."),
+):
+    concept(_name, GROUP, "node", _description)(of_type(_kind))
