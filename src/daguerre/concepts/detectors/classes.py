@@ -1,0 +1,265 @@
+"""Classes: what they inherit from, what stands in them, and what their methods do with `self`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.source import Source, Span
+
+GROUP = "classes"
+TYPING = ("typing.", "typing_extensions.")
+DATACLASSES = {
+    "dataclasses.dataclass",
+    *(f"attr.{name}" for name in ("s", "attrs", "attributes", "dataclass", "define", "frozen", "mutable")),
+    *(f"attrs.{name}" for name in ("define", "frozen", "mutable")),
+}
+NAMED_TUPLES = {"collections.namedtuple", *(f"{module}NamedTuple" for module in TYPING)}
+
+
+def imported(source: Source, node: ast.AST) -> str:
+    """The resolved name of a node whose root is imported; "" for others."""
+    return source.resolved(node) if source.name(node).partition(".")[0] in source.imported else ""
+
+
+def bases(node: ast.ClassDef) -> list[ast.expr]:
+    """The bases of a class; `Base` for `Base[T]`."""
+    return [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+
+
+def besides_object(source: Source, node: ast.ClassDef) -> int:
+    return sum(source.name(base) != "object" for base in node.bases)
+
+
+@concept("class_def", GROUP, "header", "The header of a class definition.")
+def class_def(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        yield source.header(node)
+
+
+@concept("inheritance", GROUP, "header", "A class with a base other than object.", parents=("class_def",))
+def inheritance(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        if besides_object(source, node):
+            yield source.header(node)
+
+
+@concept(
+    "multiple_inheritance",
+    GROUP,
+    "header",
+    "A class with two or more bases other than object.",
+    parents=("inheritance", "class_def"),
+)
+def multiple_inheritance(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        if besides_object(source, node) > 1:
+            yield source.header(node)
+
+
+@concept("metaclass", GROUP, "header", "A class with the keyword metaclass.", parents=("class_def",))
+def metaclass(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        if any(keyword.arg == "metaclass" for keyword in node.keywords):
+            yield source.header(node)
+
+
+@concept(
+    "class_decorator",
+    GROUP,
+    "node",
+    "The expression of a decorator of a class, without the @.",
+    parents=("decorator",),
+)
+def class_decorator(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        for decorator in node.decorator_list:
+            yield source.span(decorator)
+
+
+@concept(
+    "class_attribute",
+    GROUP,
+    "node",
+    "A plain or annotated assignment, or an annotation alone, directly in a class body.",
+)
+def class_attribute(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                yield source.span(statement)
+
+
+@concept("slots", GROUP, "node", "An assignment to __slots__ directly in a class body.", parents=("class_attribute",))
+def slots(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign):
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if any(source.name(target) == "__slots__" for target in targets):
+                    yield source.span(statement)
+
+
+@concept(
+    "instance_attribute",
+    GROUP,
+    "node",
+    "An attribute of the name self that is assigned to or annotated.",
+    parents=("self_attribute",),
+)
+def instance_attribute(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Attribute):
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield source.span(node)
+
+
+@concept("nested_class", GROUP, "header", "A class inside of a class or function.", parents=("class_def",))
+def nested_class(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        if not isinstance(source.scope(node), ast.Module):
+            yield source.header(node)
+
+
+@concept(
+    "dataclass",
+    GROUP,
+    "header",
+    "A class decorated by dataclasses.dataclass, or by attrs: define, frozen, mutable, attr.s.",
+    parents=("class_def",),
+)
+def dataclass(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        decorators = (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
+        if any(imported(source, one) in DATACLASSES for one in decorators):
+            yield source.header(node)
+
+
+@concept(
+    "namedtuple_class",
+    GROUP,
+    "header",
+    "A call of collections.namedtuple or typing.NamedTuple, or a class with base typing.NamedTuple.",
+)
+def namedtuple_class(source: Source) -> Iterator[Span]:
+    for call, name, _ in source.calls:
+        if name in NAMED_TUPLES and imported(source, call.func):
+            yield source.span(call)
+    for node in source.of(ast.ClassDef):
+        if any(imported(source, base) in NAMED_TUPLES for base in node.bases):
+            yield source.header(node)
+
+
+def with_base(names: Iterable[str]) -> Detector:
+    """Classes with an imported base of these names."""
+    wanted = frozenset(names)
+
+    def detect(source: Source) -> Iterator[Span]:
+        for node in source.of(ast.ClassDef):
+            if any(imported(source, base) in wanted for base in bases(node)):
+                yield source.header(node)
+
+    return detect
+
+
+def with_ending(*endings: str) -> Detector:
+    """Classes with a base whose last name ends so."""
+
+    def detect(source: Source) -> Iterator[Span]:
+        for node in source.of(ast.ClassDef):
+            if any(source.last_name(base).endswith(endings) for base in bases(node)):
+                yield source.header(node)
+
+    return detect
+
+
+ENUMS = ("Enum", "IntEnum", "StrEnum", "Flag", "IntFlag", "ReprEnum")
+PYDANTIC = ("pydantic.BaseModel", "pydantic.RootModel", "pydantic.BaseSettings", "pydantic_settings.BaseSettings")
+KINDS = (
+    (
+        "enum_class",
+        "A class with base Enum, IntEnum, StrEnum, Flag, IntFlag or ReprEnum of enum.",
+        with_base(f"enum.{name}" for name in ENUMS),
+    ),
+    (
+        "protocol_class",
+        "A class with base Protocol of typing or typing_extensions.",
+        with_base(f"{module}Protocol" for module in TYPING),
+    ),
+    (
+        "pydantic_model",
+        "A class with base BaseModel, RootModel or BaseSettings of pydantic.",
+        with_base(PYDANTIC),
+    ),
+    (
+        "exception_class",
+        "A class with a base whose last name ends in Error, Exception or Warning.",
+        with_ending("Error", "Exception", "Warning"),
+    ),
+    (
+        "orm_or_model_class",
+        "A class with a base whose last name ends in Model or DeclarativeBase.",
+        with_ending("Model", "DeclarativeBase"),
+    ),
+    ("unittest_class", "A class with a base whose last name ends in TestCase.", with_ending("TestCase")),
+    (
+        "ast_visitor_class",
+        "A class with a base whose last name ends in Visitor or NodeTransformer.",
+        with_ending("Visitor", "NodeTransformer"),
+    ),
+)
+for _name, _description, _detect in KINDS:
+    concept(_name, GROUP, "header", _description, parents=("inheritance", "class_def"))(_detect)
+
+
+@concept(
+    "abstract_class", GROUP, "header", "A class with base abc.ABC or metaclass abc.ABCMeta.", parents=("class_def",)
+)
+def abstract_class(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ClassDef):
+        meta = [keyword.value for keyword in node.keywords if keyword.arg == "metaclass"]
+        if any(imported(source, base) == "abc.ABC" for base in node.bases) or any(
+            imported(source, value) == "abc.ABCMeta" for value in meta
+        ):
+            yield source.header(node)
+
+
+@concept("self_attribute", GROUP, "node", "An attribute of the name self.")
+def self_attribute(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Attribute):
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield source.span(node)
+
+
+@concept(
+    "self_call", GROUP, "node", "A call of an attribute of the name self or cls: self.f(x).", parents=("method_call",)
+)
+def self_call(source: Source) -> Iterator[Span]:
+    for call, _, _ in source.calls:
+        called = call.func
+        if (
+            isinstance(called, ast.Attribute)
+            and isinstance(called.value, ast.Name)
+            and called.value.id in {"self", "cls"}
+        ):
+            yield source.span(call)
+
+
+@concept("super_call", GROUP, "node", "A call of the name super, without what is done with its result.")
+def super_call(source: Source) -> Iterator[Span]:
+    for call, name, _ in source.calls:
+        if name == "super":
+            yield source.span(call)
+
+
+@concept(
+    "fluent_return_self",
+    GROUP,
+    "node",
+    "A statement that returns the name self and nothing else.",
+    parents=("return_statement",),
+)
+def fluent_return_self(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Return):
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            yield source.span(node)

@@ -1,0 +1,107 @@
+"""Statements and calls that raise, warn or end the program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors.errors import GROUP
+from daguerre.concepts.source import Source, Span
+
+WARN = {"warnings.warn", "warnings.warn_explicit"}
+EXIT = {"sys.exit", "os._exit"}
+
+
+def raised(node: ast.Raise) -> ast.expr | None:
+    """The class of an exception that is raised: `E` of `raise E` and `raise E(x)`."""
+    return node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+
+
+@concept("raise_statement", GROUP, "node", "A raise statement.")
+def raise_statement(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Raise):
+        yield source.span(node)
+
+
+@concept("raise_from", GROUP, "node", "A raise statement with from.", parents=("raise_statement",))
+def raise_from(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Raise):
+        if node.cause is not None:
+            yield source.span(node)
+
+
+@concept("reraise", GROUP, "node", "A raise statement that names no exception.", parents=("raise_statement",))
+def reraise(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Raise):
+        if node.exc is None:
+            yield source.span(node)
+
+
+def raises(names: frozenset[str]) -> Detector:
+    """Raise statements of one of these, or of a call of it, that mean the built-in: it is not imported."""
+
+    def detect(source: Source) -> Iterator[Span]:
+        for node in source.of(ast.Raise):
+            if source.resolved(raised(node)) in names:
+                yield source.span(node)
+
+    return detect
+
+
+RAISED = (
+    ("raises_value_error", "ValueError"),
+    ("raises_type_error", "TypeError"),
+    ("raises_key_error", "KeyError"),
+    ("raises_runtime_error", "RuntimeError"),
+    ("raises_attribute_error", "AttributeError"),
+    ("raises_index_error", "IndexError"),
+    ("raises_stop_iteration", "StopIteration or StopAsyncIteration"),
+    ("not_implemented", "NotImplementedError"),
+)
+for _name, _what in RAISED:
+    concept(_name, GROUP, "node", f"A raise statement of {_what}, or of a call of it.", parents=("raise_statement",))(
+        raises(frozenset(_what.split(" or ")))
+    )
+
+
+@concept(
+    "input_validation",
+    GROUP,
+    "header",
+    "The header of an if or elif whose body ends with a raise statement that names an exception.",
+    parents=("if_statement",),
+)
+def input_validation(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.If):
+        last = node.body[-1]
+        if isinstance(last, ast.Raise) and last.exc is not None:
+            yield source.header(node)
+
+
+@concept("assert_statement", GROUP, "node", "An assert statement.")
+def assert_statement(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Assert):
+        yield source.span(node)
+
+
+@concept("warning_call", GROUP, "node", "A call of warnings.warn or warnings.warn_explicit.")
+def warning_call(source: Source) -> Iterator[Span]:
+    for call, name, _ in source.calls:
+        if name in WARN and source.name(call.func).partition(".")[0] in source.imported:
+            yield source.span(call)
+
+
+@concept(
+    "program_exit",
+    GROUP,
+    "node",
+    "A call of sys.exit, os._exit, exit or quit, or a raise of SystemExit.",
+)
+def program_exit(source: Source) -> Iterator[Span]:
+    for call, name, _ in source.calls:
+        if name in {"exit", "quit"} or (name in EXIT and source.name(call.func).partition(".")[0] in source.imported):
+            yield source.span(call)
+    for node in source.of(ast.Raise):
+        if source.resolved(raised(node)) == "SystemExit":
+            yield source.span(node)
