@@ -1,0 +1,135 @@
+"""String literals, by their tokens: text in quotes as it is written, escapes and all."""
+
+from __future__ import annotations
+
+import re
+import tokenize
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.lexical import GROUP, whole_tokens
+from daguerre.concepts.source import Source, Span
+
+ESCAPES_OR_FIELD = re.compile(
+    r"""\\N\{[^{}]*\} | \\. | \{\{ | \}\}
+    | (?P<field>\{ (?:[^\W\d]\w*|\d+)? (?:\.\w+|\[[^\[\]{}]+\])* (?:![rsa])? (?: :[^{}]*(?:\{[^{}]*\}[^{}]*)* )? \})""",
+    re.VERBOSE | re.DOTALL,
+)
+CONVERSION = re.compile(r"%(?:%|(?:\([^()]*\))?[-+#0]*(?:\d+|\*)?(?:\.(?:\d+|\*)?)?[diouxXeEfFgGcrsa])")
+REGEX = re.compile(r"\\[dDsSwW]|\(\?|[)\]][*+?]")
+TAG = re.compile(r"</[A-Za-z][\w:.-]*\s*>|<[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=[^<>]*|\s*)>|<[A-Za-z][\w:.-]*\s*/>")
+URL = re.compile(r"https?://")
+EXTENSIONS = """
+    bat bin bmp c cc cfg class conf cpp css csv dat db dll doc docx exe gif go gz h hpp htm html ico ini ipynb jar java
+    jpeg jpg js json jsonl log lock lua md mp3 mp4 npy npz o parquet pdf php pkl png po proto ps1 pt pth py pyc pyi pyx
+    rb rs rst sh so sql sqlite svg tar tex tgz tif tiff toml ts tsv txt wav webp whl xls xlsx xml yaml yml zip
+    """.split()
+FILENAME = re.compile(rf"[\w./\\~-]*[\w-]\.(?:{'|'.join(EXTENSIONS)})")
+
+
+class Literal(NamedTuple):
+    """A token: its prefix in lower case, its quotes, and what is between them."""
+
+    token: tokenize.TokenInfo
+    prefix: str
+    quotes: str
+    body: str
+
+
+@lru_cache(maxsize=1)  # of the file whose detectors run
+def literals(source: Source) -> tuple[list[Literal], list[Literal]]:
+    """Those of strings, and those of bytes."""
+    texts, data = list[Literal](), list[Literal]()
+    for token in whole_tokens(source):
+        if token.type == tokenize.STRING:
+            rest = token.string.lstrip("rRbBuUfFtT")
+            prefix = token.string[: len(token.string) - len(rest)].lower()
+            quotes = rest[:3] if rest[:3] in ('"""', "'''") else rest[0]
+            found = Literal(token, prefix, quotes, rest[len(quotes) : len(rest) - len(quotes)])
+            (data if "b" in prefix else texts).append(found)
+    return texts, data
+
+
+@concept("bytes_literal", GROUP, "token", "A bytes literal: quotes with b in their prefix.", lexical=True)
+def bytes_literal(source: Source) -> Iterator[Span]:
+    return (source.token_span(one.token) for one in literals(source)[1])
+
+
+def _string(name: str, description: str, test: Callable[[Literal], bool], *parents: str) -> None:
+    def detect(source: Source) -> Iterator[Span]:
+        return (source.token_span(one.token) for one in literals(source)[0] if test(one))
+
+    if name != "string_literal":
+        parents = (*parents, "string_literal")
+    concept(name, GROUP, "token", description, lexical=True, parents=parents)(detect)
+
+
+def _is_f(literal: Literal) -> bool:
+    return "f" in literal.prefix
+
+
+def _is_template(literal: Literal) -> bool:
+    if literal.prefix not in ("", "u") or "{" not in literal.body or "}" not in literal.body:
+        return False
+    return any(found["field"] for found in ESCAPES_OR_FIELD.finditer(literal.body))
+
+
+def _is_percent(literal: Literal) -> bool:
+    signs = literal.body.count("%")
+    if not signs or _is_f(literal):
+        return False
+    found = CONVERSION.findall(literal.body)
+    return any(one != "%%" for one in found) and sum(one.count("%") for one in found) == signs
+
+
+_string("string_literal", "A str literal, f-strings included and bytes not.", lambda x: True)
+_string("single_quoted", "A str literal between single quotes, not triple ones.", lambda x: x.quotes == "'")
+_string("double_quoted", "A str literal between double quotes, not triple ones.", lambda x: x.quotes == '"')
+_string("triple_quoted", "A str literal between triple quotes, of either kind.", lambda x: len(x.quotes) == 3)
+_string("raw_string", "A str literal with r in its prefix, not bytes.", lambda x: "r" in x.prefix)
+_string("fstring", "An f-string: a str literal with f in its prefix.", _is_f)
+_string(
+    "multiline_string",
+    "A str literal that ends on a later line of the file than it starts on.",
+    lambda x: x.token.end[0] > x.token.start[0],
+)
+_string("long_string", "A str literal with more than 80 characters between its quotes.", lambda x: len(x.body) > 80)
+_string("empty_string", "A str literal with nothing between its quotes.", lambda x: not x.body)
+_string(
+    "non_ascii_string",
+    "A str literal with a character beyond ASCII, not written as an escape.",
+    lambda x: not x.body.isascii(),
+)
+_string(
+    "format_template",
+    "A str literal, neither raw nor an f-string, with a field of str.format: {}, {0} or {name!r:>8}.",
+    _is_template,
+)
+_string(
+    "percent_template",
+    "A str literal, not an f-string, whose % signs all convert like %s or %(x)5.2f or are %%, not all %%.",
+    _is_percent,
+)
+_string(
+    "regex_like_string",
+    r"A raw str literal with \d, \s, \w, \D, \S, \W, `(?`, or `)` or `]` before *, + or ?.",
+    lambda x: "r" in x.prefix and REGEX.search(x.body) is not None,
+    "raw_string",
+)
+_string(
+    "markup_string",
+    "A str literal with a tag: <name>, </name>, <name/>, or <name attribute=...>.",
+    lambda x: "<" in x.body and TAG.search(x.body) is not None,
+)
+_string(
+    "url_string",
+    "A str literal that contains http:// or https://.",
+    lambda x: "://" in x.body and URL.search(x.body) is not None,
+)
+_string(
+    "filename_string",
+    "A str literal that is all a path without spaces, with a common file extension such as .py or .json.",
+    lambda x: "." in x.body and FILENAME.fullmatch(x.body) is not None,
+)
