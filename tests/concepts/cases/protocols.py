@@ -1,4 +1,3 @@
-# ruff: noqa: E501
 """Methods with a meaning to the language."""
 
 from concepts.cases import Case
@@ -29,8 +28,8 @@ def methods(*names: str, other: str) -> Case:
                 f"\t\t\t\tself,  # self: this\n\t\t\t\tünï={{1: 2}}):» pass\n\t\tclass B: pass\n"
             ),
             (
-                f"class A:\n"
-                f"    «def \\\n        {last}(self, *, k=lambda: (y := 1)):» '''def {last}(self): ...'''; return f'{{x:3}}'\n"
+                f"class A:\n    «def \\\n        {last}(self, *, k=lambda: (y := 1)):» '''def {last}(self): ...'''; "
+                "return f'{x:3}'\n"
             ),
             (
                 f"class A:\n    def _{first}(self): ...\n    def {first}x(self): ...\n"

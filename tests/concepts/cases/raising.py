@@ -67,9 +67,7 @@ CASES = {
             "try:\n    f()\nexcept E:\n    if x:\n        raise\n",
             "if x:\n    if y: f()\n    else: raise E\nwhile z: raise E\n",
             "«if (y := x) and {1: 2}[  # why: this\n    'ü']:» f(); raise E\n",
-            "if x:\n\tdef f(): raise E\n\tasync def g():\n\t\t«if z \\\n\t\t\t: raise E»\n".replace(
-                ": raise E»", ":» raise E"
-            ),
+            "if x:\n\tdef f(): raise E\n\tasync def g():\n\t\t«if z \\\n\t\t\t:» raise E\n",
             "if x:\n    raise E\n    f()\ns = 'if x: raise E'  # if x: raise E\ny = 1 if x else E\n",
             "for i in x:\n    «if i:»\n        'raise E'\n        raise (E)  # raise\n    else: pass\n",
         ),
