@@ -3,16 +3,172 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.detectors.libraries import meanings
+from daguerre.concepts.source import Source, Span, string
 
 GROUP = "risk"
+DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+CONTAINERS = frozenset({"builtins.list", "builtins.dict", "builtins.set"})
+SECRET = re.compile(
+    r"[\w-]*(?:TOKEN|(?i:password|passwd|secret|(?:api|auth|access|secret)[_-]?(?:key|token)))|(?i:token)", re.ASCII
+)
+Defaults = Iterator[tuple[ast.arg, ast.expr]]
+
+# SQL in capitals is known by its first words. In small letters these may be English ("select a file from the list"), so
+# that more of the grammar has to be there.
+SQL_CAPITALS = re.compile(
+    r"""\s*(?:
+        SELECT\b.*?\bFROM\b
+        | INSERT\s+(?:OR\s+\w+\s+)?INTO(?:\s|$)
+        | UPDATE\s+\S+\s+SET(?:\s|$)
+        | DELETE\s+FROM(?:\s|$)
+        | (?:CREATE|DROP|ALTER)\s+TABLE(?:\s|$)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_COLUMN = r'(?:\*|[\w.{}%?`"]+(?:\s*\([^()]*\))?(?:\s+as\s+\w+)?)'
+SQL_SMALL = re.compile(
+    rf"""\s*(?:
+        select\s+(?:distinct\s+)?{_COLUMN}(?:\s*,\s*{_COLUMN})*\s+from\s+\S
+        | insert\s+(?:or\s+\w+\s+)?into\s+\S+?\s*(?:\(|\svalues\b|\sselect\b)
+        | update\s+\S+\s+set\s+\S+?\s*=
+        | delete\s+from\s+\S+\s*(?:;|$|\swhere\s+\S+?\s*(?:[=<>]|\s(?:in|is|like)\s))
+        | create\s+table\s+(?:if\s+not\s+exists\s+)?\S+?\s*\(
+        | (?:drop|alter)\s+table\s+(?:if\s+exists\s+)?\S+\s*(?:;|$|\s(?:add|drop|rename)\s)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
-@concept("bare_except", GROUP, "node", "An except clause that names no exception.")
+@concept("bare_except", GROUP, "node", "An except clause that names no exception.", parents=("except_handler",))
 def bare_except(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ExceptHandler):
         if node.type is None:
             yield source.span(node)
+
+
+@concept(
+    "swallowed_exception",
+    GROUP,
+    "node",
+    "An except clause with nothing in its body but pass, strings, ellipses and other constants.",
+    parents=("except_handler",),
+)
+def swallowed_exception(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ExceptHandler):
+        if all(
+            isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))
+            for one in node.body
+        ):
+            yield source.span(node)
+
+
+@concept("star_import", GROUP, "node", "An import of everything: `from x import *`.", parents=("from_import",))
+def star_import(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.ImportFrom):
+        if node.names[0].name == "*":
+            yield source.span(node)
+
+
+@concept("global_statement", GROUP, "node", "A global statement.")
+def global_statement(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Global):
+        yield source.span(node)
+
+
+def defaults(source: Source) -> Defaults:
+    """The parameters that have a default, with it."""
+    for node in source.of(ast.arguments):
+        if node.defaults:
+            yield from zip((node.posonlyargs + node.args)[-len(node.defaults) :], node.defaults, strict=True)
+        for argument, value in zip(node.kwonlyargs, node.kw_defaults, strict=True):
+            if value is not None:
+                yield argument, value
+
+
+@concept(
+    "mutable_default_argument",
+    GROUP,
+    "node",
+    "A default of a parameter that is a list, dict or set, its comprehension or a call of its class.",
+)
+def mutable_default_argument(source: Source) -> Iterator[Span]:
+    for _, value in defaults(source):
+        if isinstance(value, DISPLAYS) or (
+            isinstance(value, ast.Call) and not CONTAINERS.isdisjoint(meanings(source, value.func))
+        ):
+            yield source.span(value)
+
+
+def _targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """What an assignment gives to names, attributes and keys."""
+    if isinstance(target, ast.Tuple | ast.List):
+        if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+            if not any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts)):
+                for part, its_value in zip(target.elts, value.elts, strict=True):
+                    yield from _targets(part, its_value)
+    elif isinstance(target, ast.Subscript):
+        yield string(target.slice) or "", value
+    elif isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Attribute):
+        yield target.attr, value
+
+
+def given(source: Source) -> Iterator[tuple[str, ast.expr]]:
+    """Values, with the names, attributes, parameters, arguments and keys that they are given to."""
+    for node in source.of(ast.Assign):
+        for target in node.targets:
+            yield from _targets(target, node.value)
+    for typed in source.of(ast.AnnAssign):
+        if typed.value is not None:
+            yield from _targets(typed.target, typed.value)
+    for walrus in source.of(ast.NamedExpr):
+        yield walrus.target.id, walrus.value
+    for argument, default in defaults(source):
+        yield argument.arg, default
+    for keyword in source.of(ast.keyword):
+        yield keyword.arg or "", keyword.value
+    for mapping in source.of(ast.Dict):
+        for key, value in zip(mapping.keys, mapping.values, strict=True):
+            yield string(key) or "", value
+
+
+@concept(
+    "hardcoded_secret",
+    GROUP,
+    "node",
+    "Non-empty string for *password, *passwd, *secret, *TOKEN, token, *api/auth/access/secret_key/token.",
+)
+def hardcoded_secret(source: Source) -> Iterator[Span]:
+    for name, value in given(source):
+        if isinstance(value, ast.Constant) and isinstance(value.value, str | bytes) and value.value:
+            if SECRET.fullmatch(name):
+                yield source.span(value)
+
+
+def _text(node: ast.JoinedStr) -> str:
+    """The text of an f-string, with a mark for each value."""
+    return "".join(string(one) or "{}" for one in node.values)
+
+
+@concept(
+    "sql_string",
+    GROUP,
+    "node",
+    "A string that starts SELECT..FROM, INSERT INTO, UPDATE..SET, DELETE FROM or CREATE/DROP/ALTER TABLE.",
+)
+def sql_string(source: Source) -> Iterator[Span]:
+    for node in source.of(ast.Constant):
+        text = string(node)
+        if text and (SQL_CAPITALS.match(text) or SQL_SMALL.match(text)):
+            if not isinstance(source.parent(node), ast.JoinedStr):
+                yield source.span(node)
+    for joined in source.of(ast.JoinedStr):
+        text = _text(joined)
+        if SQL_CAPITALS.match(text) or SQL_SMALL.match(text):
+            yield source.span(joined)

@@ -1,0 +1,121 @@
+"""Calls of libraries: whatever is called there belongs to a module that the file imports."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from daguerre.concepts.detectors import Detector, concept
+from daguerre.concepts.detectors.libraries import library_calls
+from daguerre.concepts.source import Source, Span
+
+GROUP = "services"
+
+
+class Row(NamedTuple):
+    """called: full names, or starts of some with a star. methods: what counts whatever it is called of."""
+
+    name: str
+    description: str
+    called: str
+    methods: str = ""
+
+
+TABLE = (
+    Row("path_operation", "A call of anything of os.path or pathlib.", "os.path.* posixpath.* ntpath.* pathlib.*"),
+    Row(
+        "filesystem_mutation",
+        "A call of os or shutil that makes, changes or removes files, or of a method mkdir, rmdir or unlink.",
+        "os.remove os.unlink os.rename os.renames os.replace os.mkdir os.makedirs os.rmdir os.removedirs os.chmod "
+        "os.chown os.lchown os.link os.symlink os.truncate os.utime os.mkfifo os.mknod shutil.rmtree shutil.move "
+        "shutil.copy* shutil.chown shutil.make_archive shutil.unpack_archive",
+        "mkdir rmdir unlink",
+    ),
+    Row("tempfile_call", "A call of anything of tempfile.", "tempfile.*"),
+    Row(
+        "subprocess_call",
+        "A call of anything of subprocess, or of system, popen, startfile, exec*, spawn*, posix_spawn* of os.",
+        "subprocess.* os.system os.popen os.startfile os.exec* os.spawn* os.posix_spawn*",
+    ),
+    Row("socket_call", "A call of anything of socket, socketserver or ssl.", "socket.* socketserver.* ssl.*"),
+    Row(
+        "http_call",
+        "A call of anything of requests, httpx, aiohttp, urllib3, urllib.request or http.client.",
+        "requests.* httpx.* aiohttp.* urllib3.* urllib.request.* http.client.*",
+    ),
+    Row(
+        "db_call",
+        "A call of anything of sqlite3, psycopg2 or pymysql, or a method execute, executemany, executescript.",
+        "sqlite3.* psycopg2.* pymysql.*",
+        "execute executemany executescript",
+    ),
+    Row(
+        "json_call",
+        "A call of anything of json, simplejson, ujson or orjson.",
+        "json.* simplejson.* ujson.* orjson.*",
+    ),
+    Row(
+        "pickle_call",
+        "A call of anything of pickle, cPickle, dill or cloudpickle.",
+        "pickle.* cPickle.* dill.* cloudpickle.*",
+    ),
+    Row("binary_struct_call", "A call of anything of struct.", "struct.*"),
+    Row("base64_call", "A call of anything of base64 or binascii.", "base64.* binascii.*"),
+    Row(
+        "compression_call",
+        "A call of anything of zlib, gzip, bz2, lzma, zipfile or tarfile.",
+        "zlib.* gzip.* bz2.* lzma.* zipfile.* tarfile.*",
+    ),
+    Row("hash_call", "A call of anything of hashlib or hmac.", "hashlib.* hmac.*"),
+    Row("regex_call", "A call of anything of re or regex.", "re.* regex.*"),
+    Row("time_call", "A call of anything of time or datetime.", "time.* datetime.*"),
+    Row("random_call", "A call of anything of random or secrets.", "random.* secrets.*"),
+    Row("math_call", "A call of anything of math or cmath.", "math.* cmath.*"),
+    Row("ffi_call", "A call of anything of ctypes or cffi.", "ctypes.* cffi.*"),
+    Row(
+        "concurrency_call",
+        "A call of anything of threading, multiprocessing or concurrent.",
+        "threading.* multiprocessing.* concurrent.*",
+    ),
+    Row("asyncio_call", "A call of anything of asyncio.", "asyncio.*"),
+    Row("logging_call", "A call of anything of logging.", "logging.*"),
+    Row("introspection_call", "A call of anything of inspect.", "inspect.*"),
+    Row("heap_bisect_call", "A call of anything of heapq or bisect.", "heapq.* bisect.*"),
+    Row("itertools_call", "A call of anything of itertools.", "itertools.*"),
+    Row("functools_call", "A call of anything of functools.", "functools.*"),
+    Row("collections_call", "A call of anything of collections.", "collections.*"),
+    Row("contextlib_call", "A call of anything of contextlib.", "contextlib.*"),
+)
+
+
+def calls_of(called: str, methods: str = "") -> Detector:
+    """A detector of calls by name, as a row of the table has it."""
+    names = defaultdict[str, set[str]](set)
+    starts = defaultdict[str, tuple[str, ...]](tuple)
+    for name in called.split():
+        root = name.partition(".")[0]
+        if name.endswith("*"):
+            starts[root] += (name[:-1],)
+        else:
+            names[root].add(name)
+    roots = names.keys() | starts.keys()
+    last_names = frozenset(methods.split())
+
+    def detect(source: Source) -> Iterator[Span]:
+        index = library_calls(source)
+        for root in roots & index.keys():
+            for call, name in index[root]:
+                if name in names[root] or name.startswith(starts[root]):
+                    yield source.span(call)
+        if last_names:
+            for call, _, last in source.calls:
+                if last in last_names and isinstance(call.func, ast.Attribute):
+                    yield source.span(call)
+
+    return detect
+
+
+for _row in TABLE:
+    concept(_row.name, GROUP, "node", _row.description)(calls_of(_row.called, _row.methods))

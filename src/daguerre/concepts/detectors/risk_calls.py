@@ -1,0 +1,144 @@
+"""Calls that a reviewer of security would stop at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.libraries import library_calls, meanings, uses
+from daguerre.concepts.detectors.library_calls import calls_of
+from daguerre.concepts.source import Source, Span, constant, string
+
+GROUP = "risk"
+SHELL_PLACE = 8
+"""The ninth parameter of `subprocess.Popen`, and of what passes its arguments on to it."""
+POPEN = frozenset(
+    "subprocess.Popen subprocess.run subprocess.call subprocess.check_call subprocess.check_output".split()
+)
+PICKLES = "pickle cPickle _pickle dill cloudpickle".split()
+LOADS = [f"{module}.{name}" for module in PICKLES for name in ("load", "loads", "Unpickler")]
+LOADS += "marshal.load marshal.loads shelve.open pandas.read_pickle".split()
+YAML_LOADS = frozenset({"yaml.load", "yaml.load_all"})
+YAML_ALWAYS = frozenset({"yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all"})
+YAML_SAFE = frozenset("SafeLoader CSafeLoader BaseLoader CBaseLoader".split())
+WEAK = frozenset("md4 md5 sha1".split())
+HTTP_METHODS = frozenset("get post put patch delete head options request send stream".split())
+HTTP_LIBRARIES = ("requests.", "httpx.")
+VERIFY = frozenset({"verify", "check_hostname"})
+UNVERIFIED = frozenset({"ssl.CERT_NONE", "ssl._create_unverified_context"})
+
+
+def keyword_values(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """The arguments of a call that have a name, also those of `**{"name": value}`."""
+    for one in call.keywords:
+        if one.arg is not None:
+            yield one.arg, one.value
+        elif isinstance(one.value, ast.Dict):
+            for key, value in zip(one.value.keys, one.value.values, strict=True):
+                yield string(key) or "", value
+
+
+def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
+    """The value of a parameter, by place or by one of its names."""
+    first = call.args[: place + 1]
+    if len(first) > place and not any(isinstance(one, ast.Starred) for one in first):
+        return first[place]
+    return next((value for name, value in keyword_values(call) if name in names), None)
+
+
+@concept(
+    "shell_true",
+    GROUP,
+    "node",
+    "A call with shell=True, or True as ninth argument to Popen, run, call, check_call or check_output.",
+)
+def shell_true(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if call.keywords and any(name == "shell" and constant(value, True) for name, value in keyword_values(call)):
+            yield source.span(call)
+    for call, name in library_calls(source).get("subprocess", ()):
+        if name in POPEN and constant(argument(call, SHELL_PLACE), True):
+            yield source.span(call)
+
+
+concept("eval_exec", GROUP, "node", "A call of the built-in function eval or exec.")(
+    calls_of("builtins.eval builtins.exec")
+)
+
+concept(
+    "insecure_tempfile", GROUP, "node", "A call of tempfile.mktemp, which is open to races.", parents=("tempfile_call",)
+)(calls_of("tempfile.mktemp"))
+
+_load = calls_of(" ".join(LOADS))
+
+
+def _safe_yaml(source: Source, loader: ast.expr | None) -> bool:
+    """Whether a loader is one of those of yaml that make only plain objects, by whichever import."""
+    names = [] if loader is None else meanings(source, loader)
+    return bool(names) and all(name.startswith("yaml.") and name.rpartition(".")[2] in YAML_SAFE for name in names)
+
+
+@concept(
+    "unsafe_deserialization",
+    GROUP,
+    "node",
+    "A load by pickle, dill, cloudpickle, marshal, shelve or read_pickle, or by yaml with no safe loader.",
+)
+def unsafe_deserialization(source: Source) -> Iterator[Span]:
+    yield from _load(source)
+    for call, name in library_calls(source).get("yaml", ()):
+        if name in YAML_ALWAYS or (name in YAML_LOADS and not _safe_yaml(source, argument(call, 1, "Loader"))):
+            yield source.span(call)
+
+
+def _weak(source: Source, node: ast.expr | None) -> bool:
+    name = string(node)
+    if name is not None:
+        return name.lower().replace("-", "") in WEAK
+    return node is not None and any(one in ("hashlib.md5", "hashlib.sha1") for one in meanings(source, node))
+
+
+@concept(
+    "weak_hash",
+    GROUP,
+    "node",
+    "A call of md5 or sha1 of hashlib, or of new or file_digest of it with md4, md5 or sha1.",
+    parents=("hash_call",),
+)
+def weak_hash(source: Source) -> Iterator[Span]:
+    for call, name in library_calls(source).get("hashlib", ()):
+        if (
+            name in ("hashlib.md5", "hashlib.sha1")
+            or (name == "hashlib.new" and _weak(source, argument(call, 0, "name")))
+            or (name == "hashlib.file_digest" and _weak(source, argument(call, 1, "digest")))
+        ):
+            yield source.span(call)
+
+
+def _http(source: Source, call: ast.Call) -> bool:
+    """Whether a call is of a method with a name as HTTP has them, or of a library, or hands on something of one."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in HTTP_METHODS:
+        return True
+    return any(name.startswith(HTTP_LIBRARIES) for one in (call.func, *call.args) for name in meanings(source, one))
+
+
+@concept(
+    "tls_verify_disabled",
+    GROUP,
+    "node",
+    "verify=False for requests, httpx or a get, post, ... method, or as attribute; no checks by ssl.",
+)
+def tls_verify_disabled(source: Source) -> Iterator[Span]:
+    for call in source.of(ast.Call):
+        if call.keywords:
+            off = {name for name, value in keyword_values(call) if name in VERIFY and constant(value, False)}
+            if "check_hostname" in off or (off and _http(source, call)):
+                yield source.span(call)
+    for node in source.of(ast.Assign):
+        if constant(node.value, False):
+            if any(isinstance(target, ast.Attribute) and target.attr in VERIFY for target in node.targets):
+                yield source.span(node)
+    for use, name in uses(source).get("ssl", ()):
+        if name in UNVERIFIED:
+            yield source.span(use)
