@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from daguerre.commands import asking, chatting, making, measuring, models, serving
+from daguerre.commands import asking, chatting, concepts, making, measuring, models, serving
 from daguerre.commands.options import ModelName
 from daguerre.errors import DaguerreError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Collect training data.", no_args_is_help=True)
 bench_app = typer.Typer(invoke_without_command=True)
+concepts_app = typer.Typer(help="Concepts of Python source: label files, list and show them.", no_args_is_help=True)
 
 
 @app.command()
@@ -53,6 +54,10 @@ app.command("eval")(measuring.evaluate_model)
 app.add_typer(bench_app, name="bench")
 bench_app.callback()(measuring.bench)
 bench_app.command("endpoint")(measuring.bench_endpoint)
+app.add_typer(concepts_app, name="concepts")
+concepts_app.command()(concepts.label)
+concepts_app.command("list")(concepts.list_concepts)
+concepts_app.command()(concepts.show)
 app.command()(models.pull)
 app.command()(models.models)
 app.command("inspect")(models.inspect_model)

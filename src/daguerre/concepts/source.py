@@ -32,6 +32,8 @@ Block = (
 )
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.Module
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Module)
+SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+"""Nodes of which there is one object for the whole tree."""
 LINE = re.compile(r"\r\n|\r|\n")
 """What ends a line for Python; `str.splitlines` knows more, which are none."""
 
@@ -73,20 +75,25 @@ class Source:
 
     def _walk(self, root: ast.AST) -> None:
         """Note the nodes by type, in the order of the text, and their parents."""
-        stack = [root]
+        stack, nodes, parents = [root], self._nodes, self.parents
         while stack:
             node = stack.pop()
-            self._nodes[type(node)].append(node)
-            children = list(ast.iter_child_nodes(node))
-            for child in children:
-                if not isinstance(child, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop | ast.boolop):
-                    self.parents[child] = node
-            stack.extend(child for child in reversed(children) if child in self.parents)
+            nodes[type(node)].append(node)
+            children = list[ast.AST]()
+            for name in node._fields:
+                value = getattr(node, name, None)
+                for child in value if isinstance(value, list) else (value,):
+                    if isinstance(child, ast.AST) and not isinstance(child, SHARED):
+                        parents[child] = node
+                        children.append(child)
+            stack.extend(reversed(children))
 
     # Nodes
 
     def of(self, *kinds: type[N]) -> list[N]:
         """All nodes of these types."""
+        if len(kinds) == 1:
+            return cast(list[N], self._nodes.get(kinds[0], []))
         return [cast(N, node) for kind in kinds for node in self._nodes.get(kind, ())]
 
     def parent(self, node: ast.AST) -> ast.AST | None:

@@ -1,0 +1,114 @@
+"""Commands about concepts: which there are, what they look like, and where they are in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from daguerre.commands.options import AsJson
+
+CONTEXT = 2
+"""Lines around an example."""
+LONGEST = 12
+"""Lines of an example that are shown."""
+
+
+def label(
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of Python files, or files.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the labels to this JSONL file; an interrupted run goes on.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Label Python files: which concept is where, exactly, from their tokens and syntax trees."""
+    from daguerre.concepts.files import label_files
+
+    console = Console(stderr=True)
+    summary = label_files(paths, out, progress=console if console.is_terminal else None)
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    typer.echo(
+        f"{summary['files']:,} files, {summary['tokens']:,} tokens of Python, {summary['spans']:,} labels; "
+        f"{summary['unparsed']:,} files do not parse and have lexical labels alone"
+    )
+    if summary["skipped"]:
+        typer.echo(f"{summary['skipped']:,} files were done already, {summary['unreadable']:,} are not UTF-8")
+    if summary["seconds"]:
+        typer.echo(f"{summary['tokens'] / summary['seconds']:,.0f} tokens a second")
+    most = sorted(summary["prevalence"].items(), key=lambda one: -one[1])[:10]
+    typer.echo("in most chunks of 64 tokens: " + ", ".join(f"{name} {100 * share:.0f}%" for name, share in most))
+
+
+def list_concepts(
+    group: Annotated[str | None, typer.Option("--group", "-g", help="One group only.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the concepts: number, name, group, how common it is, and what it means."""
+    from daguerre.concepts.taxonomy import GROUPS, taxonomy
+    from daguerre.errors import unknown
+
+    known = taxonomy()
+    if group is not None and group not in GROUPS:
+        raise unknown("group", group, GROUPS)
+    chosen = [one for one in known.concepts if group in (None, one.group)]
+    if as_json:
+        records = [
+            {"id": one.id, "name": one.name, "group": one.group, "rule": one.rule, "parents": one.parents}
+            | {"prevalence": one.prevalence, "description": one.description}
+            for one in chosen
+        ]
+        typer.echo(json.dumps({"version": known.version, "sha256": known.sha256, "concepts": records}))
+        return
+    for name, what in GROUPS.items():
+        members = [one for one in chosen if one.group == name]
+        if not members:
+            continue
+        typer.echo(f"\n{name}: {what}")
+        width = max(len(one.name) for one in members)
+        for one in members:
+            typer.echo(f"  {one.id:3d}  {one.name:{width}}  {100 * one.prevalence:5.1f}%  {one.description}")
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A concept's name: see `daguerre concepts list`.")],
+    num: Annotated[int, typer.Option("--num", "-n", min=0, help="Examples.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Show a concept: its definition, and examples from held-out files."""
+    from daguerre.concepts.files import examples
+    from daguerre.concepts.taxonomy import taxonomy
+
+    one = taxonomy().named(name)
+    found = examples(one, num)
+    if as_json:
+        facts = {key: value for key, value in vars(one).items() if key != "detector"}
+        typer.echo(json.dumps({**facts, "examples": [vars(example) for example in found]}))
+        return
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    covers = {"node": "the expression or statement", "header": "the lines up to the colon"}
+    covers |= {"body": "the block below", "token": "single tokens"}
+    for key, value in (
+        ("number", str(one.id)),
+        ("group", one.group),
+        ("means", one.description),
+        ("covers", covers[one.rule]),
+        ("is also", ", ".join(above.name for above in taxonomy().ancestors[one.name]) or "nothing else"),
+        ("in", f"{100 * one.prevalence:.2f}% of chunks of 64 tokens"),
+    ):
+        table.add_row(key, escape(value))
+    console.print(f"[bold]{one.name}[/bold]")
+    console.print(table)
+    for example in found:
+        console.print(f"\n[dim]{example.package} {example.file}, line {example.line}[/dim]")
+        before, text, after = (escape(part) for part in example.around(CONTEXT, LONGEST))
+        console.print(f"{before}[reverse]{text}[/reverse]{after}", soft_wrap=True)
+    if num and not found:
+        console.print("\nNo example in the held-out files.")

@@ -1,0 +1,73 @@
+"""The taxonomy's file: it says what the detectors say, and a number keeps its meaning for ever."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from daguerre.concepts.detectors import REGISTERED
+from daguerre.concepts.taxonomy import FILE, GROUPS, parsed, renewed, taxonomy, text_of
+from daguerre.errors import DataError, InputError
+
+RISK = {
+    *("shell_true", "eval_exec", "unsafe_deserialization", "weak_hash", "insecure_tempfile", "tls_verify_disabled"),
+    *("hardcoded_secret", "bare_except", "swallowed_exception", "mutable_default_argument", "star_import"),
+    *("global_statement", "sql_string"),
+}
+
+
+def content() -> dict[str, Any]:
+    return json.loads((resources.files("daguerre.concepts") / FILE).read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def test_the_file_is_what_the_detectors_say() -> None:
+    old = content()
+    made = renewed(old, {record["name"]: record["prevalence"] for record in old["concepts"]})
+    assert made == old, "run python -m daguerre.concepts.taxonomy FOLDER"
+    assert parsed(text_of(made)).sha256 == taxonomy().sha256
+
+
+def test_there_are_enough_concepts_and_all_of_risk() -> None:
+    known = taxonomy()
+    assert 256 <= len(known.concepts) <= 384
+    assert {one.name for one in known.concepts if one.group == "risk"} == RISK
+    assert {one.group for one in known.concepts} == set(GROUPS)
+    for one in known.concepts:
+        assert one.description.endswith(".") and len(one.description) <= 100, one.name
+        assert 0.0 <= one.prevalence <= 1.0
+        assert one.name not in {above.name for above in known.ancestors[one.name]}
+
+
+def test_a_number_is_never_used_again() -> None:
+    old = content()
+    name = next(iter(REGISTERED))
+    gone = [record for record in old["concepts"] if record["name"] != name]
+    number = next(record["id"] for record in old["concepts"] if record["name"] == name)
+    made = renewed({**old, "concepts": gone, "retired": [number]}, {})
+    again = next(record["id"] for record in made["concepts"] if record["name"] == name)
+    assert again == taxonomy().num_ids and made["retired"] == [number]
+    assert made["version"] == old["version"] + 1
+    other = {**old, "concepts": [*old["concepts"], {**old["concepts"][0], "id": 900, "name": "gone"}]}
+    assert renewed(other, {})["retired"] == [*old["retired"], 900]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": 1, "name": "other"}, "never used again"),
+        ({"name": "bare_except", "id": 800}, "never used again"),
+        ({"id": 801, "name": "other", "parents": ["nobody"]}, "no concept 'nobody'"),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(change: dict[str, Any], message: str) -> None:
+    old = content()
+    with pytest.raises(DataError, match=message):
+        parsed(json.dumps({**old, "concepts": [*old["concepts"], {**old["concepts"][0], **change}]}))
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'bare_except'"):
+        taxonomy().named("bare_exept")
