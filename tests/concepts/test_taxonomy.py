@@ -26,7 +26,7 @@ def content() -> dict[str, Any]:
 def test_the_file_is_what_the_detectors_say() -> None:
     old = content()
     made = renewed(old, {record["name"]: record["prevalence"] for record in old["concepts"]})
-    assert made == old, "run python -m daguerre.concepts.taxonomy FOLDER"
+    assert made == old, "run python -m daguerre.concepts.renew FOLDER"
     assert parsed(text_of(made)).sha256 == taxonomy().sha256
 
 

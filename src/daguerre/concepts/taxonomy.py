@@ -1,7 +1,7 @@
 """The taxonomy: which concepts there are, by numbers that never change their meaning.
 
 `taxonomy.json` beside this file has a record of each concept, and the numbers of those that were given up, which no
-other concept gets. `python -m daguerre.concepts.taxonomy FOLDER` renews it from the detectors: new concepts get new
+other concept gets. `python -m daguerre.concepts.renew FOLDER` renews it from the detectors: new concepts get new
 numbers, and prevalences are measured on the Python files of a folder.
 """
 
@@ -11,19 +11,16 @@ import hashlib
 import importlib
 import json
 import pkgutil
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from daguerre.concepts import detectors
 from daguerre.concepts.detectors import REGISTERED, Detector, Rule
-from daguerre.errors import DataError, InputError, unknown
-from daguerre.files import atomic_write
+from daguerre.errors import DataError, unknown
 
 FILE = "taxonomy.json"
 GROUPS = {
@@ -183,24 +180,3 @@ def text_of(content: Mapping[str, Any]) -> str:
     return (
         f'{{"version": {content["version"]}, "retired": {json.dumps(content["retired"])}, "concepts": [\n{lines}\n]}}\n'
     )
-
-
-def main(folders: Iterable[str]) -> None:
-    """Renew the file."""
-    from daguerre.concepts.labels import prevalences, python_files
-
-    paths = [Path(folder) for folder in folders]
-    if not paths:
-        raise InputError("name a folder of Python files, on which prevalences are measured")
-    target = Path(__file__).with_name(FILE)
-    old = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
-    content = renewed({"version": 0, "retired": [], "concepts": []} | old, {})
-    with atomic_write(target) as file:
-        file.write(text_of(content).encode())
-    found = prevalences(file.read_text(encoding="utf-8", errors="replace") for file in python_files(paths))
-    with atomic_write(target) as file:
-        file.write(text_of(renewed(content, found)).encode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
