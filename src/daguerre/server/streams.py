@@ -44,7 +44,7 @@ class Delta:
 async def deltas(job: Job, every: bool) -> AsyncIterator[Delta]:
     """The news of all choices of a job, as they come. The job is cancelled if nobody reads on.
 
-    every   one for each step, those that committed nothing final included; False: for as many steps as there were
+    every   one for each step, also for a step that committed nothing final; False: news that wait to be read are joined
     """
     queue = asyncio.Queue[Delta | BaseException](WAITING)
 
