@@ -36,7 +36,7 @@ def test_there_are_enough_concepts_and_all_of_risk() -> None:
     assert {one.name for one in known.concepts if one.group == "risk"} == RISK
     assert {one.group for one in known.concepts} == set(GROUPS)
     for one in known.concepts:
-        assert one.description.endswith(".") and len(one.description) <= 100, one.name
+        assert one.description.endswith(".") and len(one.description) <= 400, one.name
         assert 0.0 <= one.prevalence <= 1.0
         assert one.name not in {above.name for above in known.ancestors[one.name]}
 

@@ -92,7 +92,7 @@ def of_tokens(labels: Labels, text: str, pieces: Sequence[bytes], num: int) -> T
     ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
     if b"".join(pieces) != text.encode():
         raise InputError("the tokens are not those of the text: encode it without <bos> and without healing")
-    byte_of = np.arange(len(text) + 1) if text.isascii() else _byte_offsets(text)
+    byte_of = np.arange(len(text) + 1) if text.isascii() else byte_offsets(text)
     found = np.zeros((len(pieces), num), dtype=bool)
     starts = ends - [len(piece) for piece in pieces]
     first = np.searchsorted(ends, byte_of[labels.spans[:, 1]], side="right")
@@ -105,7 +105,7 @@ def of_tokens(labels: Labels, text: str, pieces: Sequence[bytes], num: int) -> T
     )
 
 
-def _byte_offsets(text: str) -> np.ndarray:
+def byte_offsets(text: str) -> np.ndarray:
     """Of each character, and of the end, the byte at which it begins."""
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)

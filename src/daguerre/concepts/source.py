@@ -6,16 +6,19 @@ import ast
 import re
 import tokenize
 import warnings
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import cached_property
-from typing import TypeVar, cast
+from functools import cached_property, wraps
+from typing import Any, TypeVar, cast
 
-N = TypeVar("N", bound=ast.AST)
+from daguerre.concepts.names import Names
+from daguerre.concepts.nodes import Function, Nodes
+
+T = TypeVar("T")
 Span = tuple[int, int]
 """Characters [start, end) of a text."""
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 Block = (
     ast.FunctionDef
     | ast.AsyncFunctionDef
@@ -29,20 +32,21 @@ Block = (
     | ast.Try
     | ast.TryStar
     | ast.ExceptHandler
+    | ast.Match
+    | ast.match_case
 )
-Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.Module
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Module)
-SHARED = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
-"""Nodes of which there is one object for the whole tree."""
+CUTS = (":", "@", "case", "else", "finally")
+"""Tokens that a syntax tree has no place of, and that blocks begin or end at."""
 LINE = re.compile(r"\r\n|\r|\n")
 """What ends a line for Python; `str.splitlines` knows more, which are none."""
 
 
-class Source:
+class Source(Nodes):
     """A text, and what is known of it.
 
     tree    None: the text does not parse
     tokens  up to the first one that cannot be read
+    kept    what functions that are `once` have found
     """
 
     def __init__(self, text: str) -> None:
@@ -51,20 +55,9 @@ class Source:
         self._starts = [0, *ends]
         self._lines = [text[start:end] for start, end in zip(self._starts, [*ends, len(text)], strict=True)]
         self._wide = [not line.isascii() for line in self._lines]
-        self.tree = self._parsed()
         self.tokens = self._tokens()
-        self._nodes: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
-        self.parents: dict[ast.AST, ast.AST] = {}
-        if self.tree is not None:
-            self._walk(self.tree)
-
-    def _parsed(self) -> ast.Module | None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of escapes in strings, for example
-                return ast.parse(self.text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
+        self.kept: dict[object, Any] = {}
+        super().__init__(_parsed(text))
 
     def _tokens(self) -> list[tokenize.TokenInfo]:
         lines, out = iter(self._lines), list[tokenize.TokenInfo]()
@@ -72,44 +65,6 @@ class Source:
             for token in tokenize.generate_tokens(lambda: next(lines, "")):
                 out.append(token)
         return out
-
-    def _walk(self, root: ast.AST) -> None:
-        """Note the nodes by type, in the order of the text, and their parents."""
-        stack, nodes, parents = [root], self._nodes, self.parents
-        while stack:
-            node = stack.pop()
-            nodes[type(node)].append(node)
-            children = list[ast.AST]()
-            for name in node._fields:
-                value = getattr(node, name, None)
-                for child in value if isinstance(value, list) else (value,):
-                    if isinstance(child, ast.AST) and not isinstance(child, SHARED):
-                        parents[child] = node
-                        children.append(child)
-            stack.extend(reversed(children))
-
-    # Nodes
-
-    def of(self, *kinds: type[N]) -> list[N]:
-        """All nodes of these types."""
-        if len(kinds) == 1:
-            return cast(list[N], self._nodes.get(kinds[0], []))
-        return [cast(N, node) for kind in kinds for node in self._nodes.get(kind, ())]
-
-    def parent(self, node: ast.AST) -> ast.AST | None:
-        """The node that it is in."""
-        return self.parents.get(node)
-
-    def scope(self, node: ast.AST) -> Scope:
-        """The innermost function, class, lambda or module around a node. A decorator, default, base or annotation of a
-        definition counts as inside of it.
-        """
-        while (above := self.parents.get(node)) is not None:
-            if isinstance(above, SCOPES):
-                return above
-            node = above
-        assert self.tree is not None
-        return self.tree
 
     # Spans
 
@@ -128,25 +83,39 @@ class Source:
         """From the start of a node to the end of another."""
         return self.span(cast(ast.expr, first))[0], self.span(cast(ast.expr, last))[1]
 
+    def start(self, node: ast.stmt) -> int:
+        """The first character of a statement, decorators included."""
+        if isinstance(node, Function | ast.ClassDef) and node.decorator_list:
+            return self._before("@", self.span(node.decorator_list[0])[0])
+        return self.span(node)[0]
+
     def header(self, node: Block) -> Span:
         """The line or lines of a block up to its colon: `def f(x):`, `for x in y:`. Without decorators."""
-        first = node.body[0]
-        end = self.span(first)[0]
-        if isinstance(first, Function | ast.ClassDef) and first.decorator_list:
-            end = self.text.rindex("@", 0, self.span(first.decorator_list[0])[0])
-        start = self.span(node)[0]
-        colon = self._last_colon(start, end)
-        return start, colon + 1
+        first = self._case(node.cases[0]) if isinstance(node, ast.Match) else self.start(node.body[0])
+        start = self._case(node) if isinstance(node, ast.match_case) else self.span(node)[0]
+        return start, self._before(":", first) + 1
 
-    def _last_colon(self, start: int, end: int) -> int:
-        """The last colon of these characters that is a token of its own: none of a comment."""
-        places = self._colons
-        found = bisect_right(places, end - 1) - 1
-        return places[found] if found >= 0 and places[found] >= start else end - 1
+    def clause(self, keyword: str, body: list[ast.stmt]) -> Span:
+        """`else:` or `finally:` before these statements."""
+        first = self.start(body[0])
+        return self._before(keyword, first), self._before(":", first) + 1
+
+    def _case(self, node: ast.match_case) -> int:
+        return self._before("case", self.at(node.pattern.lineno, node.pattern.col_offset))
+
+    def _before(self, text: str, end: int) -> int:
+        """The last of the CUTS of this text before a character: none of a comment or string."""
+        places = self._cuts[text]
+        found = bisect_left(places, end) - 1
+        return places[found] if found >= 0 else self.text.rindex(text, 0, end)
 
     @cached_property
-    def _colons(self) -> list[int]:
-        return [self.token_span(one)[0] for one in self.tokens if one.type == tokenize.OP and one.string == ":"]
+    def _cuts(self) -> dict[str, list[int]]:
+        out: dict[str, list[int]] = {text: [] for text in CUTS}
+        for token in self.tokens:
+            if token.string in out and token.type in (tokenize.OP, tokenize.NAME):
+                out[token.string].append(self.token_span(token)[0])
+        return out
 
     def token_span(self, token: tokenize.TokenInfo) -> Span:
         """The extent of a token."""
@@ -157,54 +126,28 @@ class Source:
     # Names
 
     @cached_property
-    def imported(self) -> dict[str, str]:
-        """What the names that the file imports stand for: `np` for `numpy`, `join` for `os.path.join`. An import
-        anywhere in the file counts; of two for one name the last.
-        """
-        out = dict[str, str]()
-        for one in self.of(ast.Import):
-            for alias in one.names:
-                out[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
-        for other in self.of(ast.ImportFrom):
-            for alias in other.names:
-                dots = "." * other.level
-                if alias.name != "*":
-                    out[alias.asname or alias.name] = f"{dots}{other.module or ''}.{alias.name}"
-        return out
-
-    @cached_property
-    def names(self) -> dict[ast.AST, str]:
-        """The dotted names of all `ast.Name` and `ast.Attribute`, as they stand; "" below anything else than a name."""
-        out = dict[ast.AST, str]()
-        for name in self.of(ast.Name):
-            out[name] = name.id
-        for attribute in sorted(self.of(ast.Attribute), key=_depth):
-            base = out.get(attribute.value, "")
-            out[attribute] = f"{base}.{attribute.attr}" if base else ""
-        return out
-
-    def name(self, node: ast.AST | None) -> str:
-        """The dotted name of a node as it stands: `np.zeros`; "" if it has none."""
-        return "" if node is None else self.names.get(node, "")
-
-    def resolved(self, node: ast.AST | None) -> str:
-        """The dotted name with its root as the file imports it: `numpy.zeros`; as it stands if it is not imported."""
-        name = self.name(node)
-        root, dot, rest = name.partition(".")
-        return self.imported.get(root, root) + dot + rest
+    def names(self) -> Names:
+        """What names stand for."""
+        return Names(self)
 
     def last_name(self, node: ast.AST | None) -> str:
-        """The last part of a name or attribute, whatever stands before it: `append` of `f().append`."""
+        """The last part of a name or attribute as it is written: `append` of `f().append`."""
         if isinstance(node, ast.Attribute):
             return node.attr
         return node.id if isinstance(node, ast.Name) else ""
 
     @cached_property
-    def calls(self) -> list[tuple[ast.Call, str, str]]:
-        """All calls, with the resolved and the last name of what is called."""
-        return [(call, self.resolved(call.func), self.last_name(call.func)) for call in self.of(ast.Call)]
+    def _method_calls(self) -> dict[str, list[ast.Call]]:
+        out = defaultdict[str, list[ast.Call]](list)
+        for call in self.of(ast.Call):
+            if isinstance(call.func, ast.Attribute):
+                out[call.func.attr].append(call)
+        return out
+
+    def method_calls(self, names: Iterable[str]) -> Iterator[ast.Call]:
+        """The calls of attributes of these names, of whatever they are."""
+        for name in names:
+            yield from self._method_calls.get(name, ())
 
     def docstring(self, node: Function | ast.ClassDef | ast.Module) -> ast.Expr | None:
         """The statement of a docstring."""
@@ -215,11 +158,25 @@ class Source:
         return None
 
 
-def _depth(node: ast.Attribute) -> int:
-    depth, value = 1, node.value
-    while isinstance(value, ast.Attribute):
-        depth, value = depth + 1, value.value
-    return depth
+def _parsed(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings, for example
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def once(made: Callable[[Source], T]) -> Callable[[Source], T]:
+    """A function of a source that is computed once for each, and kept for as long as the source is."""
+
+    @wraps(made)
+    def of(source: Source) -> T:
+        if made not in source.kept:
+            source.kept[made] = made(source)
+        return cast(T, source.kept[made])
+
+    return of
 
 
 def constant(node: ast.AST | None, value: object) -> bool:

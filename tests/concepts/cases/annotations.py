@@ -80,7 +80,7 @@ CASES = {
         tricky=(
             "def f(list, x): return list[0]\ndef g(x: «list[int]») -> «list[int]»: pass\n",
             "from x import list, Sequence\ny: list[int]\nz: Sequence[int]\nw: 'dict[str, int]'  # dict[str, int]\n",
-            "class A:\n    def list(self) -> list[int]: pass\n    def f(self):\n        x: «list[int]» = self.list[0]\n",
+            "class A:\n    def list(self) -> «list[int]»: pass\n    def f(self, y: list[int]):\n        x: «list[int]» = self.list[0]\n",
             "def f(tuple: «tuple[int]»):\n    def g(): return [tuple[0] for dict in x if dict['a']]\n",
             "for set in x: pass\ny = set[0]\nz = lambda list: list[0]\nw = lambda: «list[int]»\n",
             "import collections, typing\nx: «collections.OrderedDict[int, str]»\ny: «typing.Dict[\n    str, int]»\nz: type[int]\n",

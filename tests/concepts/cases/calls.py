@@ -38,12 +38,13 @@ CASES = {
     ),
     "builtin_call": Case(
         yes=("«len(x)»\n", "raise «ValueError('a')»\n", "x = [«int(a)» for a in «range(3)»]\n"),
-        no=("f()\n", "x.len()\n", "print\n", "import builtins\nbuiltins.len(x)\n"),
+        no=("f()\n", "x.len()\n", "print\n", "dict.fromkeys(x)\n"),
         tricky=(
             "from numpy import sum, max as top\nsum(x)\n«max(x)»\n",
             "from os import open as open\nopen(x)\n",
-            "def list(): pass\n«list()»\n",
-            "exit()\nlen_(x)\n",
+            "def list(): pass\nlist()\n",
+            "«exit()»\nlen_(x)\nimport builtins as b\n«b.len(x)»\n",
+            "def f(len): return len(x)\n«len(x)»\n",
             "s = 'len(x)'  # len(x)\n",
             "s = f'len(x) {«len(x)»} {{len(x)}}'\n",
             "except_ = 1\ntry: pass\nexcept OSError: «print()»\n",
@@ -139,7 +140,7 @@ CASES = {
             "s = 'isinstance(x, int)'  # type(x)\n",
             "class type(x): pass\ndef f(x: type): pass\n",
             "f'{«type(x)».__name__}'\n",
-            "from builtins import type as t\nt(x)\n",
+            "from builtins import type as t\n«t(x)»\n",
         ),
     ),
     "dynamic_attribute": Case(
@@ -221,7 +222,7 @@ CASES = {
             "def print(x): pass\n",
             "«print(f'print(1) {x}')»\n",
             "lambda: «print(1)»\nf(print)\n",
-            "print = log\n«print(1)»\n",
+            "print = log\nprint(1)\n",
         ),
     ),
     "explicit_encoding": Case(

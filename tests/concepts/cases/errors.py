@@ -36,37 +36,37 @@ CASES = {
     ),
     "try_else": Case(
         yes=(
-            "try:\n    f()\nexcept E:\n    pass\n«else:\n    g()\n    h()»\n",
-            "try:\n    f()\nexcept E:\n    pass\n«else:\n    @d\n    def g():\n        pass»\nfinally:\n    h()\n",
+            "try:\n    f()\nexcept E:\n    pass\n«else:»\n    g()\n    h()\n",
+            "try:\n    f()\nexcept E:\n    pass\n«else:»\n    @d\n    def g():\n        pass\nfinally:\n    h()\n",
         ),
         no=("if x:\n    pass\nelse:\n    pass\n", "try:\n    f()\nexcept E:\n    pass\n"),
         tricky=(
             (
-                "try:\n    x = 1 if y else 2\nexcept E: z = 'else:'\n«else: # else: 1\n    # else\n"
-                "    @(a if b else c)\n    class A: x = 1 if y else 2»\n"
+                "try:\n    x = 1 if y else 2\nexcept E: z = 'else:'\n«else:» # else: 1\n    # else: @\n"
+                "    @(a if b else c)\n    class A: x = 1 if y else 2\n"
             ),
             "for i in x:\n    try: f()\n    except E: pass\nelse:\n    g()\n",
             (
-                "try:\n\tpass\nexcept* Ü:\n\tpass\n«else :\n\ttry: g()\n\texcept E: pass\n"
-                "\t«else: (h()\n\t\tif x else y); z = 2»»\n"
+                "try:\n\tpass\nexcept* Ü:\n\tpass\n«else :»\n\ttry: g()\n\texcept E: pass\n"
+                "\t«else:» (h()\n\t\tif x else y); z = 2\n"
             ),
             "try:\n    f()\nexcept E:\n    while x: pass\n    else: pass\nfinally: s = '''\nelse:\n    g()\n'''\n",
-            "async def f():\n    try: pass\n    except E: pass\n    «else: \\\n        (y := await g())»  # else:\n",
+            "async def f():\n    try: pass\n    except E: pass\n    «else:» \\\n        (y := await g())  # else:\n",
         ),
     ),
     "finally_block": Case(
         yes=(
-            "try:\n    f()\n«finally:\n    g()\n    h()»\n",
-            "try:\n    f()\nexcept E:\n    pass\nelse:\n    pass\n«finally:\n    class A:\n        x = 1»\ny = 2\n",
+            "try:\n    f()\n«finally:»\n    g()\n    h()\n",
+            "try:\n    f()\nexcept E:\n    pass\nelse:\n    pass\n«finally:»\n    class A:\n        x = 1\ny = 2\n",
         ),
         no=("try:\n    f()\nexcept E:\n    pass\n", "finally_ = 1\n"),
         tricky=(
             "s = '''\nfinally:\n    f()\n'''  # finally:\n",
             (
-                "try:\n\ttry: ünï()\n\t«finally: pass»  # finally: x\n"
-                "«finally:  # finally\n\t# finally:\n\t@finally_\n\tasync def f(): ...»\n"
+                "try:\n\ttry: ünï()\n\t«finally:» pass  # finally: x\n"
+                "«finally:»  # finally\n\t# finally:\n\t@finally_\n\tasync def f(): ...\n"
             ),
-            "try: pass\nexcept* E: pass\n«finally : \\\n    (x := f'finally: {y}'); z(\n        1)»\n",
+            "try: pass\nexcept* E: pass\n«finally :» \\\n    (x := f'finally: {y}'); z(\n        1)\n",
         ),
     ),
     "except_handler": Case(

@@ -11,7 +11,7 @@ CASES = {
             "x = (y. # c\n    id)\nz = y \\\n    .list\n",
             "from ...abs import «max» as «min»\nfrom .set import a\n",
             "match «type»:\n\tcase «str»() | ok.int(): pass\n",
-            "if («id» := 3): __import__(f'{len(x)}')\n",
+            "if («id» := 3): «__import__»(f'{len(x)}')\n",
             "def f(\n  x, «print»\n",
         ),
     ),

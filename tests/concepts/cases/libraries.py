@@ -29,6 +29,8 @@ def library(name: str) -> Case:
             f"import «{name} as a», \\\n  «{name} as b»\n@«a».f\nclass A: b = «b».x; c = [a for a in «a»]\n",
             f"import «{name}»\nmatch x:\n    case «{name}».A(): lambda: «{name}»\n",
             f"import sympy.{name}\nimport sympy.{name} as {name}\n{name}.x\n",
+            f"import «{name}»\ndel «{name}»\ndef f():\n    del {name}\n",
+            f"def f():\n    import «{name}»\n    return lambda: «{name}»\n{name}.x\n",
         ),
     )
 

@@ -113,7 +113,7 @@ CASES = {
                 "import sys as s, os\nos.exit()\ns.exit.x()\nx.sys.exit()\ntry: «s.exit(main())»\n"
                 "except SystemExit: raise\nx = SystemExit()\n"
             ),
-            "async def f():\n\tawait exit_()\n\tatexit.register(exit)\n\twith x as quit: y = lambda: «(quit)()»\n",
+            "async def f():\n\tawait exit_()\n\tatexit.register(exit)\n\twith x as quit: y = lambda: (quit)()\n",
         ),
     ),
 }

@@ -78,7 +78,7 @@ CASES = {
     "hardcoded_secret": Case(
         yes=(
             "password = «'hunter2'»\n",
-            "DB_PASSWORD: str = «\"x\"»\nGITHUB_TOKEN = «'ghp'»\nauthToken = «'a'»\n",
+            "DB_PASSWORD: str = «\"x\"»\nGITHUB_TOKEN = «'ghp'»\ngithub_token = «'ghp'»\nauthToken = «'a'»\n",
             "self.apiKey = «'k'»\nconfig['api-key'] = «'k'»\n",
             "connect(user='a', passwd=«'b'», **{'secret_key': «'c'»})\n",
             "def f(user='a', token=«'t'», *, secret=«'s'»): ...\n",
@@ -88,7 +88,8 @@ CASES = {
         no=(
             "password = ''\ntoken = None\nsecret = b''\napi_key = 3\n",
             "password = os.environ['PASSWORD']\n",
-            "password_field = 'x'\npad_token = '<pad>'\ntokens = 'y'\nsecretary = 'z'\nmonkey = 'a'\n",
+            "password = '<your password>'\npad_token = '<pad>'\ncls_token = b'[CLS]'\n",
+            "password_field = 'x'\ntokens = 'y'\nsecretary = 'z'\nmonkey = 'a'\n",
             "password: str\npassword = getpass('password')\n",
         ),
         tricky=(

@@ -59,7 +59,7 @@ CASES = {
             "from .copy import copy\ncopy(a)\n",
             "def copy(self): return «self.x.copy()»\n",
             "s = 'x.copy()'  # x.copy()\nf'{«x.copy()»}'\n",
-            "def f():\n\tfrom copy import copy\n«copy(1)»\n",
+            "def f():\n\tfrom copy import copy\n\treturn «copy(1)»\ncopy(1)\n",
         ),
     ),
     "string_concat": Case(
@@ -67,7 +67,7 @@ CASES = {
         no=("a + b\n", "1 + 2\n", "'a' 'b'\n", "'a' * 3\n"),
         tricky=(
             "x += 'a'\n",
-            "b'a' + b\n",
+            "«b'a' + b»\n",
             "«a + 'b'» + c\n",
             "a['b'] + f('c') + str('d')\n",
             "s = \"'a' + b\"  # 'a' + b\n",

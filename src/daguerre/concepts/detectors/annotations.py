@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.functions import body_scope, decoration, functions, trait
+from daguerre.concepts.detectors.functions import decoration, trait
 from daguerre.concepts.detectors.signatures import parameters
-from daguerre.concepts.source import Function, Scope, Source, Span
+from daguerre.concepts.nodes import Function
+from daguerre.concepts.source import Source, Span
 
 GROUP = "types"
 TYPING = ("typing", "typing_extensions")
-BUILTINS = frozenset({"list", "dict", "set", "frozenset", "tuple"})
 ABSTRACT = """
     AsyncGenerator AsyncIterable AsyncIterator ByteString Collection Container Generator ItemsView Iterable Iterator
     KeysView Mapping MappingView MutableMapping MutableSequence MutableSet Reversible Sequence ValuesView
@@ -30,6 +30,7 @@ CONTAINERS = (
     )
     | {f"collections.abc.{name}" for name in (*ABSTRACT, "Set")}
     | {f"collections.{name}" for name in (*CONCRETE, "defaultdict", "deque")}
+    | {f"builtins.{name}" for name in ("list", "dict", "set", "frozenset", "tuple")}
 )
 UNIONS = typing_names("Optional", "Union")
 CALLABLES = typing_names("Callable") | {"collections.abc.Callable"}
@@ -67,7 +68,7 @@ def parameter_annotation(source: Source) -> Iterator[Span]:
     parents=("function_def",),
 )
 def return_annotation(source: Source) -> Iterator[Span]:
-    for one in functions(source):
+    for one in source.functions:
         if one.returns is not None:
             yield source.span(one.returns)
 
@@ -94,6 +95,13 @@ def in_annotation(source: Source, node: ast.AST) -> bool:
     return False
 
 
+def subscripted(source: Source, wanted: frozenset[str]) -> Iterator[Span]:
+    """Subscripts of what stands for one of these."""
+    for node in source.of(ast.Subscript):
+        if source.names.means(node.value, wanted):
+            yield source.span(node)
+
+
 def is_bar(node: ast.AST | None) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
 
@@ -105,37 +113,10 @@ def is_bar(node: ast.AST | None) -> bool:
     "`Optional[...]` or `Union[...]` of `typing`, or types joined by `|` in an annotation.",
 )
 def optional_union_type(source: Source) -> Iterator[Span]:
-    for node in source.of(ast.Subscript):
-        if source.resolved(node.value) in UNIONS:
-            yield source.span(node)
+    yield from subscripted(source, UNIONS)
     for bar in source.of(ast.BinOp):
         if is_bar(bar) and not is_bar(source.parent(bar)) and in_annotation(source, bar):
             yield source.span(bar)
-
-
-def is_rebound(source: Source, name: str, node: ast.AST, bound: set[tuple[Scope | None, str]]) -> bool:
-    """Whether a scope around a node gives a name another meaning. A class counts for what is right below it."""
-    scope = first = body_scope(source, node)
-    while scope is not None:
-        if (scope, name) in bound and (scope is first or not isinstance(scope, ast.ClassDef)):
-            return True
-        scope = body_scope(source, scope)
-    return False
-
-
-def rebindings(source: Source) -> set[tuple[Scope | None, str]]:
-    """The names of builtin containers that scopes bind otherwise, imports aside."""
-    out = set[tuple[Scope | None, str]]()
-    for name in source.of(ast.Name):
-        if name.id in BUILTINS and not isinstance(name.ctx, ast.Load):
-            out.add((body_scope(source, name), name.id))
-    for parameter in source.of(ast.arg):
-        if parameter.arg in BUILTINS:
-            out.add((source.scope(parameter), parameter.arg))
-    for one in [*functions(source), *source.of(ast.ClassDef)]:
-        if one.name in BUILTINS:
-            out.add((source.scope(one), one.name))
-    return out
 
 
 @concept(
@@ -145,22 +126,12 @@ def rebindings(source: Source) -> set[tuple[Scope | None, str]]:
     "A subscript of a builtin container type, or of a container or iterator of `typing` or `collections`.",
 )
 def generic_container_type(source: Source) -> Iterator[Span]:
-    bound: set[tuple[Scope | None, str]] | None = None
-    for node in source.of(ast.Subscript):
-        name = source.resolved(node.value)
-        if name in CONTAINERS:
-            yield source.span(node)
-        elif name in BUILTINS:
-            bound = rebindings(source) if bound is None else bound
-            if not is_rebound(source, name, node, bound):
-                yield source.span(node)
+    return subscripted(source, CONTAINERS)
 
 
 @concept("callable_type", GROUP, "node", "`Callable[...]` of `typing` or `collections.abc`.")
 def callable_type(source: Source) -> Iterator[Span]:
-    for node in source.of(ast.Subscript):
-        if source.resolved(node.value) in CALLABLES:
-            yield source.span(node)
+    return subscripted(source, CALLABLES)
 
 
 @concept(
@@ -170,14 +141,10 @@ def callable_type(source: Source) -> Iterator[Span]:
     "A use of `Literal`, `Final`, `ClassVar` or `Annotated` of `typing`, with its brackets if it has any.",
 )
 def special_type_form(source: Source) -> Iterator[Span]:
-    roots = {name for name, whole in source.imported.items() if whole.partition(".")[0] in TYPING}
-    for root in source.of(ast.Name) if roots else ():
-        if root.id in roots and isinstance(root.ctx, ast.Load):
-            node: ast.expr = root
-            above = source.parent(root)
-            if isinstance(above, ast.Attribute):
-                node, above = above, source.parent(above)
-            if source.resolved(node) in SPECIAL:
+    for library in TYPING:
+        for node, name in source.names.uses(library):
+            if name in SPECIAL:
+                above = source.parent(node)
                 yield source.span(above if isinstance(above, ast.Subscript) and above.value is node else node)
 
 
@@ -187,5 +154,5 @@ def special_type_form(source: Source) -> Iterator[Span]:
 def typevar_def(source: Source) -> Iterator[Span]:
     kinds: list[ast.Assign | ast.AnnAssign] = [*source.of(ast.Assign), *source.of(ast.AnnAssign)]
     for node in kinds:
-        if isinstance(node.value, ast.Call) and source.resolved(node.value.func) in VARIABLES:
+        if isinstance(node.value, ast.Call) and source.names.means(node.value.func, VARIABLES):
             yield source.span(node)

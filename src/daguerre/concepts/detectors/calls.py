@@ -6,38 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.library_calls import calls_of
+from daguerre.concepts.names import BUILTINS, SOMETIMES
 from daguerre.concepts.source import Source, Span
 
 GROUP = "calls"
-# A list of our own: `dir(builtins)` grows with the version of Python, and labels must not.
-BUILT_IN = frozenset(
-    (
-        "abs aiter all anext any ascii bin bool breakpoint bytearray bytes callable chr classmethod compile "
-        "complex delattr dict dir divmod enumerate eval exec filter float format frozenset getattr globals hasattr "
-        "hash help hex id input int isinstance issubclass iter len list locals map max memoryview min next object "
-        "oct open ord pow print property range repr reversed round set setattr slice sorted staticmethod str sum "
-        "super tuple type vars zip __import__ ArithmeticError AssertionError AttributeError BaseException "
-        "BaseExceptionGroup BlockingIOError BrokenPipeError BufferError BytesWarning ChildProcessError "
-        "ConnectionAbortedError ConnectionError ConnectionRefusedError ConnectionResetError DeprecationWarning "
-        "EOFError EncodingWarning EnvironmentError Exception ExceptionGroup FileExistsError FileNotFoundError "
-        "FloatingPointError FutureWarning GeneratorExit IOError ImportError ImportWarning IndentationError "
-        "IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt LookupError MemoryError "
-        "ModuleNotFoundError NameError NotADirectoryError NotImplementedError OSError OverflowError "
-        "PendingDeprecationWarning PermissionError ProcessLookupError RecursionError ReferenceError "
-        "ResourceWarning RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError SyntaxWarning "
-        "SystemError SystemExit TabError TimeoutError TypeError UnboundLocalError UnicodeDecodeError "
-        "UnicodeEncodeError UnicodeError UnicodeTranslateError UnicodeWarning UserWarning ValueError Warning "
-        "ZeroDivisionError"
-    ).split()
+CHECKS = frozenset(f"builtins.{name}" for name in ("isinstance", "issubclass", "callable"))
+CONVERSIONS = frozenset(
+    f"builtins.{name}" for name in "int float complex bool str bytes list tuple dict set frozenset".split()
 )
-CONVERSIONS = frozenset("int float complex bool str bytes list tuple dict set frozenset".split())
 KEYED = frozenset("sort sorted min max groupby nsmallest nlargest merge".split())
-
-
-def built_in(source: Source, call: ast.Call) -> str:
-    """The built-in name that is called, bare and not imported; else ""."""
-    name = call.func.id if isinstance(call.func, ast.Name) else ""
-    return name if name in BUILT_IN and name not in source.imported else ""
 
 
 def capitalised(name: str) -> bool:
@@ -56,24 +34,23 @@ def method_call(source: Source) -> Iterator[Span]:
 
 @concept("function_call", GROUP, "node", "A call of a bare name that is neither built-in nor capitalised.")
 def function_call(source: Source) -> Iterator[Span]:
+    built_ins = {call for call, _ in source.names.calls("builtins")}
     for call in source.of(ast.Call):
-        if isinstance(call.func, ast.Name) and not capitalised(call.func.id) and not built_in(source, call):
+        if isinstance(call.func, ast.Name) and not capitalised(call.func.id) and call not in built_ins:
             yield source.span(call)
 
 
-@concept("builtin_call", GROUP, "node", "A call of a bare built-in name that the file does not import from elsewhere.")
-def builtin_call(source: Source) -> Iterator[Span]:
-    for call in source.of(ast.Call):
-        if built_in(source, call):
-            yield source.span(call)
+concept("builtin_call", GROUP, "node", "A call of a built-in function, type or exception.")(
+    calls_of(" ".join(f"builtins.{name}" for name in (*BUILTINS, *SOMETIMES)))
+)
 
 
 @concept(
     "constructor_call", GROUP, "node", "A call of a name or attribute that begins, after underscores, in upper case."
 )
 def constructor_call(source: Source) -> Iterator[Span]:
-    for call, _, last in source.calls:
-        if capitalised(last):
+    for call in source.of(ast.Call):
+        if capitalised(source.last_name(call.func)):
             yield source.span(call)
 
 
@@ -128,8 +105,8 @@ def argument_unpacking(source: Source) -> Iterator[Span]:
     parents=("keyword_argument",),
 )
 def key_function(source: Source) -> Iterator[Span]:
-    for call, _, last in source.calls:
-        if last in KEYED:
+    for call in source.of(ast.Call):
+        if source.last_name(call.func) in KEYED:
             for one in call.keywords:
                 if one.arg == "key":
                     yield source.span(one)
@@ -160,10 +137,9 @@ _named_argument("timeout_kwarg", "An argument timeout= of any call.", "timeout")
     parents=("builtin_call",),
 )
 def type_check(source: Source) -> Iterator[Span]:
-    for call in source.of(ast.Call):
-        name = built_in(source, call)
+    for call, name in source.names.calls("builtins"):
         alone = len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred)
-        if name in ("isinstance", "issubclass", "callable") or (name == "type" and alone):
+        if name in CHECKS or (name == "builtins.type" and alone):
             yield source.span(call)
 
 
@@ -175,20 +151,14 @@ def type_check(source: Source) -> Iterator[Span]:
     parents=("builtin_call",),
 )
 def type_conversion(source: Source) -> Iterator[Span]:
-    for call in source.of(ast.Call):
-        if (call.args or call.keywords) and built_in(source, call) in CONVERSIONS:
+    for call, name in source.names.calls("builtins"):
+        if (call.args or call.keywords) and name in CONVERSIONS:
             yield source.span(call)
 
 
 def _built_in_call(name: str, description: str, names: str) -> None:
-    wanted = frozenset(names.split())
-
-    def detect(source: Source) -> Iterator[Span]:
-        for call in source.of(ast.Call):
-            if built_in(source, call) in wanted:
-                yield source.span(call)
-
-    concept(name, GROUP, "node", description, parents=("builtin_call",))(detect)
+    called = " ".join(f"builtins.{one}" for one in names.split())
+    concept(name, GROUP, "node", description, parents=("builtin_call",))(calls_of(called))
 
 
 _built_in_call(

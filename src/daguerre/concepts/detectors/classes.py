@@ -18,18 +18,13 @@ DATACLASSES = {
 NAMED_TUPLES = {"collections.namedtuple", *(f"{module}NamedTuple" for module in TYPING)}
 
 
-def imported(source: Source, node: ast.AST) -> str:
-    """The resolved name of a node whose root is imported; "" for others."""
-    return source.resolved(node) if source.name(node).partition(".")[0] in source.imported else ""
-
-
 def bases(node: ast.ClassDef) -> list[ast.expr]:
     """The bases of a class; `Base` for `Base[T]`."""
     return [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
 
 
 def besides_object(source: Source, node: ast.ClassDef) -> int:
-    return sum(source.name(base) != "object" for base in node.bases)
+    return sum("builtins.object" not in source.names.meanings(base) for base in node.bases)
 
 
 @concept("class_def", GROUP, "header", "The header of a class definition.")
@@ -97,7 +92,7 @@ def slots(source: Source) -> Iterator[Span]:
         for statement in node.body:
             if isinstance(statement, ast.Assign | ast.AnnAssign):
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                if any(source.name(target) == "__slots__" for target in targets):
+                if any(isinstance(target, ast.Name) and target.id == "__slots__" for target in targets):
                     yield source.span(statement)
 
 
@@ -131,7 +126,7 @@ def nested_class(source: Source) -> Iterator[Span]:
 def dataclass(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         decorators = (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
-        if any(imported(source, one) in DATACLASSES for one in decorators):
+        if any(source.names.means(one, DATACLASSES) for one in decorators):
             yield source.header(node)
 
 
@@ -142,11 +137,11 @@ def dataclass(source: Source) -> Iterator[Span]:
     "A call of collections.namedtuple or typing.NamedTuple, or a class with base typing.NamedTuple.",
 )
 def namedtuple_class(source: Source) -> Iterator[Span]:
-    for call, name, _ in source.calls:
-        if name in NAMED_TUPLES and imported(source, call.func):
+    for call in source.of(ast.Call):
+        if source.names.means(call.func, NAMED_TUPLES):
             yield source.span(call)
     for node in source.of(ast.ClassDef):
-        if any(imported(source, base) in NAMED_TUPLES for base in node.bases):
+        if any(source.names.means(base, NAMED_TUPLES) for base in node.bases):
             yield source.header(node)
 
 
@@ -156,7 +151,7 @@ def with_base(names: Iterable[str]) -> Detector:
 
     def detect(source: Source) -> Iterator[Span]:
         for node in source.of(ast.ClassDef):
-            if any(imported(source, base) in wanted for base in bases(node)):
+            if any(source.names.means(base, wanted) for base in bases(node)):
                 yield source.header(node)
 
     return detect
@@ -218,8 +213,8 @@ for _name, _description, _detect in KINDS:
 def abstract_class(source: Source) -> Iterator[Span]:
     for node in source.of(ast.ClassDef):
         meta = [keyword.value for keyword in node.keywords if keyword.arg == "metaclass"]
-        if any(imported(source, base) == "abc.ABC" for base in node.bases) or any(
-            imported(source, value) == "abc.ABCMeta" for value in meta
+        if any(source.names.means(base, ("abc.ABC",)) for base in node.bases) or any(
+            source.names.means(value, ("abc.ABCMeta",)) for value in meta
         ):
             yield source.header(node)
 
@@ -235,7 +230,7 @@ def self_attribute(source: Source) -> Iterator[Span]:
     "self_call", GROUP, "node", "A call of an attribute of the name self or cls: self.f(x).", parents=("method_call",)
 )
 def self_call(source: Source) -> Iterator[Span]:
-    for call, _, _ in source.calls:
+    for call in source.of(ast.Call):
         called = call.func
         if (
             isinstance(called, ast.Attribute)
@@ -245,10 +240,16 @@ def self_call(source: Source) -> Iterator[Span]:
             yield source.span(call)
 
 
-@concept("super_call", GROUP, "node", "A call of the name super, without what is done with its result.")
+@concept(
+    "super_call",
+    GROUP,
+    "node",
+    "A call of the built-in super, without what is done with its result.",
+    parents=("builtin_call",),
+)
 def super_call(source: Source) -> Iterator[Span]:
-    for call, name, _ in source.calls:
-        if name == "super":
+    for call, name in source.names.calls("builtins"):
+        if name == "builtins.super":
             yield source.span(call)
 
 

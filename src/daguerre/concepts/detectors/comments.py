@@ -8,11 +8,10 @@ import tokenize
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 
 from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.lexical import whole_tokens
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import Source, Span, once
 
 GROUP = "comments"
 TODO = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
@@ -32,7 +31,7 @@ BEFORE = {"elif": "if 1: pass\n", "else": "if 1: pass\n", "except": "try: pass\n
 FIRST = re.compile(r"\w*")
 
 
-@lru_cache(maxsize=1)  # of the file whose detectors run
+@once
 def comments(source: Source) -> list[tuple[tokenize.TokenInfo, bool]]:
     """Those outside of f-strings, and whether something stands before each on its line."""
     out, line = list[tuple[tokenize.TokenInfo, bool]](), 0

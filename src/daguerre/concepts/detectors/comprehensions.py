@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.control import of_type
 from daguerre.concepts.detectors.operators import GROUP
+from daguerre.concepts.nodes import COMPREHENSIONS, Comprehension
 from daguerre.concepts.source import Source, Span
-
-Comprehension = ast.ListComp | ast.DictComp | ast.SetComp | ast.GeneratorExp
-COMPREHENSIONS = (ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 
 for _name, _kind, _description in (
     ("list_comprehension", ast.ListComp, "A list comprehension."),

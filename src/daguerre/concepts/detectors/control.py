@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator, Sequence
 
 from daguerre.concepts.detectors import Detector, concept
-from daguerre.concepts.source import SCOPES, Source, Span
+from daguerre.concepts.nodes import SCOPES
+from daguerre.concepts.source import Source, Span
 
 GROUP = "control"
 Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.With | ast.AsyncWith | ast.Try | ast.TryStar | ast.Match
 BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 DEEP = 2
 """Blocks around a block that make it deeply nested."""
-TO_COLON = re.compile(r"(?:[^#:]|#[^\r\n]*)*:")
-"""Up to a colon that is in no comment, where no expressions are."""
-TO_ELSE = re.compile(r"(?:[^#e]|#[^\r\n]*)*(?=else)")
-"""Up to the keyword, behind the statement before it."""
-
-
-def else_header(source: Source, before: ast.stmt) -> Span:
-    """`else:` behind the last statement of a block."""
-    start = _behind(TO_ELSE, source, source.span(before)[1])
-    return start, _behind(TO_COLON, source, start)
-
-
-def _behind(pattern: re.Pattern[str], source: Source, start: int) -> int:
-    found = pattern.match(source.text, start)
-    assert found is not None
-    return found.end()
 
 
 def is_elif(source: Source, node: ast.stmt) -> bool:
@@ -53,7 +37,7 @@ def if_statement(source: Source) -> Iterator[Span]:
 def if_else(source: Source) -> Iterator[Span]:
     for node in source.of(ast.If):
         if has_else(source, node.orelse):
-            yield else_header(source, node.body[-1])
+            yield source.clause("else", node.orelse)
 
 
 @concept("elif_chain", GROUP, "header", "An elif, up to its colon.", parents=("if_statement",))
@@ -79,11 +63,7 @@ def negated_condition(source: Source) -> Iterator[Span]:
 @concept("match_statement", GROUP, "header", "A match statement, up to its colon.")
 def match_statement(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Match):
-        yield match_header(source, node)
-
-
-def match_header(source: Source, node: ast.Match) -> Span:
-    return source.span(node)[0], _behind(TO_COLON, source, source.span(node.subject)[1])
+        yield source.header(node)
 
 
 @concept(
@@ -101,16 +81,19 @@ def deep_nesting(source: Source) -> Iterator[Span]:
             above = source.parent(above)
         depth = depths[node] = 0 if above not in depths else depths[above] + (not is_elif(source, node))
         if depth >= DEEP:
-            yield match_header(source, node) if isinstance(node, ast.Match) else source.header(node)
+            yield source.header(node)
 
 
 # Context managers
 
 
+def with_statements(source: Source) -> list[ast.With | ast.AsyncWith]:
+    return source.of(ast.With, ast.AsyncWith)
+
+
 @concept("with_statement", GROUP, "header", "A with or async with statement, up to its colon.")
 def with_statement(source: Source) -> Iterator[Span]:
-    managers: list[ast.With | ast.AsyncWith] = source.of(ast.With, ast.AsyncWith)
-    for node in managers:
+    for node in with_statements(source):
         yield source.header(node)
 
 
@@ -122,8 +105,7 @@ def with_statement(source: Source) -> Iterator[Span]:
     parents=("with_statement",),
 )
 def multi_with(source: Source) -> Iterator[Span]:
-    managers: list[ast.With | ast.AsyncWith] = source.of(ast.With, ast.AsyncWith)
-    for node in managers:
+    for node in with_statements(source):
         if len(node.items) > 1:
             yield source.header(node)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.source import Function, Source, Span, string
+from daguerre.concepts.nodes import Function
+from daguerre.concepts.source import Source, Span, once, string
 
 GROUP = "comments"
 Owner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
@@ -28,12 +28,12 @@ EXAMPLES = re.compile(r"^[ \t]*Examples?:*[ \t]*$", re.MULTILINE)
 DEPRECATED = re.compile(r"\bdeprecated\b", re.IGNORECASE)
 
 
-@lru_cache(maxsize=1)  # of the file whose detectors run
+@once
 def docstrings(source: Source) -> list[tuple[Owner, ast.Expr, str]]:
     """Those of definitions, classes and the module: whose, the statement, and its value."""
     out = list[tuple[Owner, ast.Expr, str]]()
     owners: list[Owner] = [*source.of(ast.Module), *source.of(ast.ClassDef)]
-    owners += [*source.of(ast.FunctionDef), *source.of(ast.AsyncFunctionDef)]
+    owners += source.functions
     for owner in owners:
         statement = source.docstring(owner)
         if statement is not None:

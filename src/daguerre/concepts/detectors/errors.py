@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tokenize
-from bisect import bisect_left
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import Detector, concept
@@ -26,37 +24,28 @@ def exceptions(node: ast.ExceptHandler) -> list[ast.expr]:
     return [] if node.type is None else [node.type]
 
 
-def clauses(source: Source, keyword: str, bodies: list[list[ast.stmt]]) -> Iterator[Span]:
-    """From the keyword of each clause, the last before its body, to the end of the body."""
-    if not bodies:
-        return
-    tokens = (one for one in source.tokens if one.string == keyword and one.type == tokenize.NAME)
-    places = [source.token_span(one)[0] for one in tokens]
-    for body in bodies:
-        first = body[0]
-        start = source.span(first)[0]
-        if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and first.decorator_list:
-            start = source.text.rindex("@", 0, source.span(first.decorator_list[0])[0])
-        yield places[bisect_left(places, start) - 1], source.span(body[-1])[1]
+def tries(source: Source) -> list[Try]:
+    return source.of(ast.Try, ast.TryStar)
 
 
 @concept("try_block", GROUP, "header", "The try and colon that start a try statement.")
 def try_block(source: Source) -> Iterator[Span]:
-    tries: list[Try] = source.of(ast.Try, ast.TryStar)
-    for node in tries:
+    for node in tries(source):
         yield source.header(node)
 
 
-@concept("try_else", GROUP, "node", "The else clause of a try statement, from its keyword to its end.")
+@concept("try_else", GROUP, "header", "The keyword else and the colon of a try statement's else block.")
 def try_else(source: Source) -> Iterator[Span]:
-    tries: list[Try] = source.of(ast.Try, ast.TryStar)
-    yield from clauses(source, "else", [node.orelse for node in tries if node.orelse])
+    for node in tries(source):
+        if node.orelse:
+            yield source.clause("else", node.orelse)
 
 
-@concept("finally_block", GROUP, "node", "The finally clause of a try statement, from its keyword to its end.")
+@concept("finally_block", GROUP, "header", "The keyword finally and the colon of a try statement's finally block.")
 def finally_block(source: Source) -> Iterator[Span]:
-    tries: list[Try] = source.of(ast.Try, ast.TryStar)
-    yield from clauses(source, "finally", [node.finalbody for node in tries if node.finalbody])
+    for node in tries(source):
+        if node.finalbody:
+            yield source.clause("finally", node.finalbody)
 
 
 @concept("except_handler", GROUP, "node", "An except clause, with its body.")
@@ -92,11 +81,12 @@ def multi_except(source: Source) -> Iterator[Span]:
 
 
 def handles(names: frozenset[str]) -> Detector:
-    """Headers of except clauses that name one of these, and mean the built-in: it is not imported."""
+    """Headers of except clauses that name one of these built-ins."""
+    wanted = {f"builtins.{name}" for name in names}
 
     def detect(source: Source) -> Iterator[Span]:
         for node in source.of(ast.ExceptHandler):
-            if any(source.resolved(one) in names for one in exceptions(node)):
+            if any(source.names.means(one, wanted) for one in exceptions(node)):
                 yield source.header(node)
 
     return detect

@@ -5,19 +5,11 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.functions import (
-    body_scope,
-    decorated,
-    function_around,
-    functions,
-    is_method,
-    statements,
-    trait,
-)
-from daguerre.concepts.source import Function, Source, Span, constant
+from daguerre.concepts.detectors.functions import decorated, is_method, statements, trait
+from daguerre.concepts.nodes import Function
+from daguerre.concepts.source import Source, Span, constant, once
 
 GROUP = "functions"
 PARENTS = ("function_def",)
@@ -25,16 +17,17 @@ SHORT, LONG = 5, 50
 """The most lines of a short function, and of one that is not long."""
 LOW, MID = 2, 9
 """The most branches of a function of low complexity, and of middle complexity."""
+OWN = ("self", "cls")
 BRANCHES: tuple[type[ast.AST], ...] = (
     *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler),
     *(ast.match_case, ast.IfExp, ast.BoolOp, ast.comprehension),
 )
 
 
-@lru_cache(maxsize=1)
+@once
 def branches(source: Source) -> Counter[Function | None]:
     """How many branches each function has, without those of functions in it."""
-    return Counter(function_around(source, node) for node in source.of(*BRANCHES))
+    return Counter(source.function_around(node) for node in source.of(*BRANCHES))
 
 
 def lines(function: Function) -> int:
@@ -84,7 +77,7 @@ trait(GROUP, "one_line_function", "A function whose body is one `return`, docstr
 
 @concept("stub_body", GROUP, "body", "The `pass` or `...` of a function that has nothing else, docstring aside.")
 def stub_body(source: Source) -> Iterator[Span]:
-    for one in functions(source):
+    for one in source.functions:
         body = statements(source, one)
         if len(body) == 1:
             only = body[0]
@@ -96,8 +89,8 @@ def stub_body(source: Source) -> Iterator[Span]:
     "generator_function", GROUP, "header", "A function with a `yield` or `yield from` of its own.", parents=PARENTS
 )
 def generator_function(source: Source) -> Iterator[Span]:
-    found = {body_scope(source, node) for node in [*source.of(ast.Yield), *source.of(ast.YieldFrom)]}
-    for one in functions(source) if found else ():
+    found = {source.scope(node) for node in [*source.of(ast.Yield), *source.of(ast.YieldFrom)]}
+    for one in source.functions if found else ():
         if one in found:
             yield source.header(one)
 
@@ -110,19 +103,15 @@ def generator_function(source: Source) -> Iterator[Span]:
     parents=PARENTS,
 )
 def recursive_function(source: Source) -> Iterator[Span]:
-    names = {one.name for one in functions(source)}
+    names = {one.name for one in source.functions}
     found = dict[Function, None]()
-    for call, _, last in source.calls:
-        if last not in names:
-            continue
-        full = source.name(call.func)
-        own = full in (f"self.{last}", f"cls.{last}")
-        if own or full == last:
-            scope = body_scope(source, call)
-            while scope is not None:
+    for call in source.of(ast.Call):
+        called, last = call.func, source.last_name(call.func)
+        own = isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id in OWN
+        if last in names and (own or isinstance(called, ast.Name)):
+            for scope in source.lookups(call):
                 if isinstance(scope, Function) and scope.name == last and is_method(source, scope) == own:
                     found[scope] = None
-                scope = body_scope(source, scope)
     for one in found:
         yield source.header(one)
 
@@ -135,12 +124,12 @@ def recursive_function(source: Source) -> Iterator[Span]:
     parents=PARENTS,
 )
 def closure_factory(source: Source) -> Iterator[Span]:
-    nested = {(source.scope(one), one.name) for one in functions(source)}
+    nested = {(source.scope(one), one.name) for one in source.functions}
     found = dict[Function, None]()
     for node in source.of(ast.Return):
         value = node.value
         if isinstance(value, ast.Lambda | ast.Name):
-            around = function_around(source, node)
+            around = source.function_around(node)
             if around and (isinstance(value, ast.Lambda) or (around, value.id) in nested):
                 found[around] = None
     for one in found:
@@ -158,11 +147,7 @@ def decorator_factory(source: Source) -> Iterator[Span]:
     found = dict[Function, None]()
     for one, names in decorated(source):
         if "functools.wraps" in names:
-            scope = source.scope(one)
-            while not isinstance(scope, ast.Module):
-                if isinstance(scope, Function):
-                    found[scope] = None
-                scope = source.scope(scope)
+            found.update((scope, None) for scope in source.lookups(one) if isinstance(scope, Function))
     for one in found:
         yield source.header(one)
 
@@ -175,7 +160,7 @@ def decorator_factory(source: Source) -> Iterator[Span]:
     parents=("if_statement",),
 )
 def guard_clause(source: Source) -> Iterator[Span]:
-    for one in functions(source):
+    for one in source.functions:
         for statement in statements(source, one):
             if not isinstance(statement, ast.If) or statement.orelse:
                 break

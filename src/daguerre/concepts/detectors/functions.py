@@ -6,19 +6,14 @@ import ast
 import tokenize
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.source import SCOPES, Function, Scope, Source, Span
+from daguerre.concepts.nodes import Function
+from daguerre.concepts.source import Source, Span, once
 
 GROUP = "functions"
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT)
 """Tokens that are no part of a statement."""
-
-
-def functions(source: Source) -> list[Function]:
-    """All functions and methods, async or not."""
-    return [*source.of(ast.FunctionDef), *source.of(ast.AsyncFunctionDef)]
 
 
 def statements(source: Source, function: Function) -> list[ast.stmt]:
@@ -26,34 +21,15 @@ def statements(source: Source, function: Function) -> list[ast.stmt]:
     return function.body[1:] if source.docstring(function) else function.body
 
 
-def body_scope(source: Source, node: ast.AST) -> Scope | None:
-    """The innermost scope that has a node in its body. Decorators, defaults, annotations and bases of a definition are
-    in the body of what is around it. None for a module.
-    """
-    below, above = node, source.parent(node)
-    while above is not None:
-        if isinstance(above, SCOPES) and (isinstance(below, ast.stmt) or getattr(above, "body", None) is below):
-            return above
-        below, above = above, source.parent(above)
-    return None
-
-
-def function_around(source: Source, node: ast.AST) -> Function | None:
-    """The innermost function that has a node in its body, through lambdas and classes."""
-    scope = body_scope(source, node)
-    while isinstance(scope, ast.Lambda | ast.ClassDef):
-        scope = body_scope(source, scope)
-    return scope if isinstance(scope, Function) else None
-
-
-@lru_cache(maxsize=1)
+@once
 def decorated(source: Source) -> list[tuple[Function, set[str]]]:
-    """The functions with decorators, and the resolved names of these."""
-    return [
-        (one, {source.resolved(mark.func if isinstance(mark, ast.Call) else mark) for mark in one.decorator_list})
-        for one in functions(source)
+    """The functions with decorators, and what these may stand for, called or not."""
+    called = (
+        (one, [mark.func if isinstance(mark, ast.Call) else mark for mark in one.decorator_list])
+        for one in source.functions
         if one.decorator_list
-    ]
+    )
+    return [(one, {name for mark in marks for name in source.names.meanings(mark)}) for one, marks in called]
 
 
 def trait(
@@ -66,7 +42,7 @@ def trait(
     """Register a concept for the headers of functions."""
 
     def detect(source: Source) -> Iterator[Span]:
-        for one in functions(source):
+        for one in source.functions:
             if holds(source, one):
                 yield source.header(one)
 
@@ -138,10 +114,10 @@ decoration(
     GROUP,
     "property_def",
     "A function with the decorator `property` or `functools.cached_property`.",
-    *("property", "functools.cached_property"),
+    *("builtins.property", "functools.cached_property"),
 )
-decoration(GROUP, "classmethod_def", "A function with the decorator `classmethod`.", "classmethod")
-decoration(GROUP, "staticmethod_def", "A function with the decorator `staticmethod`.", "staticmethod")
+decoration(GROUP, "classmethod_def", "A function with the decorator `classmethod`.", "builtins.classmethod")
+decoration(GROUP, "staticmethod_def", "A function with the decorator `staticmethod`.", "builtins.staticmethod")
 decoration(GROUP, "abstract_method", "A function with the decorator `abc.abstractmethod`.", "abc.abstractmethod")
 decoration(
     GROUP,
@@ -183,7 +159,7 @@ def decorator_lines(source: Source) -> list[Span]:
 
 def decorators(source: Source) -> Iterator[tuple[ast.expr, Span]]:
     """All decorators, with their spans from the `@` on, parentheses included."""
-    marks = [mark for one in [*functions(source), *source.of(ast.ClassDef)] for mark in one.decorator_list]
+    marks = [mark for one in [*source.functions, *source.of(ast.ClassDef)] for mark in one.decorator_list]
     lines = decorator_lines(source) if marks else []
     for mark in marks:
         span = source.span(mark)

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.libraries import library_calls, meanings
 from daguerre.concepts.detectors.library_calls import calls_of
-from daguerre.concepts.source import SCOPES, Function, Source, Span, constant
+from daguerre.concepts.nodes import SCOPES
+from daguerre.concepts.source import Source, Span, constant
 
 GROUP = "imports"
-IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+IMPORT_ERRORS = frozenset({"builtins.ImportError", "builtins.ModuleNotFoundError"})
 PLATFORMS = frozenset({"sys.platform", "os.name"})
 
 
@@ -54,7 +54,7 @@ def _guarded(source: Source, node: ast.stmt) -> bool:
         if isinstance(above, ast.Try | ast.TryStar) and any(below is one for one in above.body):
             for handler in above.handlers:
                 caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-                if any(source.resolved(one) in IMPORT_ERRORS for one in caught):
+                if any(source.names.means(one, IMPORT_ERRORS) for one in caught):
                     return True
         below = above
     return False
@@ -82,7 +82,7 @@ def optional_import(source: Source) -> Iterator[Span]:
 )
 def type_checking_guard(source: Source) -> Iterator[Span]:
     for node in source.of(ast.If):
-        if source.resolved(node.test).rpartition(".")[2] == "TYPE_CHECKING":
+        if "TYPE_CHECKING" in source.names.last(node.test):
             yield source.header(node)
 
 
@@ -106,10 +106,11 @@ def main_guard(source: Source) -> Iterator[Span]:
                 yield source.header(node)
 
 
-@concept("main_function", GROUP, "header", "A function named main, in no class or other function.")
+@concept(
+    "main_function", GROUP, "header", "A function named main, in no class or other function.", parents=("function_def",)
+)
 def main_function(source: Source) -> Iterator[Span]:
-    functions: list[Function] = source.of(ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in functions:
+    for node in source.functions:
         if node.name == "main" and isinstance(source.scope(node), ast.Module):
             yield source.header(node)
 
@@ -176,16 +177,15 @@ concept(
     "A comparison with sys.platform, os.name or platform.system(), or startswith of one.",
 )
 def platform_check(source: Source) -> Iterator[Span]:
-    systems = {call for call, name in library_calls(source).get("platform", ()) if name == "platform.system"}
-
     def is_platform(node: ast.expr) -> bool:
-        return node in systems or not PLATFORMS.isdisjoint(meanings(source, node))
+        asked = isinstance(node, ast.Call) and source.names.means(node.func, ("platform.system",))
+        return asked or source.names.means(node, PLATFORMS)
 
     for node in source.of(ast.Compare):
         if any(is_platform(one) for one in (node.left, *node.comparators)):
             yield source.span(node)
-    for call, _, last in source.calls:
-        if last == "startswith" and isinstance(call.func, ast.Attribute) and is_platform(call.func.value):
+    for call in source.method_calls(["startswith"]):
+        if isinstance(call.func, ast.Attribute) and is_platform(call.func.value):
             yield source.span(call)
 
 
@@ -194,7 +194,7 @@ def version_check(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Compare):
         for one in (node.left, *node.comparators):
             plain = one.value if isinstance(one, ast.Subscript) else one
-            names = meanings(source, plain)
+            names = source.names.meanings(plain)
             if any(name == "sys.version_info" or name.startswith("sys.version_info.") for name in names):
                 yield source.span(node)
                 break

@@ -8,37 +8,19 @@ import ast
 import keyword
 import tokenize
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.names import BUILTINS
+from daguerre.concepts.source import Source, Span, once
 
 GROUP = "lexical"
 OPENERS = {getattr(tokenize, name, None) for name in ("FSTRING_START", "TSTRING_START")} - {None}
 CLOSERS = {getattr(tokenize, name, None) for name in ("FSTRING_END", "TSTRING_END")} - {None}
 UNSEEN = {tokenize.NL, tokenize.COMMENT}
 KEYWORDS = frozenset(keyword.kwlist)
-BUILTINS = frozenset(
-    """
-    ArithmeticError AssertionError AttributeError BaseException BaseExceptionGroup BlockingIOError BrokenPipeError
-    BufferError BytesWarning ChildProcessError ConnectionAbortedError ConnectionError ConnectionRefusedError
-    ConnectionResetError DeprecationWarning EOFError Ellipsis EncodingWarning EnvironmentError Exception ExceptionGroup
-    FileExistsError FileNotFoundError FloatingPointError FutureWarning GeneratorExit IOError ImportError ImportWarning
-    IndentationError IndexError InterruptedError IsADirectoryError KeyError KeyboardInterrupt LookupError MemoryError
-    ModuleNotFoundError NameError NotADirectoryError NotImplemented NotImplementedError OSError OverflowError
-    PendingDeprecationWarning PermissionError ProcessLookupError RecursionError ReferenceError ResourceWarning
-    RuntimeError RuntimeWarning StopAsyncIteration StopIteration SyntaxError SyntaxWarning SystemError SystemExit
-    TabError TimeoutError TypeError UnboundLocalError UnicodeDecodeError UnicodeEncodeError UnicodeError
-    UnicodeTranslateError UnicodeWarning UserWarning ValueError Warning ZeroDivisionError abs aiter all anext any ascii
-    bin bool breakpoint bytearray bytes callable chr classmethod compile complex delattr dict dir divmod enumerate eval
-    exec filter float format frozenset getattr globals hasattr hash hex id input int isinstance issubclass iter len list
-    locals map max memoryview min next object oct open ord pow print property range repr reversed round set setattr
-    slice sorted staticmethod str sum super tuple type vars zip
-    """.split()
-)
 
 
-@lru_cache(maxsize=1)  # of the file whose detectors run
+@once
 def whole_tokens(source: Source) -> list[tokenize.TokenInfo]:
     """The tokens, with each f-string as one STRING, as it was until Python 3.11."""
     if not OPENERS:
@@ -58,13 +40,13 @@ def whole_tokens(source: Source) -> list[tokenize.TokenInfo]:
     return out
 
 
-@lru_cache(maxsize=1)
+@once
 def names(source: Source) -> list[tokenize.TokenInfo]:
     """The tokens that are names, no keywords."""
     return [one for one in whole_tokens(source) if one.type == tokenize.NAME and one.string not in KEYWORDS]
 
 
-@lru_cache(maxsize=1)
+@once
 def numbers(source: Source) -> list[tokenize.TokenInfo]:
     return [one for one in whole_tokens(source) if one.type == tokenize.NUMBER]
 

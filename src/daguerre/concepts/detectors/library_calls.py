@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from daguerre.concepts.detectors import Detector, concept
-from daguerre.concepts.detectors.libraries import library_calls
 from daguerre.concepts.source import Source, Span
 
 GROUP = "services"
@@ -27,7 +25,9 @@ TABLE = (
     Row("path_operation", "A call of anything of os.path or pathlib.", "os.path.* posixpath.* ntpath.* pathlib.*"),
     Row(
         "filesystem_mutation",
-        "A call of os or shutil that makes, changes or removes files, or of a method mkdir, rmdir or unlink.",
+        "A call of os: remove, unlink, rename(s), replace, mkdir, makedirs, rmdir, removedirs, chmod, (l)chown, link, "
+        "symlink, truncate, utime, mkfifo, mknod; of shutil: rmtree, move, chown, make_archive, unpack_archive or a "
+        "name that starts with copy; or of a method mkdir, rmdir or unlink of anything.",
         "os.remove os.unlink os.rename os.renames os.replace os.mkdir os.makedirs os.rmdir os.removedirs os.chmod "
         "os.chown os.lchown os.link os.symlink os.truncate os.utime os.mkfifo os.mknod shutil.rmtree shutil.move "
         "shutil.copy* shutil.chown shutil.make_archive shutil.unpack_archive",
@@ -47,7 +47,7 @@ TABLE = (
     ),
     Row(
         "db_call",
-        "A call of anything of sqlite3, psycopg2 or pymysql, or a method execute, executemany, executescript.",
+        "A call of anything of sqlite3, psycopg2 or pymysql, or of a method execute, executemany, executescript.",
         "sqlite3.* psycopg2.* pymysql.*",
         "execute executemany executescript",
     ),
@@ -101,18 +101,15 @@ def calls_of(called: str, methods: str = "") -> Detector:
         else:
             names[root].add(name)
     roots = names.keys() | starts.keys()
-    last_names = frozenset(methods.split())
+    last_names = methods.split()
 
     def detect(source: Source) -> Iterator[Span]:
-        index = library_calls(source)
-        for root in roots & index.keys():
-            for call, name in index[root]:
+        for root in roots:
+            for call, name in source.names.calls(root):
                 if name in names[root] or name.startswith(starts[root]):
                     yield source.span(call)
-        if last_names:
-            for call, _, last in source.calls:
-                if last in last_names and isinstance(call.func, ast.Attribute):
-                    yield source.span(call)
+        for call in source.method_calls(last_names):
+            yield source.span(call)
 
     return detect
 

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Callable, Iterator
 
 from daguerre.concepts.detectors import Detector, concept
-from daguerre.concepts.detectors.control import GROUP, else_header
-from daguerre.concepts.source import SCOPES, Source, Span
+from daguerre.concepts.detectors.control import GROUP
+from daguerre.concepts.nodes import SCOPES
+from daguerre.concepts.source import Source, Span
 
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -66,11 +67,7 @@ def infinite_loop(source: Source) -> Iterator[Span]:
 @concept("loop_body", GROUP, "body", "The statements in the body of a for or while loop, without its else block.")
 def loop_body(source: Source) -> Iterator[Span]:
     for node in loops(source):
-        first = node.body[0]
-        start = source.span(first)[0]
-        if isinstance(first, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and first.decorator_list:
-            start = source.text.rindex("@", 0, source.span(first.decorator_list[0])[0])
-        yield start, source.span(node.body[-1])[1]
+        yield source.start(node.body[0]), source.span(node.body[-1])[1]
 
 
 @concept(
@@ -89,7 +86,7 @@ def nested_loop(source: Source) -> Iterator[Span]:
 def loop_else(source: Source) -> Iterator[Span]:
     for node in loops(source):
         if node.orelse:
-            yield else_header(source, node.body[-1])
+            yield source.clause("else", node.orelse)
 
 
 @concept(
@@ -133,7 +130,7 @@ def over(holds: Callable[[Source, ast.Call], bool]) -> Detector:
 
 
 def built_in(name: str) -> Callable[[Source, ast.Call], bool]:
-    return lambda source, call: source.resolved(call.func) in (name, f"builtins.{name}")
+    return lambda source, call: source.names.means(call.func, (f"builtins.{name}",))
 
 
 def view(name: str) -> Callable[[Source, ast.Call], bool]:
@@ -144,8 +141,7 @@ def view(name: str) -> Callable[[Source, ast.Call], bool]:
 
 
 def walks(source: Source, call: ast.Call) -> bool:
-    name = source.resolved(call.func) or source.last_name(call.func)
-    return name.rpartition(".")[2] in ("walk", "rglob")
+    return any(name in ("walk", "rglob") for name in source.names.last(call.func))
 
 
 for _name, _built_in in (

@@ -10,7 +10,7 @@ from daguerre.concepts.detectors.errors import GROUP
 from daguerre.concepts.source import Source, Span
 
 WARN = {"warnings.warn", "warnings.warn_explicit"}
-EXIT = {"sys.exit", "os._exit"}
+EXIT = {"sys.exit", "os._exit", "builtins.exit", "builtins.quit"}
 
 
 def raised(node: ast.Raise) -> ast.expr | None:
@@ -39,11 +39,12 @@ def reraise(source: Source) -> Iterator[Span]:
 
 
 def raises(names: frozenset[str]) -> Detector:
-    """Raise statements of one of these, or of a call of it, that mean the built-in: it is not imported."""
+    """Raise statements of one of these built-ins, or of a call of it."""
+    wanted = {f"builtins.{name}" for name in names}
 
     def detect(source: Source) -> Iterator[Span]:
         for node in source.of(ast.Raise):
-            if source.resolved(raised(node)) in names:
+            if source.names.means(raised(node), wanted):
                 yield source.span(node)
 
     return detect
@@ -87,8 +88,8 @@ def assert_statement(source: Source) -> Iterator[Span]:
 
 @concept("warning_call", GROUP, "node", "A call of warnings.warn or warnings.warn_explicit.")
 def warning_call(source: Source) -> Iterator[Span]:
-    for call, name, _ in source.calls:
-        if name in WARN and source.name(call.func).partition(".")[0] in source.imported:
+    for call, name in source.names.calls("warnings"):
+        if name in WARN:
             yield source.span(call)
 
 
@@ -99,9 +100,9 @@ def warning_call(source: Source) -> Iterator[Span]:
     "A call of sys.exit, os._exit, exit or quit, or a raise of SystemExit.",
 )
 def program_exit(source: Source) -> Iterator[Span]:
-    for call, name, _ in source.calls:
-        if name in {"exit", "quit"} or (name in EXIT and source.name(call.func).partition(".")[0] in source.imported):
+    for call in source.of(ast.Call):
+        if source.names.means(call.func, EXIT):
             yield source.span(call)
     for node in source.of(ast.Raise):
-        if source.resolved(raised(node)) == "SystemExit":
+        if source.names.means(raised(node), ("builtins.SystemExit",)):
             yield source.span(node)

@@ -7,16 +7,17 @@ import re
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.libraries import meanings
+from daguerre.concepts.detectors.signatures import defaults
 from daguerre.concepts.source import Source, Span, string
 
 GROUP = "risk"
 DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
 CONTAINERS = frozenset({"builtins.list", "builtins.dict", "builtins.set"})
 SECRET = re.compile(
-    r"[\w-]*(?:TOKEN|(?i:password|passwd|secret|(?:api|auth|access|secret)[_-]?(?:key|token)))|(?i:token)", re.ASCII
+    r"[\w-]*(?:password|passwd|secret|token|(?:api|auth|access|secret)[_-]?key)", re.ASCII | re.IGNORECASE
 )
-Defaults = Iterator[tuple[ast.arg, ast.expr]]
+BRACKETS = re.compile(r"<.*>|\[.*\]", re.DOTALL)
+"""Around a placeholder, and around a special token of a language model: `<your password>`, `[MASK]`."""
 
 # SQL in capitals is known by its first words. In small letters these may be English ("select a file from the list"), so
 # that more of the grammar has to be there.
@@ -80,28 +81,18 @@ def global_statement(source: Source) -> Iterator[Span]:
         yield source.span(node)
 
 
-def defaults(source: Source) -> Defaults:
-    """The parameters that have a default, with it."""
-    for node in source.of(ast.arguments):
-        if node.defaults:
-            yield from zip((node.posonlyargs + node.args)[-len(node.defaults) :], node.defaults, strict=True)
-        for argument, value in zip(node.kwonlyargs, node.kw_defaults, strict=True):
-            if value is not None:
-                yield argument, value
-
-
 @concept(
     "mutable_default_argument",
     GROUP,
     "node",
-    "A default of a parameter that is a list, dict or set, its comprehension or a call of its class.",
+    "A default of a parameter that is a list, dict or set, a comprehension of one, or a call of its class.",
 )
 def mutable_default_argument(source: Source) -> Iterator[Span]:
-    for _, value in defaults(source):
-        if isinstance(value, DISPLAYS) or (
-            isinstance(value, ast.Call) and not CONTAINERS.isdisjoint(meanings(source, value.func))
-        ):
-            yield source.span(value)
+    for parameters in source.of(ast.arguments):
+        for _, value in defaults(parameters):
+            called = value.func if isinstance(value, ast.Call) else None
+            if isinstance(value, DISPLAYS) or source.names.means(called, CONTAINERS):
+                yield source.span(value)
 
 
 def _targets(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
@@ -129,8 +120,9 @@ def given(source: Source) -> Iterator[tuple[str, ast.expr]]:
             yield from _targets(typed.target, typed.value)
     for walrus in source.of(ast.NamedExpr):
         yield walrus.target.id, walrus.value
-    for argument, default in defaults(source):
-        yield argument.arg, default
+    for parameters in source.of(ast.arguments):
+        for argument, default in defaults(parameters):
+            yield argument.arg, default
     for keyword in source.of(ast.keyword):
         yield keyword.arg or "", keyword.value
     for mapping in source.of(ast.Dict):
@@ -142,12 +134,14 @@ def given(source: Source) -> Iterator[tuple[str, ast.expr]]:
     "hardcoded_secret",
     GROUP,
     "node",
-    "Non-empty string for *password, *passwd, *secret, *TOKEN, token, *api/auth/access/secret_key/token.",
+    "A string, neither empty nor all in <> or [], that is given to a name, attribute, argument or key that ends, in "
+    "any case, in password, passwd, secret, token, or api, auth, access or secret and key.",
 )
 def hardcoded_secret(source: Source) -> Iterator[Span]:
     for name, value in given(source):
-        if isinstance(value, ast.Constant) and isinstance(value.value, str | bytes) and value.value:
-            if SECRET.fullmatch(name):
+        if isinstance(value, ast.Constant) and isinstance(value.value, str | bytes) and SECRET.fullmatch(name):
+            text = value.value if isinstance(value.value, str) else value.value.decode(errors="replace")
+            if text and not BRACKETS.fullmatch(text):
                 yield source.span(value)
 
 
@@ -160,7 +154,10 @@ def _text(node: ast.JoinedStr) -> str:
     "sql_string",
     GROUP,
     "node",
-    "A string that starts SELECT..FROM, INSERT INTO, UPDATE..SET, DELETE FROM or CREATE/DROP/ALTER TABLE.",
+    "A string that starts, in capitals, with SELECT ... FROM, INSERT INTO, UPDATE x SET, DELETE FROM or CREATE, DROP "
+    "or ALTER TABLE; or, in small letters, with select columns from x, insert into x and a parenthesis, values or "
+    "select, update x set y =, delete from x with a condition or nothing after it, create table x and a parenthesis, "
+    "drop or alter table x with add, drop, rename or nothing after it.",
 )
 def sql_string(source: Source) -> Iterator[Span]:
     for node in source.of(ast.Constant):

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.libraries import library_calls, meanings, uses
 from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span, constant, string
 
@@ -23,6 +22,7 @@ YAML_LOADS = frozenset({"yaml.load", "yaml.load_all"})
 YAML_ALWAYS = frozenset({"yaml.unsafe_load", "yaml.unsafe_load_all", "yaml.full_load", "yaml.full_load_all"})
 YAML_SAFE = frozenset("SafeLoader CSafeLoader BaseLoader CBaseLoader".split())
 WEAK = frozenset("md4 md5 sha1".split())
+WEAK_CALLS = frozenset({"hashlib.md5", "hashlib.sha1"})
 HTTP_METHODS = frozenset("get post put patch delete head options request send stream".split())
 HTTP_LIBRARIES = ("requests.", "httpx.")
 VERIFY = frozenset({"verify", "check_hostname"})
@@ -51,18 +51,18 @@ def argument(call: ast.Call, place: int, *names: str) -> ast.expr | None:
     "shell_true",
     GROUP,
     "node",
-    "A call with shell=True, or True as ninth argument to Popen, run, call, check_call or check_output.",
+    "A call with shell=True, or with True as ninth argument of Popen, run, call, check_call or check_output.",
 )
 def shell_true(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
         if call.keywords and any(name == "shell" and constant(value, True) for name, value in keyword_values(call)):
             yield source.span(call)
-    for call, name in library_calls(source).get("subprocess", ()):
+    for call, name in source.names.calls("subprocess"):
         if name in POPEN and constant(argument(call, SHELL_PLACE), True):
             yield source.span(call)
 
 
-concept("eval_exec", GROUP, "node", "A call of the built-in function eval or exec.")(
+concept("eval_exec", GROUP, "node", "A call of the built-in function eval or exec.", parents=("builtin_call",))(
     calls_of("builtins.eval builtins.exec")
 )
 
@@ -75,7 +75,7 @@ _load = calls_of(" ".join(LOADS))
 
 def _safe_yaml(source: Source, loader: ast.expr | None) -> bool:
     """Whether a loader is one of those of yaml that make only plain objects, by whichever import."""
-    names = [] if loader is None else meanings(source, loader)
+    names = source.names.meanings(loader)
     return bool(names) and all(name.startswith("yaml.") and name.rpartition(".")[2] in YAML_SAFE for name in names)
 
 
@@ -83,11 +83,13 @@ def _safe_yaml(source: Source, loader: ast.expr | None) -> bool:
     "unsafe_deserialization",
     GROUP,
     "node",
-    "A load by pickle, dill, cloudpickle, marshal, shelve or read_pickle, or by yaml with no safe loader.",
+    "A call of load, loads or Unpickler of pickle, cPickle, _pickle, dill or cloudpickle; of load or loads of marshal; "
+    "of shelve.open or pandas.read_pickle; of unsafe_load or full_load of yaml, or load without SafeLoader, "
+    "CSafeLoader, BaseLoader or CBaseLoader, also with _all.",
 )
 def unsafe_deserialization(source: Source) -> Iterator[Span]:
     yield from _load(source)
-    for call, name in library_calls(source).get("yaml", ()):
+    for call, name in source.names.calls("yaml"):
         if name in YAML_ALWAYS or (name in YAML_LOADS and not _safe_yaml(source, argument(call, 1, "Loader"))):
             yield source.span(call)
 
@@ -96,7 +98,7 @@ def _weak(source: Source, node: ast.expr | None) -> bool:
     name = string(node)
     if name is not None:
         return name.lower().replace("-", "") in WEAK
-    return node is not None and any(one in ("hashlib.md5", "hashlib.sha1") for one in meanings(source, node))
+    return source.names.means(node, WEAK_CALLS)
 
 
 @concept(
@@ -107,9 +109,9 @@ def _weak(source: Source, node: ast.expr | None) -> bool:
     parents=("hash_call",),
 )
 def weak_hash(source: Source) -> Iterator[Span]:
-    for call, name in library_calls(source).get("hashlib", ()):
+    for call, name in source.names.calls("hashlib"):
         if (
-            name in ("hashlib.md5", "hashlib.sha1")
+            name in WEAK_CALLS
             or (name == "hashlib.new" and _weak(source, argument(call, 0, "name")))
             or (name == "hashlib.file_digest" and _weak(source, argument(call, 1, "digest")))
         ):
@@ -120,14 +122,18 @@ def _http(source: Source, call: ast.Call) -> bool:
     """Whether a call is of a method with a name as HTTP has them, or of a library, or hands on something of one."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in HTTP_METHODS:
         return True
-    return any(name.startswith(HTTP_LIBRARIES) for one in (call.func, *call.args) for name in meanings(source, one))
+    return any(
+        name.startswith(HTTP_LIBRARIES) for one in (call.func, *call.args) for name in source.names.meanings(one)
+    )
 
 
 @concept(
     "tls_verify_disabled",
     GROUP,
     "node",
-    "verify=False for requests, httpx or a get, post, ... method, or as attribute; no checks by ssl.",
+    "A call with check_hostname=False; a call with verify=False of anything of requests or httpx, or with such an "
+    "argument, or of a method get, post, put, patch, delete, head, options, request, send or stream; an assignment of "
+    "False to an attribute verify or check_hostname; a use of ssl.CERT_NONE or ssl._create_unverified_context.",
 )
 def tls_verify_disabled(source: Source) -> Iterator[Span]:
     for call in source.of(ast.Call):
@@ -139,6 +145,6 @@ def tls_verify_disabled(source: Source) -> Iterator[Span]:
         if constant(node.value, False):
             if any(isinstance(target, ast.Attribute) and target.attr in VERIFY for target in node.targets):
                 yield source.span(node)
-    for use, name in uses(source).get("ssl", ()):
+    for use, name in source.names.uses("ssl"):
         if name in UNVERIFIED:
             yield source.span(use)

@@ -6,17 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
+from daguerre.concepts.detectors.library_calls import calls_of
 from daguerre.concepts.source import Source, Span
 
 GROUP = "science"
 ARRAY_LIBRARIES = frozenset("numpy scipy pandas torch jax".split())
 ARRAY_ATTRIBUTES = frozenset("shape dtype ndim T".split())
 ARRAY_ARGUMENTS = frozenset("axis dtype shape keepdims device".split())
-
-
-def imported(source: Source, node: ast.expr) -> bool:
-    """Whether the root of a dotted name came with an import."""
-    return source.name(node).partition(".")[0] in source.imported
 
 
 def has_arrays(source: Source) -> bool:
@@ -26,30 +22,19 @@ def has_arrays(source: Source) -> bool:
     return any(name.partition(".")[0] in ARRAY_LIBRARIES for names in (plain, parts) for name in names)
 
 
-def _library_call(name: str, description: str, prefix: str, parents: tuple[str, ...] = ()) -> None:
-    def detect(source: Source) -> Iterator[Span]:
-        for call, resolved, _ in source.calls:
-            if resolved.startswith(prefix) and imported(source, call.func):
-                yield source.span(call)
-
-    concept(name, GROUP, "node", description, parents=parents)(detect)
-
-
-_library_call("numpy_call", "A call of a name or dotted name that an import makes part of numpy.", "numpy.")
-_library_call(
-    "numpy_random_call",
-    "A call of a name or dotted name that an import makes part of numpy.random.",
-    "numpy.random.",
-    ("numpy_call",),
-)
-_library_call("scipy_call", "A call of a name or dotted name that an import makes part of scipy.", "scipy.")
-_library_call("pandas_call", "A call of a name or dotted name that an import makes part of pandas.", "pandas.")
+for _name, _library, _parents in (
+    ("numpy_call", "numpy", ()),
+    ("numpy_random_call", "numpy.random", ("numpy_call",)),
+    ("scipy_call", "scipy", ()),
+    ("pandas_call", "pandas", ()),
+):
+    concept(_name, GROUP, "node", f"A call of anything of {_library}.", parents=_parents)(calls_of(f"{_library}.*"))
 
 
 @concept("linear_algebra_call", GROUP, "node", "A call of something in a module named linalg, through an import.")
 def linear_algebra_call(source: Source) -> Iterator[Span]:
-    for call, resolved, _ in source.calls:
-        if "linalg" in resolved and "linalg" in resolved.split(".")[:-1] and imported(source, call.func):
+    for call in source.of(ast.Call):
+        if any("linalg" in name.split(".")[:-1] for name in source.names.meanings(call.func)):
             yield source.span(call)
 
 
@@ -62,7 +47,7 @@ def linear_algebra_call(source: Source) -> Iterator[Span]:
 def array_attribute(source: Source) -> Iterator[Span]:
     if has_arrays(source):
         for node in source.of(ast.Attribute):
-            if node.attr in ARRAY_ATTRIBUTES and not imported(source, node):
+            if node.attr in ARRAY_ATTRIBUTES and not source.names.meanings(node):
                 yield source.span(node)
 
 

@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.functions import functions, trait
-from daguerre.concepts.source import Function, Source, Span, constant
+from daguerre.concepts.detectors.functions import trait
+from daguerre.concepts.nodes import Function
+from daguerre.concepts.source import Source, Span, constant
 
 GROUP = "functions"
 MANY = 6
@@ -21,9 +22,8 @@ def parameters(function: Function) -> list[ast.arg]:
     return [*args.posonlyargs, *args.args, *args.kwonlyargs, *rest]
 
 
-def defaults(function: Function) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """The parameters of a function that have defaults, with these."""
-    args = function.args
+def defaults(args: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """The parameters that have defaults, with these."""
     positional = [*args.posonlyargs, *args.args]
     yield from zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True)
     for one, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
@@ -42,7 +42,7 @@ trait(
     GROUP,
     "default_argument",
     "A function with a default for a parameter.",
-    lambda _, one: next(defaults(one), None) is not None,
+    lambda _, one: next(defaults(one.args), None) is not None,
 )
 trait(GROUP, "var_args", "A function with a parameter like `*args`.", lambda _, one: one.args.vararg is not None)
 trait(GROUP, "var_kwargs", "A function with a parameter like `**kwargs`.", lambda _, one: one.args.kwarg is not None)
@@ -68,7 +68,7 @@ trait(
     parents=("default_argument",),
 )
 def default_none(source: Source) -> Iterator[Span]:
-    for one in functions(source):
-        for parameter, default in defaults(one):
+    for one in source.functions:
+        for parameter, default in defaults(one.args):
             if constant(default, None):
                 yield source.join(parameter, default)

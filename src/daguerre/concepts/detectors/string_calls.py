@@ -6,17 +6,17 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.detectors.calls import GROUP, built_in
+from daguerre.concepts.detectors.calls import GROUP
+from daguerre.concepts.detectors.library_calls import calls_of
+from daguerre.concepts.detectors.operators import is_text
 from daguerre.concepts.source import Source, Span
 
 
 def _attribute_call(name: str, description: str, names: str) -> None:
-    wanted = frozenset(names.split())
+    wanted = names.split()
 
     def detect(source: Source) -> Iterator[Span]:
-        for call, _, last in source.calls:
-            if last in wanted and isinstance(call.func, ast.Attribute):
-                yield source.span(call)
+        return (source.span(call) for call in source.method_calls(wanted))
 
     concept(name, GROUP, "node", description, parents=("method_call",))(detect)
 
@@ -62,47 +62,33 @@ _attribute_call(
 _attribute_call("encoding_call", "A call of .encode or .decode on anything.", "encode decode")
 
 
-@concept("sort_call", GROUP, "node", "A call of the built-in sorted, or of .sort on anything.")
-def sort_call(source: Source) -> Iterator[Span]:
-    for call, _, last in source.calls:
-        attribute = isinstance(call.func, ast.Attribute)
-        if (last == "sort" and attribute) or (last == "sorted" and built_in(source, call)):
-            yield source.span(call)
+for _name, _description, _called, _methods in (
+    ("sort_call", "A call of the built-in sorted, or of .sort on anything.", "builtins.sorted", "sort"),
+    (
+        "copy_call",
+        "A call of .copy or .deepcopy on anything, or of these imported from copy.",
+        "copy.copy copy.deepcopy",
+        "copy deepcopy",
+    ),
+    (
+        "format_call",
+        "A call of .format or .format_map on anything, or of the built-in format.",
+        "builtins.format",
+        "format format_map",
+    ),
+):
+    concept(_name, GROUP, "node", _description)(calls_of(_called, _methods))
 
 
-@concept("copy_call", GROUP, "node", "A call of .copy or .deepcopy on anything, or of these imported from copy.")
-def copy_call(source: Source) -> Iterator[Span]:
-    for call, resolved, last in source.calls:
-        if isinstance(call.func, ast.Attribute):
-            if last in ("copy", "deepcopy"):
-                yield source.span(call)
-        elif resolved in ("copy.copy", "copy.deepcopy"):
-            yield source.span(call)
-
-
-@concept("format_call", GROUP, "node", "A call of .format or .format_map on anything, or of the built-in format.")
-def format_call(source: Source) -> Iterator[Span]:
-    for call, _, last in source.calls:
-        if isinstance(call.func, ast.Attribute):
-            if last in ("format", "format_map"):
-                yield source.span(call)
-        elif built_in(source, call) == "format":
-            yield source.span(call)
-
-
-def _literal(node: ast.expr, *kinds: type) -> bool:
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, kinds))
-
-
-@concept("string_concat", GROUP, "node", "A binary + with a string literal or f-string directly on one side.")
+@concept("string_concat", GROUP, "node", "A binary + with a string, bytes or f-string literal directly on a side.")
 def string_concat(source: Source) -> Iterator[Span]:
     for node in source.of(ast.BinOp):
-        if isinstance(node.op, ast.Add) and (_literal(node.left, str) or _literal(node.right, str)):
+        if isinstance(node.op, ast.Add) and (is_text(node.left) or is_text(node.right)):
             yield source.span(node)
 
 
 @concept("percent_format", GROUP, "node", "A binary % with a string, bytes or f-string literal on its left.")
 def percent_format(source: Source) -> Iterator[Span]:
     for node in source.of(ast.BinOp):
-        if isinstance(node.op, ast.Mod) and _literal(node.left, str, bytes):
+        if isinstance(node.op, ast.Mod) and is_text(node.left):
             yield source.span(node)

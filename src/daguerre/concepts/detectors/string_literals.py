@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import tokenize
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from daguerre.concepts.detectors import concept
 from daguerre.concepts.detectors.lexical import GROUP, whole_tokens
-from daguerre.concepts.source import Source, Span
+from daguerre.concepts.source import Source, Span, once
 
 ESCAPES_OR_FIELD = re.compile(
     r"""\\N\{[^{}]*\} | \\. | \{\{ | \}\}
@@ -38,7 +37,7 @@ class Literal(NamedTuple):
     body: str
 
 
-@lru_cache(maxsize=1)  # of the file whose detectors run
+@once
 def literals(source: Source) -> tuple[list[Literal], list[Literal]]:
     """Those of strings, and those of bytes."""
     texts, data = list[Literal](), list[Literal]()

@@ -6,20 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from daguerre.concepts.detectors import concept
-from daguerre.concepts.source import Function, Source, Span
+from daguerre.concepts.detectors.library_calls import calls_of
+from daguerre.concepts.source import Source, Span
 
 GROUP = "testing"
 FIXTURES = frozenset(("pytest.fixture", "pytest_asyncio.fixture"))
+PATCHERS = frozenset(("monkeypatch", "mocker"))
 RAISES = frozenset(("assertRaises", "assertRaisesRegex"))
-
-
-def functions(source: Source) -> list[Function]:
-    return source.of(ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-def through_import(source: Source, node: ast.expr) -> str:
-    """The dotted name of a node as the file imports it; "" if its root came with no import."""
-    return source.resolved(node) if source.name(node).partition(".")[0] in source.imported else ""
 
 
 @concept(
@@ -30,7 +23,7 @@ def through_import(source: Source, node: ast.expr) -> str:
     parents=("function_def",),
 )
 def test_function(source: Source) -> Iterator[Span]:
-    for node in functions(source):
+    for node in source.functions:
         if node.name.startswith("test"):
             yield source.header(node)
 
@@ -43,9 +36,9 @@ def test_function(source: Source) -> Iterator[Span]:
     parents=("method_call",),
 )
 def assert_method(source: Source) -> Iterator[Span]:
-    for call, _, last in source.calls:
-        if last.startswith("assert") and isinstance(call.func, ast.Attribute):
-            following = last[6:7]
+    for call in source.of(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr.startswith("assert"):
+            following = call.func.attr[6:7]
             if following == "_" or following.isupper():
                 yield source.span(call)
 
@@ -63,30 +56,30 @@ def assert_raises_context(source: Source) -> Iterator[Span]:
             call = item.context_expr
             if isinstance(call, ast.Call) and (
                 (isinstance(call.func, ast.Attribute) and call.func.attr in RAISES)
-                or through_import(source, call.func) == "pytest.raises"
+                or source.names.means(call.func, ("pytest.raises",))
             ):
                 yield source.header(node)
                 break
+
+
+_mock_call = calls_of("mock.* unittest.mock.*")
 
 
 @concept(
     "mocking", GROUP, "node", "A call in mock or unittest.mock through an import, or on the name monkeypatch or mocker."
 )
 def mocking(source: Source) -> Iterator[Span]:
-    for call, resolved, _ in source.calls:
-        if resolved.startswith(("mock.", "unittest.mock.")):
-            if through_import(source, call.func):
-                yield source.span(call)
-        elif resolved.startswith(("monkeypatch.", "mocker.")):
-            if not through_import(source, call.func):
-                yield source.span(call)
-
-
-@concept("pytest_call", GROUP, "node", "A call of a name or dotted name that an import makes part of pytest.")
-def pytest_call(source: Source) -> Iterator[Span]:
-    for call, resolved, _ in source.calls:
-        if resolved.startswith("pytest.") and through_import(source, call.func):
+    yield from _mock_call(source)
+    for call in source.of(ast.Call):
+        root = call.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        patcher = isinstance(root, ast.Name) and root.id in PATCHERS and root is not call.func
+        if patcher and not source.names.meanings(root):
             yield source.span(call)
+
+
+concept("pytest_call", GROUP, "node", "A call of anything of pytest.")(calls_of("pytest.*"))
 
 
 @concept(
@@ -97,20 +90,12 @@ def pytest_call(source: Source) -> Iterator[Span]:
     parents=("decorator",),
 )
 def pytest_fixture(source: Source) -> Iterator[Span]:
-    for node in functions(source):
+    for node in source.functions:
         for decorator in node.decorator_list:
-            if through_import(source, decorator.func if isinstance(decorator, ast.Call) else decorator) in FIXTURES:
+            if source.names.means(decorator.func if isinstance(decorator, ast.Call) else decorator, FIXTURES):
                 yield source.span(decorator)
 
 
-@concept(
-    "pytest_parametrize",
-    GROUP,
-    "node",
-    "A call of pytest.mark.parametrize, through an import.",
-    parents=("pytest_call",),
+concept("pytest_parametrize", GROUP, "node", "A call of pytest.mark.parametrize.", parents=("pytest_call",))(
+    calls_of("pytest.mark.parametrize")
 )
-def pytest_parametrize(source: Source) -> Iterator[Span]:
-    for call, resolved, _ in source.calls:
-        if resolved == "pytest.mark.parametrize" and through_import(source, call.func):
-            yield source.span(call)
