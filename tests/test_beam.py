@@ -99,7 +99,7 @@ def test_a_node_of_a_tree_has_the_distribution_of_its_path_alone(
         (shared, ends_of(nodes), PATHS),
         (apart, np.array([4, 1, -1, 2]), [[40, 50, 60], [40, 50], [], [40]]),
     ):
-        got = compute(session.tree_logits(given, tree, wanted), denoiser.backend)
+        got = compute(session.tree_logits(given, tree, wanted), denoiser.backend).logits
         for row, path in zip(got, paths, strict=True):
             want = next_logprobs(model, [*given.tolist(), *path])[-1]
             logprobs = torch.from_numpy(row).double().log_softmax(-1).numpy()
@@ -117,7 +117,7 @@ def test_a_tree_leaves_the_cache_as_it_was(causal: Model) -> None:
     used = denoiser.session(canvas)
 
     def behind(session: Any, text: np.ndarray) -> np.ndarray:
-        return compute(session.tree_logits(text, tree, ends_of(nodes)), denoiser.backend)
+        return compute(session.tree_logits(text, tree, ends_of(nodes)), denoiser.backend).logits
 
     first = behind(used, given)
     other = np.array([*given[:-2], 90, 91])

@@ -142,7 +142,7 @@ def test_a_tree_gives_the_distributions_of_its_texts(causal: Model, denoisers: A
     session = denoiser.session(Canvas.lay_out([given], [8], causal.tokenizer.mask_id))
     asked = np.array([way[-1] if way else -1 for way in ways])
     for _ in range(2):
-        got = compute(session.tree_logits(given, tree, asked), denoiser.backend)
+        got = compute(session.tree_logits(given, tree, asked), denoiser.backend).logits
         for row, path in zip(got, paths, strict=True):
             text = np.array([*given.tolist(), *path])
             want = batch_logits(causal, text, BatchLayout.causal(len(text)))[-1]

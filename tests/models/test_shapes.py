@@ -60,7 +60,7 @@ FACTORS: dict[str, list[Facts]] = {
         {"rope_scaling": RopeScaling(kind="yarn", factor=4.0, original_positions=64), "rope_theta": 500.0},
     ],
     "biases": [{}, {"qkv_bias": True}, {"qkv_bias": True, "out_bias": True, "mlp_bias": True}],
-    "qk_norm": [{}, {"qk_norm": False}, {"qk_norm_scope": "all"}],
+    "qk_norm": [{}, {"qk_norm": False, "clip_qkv": 1.5}, {"qk_norm_scope": "all", "clip_qkv": 0.5}],
     "vocabulary": [{}, {"tied": False, "reserved_ids": (1, 2, 3, 4, 0, 77, 150, 299), "vocab_size": 300}],
     "kind": [{}, {"draft_head": 24}, {"context": "full", "shift": False, "time_input": True}],
 }

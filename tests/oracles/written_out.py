@@ -109,7 +109,9 @@ def _attention(xs: list[Tensor], own: Weights, config: ModelConfig) -> list[Tens
     queries, keys, values = list[list[Tensor]](), list[list[Tensor]](), list[list[Tensor]]()
     num, num_kv = config.num_heads, config.num_kv_heads
     for row, x in enumerate(xs):
-        heads = list(_product(x, own, "attention.qkv").split(config.head_width))
+        made = _product(x, own, "attention.qkv")
+        made = made if config.clip_qkv is None else made.clamp(-config.clip_qkv, config.clip_qkv)
+        heads = list(made.split(config.head_width))
         if config.qk_norm:
             names = ["attention.q_norm"] * num + ["attention.k_norm"] * num_kv
             if config.qk_norm_scope == "head":

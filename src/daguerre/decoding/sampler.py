@@ -196,8 +196,12 @@ def evidence_at(decision: Decision, positions: np.ndarray, evidence: np.ndarray 
     """The same from the head's evidence (A, ...) for positions (A,), ascending."""
     if evidence is None:
         return None
-    out = np.full((len(decision), *evidence.shape[1:]), np.nan, dtype=np.float32)
-    places = np.searchsorted(positions, decision.positions)
-    known = np.isin(decision.positions, positions)
-    out[known] = evidence[places[known]]
+    if decision.positions is positions:
+        return evidence
+    if not len(positions):
+        return np.full((len(decision), *evidence.shape[1:]), np.nan, dtype=np.float32)
+    places = positions.searchsorted(decision.positions)
+    places[places == len(positions)] = 0
+    out: np.ndarray = evidence[places].astype(np.float32, copy=False)
+    out[positions[places] != decision.positions] = np.nan
     return out

@@ -147,13 +147,16 @@ def _cycle_slowly(
     assert canvas.span is not None
     (start, end), sampler = canvas.span, run.sampler
     verified = yield from run.session.verify(canvas, draft.tokens, *masked)
-    positions = start + np.arange(len(verified.logits))
+    positions, said = start + np.arange(len(verified.logits)), verified.evidence
     if sampler.constraint is not None:
-        canvas, decision = _agreed_sequentially(sampler, canvas, draft.tokens, verified.logits, rules, should_stop)
+        canvas, decision, drawn = _agreed_sequentially(
+            sampler, canvas, draft.tokens, verified.logits, rules, should_stop
+        )
+        positions, said = positions[drawn], None if said is None else said[drawn]
     else:
         proposals = sampler.from_logits(canvas, positions, verified.logits, rules, 0)
         canvas, decision = _agreed(canvas, draft.tokens, proposals, rules, should_stop)
-    event = Event(step, decision, canvas, evidence_at(decision, positions, verified.evidence))
+    event = Event(step, decision, canvas, evidence_at(decision, positions, said))
     num = len(decision)
     if start + num == end or should_stop(canvas):
         return canvas, event, NO_DRAFT
@@ -182,21 +185,24 @@ def _agreed_sequentially(
     logits: np.ndarray,
     rules: Sequence[Rule],
     should_stop: Stop,
-) -> tuple[Canvas, Decision]:
-    """`_agreed` under a constraint: a position is drawn once those before it are committed."""
+) -> tuple[Canvas, Decision, list[int]]:
+    """`_agreed` under a constraint: a position is drawn once those before it are committed. Also returns which rows of
+    the logits, (A, V), were drawn from: of the others the constraint leaves one token.
+    """
     assert sampler.constraint is not None and canvas.span is not None
     start = canvas.span[0]
-    decisions: list[Decision] = []
+    decisions, rows_drawn = list[Decision](), list[int]()
     for position, row in enumerate(logits, start):
         canvas = canvas.at((position, position + 1))
         decision = sampler.constraint.forced(canvas)  # which "ar" commits without a forward
         if not len(decision):
+            rows_drawn.append(position - start)
             decision = commit_all(sampler.from_logits(canvas, canvas.active_positions(), row[None], rules, 0))
         decisions.append(complete(rules, canvas, decision))
         canvas = canvas.apply(decisions[-1])
         if not np.array_equal(decisions[-1].tokens, draft[position - start :][:1]) or should_stop(canvas):
             break
-    return canvas.at((start, start + len(decisions))), Decision.join(decisions)
+    return canvas.at((start, start + len(decisions))), Decision.join(decisions), rows_drawn
 
 
 def _commit_first(canvas: Canvas, proposals: Proposals, num: int, rules: Sequence[Rule]) -> tuple[Canvas, Decision]:

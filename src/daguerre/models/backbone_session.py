@@ -9,6 +9,7 @@ Letters: A wanted positions, D tokens of a draft, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -53,7 +54,7 @@ class BackboneSession:
     so an answer is a function of the canvas alone.
     """
 
-    draws = True
+    draws, explains = True, False
 
     def __init__(self, config: ModelConfig, cache: KeyCache | None) -> None:
         self.config, self.counts = config, Counts()
@@ -152,19 +153,18 @@ class BackboneSession:
         (answer,) = yield [forward]
         return answer
 
-    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
+    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[Answer]:
         """The distributions after tokens of a tree; see `Session`."""
-        out = np.empty((len(wanted), self.config.vocab_size), dtype=np.float32)
-        in_tree, num = wanted >= 0, len(given)
+        in_tree, num, found = wanted >= 0, len(given), list[tuple[np.ndarray, Answer]]()
         if not in_tree.all() or (self._cache is not None and not self._holds(given)):
             (answer,) = yield [self._forward(plan_text(num), given, NONE, np.array([num]), Logits())]
-            out[~in_tree] = answer.logits
+            found.append((~in_tree, answer))
         if in_tree.any():
             plan = plan_tree(num, tree)
             rows = (wanted[in_tree] + num).astype(np.int32)  # among all rows, clean ones first
             (answer,) = yield [self._forward(plan, given, tree.tokens, rows, Logits(), by_row=True)]
-            out[in_tree] = answer.logits
-        return out
+            found.append((in_tree, answer))
+        return _gathered(found)
 
     def _holds(self, given: np.ndarray) -> bool:
         """Whether the cache begins with these tokens, as one run from position 0 on."""
@@ -248,6 +248,19 @@ class BackboneSession:
 def noise_level(config: ModelConfig, canvas: Canvas) -> float | None:
     """The noise level of a canvas: the open share of its gaps; None for a model without `time_input`."""
     return float(canvas.open.sum() / canvas.in_gap.sum()) if config.time_input else None
+
+
+def _gathered(found: Sequence[tuple[np.ndarray, Answer]]) -> Answer:
+    """Logits and evidence of rows, of which each answer has one row, or one for each row that its mask, (A,), names."""
+    out = Answer()
+    for name in ("logits", "evidence"):
+        for rows, answer in found:
+            part = getattr(answer, name)
+            if part is not None and getattr(out, name) is None:
+                setattr(out, name, np.empty((len(rows), *part.shape[1:]), dtype=part.dtype))
+            if part is not None:
+                getattr(out, name)[rows] = part
+    return out
 
 
 @lru_cache(maxsize=256)

@@ -228,6 +228,31 @@ class KeyCache(Protocol):
 
 
 @dataclass(eq=False, slots=True)
+class Edit:
+    """How concepts change the hidden states h (A, D) of wanted rows before they become logits, J concepts at once:
+
+        h + sum_j (shift_j + scale_j w_j) write_j,   and logits - sum_j ban_j mask_j
+
+    w_j is the weight of concept j in h, 0 where h does not keep it (`models.core.concept_heads`). All else of h stays
+    as it is, the residual included.
+
+    It is not changed once it was computed with.
+
+    concepts  int32 (J,): their numbers
+    write     float32 (J, D)
+    mask      float32 (J, V), 0 or more; None: nothing is banned
+    shift, scale, ban   float32 (A, J)
+    """
+
+    concepts: np.ndarray
+    write: np.ndarray
+    mask: np.ndarray | None
+    shift: np.ndarray
+    scale: np.ndarray
+    ban: np.ndarray
+
+
+@dataclass(eq=False, slots=True)
 class Forward:
     """Rows of one request to compute, and what to return for some of them.
 
@@ -238,6 +263,8 @@ class Forward:
     drafting  the noisy rows draft: they use the low-rank weights of a model that has them (`ModelConfig.draft_rank`)
     conditioning  of a model with self-conditioning: the answer's `conditioning` of the last forward whose wanted rows
               were these noisy rows; None in a first step. Only the backend that made it can read it
+    edit      how the hidden states of the wanted rows are changed before they become logits; not for `Hidden`
+    explain   return the hidden states that logits were computed from, before any edit, as evidence
     """
 
     tokens: np.ndarray
@@ -248,6 +275,8 @@ class Forward:
     level: float | None = None
     drafting: bool = False
     conditioning: Any = None
+    edit: Edit | None = None
+    explain: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -262,6 +291,8 @@ class DraftStep:
     rows: np.ndarray
     token: int = 0
     state: np.ndarray | None = None
+    edit: Edit | None = None
+    explain: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -275,7 +306,7 @@ class Answer:
     conditioning  of a refinement: what the model keeps of the distributions, D numbers a row in place of V
     draft       of a cycle: int64 (d,), the tokens drafted after the accepted ones
     acceptance  of a cycle: float64 (d,), the chance that each of these is accepted, given that those before it are
-    evidence    (A, ...): what the head returned along with the logits
+    evidence    (A, ...): what the head returned along with the logits; or, of a forward that explains, float32 (A, D)
     """
 
     hidden: np.ndarray | None = None

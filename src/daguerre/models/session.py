@@ -152,11 +152,15 @@ class Session(Protocol):
     """The denoiser state of one request. What it caches between calls never changes an answer, unless the cache is
     approximate.
 
-    draws: whether the session can answer with draws; otherwise only with logits.
+    draws     whether the session can answer with draws; otherwise only with logits
+    explains  whether evidence has the parts of `models.wrappers.explaining`
     """
 
     counts: Counts
     draws: bool
+
+    @property
+    def explains(self) -> bool: ...
 
     def ask(self, canvas: Canvas, positions: np.ndarray, ask: Ask) -> Asking[Answer]:
         """An answer about positions of the active span, int64 (A,), ascending."""
@@ -202,8 +206,8 @@ class Session(Protocol):
         weights of drafts, which act on the anchor, too. Only where masks are in place.
         """
 
-    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
-        """The autoregressive distributions, float32 logits (A, V), after the `wanted` nodes, int64 (A,), of a tree of
+    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[Answer]:
+        """The autoregressive distributions, logits (A, V), after the `wanted` nodes, int64 (A,), of a tree of
         continuations of the `given` tokens, (S,); -1 means after the last given token. Only for causal context with a
         shift.
         """

@@ -29,6 +29,7 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.modes.lines import Edge
 from daguerre.decoding.plan import Gap, Plan
 from daguerre.decoding.run import Run
+from daguerre.decoding.sampler import evidence_at
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig
@@ -76,16 +77,17 @@ class Beam(Mode):
     def run(self, run: Run, canvas: Canvas) -> Steps:
         """Fill the gap with the best hypothesis, in one event."""
         canvas = canvas.at(canvas.gaps[0])
-        decision = yield from fill_by_beam(run)
-        if decision is not None:
+        filled = yield from fill_by_beam(run)
+        if filled is not None:
+            decision, evidence = filled
             canvas = canvas.apply(decision)
-            yield Event(run.counts.forwards - 1, decision, canvas)
+            yield Event(run.counts.forwards - 1, decision, canvas, evidence)
         return canvas
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """The first tokens of a gap's text, and their log-probabilities in nats.
+    """The first tokens of a gap's text, their log-probabilities in nats, and what the model's head said of each.
 
     `rest` is what healing took back and the hypothesis has not repeated yet; `num_new` counts the tokens that brought
     new text; `written` is that text.
@@ -96,13 +98,14 @@ class Hypothesis:
     rest: bytes
     num_new: int = 0
     written: bytes = b""
+    evidence: tuple[np.ndarray, ...] = ()
 
     @property
     def score(self) -> float:
         return sum(self.logprobs)
 
-    def extended(self, token: int, piece: bytes, logprob: float) -> Hypothesis:
-        """With one more token, whose bytes are `piece`."""
+    def extended(self, token: int, piece: bytes, logprob: float, said: Sequence[np.ndarray] = ()) -> Hypothesis:
+        """With one more token, whose bytes are `piece`, and its evidence, if there is any."""
         new = piece[len(self.rest) :]
         return Hypothesis(
             (*self.tokens, token),
@@ -110,26 +113,29 @@ class Hypothesis:
             self.rest[len(piece) :],
             self.num_new + int(bool(new)),
             self.written + new,
+            (*self.evidence, *said),
         )
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A hypothesis that ends the gap, the log-probabilities, in nats, of the first tokens of the suffix after it, and
-    its log-prior.
+    """A hypothesis that ends the gap, the log-probabilities, in nats, of the first tokens of the suffix after it, its
+    log-prior, and what the model's head said of the token after it.
     """
 
     hypothesis: Hypothesis
     suffix_logprobs: tuple[float, ...]
     log_prior: float = 0.0
+    evidence: tuple[np.ndarray, ...] = ()
 
     @property
     def score(self) -> float:
         return self.hypothesis.score + sum(self.suffix_logprobs) + self.log_prior
 
 
-def fill_by_beam(run: Run) -> Asking[Decision | None]:
-    """The decision that fills the only gap of a plan; None where time is up before any hypothesis is finished.
+def fill_by_beam(run: Run) -> Asking[tuple[Decision, np.ndarray | None] | None]:
+    """The decision that fills the only gap of a plan, and the evidence of its commits; None where time is up before any
+    hypothesis is finished.
 
     InputError where no token is left to draw.
     """
@@ -141,10 +147,12 @@ def fill_by_beam(run: Run) -> Asking[Decision | None]:
         return None
     found = yield from rescore(run, canvas.tokens[: gap.start], found, edge.suffix[:SUFFIX_TOKENS])
     best = max(found, key=lambda one: one.score)
-    tokens, logprobs = best.hypothesis.tokens, best.hypothesis.logprobs
+    tokens, logprobs, said = best.hypothesis.tokens, best.hypothesis.logprobs, best.hypothesis.evidence
     if edge.ending is not None:
         tokens, logprobs = (*tokens, edge.ending), (*logprobs, best.suffix_logprobs[0])
-    return _decision(canvas, plan.config.null_id, tokens, logprobs)
+        said = (*said, *best.evidence)
+    decision = _decision(canvas, plan.config.null_id, tokens, logprobs)
+    return decision, evidence_at(decision, decision.positions[: len(said)], np.stack(said) if said else None)
 
 
 def beam_search(run: Run, edge: Edge) -> Asking[list[Finished]]:
@@ -157,18 +165,20 @@ def beam_search(run: Run, edge: Edge) -> Asking[list[Finished]]:
     while beam and not run.late():
         tree, nodes = Tree.of([hypothesis.tokens for hypothesis in beam])
         last = np.array([path[-1] if path else -1 for path in nodes])
-        logits = yield from run.session.tree_logits(before, tree, last)
-        plain_logprobs = log_softmax(logits)  # of the suffix, which the caller wrote: no bias is added
-        logprobs = log_softmax(biased(logits, decode.sampling)) if decode.logit_bias else plain_logprobs
-        for hypothesis, row in zip(beam, plain_logprobs, strict=True):
+        answer = yield from run.session.tree_logits(before, tree, last)
+        assert answer.logits is not None
+        said = [()] * len(beam) if answer.evidence is None else [(row,) for row in answer.evidence]
+        plain_logprobs = log_softmax(answer.logits)  # of the suffix, which the caller wrote: no bias is added
+        logprobs = log_softmax(biased(answer.logits, decode.sampling)) if decode.logit_bias else plain_logprobs
+        for hypothesis, row, of_row in zip(beam, plain_logprobs, said, strict=True):
             long_enough = hypothesis.num_new + edge.num_tokens >= gap.min_tokens and not hypothesis.rest
             complete = long_enough and not extensions.stops(edge.ended(hypothesis.written))
             if complete and not (decode.no_repeat_context_lines and context.repeated(hypothesis.written)):
                 nats = float(row[first_suffix_token])
-                found.append(Finished(hypothesis, (nats,), context.log_prior(hypothesis.written)))
+                found.append(Finished(hypothesis, (nats,), context.log_prior(hypothesis.written), of_row))
         found = sorted(found, key=lambda one: -one.score)[: decode.num_beams]
         lowest = found[-1].score if len(found) == decode.num_beams else -np.inf
-        extended = extensions.likeliest(beam, logprobs, decode.num_beams)
+        extended = extensions.likeliest(beam, logprobs, decode.num_beams, said)
         beam = [hypothesis for hypothesis in extended if hypothesis.score > lowest]
     if not found and not run.late():
         raise InputError(
@@ -192,7 +202,9 @@ def rescore(run: Run, before: np.ndarray, found: Sequence[Finished], suffix: np.
         some = found[start : start + size]
         tree, nodes = Tree.of([[*one.hypothesis.tokens, *suffix[:-1].tolist()] for one in some])
         behind = np.array([path[len(one.hypothesis.tokens) :] for path, one in zip(nodes, some, strict=True)])
-        logprobs = log_softmax((yield from run.session.tree_logits(before, tree, behind.reshape(-1))))
+        answer = yield from run.session.tree_logits(before, tree, behind.reshape(-1))
+        assert answer.logits is not None
+        logprobs = log_softmax(answer.logits)
         of_suffix = logprobs[np.arange(len(logprobs)), np.tile(suffix[1:], len(some))]
         nats = of_suffix.reshape(len(some), -1).tolist()
         out += [
@@ -210,8 +222,12 @@ class _Extensions:
         stopping = [token for token, piece in enumerate(self._pieces) if self.stops(piece)] if stop else []
         self._never = np.array(sorted({*stopping, *ends}), dtype=np.int64)
 
-    def likeliest(self, beam: Sequence[Hypothesis], logprobs: np.ndarray, num: int) -> list[Hypothesis]:
-        """The `num` best hypotheses of one token more, best first; `logprobs` (P, V) are of that token."""
+    def likeliest(
+        self, beam: Sequence[Hypothesis], logprobs: np.ndarray, num: int, said: Sequence[tuple[np.ndarray, ...]]
+    ) -> list[Hypothesis]:
+        """The `num` best hypotheses of one token more, best first; `logprobs` (P, V) are of that token, and so is what
+        the head `said`, of each hypothesis.
+        """
         scores = np.full(logprobs.shape, -np.inf)
         for row, hypothesis in enumerate(beam):
             if hypothesis.rest:
@@ -224,7 +240,7 @@ class _Extensions:
         out: list[Hypothesis] = []
         for index in _descending(scores.reshape(-1), num + sum(map(len, self._stop))):
             row, token = divmod(index, logprobs.shape[1])
-            extended = beam[row].extended(token, self._pieces[token], float(logprobs[row, token]))
+            extended = beam[row].extended(token, self._pieces[token], float(logprobs[row, token]), said[row])
             if not self.stops(extended.written):
                 out.append(extended)
         return out[:num]

@@ -16,13 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
     Answer,
-    Ask,
     Cycle,
     DraftStep,
     Draws,
+    Edit,
+    Forward,
     Head,
     Hidden,
     LogProbs,
@@ -54,6 +57,63 @@ class Drawn:
         return Drawn(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Editing:
+    """What is done to hidden states on their way to logits: an `Edit` as tensors, each by its rows, and whether the
+    states are returned as evidence.
+    """
+
+    explain: bool
+    concepts: Tensor | None = None
+    write: Tensor | None = None
+    mask: Tensor | None = None
+    shift: Tensor | None = None
+    scale: Tensor | None = None
+    ban: Tensor | None = None
+
+    @classmethod
+    def of(cls, one: Forward | DraftStep, device: torch.device) -> Editing:
+        """That of a request."""
+        if one.edit is None:
+            return cls(one.explain)
+        values = (getattr(one.edit, each.name) for each in fields(Edit))
+        return cls(one.explain, *(None if x is None else torch.from_numpy(x.copy()).to(device) for x in values))
+
+    def rows(self, rows: slice) -> Editing:
+        """That of some rows."""
+        parts = (None if x is None else x[rows] for x in (self.shift, self.scale, self.ban))
+        return Editing(self.explain, self.concepts, self.write, self.mask, *parts)
+
+    def edited(self, backbone: Backbone, hidden: Tensor) -> Tensor:
+        """Hidden states (A, D) with what concepts write into them."""
+        if self.concepts is None or self.write is None or self.shift is None or self.scale is None:
+            return hidden
+        amounts = self.shift
+        if self.scale.any():
+            assert backbone.concepts is not None
+            amounts = amounts + self.scale * backbone.concepts.weights(hidden)[:, self.concepts.long()]
+        return (hidden.float() + amounts @ self.write).to(hidden.dtype)
+
+    def banned(self, logits: Tensor) -> Tensor:
+        """Logits (A, V) less what is banned."""
+        return logits if self.mask is None or self.ban is None else logits - self.ban @ self.mask
+
+
+def check_edit(config: ModelConfig, edit: Edit, num_rows: int) -> None:
+    """UnsupportedError for a model without the heads that an edit of so many rows reads."""
+    num = len(edit.concepts)
+    assert edit.write.shape == (num, config.width) and edit.shift.shape == edit.scale.shape == edit.ban.shape
+    assert edit.shift.shape == (num_rows, num) and (edit.mask is None or edit.mask.shape == (num, config.vocab_size))
+    if not edit.scale.any():
+        return
+    if config.concepts is None:
+        raise UnsupportedError(
+            "this model has no concept heads, so nothing can be scaled by the weight of a concept: add a fixed amount"
+        )
+    last = config.concepts.known + config.concepts.discovered
+    assert ((edit.concepts >= 0) & (edit.concepts < last)).all(), "a concept that the model does not have"
+
+
 class Answering:
     """Computes answers from hidden states, with a backbone's vocabulary projection and draft head, or with another
     `head` in place of the projection.
@@ -62,19 +122,21 @@ class Answering:
     def __init__(self, backbone: Backbone, head: Head | None = None) -> None:
         self.backbone, self._head = backbone, head
 
-    def answer(self, ask: Ask, hidden: Tensor) -> Answer:
-        """The answer to `ask` from hidden states (A, D)."""
+    def answer(self, forward: Forward, hidden: Tensor) -> Answer:
+        """The answer to a forward from the hidden states (A, D) of its wanted rows."""
+        ask, editing = forward.ask, self._editing(forward, hidden)
         if isinstance(ask, Hidden):
+            assert forward.edit is None and not forward.explain
             return Answer(hidden=array(hidden.float()))
         if isinstance(ask, LogProbs):
-            return Answer(log_probs=self._log_probs(ask, hidden))
+            return self._log_probs(ask, hidden, editing)
         if isinstance(ask, Cycle):
-            return self._cycle(ask, hidden)
+            return self._cycle(ask, hidden, editing)
         if isinstance(ask, SequentialDraws):
-            return self._draw_sequentially(ask, hidden)
+            return self._draw_sequentially(ask, hidden, editing)
         if isinstance(ask, Refinement):
-            return self._refine(ask, hidden)
-        logits, evidence = self._logits(hidden)
+            return self._refine(ask, hidden, editing)
+        logits, evidence = self._logits(hidden, editing)
         if isinstance(ask, Draws):
             return _answer(draw(logits, ask.rules, ask.positions, ask.entropy, ask.num_best), evidence)
         return Answer(logits=array(logits), evidence=evidence)
@@ -85,27 +147,41 @@ class Answering:
         rows = torch.from_numpy(ask.rows).to(weight.device, weight.dtype)
         state = None if ask.state is None else torch.from_numpy(ask.state).to(weight.device, weight.dtype)
         state = self._next_state(rows, state, ask.token)
-        logits, evidence = self._logits(state)
+        logits, evidence = self._logits(state, self._editing(ask, state))
         return Answer(hidden=array(state.float()), logits=array(logits), evidence=evidence)
 
-    def _logits(self, hidden: Tensor) -> tuple[Tensor, np.ndarray | None]:
-        return (self.backbone.logits(hidden), None) if self._head is None else self._head(hidden)
+    def _editing(self, one: Forward | DraftStep, hidden: Tensor) -> Editing:
+        """UnsupportedError where a request cannot be explained or edited."""
+        if one.edit is not None:
+            check_edit(self.backbone.config, one.edit, len(hidden))
+        if one.explain and self._head is not None:
+            raise UnsupportedError("a head that replaces the vocabulary projection is not explained: leave out head")
+        return Editing.of(one, hidden.device)
 
-    def _log_probs(self, ask: LogProbs, hidden: Tensor) -> np.ndarray:
-        """Float64 (A,); at most LOGITS_AT_ONCE logits are in memory at a time."""
+    def _logits(self, hidden: Tensor, editing: Editing) -> tuple[Tensor, np.ndarray | None]:
+        """Logits of hidden states (A, D), edited, and the evidence for them."""
+        edited = editing.edited(self.backbone, hidden)
+        logits, evidence = (self.backbone.logits(edited), None) if self._head is None else self._head(edited)
+        return editing.banned(logits), array(hidden.float()) if editing.explain else evidence
+
+    def _log_probs(self, ask: LogProbs, hidden: Tensor, editing: Editing) -> Answer:
+        """At most LOGITS_AT_ONCE logits are in memory at a time."""
         tokens = torch.from_numpy(ask.tokens).to(hidden.device)
         out, step = [], max(1, LOGITS_AT_ONCE // self.backbone.config.vocab_size)
-        for rows, wanted in zip(hidden.split(step), tokens.split(step), strict=True):
-            logits = self._logits(rows)[0].double()
+        for start, rows, wanted in zip(
+            range(0, len(hidden), step), hidden.split(step), tokens.split(step), strict=True
+        ):
+            logits = self._logits(rows, editing.rows(slice(start, start + step)))[0].double()
             out.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(-1))
-        return array(torch.cat(out)) if out else np.zeros(0)
+        said = array(hidden.float()) if editing.explain else None
+        return Answer(log_probs=array(torch.cat(out)) if out else np.zeros(0), evidence=said)
 
-    def _refine(self, ask: Refinement, hidden: Tensor) -> Answer:
+    def _refine(self, ask: Refinement, hidden: Tensor, editing: Editing) -> Answer:
         """At most LOGITS_AT_ONCE logits are in memory at a time."""
         size = max(1, LOGITS_AT_ONCE // self.backbone.config.vocab_size)
         drawn, evidence, conditioning = list[Drawn](), list[np.ndarray](), list[Tensor]()
         for start, rows in zip(range(0, len(hidden), size), hidden.split(size), strict=True):
-            logits, found = self._logits(rows)
+            logits, found = self._logits(rows, editing.rows(slice(start, start + size)))
             one, tempered = refine(logits, ask.rules, ask.positions[start : start + size])
             kept = self.backbone.conditioning(tempered)
             drawn.append(one)
@@ -123,7 +199,13 @@ class Answering:
         return out
 
     def _chain(
-        self, rules: Rules, positions: np.ndarray, rows: Tensor, state: Tensor | None, token: int
+        self,
+        rules: Rules,
+        positions: np.ndarray,
+        rows: Tensor,
+        state: Tensor | None,
+        token: int,
+        editing: Editing,
     ) -> Iterator[tuple[Drawn, Tensor, np.ndarray | None]]:
         """Draw a token for each of the rows (A, D) in order, each given the one before; with its state (1, D) and the
         head's evidence. Ends where no token is left.
@@ -131,16 +213,17 @@ class Answering:
         for index in range(len(rows)):
             if token < 0:
                 return
-            state = self._next_state(rows[index : index + 1], state, token)
-            logits, evidence = self._logits(state)
-            drawn = draw(logits, rules, positions[index : index + 1])
+            one = slice(index, index + 1)
+            state = self._next_state(rows[one], state, token)
+            logits, evidence = self._logits(state, editing.rows(one))
+            drawn = draw(logits, rules, positions[one])
             yield drawn, state, evidence
             token = int(drawn.tokens)
 
-    def _draw_sequentially(self, ask: SequentialDraws, rows: Tensor) -> Answer:
+    def _draw_sequentially(self, ask: SequentialDraws, rows: Tensor, editing: Editing) -> Answer:
         """Stops after a token, but for the first, whose probability is below the threshold."""
         tokens, probabilities, evidence = list[int](), list[float](), list[np.ndarray]()
-        for drawn, _, found in self._chain(ask.rules, ask.positions, rows, None, 0):
+        for drawn, _, found in self._chain(ask.rules, ask.positions, rows, None, 0, editing):
             tokens.append(int(drawn.tokens))
             probabilities.append(float(drawn.probabilities))
             evidence += [] if found is None else [found]
@@ -152,18 +235,19 @@ class Answering:
             evidence=np.concatenate(evidence) if evidence else None,
         )
 
-    def _cycle(self, ask: Cycle, hidden: Tensor) -> Answer:
+    def _cycle(self, ask: Cycle, hidden: Tensor, editing: Editing) -> Answer:
         """Draws of the rows that read the draft, and a new draft after the first token that differs from it."""
         num = len(ask.draft) + 1
-        logits, evidence = self._logits(hidden[:num])
+        logits, evidence = self._logits(hidden[:num], editing.rows(slice(num)))
         drawn = _answer(draw(logits, ask.rules, ask.positions), evidence)
         assert drawn.tokens is not None
         last = num_agreed(drawn.tokens, ask.draft)
-        rows = hidden[num:][ask.groups[last] : ask.groups[last + 1]]
+        behind = slice(num + int(ask.groups[last]), num + int(ask.groups[last + 1]))
+        rows, state, token = hidden[behind], hidden[last : last + 1], int(drawn.tokens[last])
         positions = int(ask.positions[last]) + 1 + np.arange(len(rows))
         tokens, acceptance = list[int](), list[float]()
-        for one, state, _ in self._chain(ask.rules, positions, rows, hidden[last : last + 1], int(drawn.tokens[last])):
-            chance = self._acceptance(state, one, ask.rules.temperature)
+        for one, now, _ in self._chain(ask.rules, positions, rows, state, token, editing.rows(behind)):
+            chance = self._acceptance(now, one, ask.rules.temperature)
             if not math.prod(acceptance) * chance >= ask.worth:
                 break
             tokens.append(int(one.tokens))

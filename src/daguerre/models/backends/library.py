@@ -85,6 +85,12 @@ class Head(ctypes.Structure):
     _fields_ = _fields("logits up_row up_state down", Linear)
 
 
+class ConceptHead(ctypes.Structure):
+    """The head of known or of discovered concepts."""
+
+    _fields_ = [*_fields("down up", Linear), *_fields("first num kept", Int)]
+
+
 class GemmaLayer(ctypes.Structure):
     """What a layer of DiffusionGemma's core has beyond those of other models."""
 
@@ -115,13 +121,14 @@ class Model(ctypes.Structure):
     _fields_ = [
         *_fields("width heads kv_heads head rotary inner num_layers vocab positions", Int),
         *_fields("product cache gated activation centered qk_norm post_norm adaptive", Int),
-        ("eps", ctypes.c_float),
+        *_fields("eps clip_qkv", ctypes.c_float),
         ("experts", Experts),
         *_fields("embedding learned final_weight final_bias cos sin query_scale", Pointer),
         ("layers", ctypes.POINTER(Layer)),
         *_fields("exact drafting", Head),
         *_fields("up_token confidence", Pointer),
         ("confidence_bias", ctypes.c_float * 2),
+        ("concepts", ctypes.POINTER(ConceptHead)),
         ("gemma", ctypes.POINTER(Gemma)),
     ]
 
@@ -143,9 +150,15 @@ class Rules(ctypes.Structure):
     ]
 
 
+class Edit(ctypes.Structure):
+    """How concepts change hidden states before they become logits."""
+
+    _fields_ = [*_fields("concepts write mask shift scale ban", Pointer), ("num", Int)]
+
+
 BATCH = struct.Struct("@7i4x")
 """The sizes of a batch: `Packed` of native/model.h."""
-PART = struct.Struct("@6P6i2d10i")
+PART = struct.Struct("@7P6i2d10i")
 """One request's part of a batch: `Part` of native/model.h."""
 
 _libraries: dict[tuple[str, ...], Any] = {}
@@ -241,8 +254,8 @@ def _run(compiler: str, *arguments: object) -> None:
 def _declared(made: Any) -> Any:
     made.daguerre_forward.argtypes = (Pointer, ctypes.c_char_p, Long, *(Pointer,) * 6)
     made.daguerre_forward.restype = Int
-    made.daguerre_logits.argtypes = (Pointer, Pointer, Int, Pointer, Int)
+    made.daguerre_logits.argtypes = (Pointer, Pointer, Int, Pointer, Pointer, Int)
     made.daguerre_logits.restype = Int
-    made.daguerre_draft.argtypes = (Pointer, Pointer, Long, Pointer, Pointer, Int)
+    made.daguerre_draft.argtypes = (Pointer, Pointer, Long, Pointer, Pointer, Pointer, Int)
     made.daguerre_draft.restype = Int
     return made

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import logging
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from daguerre.models.backends.answering import Answering
 from daguerre.models.backends.folding import Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
 from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCache
-from daguerre.models.backends.native_call import Call
+from daguerre.models.backends.native_call import Call, NativeEdit
 from daguerre.models.backends.packing import COLUMNS, Packing, pack, round_up
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.gemma import GemmaBackbone
@@ -50,6 +50,7 @@ class NativeBackend:
         self.config, self.backbone = backbone.config, backbone
         self.dtype = backbone.embedding.weight.dtype
         self._answering = None if head is None else Answering(backbone, head)
+        self._edits = lru_cache(maxsize=64)(partial(NativeEdit, self.config))  # wrappers ask for the same ones again
         self._packing = Packing(torch.int8 if int8 else self.dtype)
         self._model = (
             pack_gemma(backbone, self._packing)
@@ -83,7 +84,7 @@ class NativeBackend:
         assert answer.hidden is not None
         hidden = torch.from_numpy(answer.hidden)
         hidden = hidden if isinstance(forward.ask, Hidden) else hidden.to(self.dtype)
-        out = self._answering.answer(forward.ask, hidden)
+        out = self._answering.answer(forward, hidden)
         out.conditioning = None if out.conditioning is None else out.conditioning.float().numpy()
         return out
 
@@ -92,15 +93,21 @@ class NativeBackend:
             return self._answering.step(ask)
         rows, num = self._fill(ask.rows), len(ask.rows)
         logits, threads = np.empty((num, self._vocab), dtype=np.float32), torch.get_num_threads()
+        edit = None
+        if ask.edit is not None:
+            edit = self._edits(ask.edit, num)
+        change = None if edit is None else edit.address
         if ask.state is None or self.backbone.draft_head is None:
-            _check(self._library.daguerre_logits(self._this, rows.ctypes.data, num, logits.ctypes.data, threads))
+            given = rows.ctypes.data, num, change
+            _check(self._library.daguerre_logits(self._this, *given, logits.ctypes.data, threads))
             hidden = ask.rows
         else:
             state = self._fill(ask.state)
-            given = rows.ctypes.data, ask.token, state.ctypes.data
-            _check(self._library.daguerre_draft(self._this, *given, logits.ctypes.data, threads))
+            step = rows.ctypes.data, ask.token, state.ctypes.data, change
+            _check(self._library.daguerre_draft(self._this, *step, logits.ctypes.data, threads))
             hidden = rows[:, : self.config.width]
-        return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size])
+        said = hidden.astype(np.float32) if ask.explain else None
+        return Answer(hidden=hidden, logits=logits[:, : self.config.vocab_size], evidence=said)
 
     def _fill(self, rows: np.ndarray) -> np.ndarray:
         """Rows of D numbers, padded to their stride."""
@@ -108,7 +115,7 @@ class NativeBackend:
 
     def _run(self, batch: Sequence[Forward]) -> list[Answer]:
         """One call of the library."""
-        call = Call(self.config, self.level, batch, self._answering is not None)
+        call = Call(self.config, self.level, self._edits, batch, self._answering is not None)
         _check(self._library.daguerre_forward(self._this, call.given, *call.made))
         for forward in batch:
             if forward.cache is not None:

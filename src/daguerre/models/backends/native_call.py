@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from daguerre.models.backends import library as interface
+from daguerre.models.backends.answering import check_edit
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
     Answer,
     Cycle,
     Draws,
+    Edit,
     Forward,
     Hidden,
     Logits,
@@ -37,13 +39,19 @@ class Call:
     object takes a noticeable part of a small model's forward.
 
     level        a function from a noise level to the vector that it adds to every row, float32 (D,)
+    edits        makes a `NativeEdit` of an edit of so many rows
     only_hidden  answer with hidden states only
     given        `interface.BATCH`, an `interface.PART` for each request, and the arrays that these refer to
     made         the arguments after `given`: its size, and the addresses that the call writes to
     """
 
     def __init__(
-        self, config: ModelConfig, level: Callable[[float], np.ndarray], batch: Sequence[Forward], only_hidden: bool
+        self,
+        config: ModelConfig,
+        level: Callable[[float], np.ndarray],
+        edits: Callable[[Edit, int], NativeEdit],
+        batch: Sequence[Forward],
+        only_hidden: bool,
     ) -> None:
         self._batch = batch
         self._held: list[Any] = []
@@ -52,11 +60,11 @@ class Call:
         parts, tokens, positions, ends, wanted = [], list[bytes](), list[bytes](), list[bytes](), list[bytes]()
         row = place = num_best = 0
         num_kept = {LOGITS: 0, REFINEMENT: 0}
-        kinds = set[int]()
+        kinds, explains = set[int](), False
         for one in batch:
             layout, ask, num, num_wanted = one.layout, one.ask, len(one.tokens), len(one.wanted)
             kind = HIDDEN if only_hidden else KINDS[type(ask)]
-            cache = past = mask = mask_width = begin = added = told = best = 0
+            cache = past = mask = mask_width = begin = added = told = best = edit = 0
             if one.cache is not None:
                 cache, past = one.cache.address(layout.num_clean), one.cache.length  # type: ignore[attr-defined]
             if layout.mask is not None:
@@ -69,6 +77,11 @@ class Call:
             if one.conditioning is not None and config.gemma is not None:
                 assert one.conditioning.shape == (num - layout.num_clean, config.width)
                 told = self._address(one.conditioning, np.float32)
+            if one.edit is not None and not only_hidden:
+                made = edits(one.edit, num_wanted)
+                edit = made.address
+                self._held.append(made)
+            explains |= one.explain and not only_hidden
             details = NO_DETAILS if kind <= LOGITS else self._details(kind, ask)
             limits = _limits(kind, ask)
             kinds.add(kind)
@@ -78,7 +91,8 @@ class Call:
             first_kept = num_kept.get(kind, 0)
             written.append((kind, place, place + num_wanted, first_kept))
             sizes = row, num, layout.num_clean, past, place, num_wanted, mask_width, kind, best, first_kept
-            parts.append(interface.PART.pack(cache, mask, begin, added, told, *details, one.drafting, *limits, *sizes))
+            pointers = cache, mask, begin, added, told, details[0], edit
+            parts.append(interface.PART.pack(*pointers, *details[1:], one.drafting, *limits, *sizes))
             tokens.append(one.tokens.tobytes())
             positions.append(layout.position.tobytes())
             ends.append(layout.end.tobytes())
@@ -91,7 +105,8 @@ class Call:
         self.given = b"".join(
             [interface.BATCH.pack(*totals), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]
         )
-        self._hidden = np.empty((place, config.width), dtype=np.float32) if HIDDEN in kinds else None
+        says = explains or HIDDEN in kinds
+        self._hidden = np.empty((place, config.width), dtype=np.float32) if says else None
         self._logits = np.empty((num_kept[LOGITS], config.vocab_size), dtype=np.float32) if LOGITS in kinds else None
         shape = num_kept[REFINEMENT], config.width
         self._conditioning = np.empty(shape, dtype=np.float32) if REFINEMENT in kinds else None
@@ -105,7 +120,12 @@ class Call:
         for index, (kind, first, end, first_kept) in enumerate(written):
             if kind in (SEQUENTIAL, CYCLE):
                 self._unfinished.append((index, first))
-            self._answers.append(self._answer(kind, batch[index].ask, first, end, first_kept))
+            answer = self._answer(kind, batch[index].ask, first, end, first_kept)
+            if batch[index].explain and not only_hidden:
+                assert self._hidden is not None and kind != HIDDEN
+                read = len(answer.tokens) if kind == CYCLE and answer.tokens is not None else end - first
+                answer.evidence = self._hidden[first : first + read]
+            self._answers.append(answer)
 
     def _details(self, kind: int, ask: Any) -> tuple[int, int, int, int, int, int]:
         """Fields of `Part` from `rules` to `entropy`: the rules' address; offsets of the given tokens, positions and
@@ -138,6 +158,7 @@ class Call:
             else:
                 answer.tokens = self._tokens[first : first + made]
                 answer.probabilities = self._drawn[1, first : first + made]
+                answer.evidence = None if answer.evidence is None else answer.evidence[:made]
         return self._answers
 
     def _answer(self, kind: int, ask: Any, first: int, end: int, first_kept: int) -> Answer:
@@ -206,6 +227,18 @@ class _JoinedArrays:
         self.parts.append(part.tobytes())
         self.num += len(part)
         return start
+
+
+class NativeEdit:
+    """An `Edit` as a C struct, and the arrays that it points to."""
+
+    def __init__(self, config: ModelConfig, edit: Edit, num_rows: int) -> None:
+        check_edit(config, edit, num_rows)
+        numbers = (None if x is None else np.ascontiguousarray(x, np.float32) for x in (edit.write, edit.mask))
+        amounts = (np.ascontiguousarray(x, np.float32) for x in (edit.shift, edit.scale, edit.ban))
+        self._held = np.ascontiguousarray(edit.concepts, np.int32), *numbers, *amounts
+        self._struct = interface.Edit(*(None if x is None else _address_of(x) for x in self._held), len(edit.concepts))
+        self.address = ctypes.addressof(self._struct)
 
 
 class _Rules:

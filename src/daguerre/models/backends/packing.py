@@ -17,6 +17,7 @@ from daguerre.models.backends import library as interface
 from daguerre.models.backends.folding import with_plain_norms
 from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
 from daguerre.models.core.cache import INT8
+from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import DraftHead
 from daguerre.models.core.experts import Mixture
@@ -78,7 +79,7 @@ def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Pack
         *(PRODUCTS[packing.dtype], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
         *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
         *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement == "post")),
-        *(int(config.adaptive_width > 0), config.norm_eps),
+        *(int(config.adaptive_width > 0), config.norm_eps, config.clip_qkv or 0.0),
         _experts(config),
         hold(weight),
         None if learned is None else hold(learned.weight.detach().float()),
@@ -87,7 +88,28 @@ def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Pack
         *(cos, sin, queries),
         (interface.Layer * config.num_layers)(*layers),
         *(exact, drafting, tokens, confidence, confidence_bias),
+        None if backbone.concepts is None else _concepts(backbone.concepts, packing.of(torch.float32)),
     )
+
+
+def _concepts(heads: ConceptHeads, packing: Packing) -> ctypes.Array[interface.ConceptHead]:
+    """The heads of known and of discovered concepts."""
+    shape, known, found = heads.shape, heads.known_predictor, heads.discovered_up
+    down, num = heads.discovered_down.weight.detach(), shape.known
+    return (interface.ConceptHead * 2)(
+        interface.ConceptHead(interface.Linear(), _rows(known, num, packing), 0, num, shape.kept_known),
+        interface.ConceptHead(
+            packing.linear(down),
+            _rows(found, shape.discovered, packing),
+            *(num, shape.discovered, shape.kept_discovered),
+        ),
+    )
+
+
+def _rows(linear: torch.nn.Linear, num: int, packing: Packing) -> interface.Linear:
+    """The first `num` outputs of a matrix and its bias."""
+    bias = None if linear.bias is None else linear.bias.detach().float()[:num]
+    return packing.linear(linear.weight.detach()[:num], bias)
 
 
 def _inner(config: ModelConfig) -> int:

@@ -54,7 +54,7 @@ class TorchBackend:
         forwards = [one for one in batch if isinstance(one, Forward)]
         hidden = iter(self.hidden(forwards))
         return [
-            self._answering.answer(one.ask, next(hidden)) if isinstance(one, Forward) else self._answering.step(one)
+            self._answering.answer(one, next(hidden)) if isinstance(one, Forward) else self._answering.step(one)
             for one in batch
         ]
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from daguerre.models.core.adaptive import FINAL_PARTS, PARTS, LevelEmbedding, shifted
 from daguerre.models.core.attention import Attention
+from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import ACCEPTED, DraftHead
 from daguerre.models.core.experts import Mixture
@@ -78,14 +79,16 @@ class SelfAttention(nn.Module):
         together = (config.num_heads, config.num_kv_heads) if config.qk_norm_scope == "all" else (1, 1)
         self.q_norm = Norm(together[0] * head, config.norm_eps) if config.qk_norm else None
         self.k_norm = Norm(together[1] * head, config.norm_eps) if config.qk_norm else None
+        self.clip = config.clip_qkv
         self.qkv_draft = low_rank(self.qkv, config.draft_rank_of("qkv"))
         self.out_draft = low_rank(self.out, config.draft_rank_of("out"))
 
     def forward(
         self, x: Tensor, rotary: Rotary | None, attend: Attention, layer: int, drafts: DraftRows = None
     ) -> Tensor:
-        qkv = add_low_rank(self.qkv(x), x, self.qkv_draft, drafts).unflatten(-1, (sum(self.heads), -1))
-        q, k, v = qkv.split(self.heads, dim=-2)
+        qkv = add_low_rank(self.qkv(x), x, self.qkv_draft, drafts)
+        qkv = qkv if self.clip is None else qkv.clamp(-self.clip, self.clip)
+        q, k, v = qkv.unflatten(-1, (sum(self.heads), -1)).split(self.heads, dim=-2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = normed(q, self.q_norm), normed(k, self.k_norm)
         if rotary is not None:
@@ -199,6 +202,7 @@ class Backbone(nn.Module):
         self.level_embedding = LevelEmbedding(adaptive) if adaptive else None
         self.final_modulation = nn.Linear(adaptive, FINAL_PARTS * config.width) if adaptive else None
         self.draft_head = DraftHead(config) if config.draft_head else None
+        self.concepts = None if config.concepts is None else ConceptHeads(config.width, config.concepts)
         self.register_buffer("never", torch.tensor(config.unpredictable_ids, dtype=torch.int64), persistent=False)
 
     def forward(

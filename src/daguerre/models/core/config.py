@@ -13,6 +13,7 @@ import numpy as np
 
 from daguerre.errors import CheckpointError, DaguerreError, unknown
 from daguerre.models.core.gemma_shape import GemmaShape
+from daguerre.models.core.shapes import ConceptShape as ConceptShape
 from daguerre.models.core.shapes import Experts as Experts
 from daguerre.models.core.shapes import RopeScaling as RopeScaling
 
@@ -65,6 +66,7 @@ class ModelShape:
     gated_mlp        down(activation(gate(x)) * up(x)); else down(activation(up(x)))
     rope_share       the share of each head that is rotated; the rotated numbers come first
     qk_norm_scope    what QK-norm divides by: the root mean square of a head, or of all heads together (OLMo 2, OLMoE)
+    clip_qkv         queries, keys and values, before QK-norm, are kept within this distance of 0; None: they are not
     experts          layers with a mixture of experts in place of the MLP
     gemma            the core is that of DiffusionGemma (`models.core.gemma`), whose experts are beside the MLP
     """
@@ -99,6 +101,7 @@ class ModelShape:
     rope_share: float = 1.0
     rope_scaling: RopeScaling | None = field(default=None)
     qk_norm_scope: NormScope = "head"
+    clip_qkv: float | None = None
     experts: Experts | None = field(default=None)
     adaptive_width: int = 0
     gemma: GemmaShape | None = field(default=None)
@@ -126,6 +129,8 @@ class ModelConfig(ModelShape):
     With `masks_in_place` a masked row predicts its own position, although a clean row predicts the next one
     (Nemotron-Labs-Diffusion, arXiv 2607.05722): a block begins with a token of the autoregressive distribution, whose
     row is then the anchor of the others, and a draft takes a forward of its own.
+
+    `concepts` are heads that explain hidden states and steer them; they leave the model's distributions as they are.
     """
 
     vocab_size: int
@@ -143,6 +148,7 @@ class ModelConfig(ModelShape):
     draft_matrices: tuple[str, ...] = DRAFT_MATRICES
     draft_acceptance: tuple[tuple[float, ...], ...] = ()
     masks_in_place: bool = False
+    concepts: ConceptShape | None = None
 
     def __post_init__(self) -> None:
         for name in SIZES:
@@ -195,6 +201,8 @@ class ModelConfig(ModelShape):
             raise CheckpointError(f"heads of width {self.head_width} cannot be rotated: make it even")
         if self.rope_scaling is not None and self.positions != "rotary":
             raise CheckpointError("rope_scaling belongs to rotary positions: leave it out")
+        if self.clip_qkv is not None and not self.clip_qkv > 0:
+            raise CheckpointError(f"clip_qkv is a number above 0, not {self.clip_qkv!r}: leave it out to clip nothing")
         if self.output_bias and self.tied:
             raise CheckpointError("output_bias belongs to a projection that is not tied: leave out one of the two")
         plain = self.norm == "rms" or self.norm_placement == "post" or self.draft_rank or self.experts
@@ -296,6 +304,8 @@ class ModelConfig(ModelShape):
                 values["rope_scaling"] = RopeScaling(**values["rope_scaling"])
             if isinstance(values.get("experts"), dict):
                 values["experts"] = Experts(**values["experts"])
+            if isinstance(values.get("concepts"), dict):
+                values["concepts"] = ConceptShape(**values["concepts"])
             if isinstance(values.get("gemma"), dict):
                 values["gemma"] = GemmaShape(**values["gemma"])
             return cls(**values)

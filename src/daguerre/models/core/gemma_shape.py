@@ -22,6 +22,7 @@ FIXED: dict[str, Any] = {
     "norm_placement": "pre",
     "qk_norm": True,
     "qk_norm_scope": "head",
+    "clip_qkv": None,
     "positions": "rotary",
     "rope_share": 1.0,
     "rope_scaling": None,

@@ -1,4 +1,4 @@
-"""Two parts of a model's shape (`models.core.config`): scaled rotary positions, and mixtures of experts."""
+"""Parts of a model's shape (`models.core.config`): scaled rotary positions, mixtures of experts, concept heads."""
 
 from __future__ import annotations
 
@@ -84,3 +84,33 @@ class Experts:
                 f"{self.per_token} experts cannot be chosen from {self.kept_groups} of {self.num_groups} groups of "
                 f"{of_group}: lower per_token"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConceptShape:
+    """Concept heads (`models.core.concept_heads`), which write a hidden state as a sum of concepts and a residual.
+
+    known, discovered            how many concepts have a name, and how many were found in training
+    rank                         of the matrices of the discovered concepts
+    kept_known, kept_discovered  how many concepts a hidden state has: those of the largest weights
+    bias                         the weights of concepts are computed with a bias
+    spare_known, spare_discovered   rows that a published checkpoint's matrices have beyond their concepts
+    taxonomy                     SHA-256 of the taxonomy whose numbers the known concepts have; "": another one
+    """
+
+    known: int
+    discovered: int
+    rank: int
+    kept_known: int = 32
+    kept_discovered: int = 64
+    bias: bool = True
+    spare_known: int = 0
+    spare_discovered: int = 0
+    taxonomy: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = self.known, self.discovered, self.rank, self.kept_known, self.kept_discovered
+        if any(type(size) is not int or size < 1 for size in sizes) or min(self.spare_known, self.spare_discovered) < 0:
+            raise CheckpointError("sizes of concept heads are whole numbers above 0; spare ones may be 0")
+        if self.kept_known > self.known or self.kept_discovered > self.discovered:
+            raise CheckpointError("concept heads keep more concepts than they have: lower kept_known, kept_discovered")

@@ -22,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.canvas import Canvas, Decision
+from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CacheMode, Denoiser
 from daguerre.models.forward import Answer, Ask, Backend, Logits, Rules
 from daguerre.models.rows import Tree
 from daguerre.models.session import Asking, Counts, NextLogits, Session, Verification, together
+from daguerre.models.wrappers.rewriting import with_draft
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda share: 1.0,
@@ -128,6 +129,7 @@ class GuidedSession:
     def __init__(self, own: Session, guidance: Guidance, other: Session | None, prefix: np.ndarray | None) -> None:
         self._own, self._guidance, self._other, self._prefix = own, guidance, other, prefix
         self.counts: Counts = own.counts
+        self.explains = own.explains
         if other is not None:
             other.counts = own.counts
 
@@ -155,12 +157,12 @@ class GuidedSession:
     ) -> Asking[Answer]:
         """The answer with logits that are guided by those of the unconditional one, if there is one."""
         if against is None:
-            answer, other = (yield from own), None
+            answer, other = (yield from own), Answer()
         else:
-            answer, unconditional = yield from together(own, against)
-            other = unconditional.logits
+            answer, other = yield from together(own, against)
         assert answer.logits is not None
-        return replace(answer, logits=self._guided(canvas, positions, answer.logits, other))
+        logits = self._guided(canvas, positions, answer.logits, other.logits)
+        return replace(answer, logits=logits, evidence=self.told([canvas], answer.evidence, other.evidence))
 
     def sequential_logits(self, canvas: Canvas) -> Asking[NextLogits]:
         """Guided logits, one position at a time; see `Session`."""
@@ -178,7 +180,7 @@ class GuidedSession:
         """Guided verification; each distribution is guided as `ask` would guide it. See `Session`."""
         assert canvas.span is not None
         start = canvas.span[0]
-        drafted = [_with_draft(canvas, draft[:num]) for num in range(len(draft) + 1)]
+        drafted = [with_draft(canvas, draft[:num]) for num in range(len(draft) + 1)]
         own, other = self._own.verify(canvas, draft, ahead, ends), None
         if any(map(self._needs_unconditional, drafted)):
             assert self._other is not None
@@ -198,7 +200,8 @@ class GuidedSession:
             )
             for at, row in zip(drafted, rows, strict=True)
         ]
-        return Verification(np.concatenate(logits), following, found.evidence)
+        said = self.told(drafted, found.evidence, None if other is None else other.evidence)
+        return Verification(np.concatenate(logits), following, said)
 
     def cycle(
         self,
@@ -212,7 +215,7 @@ class GuidedSession:
         """Never called, because `draws` is False. See `Session`."""
         raise AssertionError("a guided session does not draw")
 
-    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[np.ndarray]:
+    def tree_logits(self, given: np.ndarray, tree: Tree, wanted: np.ndarray) -> Asking[Answer]:
         """Unguided logits: mode "beam" is not guided (`Decode`). See `Session`."""
         return self._own.tree_logits(given, tree, wanted)
 
@@ -230,6 +233,19 @@ class GuidedSession:
     def _with_prefix(self, canvas: Canvas) -> Canvas:
         assert self._prefix is not None
         return with_prefix(canvas, self._prefix)
+
+    def told(self, canvases: Sequence[Canvas], own: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+        """The evidence, (A, 2P, E), of the conditional one, (A, P, E), and of the unconditional one: each part is
+        weighed by its share of the logits. The canvases are one for all rows, or one for each. A head's own evidence
+        stays that of the conditional distribution.
+        """
+        if own is None or self._other is None or not self.explains:
+            return own
+        scale = np.array([[self._guidance.at(canvas)] for canvas in canvases], dtype=np.float32)
+        own, other = own.copy(), np.zeros_like(own) if other is None else other.copy()
+        own[..., 0] *= scale
+        other[..., 0] *= 1 - scale
+        return np.concatenate([own, other], axis=1)
 
     def _guided(self, canvas: Canvas, positions: np.ndarray, own: np.ndarray, other: np.ndarray | None) -> np.ndarray:
         """Logits (A, V) after guidance; minus infinity stays minus infinity."""
@@ -254,8 +270,9 @@ class _GuidedNextLogits:
 
     @property
     def evidence(self) -> np.ndarray | None:
-        """The head's evidence for the conditional distribution."""
-        return self._own.evidence
+        """The evidence for the last distribution."""
+        other = None if self._other is None else self._other.evidence
+        return self._session.told([self._canvas], self._own.evidence, other)
 
     def after(self, token: int) -> Asking[np.ndarray | None]:
         """The guided logits of the next position; see `NextLogits`."""
@@ -268,14 +285,6 @@ class _GuidedNextLogits:
         position = np.array([next(self._places)])
         other = None if against is None else against[None]
         return self._session._guided(self._canvas, position, logits[None], other)[0]
-
-
-def _with_draft(canvas: Canvas, draft: np.ndarray) -> Canvas:
-    """The canvas with the draft committed at the start of the active span, which then is the position after it."""
-    assert canvas.span is not None
-    place = canvas.span[0] + len(draft)
-    sure = np.ones(len(draft))
-    return canvas.apply(Decision(np.arange(canvas.span[0], place), draft, sure, sure)).at((place, place + 1))
 
 
 def _scored(scorer: Scorer, canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "edits.h"
 #include "refining.h"
 
 constexpr int CHUNK = 64;                  // rows whose logits are in memory at a time
@@ -45,7 +46,9 @@ template <class T> struct Answers {
       room.begin((size_t)num * (width + vocab) * 4 + 128);
       float *x = room.take<float>((size_t)num * width), *logits = room.take<float>((size_t)num * vocab);
       for (int i = 0; i < num; i++) std::memcpy(x + (size_t)i * width, hidden + (size_t)wanted[start + i].row * width, width * 4);
-      project<T>(m.exact, x, num, logits);
+      std::vector<Place> places;
+      for (int i = 0; i < num; i++) places.push_back(place_of(wanted[start + i].part, wanted[start + i].row));
+      project_edited<T>(m.exact, x, places, logits);
       Shortage shortage;
 #pragma omp parallel for num_threads(b.threads) schedule(dynamic)
       for (int i = 0; i < num; i++)
@@ -72,6 +75,9 @@ template <class T> struct Answers {
     if (m.up_token) draw_sequentially<Int8>(m.drafting, drafts);
     else draw_sequentially<T>(m.exact, drafts);
   }
+
+  // The edit of a wanted row.
+  Place place_of(int part, int row) const { return {b.parts[part].edit, row - b.parts[part].first_wanted}; }
 
   // Answer for one row; its logits (V, padded) may be overwritten.
   void answer_row(const Part& part, int row, float* logits) const {
@@ -142,9 +148,10 @@ template <class T> struct Answers {
       chain.start = rows, rows += chain.num;
     }
     static thread_local Scratch room;
-    room.begin((rows * (width + raw) + most * (2 * width + vocab)) * 4 + 64 * 4);
+    room.begin((rows * (width + raw) + most * (3 * width + vocab)) * 4 + 64 * 5);
     float *given = room.take<float>(rows * width), *of_rows = room.take<float>(rows * raw);
     float *states = room.take<float>(2 * most * width), *logits = room.take<float>(most * vocab);
+    float* read = room.take<float>(most * width);
     std::vector<int64_t> tokens(most);
     std::vector<const float*> before(most), parts(most);
     std::vector<Chain*> alive, next;
@@ -163,7 +170,10 @@ template <class T> struct Answers {
         tokens[i] = alive[i]->token, before[i] = alive[i]->state, parts[i] = of_rows + row * raw;
       }
       draft<Y>(head, state, parts.data(), tokens.data(), before.data(), (int)(others - alive.begin()));
-      project<Y>(head, state, num, logits);
+      std::vector<Place> places;
+      for (const Chain* chain : alive) places.push_back(place_of(chain->part, chain->first + depth));
+      std::memcpy(read, state, (size_t)num * width * 4);
+      project_edited<Y>(head, read, places, logits);
       next.clear();
       for (int i = 0; i < num; i++) {
         Chain& chain = *alive[i];
@@ -171,6 +181,7 @@ template <class T> struct Answers {
         const int row = chain.to + depth;
         const Drawn one = put(part, row, *part.rules, logits + (size_t)i * vocab, chain.position + depth);
         chain.token = one.token, chain.state = state + (size_t)i * width;
+        if (b.hidden && part.kind == SEQUENTIAL) std::memcpy(b.hidden + (size_t)row * m.width, chain.state, m.width * 4);
         if (part.kind == CYCLE) {
           const double chance = acceptance(chain.state, one.probability, part.rules->temperature);
           chain.joint *= entropies[row] = chance;
@@ -224,6 +235,20 @@ template <class T> struct Answers {
         const F v = load<F>(at);
         store(at, v == all(NEVER) ? v : hyperbolic(v / cap) * cap);
       }
+  }
+
+  // The same after the edits of the rows, which are made in x.
+  template <class Y> void project_edited(const Head& head, float* x, const std::vector<Place>& places, float* out) const {
+    const int num = (int)places.size();
+    const bool edited = std::any_of(places.begin(), places.end(), [](const Place& at) { return at.edit; });
+    if (edited)
+      write_concepts(m, places, x, width, [&](const Linear& linear, const float* from, int rows, int stride, float* to) {
+        multiply<Float32>(linear, from, rows, stride, to);
+      });
+    project<Y>(head, x, num, out);
+    if (!edited) return;
+#pragma omp parallel for num_threads(b.threads)
+    for (int i = 0; i < num; i++) take_bans(m, places[i], out + (size_t)i * vocab);
   }
 
   // A single product: rows of x (rows, stride) to out (rows, panels * COLUMNS). If `num` is given, the first `num` numbers of

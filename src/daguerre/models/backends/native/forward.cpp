@@ -22,6 +22,12 @@ Batch empty_batch(int threads) {
   return b;
 }
 
+std::vector<Place> places_of(const Edit* edit, int rows) {
+  std::vector<Place> places;
+  for (int row = 0; row < rows; row++) places.push_back({edit, row});
+  return places;
+}
+
 // Calls a function; the code of an error, 3 if there is no memory for it, else 0.
 template <class Function> int guarded(Function function) {
   try {
@@ -66,19 +72,20 @@ int daguerre_forward(const Model* m, const char* given, int64_t size, float* hid
   });
 }
 
-// Logits (rows, V padded) of hidden states (rows, stride of D). Returns 0, or 3 as above; so does `daguerre_draft`.
-int daguerre_logits(const Model* m, const float* hidden, int rows, float* out, int threads) {
+// Logits (rows, V padded) of hidden states (rows, stride of D), which an edit, or null, changes. Returns 0, or 3 as above; so
+// does `daguerre_draft`.
+int daguerre_logits(const Model* m, float* hidden, int rows, const Edit* edit, float* out, int threads) {
   const Batch b = empty_batch(threads);
   return guarded([&] {
     by_type(*m, [&](auto type, auto) {
-      Answers<decltype(type)>{*m, b, hidden}.template project<decltype(type)>(m->exact, hidden, rows, out);
+      Answers<decltype(type)>{*m, b, hidden}.template project_edited<decltype(type)>(m->exact, hidden, places_of(edit, rows), out);
     });
   });
 }
 
 // A step of the draft head: replaces a row's hidden state by the next state, computed from it, the previous token and the
-// previous state, all (stride of D); and writes the logits (V padded) of the next state.
-int daguerre_draft(const Model* m, float* row, int64_t token, const float* state, float* logits, int threads) {
+// previous state, all (stride of D); and writes the logits (V padded) of the next state, changed by an edit, or null.
+int daguerre_draft(const Model* m, float* row, int64_t token, const float* state, const Edit* edit, float* logits, int threads) {
   const Batch b = empty_batch(threads);
   return guarded([&] {
     by_type(*m, [&](auto type, auto) {
@@ -87,7 +94,8 @@ int daguerre_draft(const Model* m, float* row, int64_t token, const float* state
       const float* of_row = product.data();
       answers.template multiply<decltype(type)>(m->exact.up_row, row, 1, answers.width, product.data(), m->width);
       answers.template draft<decltype(type)>(m->exact, row, &of_row, &token, &state, 1);
-      answers.template project<decltype(type)>(m->exact, row, 1, logits);
+      std::vector<float> read(row, row + answers.width);
+      answers.template project_edited<decltype(type)>(m->exact, read.data(), places_of(edit, 1), logits);
     });
   });
 }

@@ -6,13 +6,20 @@
 #include "experts.h"
 #include "keys.h"
 
-// Normalizes, scales and rotates query and key heads, and stores keys and values. `factors` is memory for two numbers a row.
+// Clips, normalizes, scales and rotates query and key heads, and stores keys and values. `factors` is memory for two numbers a row.
 template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys,
                               const std::vector<int32_t>& part_of, int index, float* qkv, int stride, float* factors) {
   const int num = m.heads + m.kv_heads, half = m.rotary / 2;
   const Heads heads = {m.heads, m.kv_heads, m.head};
   const Sizes<C> sizes(m.head);
   auto inverse = [&](const float* x, int size) { return inverse_norm(x, size, m.eps); };
+  if (m.clip_qkv > 0) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
+      float* x = qkv + (size_t)row * stride;
+      for (int j = 0; j < (num + m.kv_heads) * m.head; j++) x[j] = std::min(std::max(x[j], -m.clip_qkv), m.clip_qkv);
+    }
+  }
   if (m.qk_norm == ALL_HEADS) {
 #pragma omp for schedule(static)
     for (int row = 0; row < b.rows; row++) {

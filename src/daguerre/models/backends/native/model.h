@@ -53,11 +53,18 @@ struct Gemma {
   float scale, softcap;       // of embeddings; of logits
 };
 
+// One of the two concept heads (models/core/concept_heads.py), in float32: from hidden states to the logits of the concepts of
+// numbers first, ..., first + num - 1, of which a state has the `kept` largest.
+struct ConceptHead {
+  Linear down, up;  // `down` is empty unless the head is of low rank
+  int32_t first, num, kept;
+};
+
 struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
   int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8; cache and embedding: 0 float32, 1 bfloat16
   int32_t gated, activation, centered, qk_norm, post_norm, adaptive;
-  float eps;
+  float eps, clip_qkv;  // clip_qkv: queries, keys and values are kept within this distance of 0; 0: they are not
   Experts experts;
   const void* embedding;                   // (V, D)
   const float* learned;                    // (positions, D), or null
@@ -70,7 +77,16 @@ struct Model {
   const float* up_token;   // (V, up_row.panels * COLUMNS): products of the previous token; null without a draft head
   const float* confidence; // (2, D + 1): weights of the draft head's confidence; or null
   float confidence_bias[2];
+  const ConceptHead* concepts;  // those of known and of discovered concepts; or null
   const Gemma* gemma;      // or null
+};
+
+// How concepts change the hidden states of a part's wanted rows before they become logits: `Edit` of models/forward.py.
+struct Edit {
+  const int32_t* concepts;           // (num,)
+  const float *write, *mask;         // (num, D); (num, V), or null
+  const float *shift, *scale, *ban;  // (A, num)
+  int32_t num;
 };
 
 // One request's part of a batch: its rows and the kind of answer. `given`, `positions` and `groups` are indices into `longs`
@@ -84,6 +100,7 @@ struct Part {
                          // weight of the norm and the gate of attention and of the MLP; bias and weight of the final norm
   const float* conditioning;  // (noisy rows, D): what the last REFINEMENT made of these rows; or null
   const Rules* rules;    // for draws
+  const Edit* edit;      // or null
   int32_t given;         // in `longs`: LOG_PROBABILITIES, a token for each wanted row; CYCLE, the draft (num_draft,)
   int32_t positions;     // in `longs`, for draws: positions of the tokens that the wanted rows predict
   int32_t groups;        // in `ints`, CYCLE: where the masked rows after each of the num_draft + 1 rows begin, and the end
@@ -106,7 +123,8 @@ struct Batch {
   const int64_t *tokens, *position, *longs;  // (R,), (R,), and the array that parts index
   const int32_t *end, *wanted, *ints;        // (R,) ends of the runs of keys that rows see: cached keys come first, then
                                              // the part's rows; (A,) wanted rows, relative to the first of their part
-  float *hidden, *logits;  // (A, D), or null; (rows of parts of kind LOGITS, V)
+  float *hidden, *logits;  // (A, D), or null: what was read of each row, of a SEQUENTIAL one the draft head's state; (rows of
+                           // parts of kind LOGITS, V)
   float* conditioning;     // (rows of parts of kind REFINEMENT, D)
   double* drawn;           // (3, A): tokens, as int64; probabilities; entropies
   double* best;            // (2, A, num_best): tokens, as int64; probabilities
