@@ -71,6 +71,7 @@ SHAPES = (
     Shape("Fast-dLLM v2 1.5B, blocks of 32", 1.544, 1.544, 32),
     Shape("Nemotron-Labs-Diffusion 8B, blocks of 32", 8.5, 8.5, 32),
     Shape("WeDLM 8B, window of 16", 8.191, 8.191, 16),
+    Shape("Steerling 8B without its concept heads, blocks of 64", 8.061, 8.061, 64),
     Shape("Dream 7B", 7.616, 7.616, CANVAS),
     Shape("LLaDA 8B", 8.016, 8.016, CANVAS),
     Shape("LLaDA 8B, approximate_dual, blocks of 32", 8.016, 8.016, 32),

@@ -57,6 +57,24 @@ QWEN25_7B = QWEN | shape(3584, 18944, 28, 28, 4, 152064, tie_word_embeddings=Fal
 QWEN3_17B = QWEN | shape(2048, 6144, 28, 16, 8, 151936, head_dim=128)
 GPT2 = {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257, "eos_token_id": 50256}
 LLAMA = {"eos_token_id": 2, "hidden_act": "silu", "rms_norm_eps": 1e-5}
+STEERLING = {
+    "interpretable": True,
+    "vocab_size": 100281,
+    "n_layers": 32,
+    "n_head": 32,
+    "n_embd": 4096,
+    "n_kv_heads": 4,
+    "block_size": 4096,
+    "mlp_ratio": 4,
+    "weight_sharing": True,
+    "n_concepts": 33732,
+    "n_unknown_concepts": 101196,
+    "factorize_rank": 256,
+    "pad_multiple": 16,
+    "pad_token_id": 100277,
+    "eos_token_id": 100257,
+    "mask_token_id": 100280,
+}
 PUBLIC: list[tuple[str, str, str, dict[str, Any], int, dict[str, Any]]] = [
     # name on the hub, architecture, model_type, keys of its config.json, parameters, and what else is said.
     # Numbers of parameters: the hub's page of each model, from its safetensors; for SDAR-4B-Chat half of `total_size`
@@ -120,6 +138,14 @@ PUBLIC: list[tuple[str, str, str, dict[str, Any], int, dict[str, Any]]] = [
                 *("nll (ar)", "nll (elbo)", "nll (chain)", "decide"),
             ],
         },
+    ),
+    (  # the number that the publisher's notebooks print
+        "guidelabs/steerling-8b",
+        "SteerlingForCausalLM",
+        "steerling",
+        STEERLING,
+        8_391_778_304,
+        {"context": "block", "block_size": 64, "shift": False, "mask_id": 100280, "modes": ["block"]},
     ),
     ("Salesforce/CoDA-v0-Instruct", "CoDALanguageModel", "CoDA", QWEN3_17B, 2_031_739_904, {"mask_id": 151669}),
     (

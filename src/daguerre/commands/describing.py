@@ -30,7 +30,7 @@ def facts_of(folder: Path, family: str | None = None, words: Path | None = None)
     be that of another folder, `words`.
     """
     if is_published_folder(folder, family=family, tokenizer=words):
-        tokenizer = read_tokenizer(folder) if words is None else given_tokenizer(words)
+        tokenizer = read_tokenizer(folder) if words is None else given_tokenizer(words, folder)
         described = describe(folder, family=family, tokenizer=tokenizer)
         return _facts(described.config, described, tokenizer)
     config = read_config(folder)

@@ -168,7 +168,7 @@ def load_published(
 
 def _tokenizer(folder: Path, other: Path | None, family: Family) -> PublishedTokenizer:
     """The tokenizer of the other folder, if there is one, else of this one."""
-    found = read_tokenizer(folder) if other is None else given_tokenizer(other)
+    found = read_tokenizer(folder) if other is None else given_tokenizer(other, folder)
     if found is not None:
         return found
     instead = f", such as {family.tokenizer!r}" if family.tokenizer else ""
@@ -177,9 +177,9 @@ def _tokenizer(folder: Path, other: Path | None, family: Family) -> PublishedTok
     )
 
 
-def given_tokenizer(folder: Path) -> PublishedTokenizer:
-    """The tokenizer of a folder that the user named. CheckpointError where it has none."""
-    found = read_tokenizer(folder)
+def given_tokenizer(folder: Path, checkpoint: Path) -> PublishedTokenizer:
+    """The tokenizer of a folder that the user named, for a checkpoint. CheckpointError where it has none."""
+    found = read_tokenizer(folder, names=checkpoint)
     if found is None:
         raise CheckpointError(f"{folder} has no tokenizer: give a folder with tokenizer.json")
     return found

@@ -15,12 +15,14 @@ from typing import Any
 
 from daguerre.errors import CheckpointError, DataError, UnsupportedError, unknown
 from daguerre.models.json_files import parse_json
-from daguerre.models.published_tokenizer import PublishedTokenizer, special_texts
+from daguerre.models.published_tokenizer import NAMES, PublishedTokenizer, special_texts
 from daguerre.models.tiktoken_files import read_tekken, read_tiktoken
 from daguerre.models.tokenizer_json import special_token
 
 TOKENIZER, CONFIG, TEKKEN = "tokenizer.json", "tokenizer_config.json", "tekken.json"
 TIKTOKEN = ("*.tiktoken", "tiktoken.model", "tokenizer.model")
+ENCODING = "encoding_name"
+"""The key of a configuration whose vocabulary is an encoding of tiktoken's, and not in its folder."""
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -29,18 +31,26 @@ TEKKEN_NAMES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "
 
 
 def read_tokenizer(
-    folder: str | os.PathLike[str], vocab_size: int | None = None, specials: Mapping[str, int] | None = None
+    folder: str | os.PathLike[str],
+    vocab_size: int | None = None,
+    specials: Mapping[str, int] | None = None,
+    *,
+    names: str | os.PathLike[str] | None = None,
 ) -> PublishedTokenizer | None:
     """The tokenizer of a checkpoint's folder; None where it has no file of one.
 
     vocab_size  of the model; None: as many ids as the tokenizer has
     specials    special tokens that no file names, with their ids
+    names       the folder of a checkpoint that has no vocabulary, but whose tokenizer_config.json may name its special
+                tokens and their ids: it then comes before the one of `folder`
 
     CheckpointError, in one line, for a file that cannot be read; UnsupportedError for a kind that is not supported.
     """
     source = Path(folder)
     try:
         config = read_config(source)
+        named = {} if names is None else read_config(Path(names))
+        config = named if ENCODING in named else config
         if specials:
             held = {str(index): special_token(index, content) for content, index in specials.items()}
             config["added_tokens_decoder"] = held | dict(config.get("added_tokens_decoder") or {})
@@ -61,8 +71,27 @@ def read_config(source: Path) -> dict[str, Any]:
         special = special_texts(config)
         tokens = {text: {**special_token(index, text), "special": text in special} for text, index in older.items()}
         config["added_tokens_decoder"] = {str(token["id"]): token for token in tokens.values()}
+    if ENCODING in config and not config.get("added_tokens_decoder"):
+        config = _with_ids(config)
     template = _templates(source)
     return config | ({"chat_template": template} if template else {})
+
+
+def _with_ids(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration that names an encoding of tiktoken (Steerling), with the ids that it has beside its special
+    tokens: that of "pad_token" is "pad_token_id", and those of "<|mask|>" and "<|eot_id|>" among the additional ones
+    are "mask_token_id" and "eot_id". DataError for ids that are none, and for one id of two tokens.
+    """
+    named = {f"{name}_id": config[name] for name in NAMES if isinstance(config.get(name), str)}
+    for text in special_texts(config) - {*named.values()}:
+        bare = text.strip("<|>")
+        named |= {key: text for key in (bare, f"{bare}_token_id") if key in config}
+    ids = {text: config[key] for key, text in named.items() if config.get(key) is not None}
+    if len({*map(str, ids.values())}) < len(ids) or any(type(index) is not int for index in ids.values()):
+        raise DataError(f"{CONFIG} has two special tokens of one id, or an id that is no number: copy it again")
+    decoder = {str(index): special_token(index, text) for text, index in ids.items()}
+    names = {key.removesuffix("_id"): text for key, text in named.items() if key.removesuffix("_id") in NAMES}
+    return {**config, **names, "added_tokens_decoder": decoder}
 
 
 def _templates(source: Path) -> list[dict[str, str]] | None:

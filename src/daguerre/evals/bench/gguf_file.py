@@ -36,6 +36,7 @@ EXPRESSIBLE: dict[str, Any] = {
     "rope_share": 1.0,
     "rope_scaling": None,
     "qk_norm_scope": "head",
+    "clip_qkv": None,
     "experts": None,
 }
 """The values that a model's config must have."""

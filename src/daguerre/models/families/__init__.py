@@ -26,6 +26,7 @@ from daguerre.models.families import (
     nemotron,
     qwen,
     sdar,
+    steerling,
     wedlm,
 )
 from daguerre.models.families.base import Family
@@ -47,6 +48,7 @@ FAMILIES: dict[str, Family] = {
         *ddit.FAMILIES,
         *gemma.FAMILIES,
         *wedlm.FAMILIES,
+        *steerling.FAMILIES,
     )
 }
 
