@@ -266,7 +266,8 @@ def test_a_shard_says_what_was_given(tokenizer: Any, tmp_path: Path) -> None:
     assert shard.given is not None and shard.given.tolist() == [10, 0]
     windows, rng, seen = Windows(shard, tokenizer.bos_id), np.random.default_rng(0), set()
     for _ in range(200):
-        window, given = windows.draw_given(32, rng)
+        drawn = windows.place(32, rng)
+        window, given = drawn.tokens, drawn.given
         first = int(window[1])
         seen.add((first, len(window)))
         assert given == (1 if len(window) < 32 else 1 + max(0, 10 - (first - 20)))

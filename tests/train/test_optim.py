@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from conftest import tiny_config
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
+from daguerre.models.core.config import ConceptShape
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import optim
 from daguerre.train.optim import Average, Muon, Optimizer, lr_factor, orthogonalized, repeat_factor
@@ -51,6 +53,19 @@ def test_a_factor_without_warmup_or_decay_is_one() -> None:
 def test_warmup_and_decay_that_overlap_give_the_lower_of_both() -> None:
     assert lr_factor(0.3, warmup=0.6, decay=0.9) == pytest.approx(0.5)
     assert lr_factor(0.7, warmup=0.6, decay=0.9) == pytest.approx(1 / 3)
+
+
+def test_concept_heads_have_a_rate_of_their_own(make_model: Any) -> None:
+    shape = ConceptShape(known=4, discovered=6, rank=3, kept_known=2, kept_discovered=3)
+    model = make_model(concepts=shape).backbone.requires_grad_(True)
+    optimizer = Optimizer(model, Optimization(adamw_lr=0.1, concepts_lr=0.5, warmup=0.0, decay=0.0))
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    optimizer.step(0.5)
+    moved = {name: float((weight.detach() - before[name]).abs().max()) for name, weight in model.named_parameters()}
+    assert moved["embedding.weight"] == pytest.approx(0.1, rel=1e-3)
+    assert {name for name, size in moved.items() if size > 0.4} == {n for n in moved if n.startswith("concepts.")}
 
 
 def test_hidden_matrices_go_to_muon_and_everything_else_to_adamw(model: Backbone) -> None:

@@ -56,7 +56,7 @@ def test_a_shipped_recipe_describes_a_model_that_holds_its_longest_window(tokeni
 
 
 def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    """All that a `ModelConfig` can be but the facts of its vocabulary, and what drafts, which is trained apart."""
+    """All that a `ModelConfig` can be but the facts of its vocabulary, and what has keys of its own in a recipe."""
     facts = "qk_norm = false, head_width = 12, norm = 'layer', rope_scaling = {kind = 'linear', factor = 2}"
     config = load(tmp_path, f"model = {{{SHAPE}, {facts}}}\n{MINIMAL}").model_config(tokenizer)
     assert (config.qk_norm, config.head_width, config.norm) == (False, 12, "layer")
@@ -64,8 +64,8 @@ def test_a_recipe_names_every_part_of_a_model(tmp_path: Path, tokenizer: Tokeniz
     shape = {field.name for field in fields(TrainedShape)}
     facts_of_text = {"vocab_size", "mask_id", "eos_id", "bos_id", "pad_id", "null_id", "end_ids", "noise_ids"}
     facts_of_text |= {"reserved_ids", "expand_id"}
-    drafts = {"draft_head", "draft_rank", "draft_matrices", "draft_acceptance", "masks_in_place"}
-    assert {field.name for field in fields(ModelConfig)} - facts_of_text - drafts == shape
+    apart = {"draft_head", "draft_rank", "draft_matrices", "draft_acceptance", "masks_in_place", "concepts"}
+    assert {field.name for field in fields(ModelConfig)} - facts_of_text - apart == shape
 
 
 def test_a_recipe_of_an_earlier_version_is_read_from_a_run_s_folder() -> None:

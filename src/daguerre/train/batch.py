@@ -5,8 +5,8 @@ Letters: B examples, R rows, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -18,16 +18,17 @@ from daguerre.models.core.batched import NO_SPAN, PADDING, BatchLayout, Rows, ru
 from daguerre.train.noising import IGNORE, NUM_LEVELS, REVISED, Example
 from daguerre.train.objectives import Loss, Objective
 
-TENSORS = ("tokens", "target", "weight", "level", "guess", "time")
+TENSORS = ("tokens", "target", "weight", "level", "guess", "time", "origin")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Tensors of one forward: tokens, target, level, guess int64 (B, R); weight, time float32 (B, R); the layout; the
-    norm.
+    """Tensors of one forward: tokens, target, level, guess, origin int64 (B, R); weight, time float32 (B, R); the
+    layout; the norm.
 
     `num_tokens` is how many tokens the texts have in all; `loss`, `teacher`, `certainty` and `group` are the
-    objective's; `seed` is that of random numbers that the loss needs.
+    objective's; `seed` is that of random numbers that the loss needs. `concepts`, bool (B, T, N), are those of each
+    token of the texts, by its place there, to which `origin` refers; None: not labeled.
     """
 
     tokens: Tensor
@@ -37,6 +38,7 @@ class Batch:
     level: Tensor
     guess: Tensor
     time: Tensor
+    origin: Tensor
     norm: float
     num_tokens: int
     loss: Loss | None = None
@@ -44,9 +46,12 @@ class Batch:
     certainty: float = 0.0
     group: int = 0
     seed: int = 0
+    concepts: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         moved = {name: getattr(self, name).to(device) for name in TENSORS}
+        if self.concepts is not None:
+            moved["concepts"] = self.concepts.to(device)
         return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 
@@ -55,7 +60,7 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     num_clean = max(e.num_clean for e in examples)
     num_noisy = max(len(e.tokens) - e.num_clean for e in examples)
     names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
-    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0, "time": 0}
+    names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0, "time": 0, "origin": IGNORE}
     out = {}
     for name, fill in names.items():
         dtype = np.float32 if name in ("weight", "time") else np.int64
@@ -99,8 +104,8 @@ class LossReport:
     """The loss (scalar, with gradient) and detached sums in nats, with counts: of clean rows, next-token cross-entropy;
     by noise level, masked cross-entropy or the loss of the process.
 
-    `accepted`, of a batch of groups: how many drafted tokens are accepted, (3, K) by measure and place, of `num_drafts`
-    drafts; the measures are those of `acceptance.MEASURES`.
+    `parts` are means that a loss reports besides, by name. `accepted`, of a batch of groups: how many drafted tokens
+    are accepted, (3, K) by measure and place, of `num_drafts` drafts; the measures are those of `acceptance.MEASURES`.
     """
 
     loss: Tensor
@@ -110,6 +115,7 @@ class LossReport:
     level_count: np.ndarray
     accepted: np.ndarray | None = None
     num_drafts: int = 0
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 BatchLoss = Callable[[Backbone, Batch, str], LossReport]
@@ -121,7 +127,11 @@ def batch_loss(model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossRe
     Logits are computed for those rows alone.
     """
     time = batch.time if model.config.time_input else None
-    hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
+    return loss_of_hidden(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time))
+
+
+def loss_of_hidden(model: Backbone, batch: Batch, hidden: Tensor) -> LossReport:
+    """The same from hidden states (B, R, D)."""
     has_target = batch.target != IGNORE
     target, level, weight = batch.target[has_target], batch.level[has_target], batch.weight[has_target]
     logits = model.logits(hidden[has_target])

@@ -5,15 +5,18 @@ Every micro-batch is a function of (seed, index, length) alone, so a resumed run
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import NUM_SPECIALS, Tokenizer
 from daguerre.train.batch import Batch, collate
+from daguerre.train.concept_labels import CorpusLabels
 from daguerre.train.examples import WHOLE_TEXT, make_example
 from daguerre.train.noising import Ints, Source
 from daguerre.train.objectives import Objective
@@ -29,6 +32,22 @@ MIN_WINDOW = 8
 
 
 @dataclass(frozen=True)
+class Window:
+    """Part of a document, after <bos>.
+
+    tokens    int64 (T,)
+    given     how many of them are <bos> and the prompt of a text that a model has written
+    document  its number
+    first     how many of its tokens, its own <bos> included, come before
+    """
+
+    tokens: Ints
+    given: int
+    document: int
+    first: int
+
+
+@dataclass(frozen=True)
 class Windows:
     """Windows of a shard. Each begins with <bos> and lies within one document; short documents give short windows.
 
@@ -40,17 +59,54 @@ class Windows:
 
     def draw(self, length: int, rng: np.random.Generator) -> Ints:
         """A window of at most `length` tokens around a uniformly drawn token, int64."""
-        return self.draw_given(length, rng)[0]
+        return self.place(length, rng).tokens
 
-    def draw_given(self, length: int, rng: np.random.Generator) -> tuple[Ints, int]:
-        """A window, and how many of its tokens are <bos> and the prompt of a text that a model has written."""
-        at = int(rng.integers(self.shard.num_tokens))
-        document = int(np.searchsorted(self.shard.starts, at, side="right")) - 1
-        start, end = int(self.shard.starts[document]), int(self.shard.starts[document + 1])
+    def place(self, length: int, rng: np.random.Generator, document: int | None = None) -> Window:
+        """A window, of any document or of this one."""
+        if document is None:
+            at = int(rng.integers(self.shard.num_tokens))
+            document = int(np.searchsorted(self.shard.starts, at, side="right")) - 1
+            start, end = self.bounds(document)
+        else:
+            start, end = self.bounds(document)
+            at = int(rng.integers(start, end))
         first = max(start + 1, min(at - int(rng.integers(length - 1)), end - (length - 1)))
         body = np.asarray(self.shard.tokens[first : min(end, first + length - 1)], dtype=np.int64)
         given = 0 if self.shard.given is None else int(self.shard.given[document]) - (first - start - 1)
-        return np.concatenate([[self.bos_id], body]), 1 + max(0, given)
+        return Window(np.concatenate([[self.bos_id], body]), 1 + max(0, given), document, first - start)
+
+    def bounds(self, document: int) -> tuple[int, int]:
+        """Where a document's tokens begin and end."""
+        return int(self.shard.starts[document]), int(self.shard.starts[document + 1])
+
+
+class LabeledWindows:
+    """Windows of the documents that have labels of concepts, and the labels of their tokens.
+
+    Letters: T tokens of a window, N concepts.
+    """
+
+    def __init__(self, windows: Windows, labels: CorpusLabels, tokenizer: Tokenizer) -> None:
+        self.windows, self.labels = windows, labels
+        starts = windows.shard.starts
+        long_enough = np.diff(starts) >= MIN_WINDOW
+        self._documents = labels.documents[long_enough[labels.documents]]
+        if not self._documents.size:
+            raise DataError("no document of the corpus parses: concepts are learned from Python files that do")
+        self._edges = np.cumsum(np.diff(starts)[self._documents])
+        self._sizes = np.array([len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)])
+
+    def place(self, length: int, rng: np.random.Generator) -> Window:
+        """A window around a uniformly drawn token of a labeled document."""
+        drawn = int(np.searchsorted(self._edges, rng.integers(self._edges[-1]), side="right"))
+        return self.windows.place(length, rng, int(self._documents[drawn]))
+
+    def concepts(self, window: Window, tokens: Ints) -> np.ndarray:
+        """The concepts, bool (T, N), of a window's tokens, however its text is cut into them."""
+        start = self.windows.bounds(window.document)[0]
+        before = self.windows.shard.tokens[start : start + window.first]
+        ends = int(self._sizes[before].sum()) + np.cumsum(self._sizes[tokens])
+        return self.labels.of_tokens(window.document, ends - self._sizes[tokens], ends)
 
 
 class Cutter:
@@ -200,6 +256,7 @@ class MicroBatches:
     cutter: Cutter
     mixture: Mixture
     seed: int
+    labeled: LabeledWindows | None = None
 
     def make(self, index: int, sequences: int, length: int) -> Batch:
         if self.windows.shard.num_tokens < 2:
@@ -208,12 +265,25 @@ class MicroBatches:
         objective = self.mixture.pick(index)
         budget = length if objective.layout in WHOLE_TEXT else min(length, max(256, length // 2))
         offset = rng.random()
-        examples = []
+        examples, concepts = [], list[np.ndarray]()
         for b in range(sequences):
-            window, given = self.windows.draw_given(length, rng)
-            while len(window) < MIN_WINDOW:  # a text of a few tokens: another follows it
-                window = np.concatenate([window, self.windows.draw(length, rng)[1:]])[:length]
-            source = self.cutter.source(window, objective.layout, rng, given)
+            window = (self.labeled or self.windows).place(length, rng)
+            tokens = window.tokens
+            while len(tokens) < MIN_WINDOW:  # a text of a few tokens: another follows it
+                tokens = np.concatenate([tokens, self.windows.draw(length, rng)[1:]])[:length]
+            source = self.cutter.source(tokens, objective.layout, rng, window.given)
             examples.append(make_example(source, objective, (offset + b / sequences) % 1.0, rng, budget))
+            if self.labeled is not None:
+                concepts.append(self.labeled.concepts(window, source.tokens))
         batch = collate(examples, objective, self.cutter.tokenizer.pad_id)
-        return replace(batch, seed=int(rng.integers(2**63))) if objective.num_drafted else batch
+        if concepts:
+            batch = replace(batch, concepts=_stacked(concepts))
+        return replace(batch, seed=int(rng.integers(2**63))) if objective.num_drafted or concepts else batch
+
+
+def _stacked(parts: Sequence[np.ndarray]) -> Tensor:
+    """Matrices (T, N) one above the other, (B, T, N), with rows of False where one is shorter."""
+    out = np.zeros((len(parts), max(map(len, parts)), parts[0].shape[1]), dtype=bool)
+    for row, part in zip(out, parts, strict=True):
+        row[: len(part)] = part
+    return torch.from_numpy(out)

@@ -113,13 +113,14 @@ def infill(source: Source, objective: Objective, u: float, rng: np.random.Genera
         hidden[start - 1 if objective.shift else start : end] = EVERY_SPAN
         position[end:] += slack
         segment[end:] += 1
-        pending.append((tokens[start - 1], np.append(tokens[start:end], [source.null_id] * slack).astype(np.int64), at))
+        answer = np.append(tokens[start:end], [source.null_id] * slack).astype(np.int64)
+        pending.append((tokens[start - 1], answer, at, start))
     writer = Writer()
     num_clean = writer.clean_stream(tokens, objective, position=position, segment=segment, gap=hidden)
     for copy, t in enumerate(_levels(objective, u, objective.copies)):
-        for before, answer, at in pending:
+        for before, answer, at, start in pending:
             if len(answer) and writer.num_rows - num_clean + len(answer) <= budget:
-                span = NoisySpan(copy, at, answer, t, before=before, horizon=NO_HORIZON)
+                span = NoisySpan(copy, at, answer, t, before=before, horizon=NO_HORIZON, origin=start)
                 add_span(writer, span, source, objective, rng)
     return writer.finish(num_clean)
 

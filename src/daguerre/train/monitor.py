@@ -6,8 +6,8 @@ Letters: B prompts, P prompt tokens, S drafted tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -34,7 +34,8 @@ class Held:
     token, draft match by position and tokens accepted a cycle (none and NaN for a model that cannot draft), and how
     likely a gap is ended where its text does, and one token before (`gap_ends`; NaN for a model without a gap filler).
     `acceptance`, for a run on groups: the share of drafted tokens that are accepted, by measure and place
-    (`acceptance.MEASURES`), given the text's tokens before them.
+    (`acceptance.MEASURES`), given the text's tokens before them. `parts`: means over the batches of what the loss
+    reports besides.
     """
 
     clean_bpb: float
@@ -44,6 +45,7 @@ class Held:
     ended: float
     ended_early: float
     acceptance: tuple[tuple[float, ...], ...] = ()
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @torch.no_grad()
@@ -167,7 +169,7 @@ def held_out(
     """
     clean_nats, num_bytes = 0.0, 0
     sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
-    accepted_sums, num_drafts = np.zeros(()), 0
+    accepted_sums, num_drafts, parts = np.zeros(()), 0, dict[str, float]()
     for batch in batches:
         report = loss(model, batch, attn_impl)
         if report.clean_count and batch.layout.plain:
@@ -175,6 +177,8 @@ def held_out(
             num_bytes += int(token_bytes_V[batch.target[(batch.target != IGNORE) & (batch.level == IGNORE)]].sum())
         sums += report.level_sum
         counts += report.level_count
+        for name, value in report.parts.items():
+            parts[name] = parts.get(name, 0.0) + value / len(batches)
         if report.accepted is not None:
             accepted_sums, num_drafts = accepted_sums + report.accepted, num_drafts + report.num_drafts
     match, accepted = draft_match(model, prompts_BP) if model.config.can_draft else (np.zeros(0), float("nan"))
@@ -187,4 +191,5 @@ def held_out(
         ended=ended,
         ended_early=ended_early,
         acceptance=tuple(map(tuple, (accepted_sums / num_drafts).tolist())) if num_drafts else (),
+        parts=parts,
     )

@@ -48,7 +48,8 @@ class Example:
     `num_tokens` is the length of the text, `time` the noise level of a noisy row, as `ModelConfig.time_input` means it.
 
     `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, REVISED where a visible token is the target, or IGNORE
-    on clean rows. `guess` is 1 where the row's token is to be replaced by the model's wrong guess.
+    on clean rows. `guess` is 1 where the row's token is to be replaced by the model's wrong guess. `origin` is which of
+    the source's tokens a row predicts, whether it is masked or not; IGNORE: none.
     """
 
     num_clean: int
@@ -64,6 +65,7 @@ class Example:
     level: Ints
     guess: Ints
     time: np.ndarray
+    origin: Ints
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Writer:
     def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | float) -> None:
         num = len(tokens)
         defaults: dict[str, float] = {"span": CLEAN, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN}
-        defaults |= {"level": IGNORE, "guess": 0, "time": 0.0}
+        defaults |= {"level": IGNORE, "guess": 0, "time": 0.0, "origin": IGNORE}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
             row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
@@ -88,7 +90,8 @@ class Writer:
         """Clean rows with the next token as target (none for the last, none without shift); returns their number."""
         target = np.append(tokens[1:], IGNORE) if objective.shift else np.full(len(tokens), IGNORE)
         position = labels.pop("position", np.arange(len(tokens)))
-        self.add(tokens, position, target, np.where(target == IGNORE, 0.0, objective.clean), **labels)
+        origin = np.append(np.arange(1, len(tokens)), IGNORE) if objective.shift else np.arange(len(tokens))
+        self.add(tokens, position, target, np.where(target == IGNORE, 0.0, objective.clean), origin=origin, **labels)
         return len(tokens)
 
     def finish(self, num_clean: int, num_tokens: int | None = None) -> Example:
@@ -106,6 +109,7 @@ class NoisySpan:
     number   its label
     before   the clean token at start - 1, which `add_span` needs
     horizon  its rows see clean rows below this; None: those before its first row
+    origin   the place of its first token in the source; None: `start`
     """
 
     number: int
@@ -114,6 +118,7 @@ class NoisySpan:
     t: float
     before: int | None = None
     horizon: int | None = None
+    origin: int | None = None
 
 
 def add_span(writer: Writer, span: NoisySpan, source: Source, objective: Objective, rng: np.random.Generator) -> None:
@@ -134,16 +139,17 @@ def add_span(writer: Writer, span: NoisySpan, source: Source, objective: Objecti
     has_target = masked | (objective.errors > 0)
     weight = _span_weights(span, masked, from_left, share, rate, source, objective)
     level = np.where(masked, _level(share), REVISED)
-    first = span.start - 1 if objective.shift else span.start
+    first, place = span.start - 1 if objective.shift else span.start, np.arange(len(answer))
     writer.add(
         np.concatenate([[span.before], noisy[:-1]]) if objective.shift else noisy,
-        first + np.arange(len(answer)),
+        first + place,
         np.where(has_target, answer, IGNORE),
         np.where(has_target, weight, 0.0),
         span=span.number,
         horizon=first if span.horizon is None else span.horizon,
         level=np.where(has_target, level, IGNORE),
         guess=np.concatenate([[0], guess[:-1]]),
+        origin=np.where(answer == source.null_id, IGNORE, (span.start if span.origin is None else span.origin) + place),
     )
 
 
@@ -203,6 +209,7 @@ def add_whole(
     absorbing one every row that is not given has a target.
     """
     tokens, (start, end) = span.answer, run
+    place = span.start + np.arange(len(tokens))
     if objective.process is not None:
         _add_replaced(writer, span, run, objective.process, objective.masked, rng)
         return
@@ -215,13 +222,14 @@ def add_whole(
     weight = objective.masked * (WEIGHTS[objective.weight](share, rate) if share else 0.0)
     writer.add(
         np.where(masked, source.mask_id, tokens),
-        span.start + np.arange(len(tokens)),
+        place,
         np.where(predicted, answer, IGNORE),
         np.where(predicted, weight, 0.0),
         span=span.number,
         horizon=span.start,
         level=np.where(predicted, _level(share), IGNORE),
         time=share,
+        origin=np.append(place[1:], IGNORE) if objective.shift else place,
     )
 
 
@@ -244,6 +252,7 @@ def _add_replaced(
         horizon=0,
         level=np.where(noised, _level(t), IGNORE),
         time=t,
+        origin=place,
     )
 
 

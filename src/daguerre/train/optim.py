@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from daguerre.models.processor import native_dtype
+from daguerre.train.concept_loss import CONCEPTS
 from daguerre.train.recipe import Optimization
 
 HIDDEN = ("layers.", "draft_head.up.", "draft_head.down.")
@@ -76,16 +77,18 @@ class Optimizer:
     def __init__(self, model: nn.Module, options: Optimization) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
         matrices = [p for n, p in trained.items() if p.ndim == 2 and is_hidden(n)]
-        rest = [p for n, p in trained.items() if p.ndim != 2 or not is_hidden(n)]
+        heads = [p for n, p in trained.items() if n.startswith(CONCEPTS)]
+        rest = [p for n, p in trained.items() if not n.startswith(CONCEPTS) and (p.ndim != 2 or not is_hidden(n))]
         self.options = options
         self.parts: list[tuple[torch.optim.Optimizer, float]] = []
         if matrices:
             dtype = native_dtype(matrices[0].device)
             muon = Muon(matrices, options.muon_lr, options.muon_momentum, options.weight_decay, dtype)
             self.parts.append((muon, options.muon_lr))
-        if rest:
-            adamw = torch.optim.AdamW(rest, lr=options.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0)
-            self.parts.append((adamw, options.adamw_lr))
+        for weights, rate in ((rest, options.adamw_lr), (heads, options.concepts_lr)):
+            if weights:
+                adamw = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+                self.parts.append((adamw, rate))
 
     def step(self, progress: float, passes: float = 0.0) -> float:
         """Update the weights at `progress` of the run, in [0, 1], after so many passes over the training text; returns

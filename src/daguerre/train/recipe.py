@@ -19,6 +19,7 @@ from daguerre.models.core.attention import ATTN_IMPLS
 from daguerre.models.core.config import NAMES, ModelConfig, ModelShape
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
+from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.data import MIN_WINDOW, Mixture
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
@@ -77,7 +78,8 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimization:
-    """Muon on hidden matrices, AdamW on the rest; linear warm-up, stable, linear decay to zero over the last share.
+    """Muon on hidden matrices, AdamW on the rest, concept heads at a rate of their own; linear warm-up, stable, linear
+    decay to zero over the last share.
 
     `warmup` and `decay` are shares of the run; `ema` is the decay of the weight average per step. After `passes` over
     the training text rates also fall with the square of the number of passes, so that a small text is not learned by
@@ -87,6 +89,7 @@ class Optimization:
     muon_lr: float = 0.02
     muon_momentum: float = 0.95
     adamw_lr: float = 4e-3
+    concepts_lr: float = 4e-3
     weight_decay: float = 0.1
     clip: float = 1.0
     warmup: float = 0.02
@@ -115,7 +118,8 @@ class Recipe:
     `anneal` converts a causal model to full context: over that share of the run its attention to what follows opens,
     edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
     (`daguerre.train.drafting`); a model that has none gets one. With `draft_rank` it also trains low-rank weights of
-    that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `precision` is "auto", "bf16"
+    that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `concepts` trains concept
+    heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end.
@@ -133,6 +137,7 @@ class Recipe:
     anneal: float = 0.0
     draft_head: int = 0
     draft_rank: int = 0
+    concepts: ConceptTraining | None = None
     precision: str = "auto"
     attn_impl: str = "matmul"
     compile: bool = False
@@ -152,6 +157,8 @@ class Recipe:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
         if self.draft_rank and not self.draft_head:
             raise InputError("recipe: draft_rank needs draft_head: both are trained on drafts, and all else is frozen")
+        if self.draft_head and self.concepts is not None:
+            raise InputError("recipe: draft_head trains drafts and nothing else: leave out [concepts], or draft_head")
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.attn_impl not in ATTN_IMPLS:

@@ -159,6 +159,7 @@ class Reporter:
         row |= {"ended": held.ended, "ended_early": held.ended_early}
         for measure, shares in zip(MEASURES, held.acceptance, strict=False):
             row |= {f"{measure}_{place}": share for place, share in enumerate(shares, 1)}
+        row |= held.parts
         self.held_log.write(row)
         if self.board is not None:
             for name, value in row.items():
@@ -212,7 +213,8 @@ def _figures(held: Held) -> str:
     if held.acceptance:
         shares = (f"{m} {' '.join(f'{v:.3f}' for v in by)}" for m, by in zip(MEASURES, held.acceptance, strict=True))
         return f"accepted by place: {', '.join(shares)}; {drafts}"
-    return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}{ends}"
+    parts = "".join(f", {name} {value:.3f}" for name, value in held.parts.items())
+    return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}{ends}{parts}"
 
 
 def _change(held: Columns) -> str:

@@ -12,6 +12,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
+from daguerre.train.concept_heads import with_concept_heads
 from daguerre.train.drafting import check_drafts, with_draft_head
 from daguerre.train.objectives import CONTEXT_OF
 from daguerre.train.recipe import Recipe, TrainedShape
@@ -40,12 +41,14 @@ def first_model(
         config = recipe.model_config(tokenizer)
         if saved is not None:  # a run from a model may have what no recipe gives it
             before = ModelConfig.from_dict(saved)
-            kept = {name: getattr(before, name) for name in ("draft_head", "draft_rank", "null_id")}
+            kept = {name: getattr(before, name) for name in ("draft_head", "draft_rank", "null_id", "concepts")}
             config = replace(config, **kept)
         model = fresh_model(config, recipe.seed)
     _check_trainable(model.config, recipe)
     if recipe.draft_head:
         model = with_draft_head(model, recipe.draft_head, recipe.seed, recipe.draft_rank)
+    if recipe.concepts is not None:
+        model = with_concept_heads(model, recipe.concepts, recipe.seed)
     return model, tokenizer
 
 

@@ -20,11 +20,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from rich.console import Console
 
+from daguerre.concepts.texts import catalog_of
 from daguerre.errors import CheckpointError, DataError, TrainingError
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.loading import save_model
+from daguerre.models.loading import config_of, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
@@ -37,7 +39,10 @@ from daguerre.train.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from daguerre.train.data import Cutter, MicroBatches, Windows
+from daguerre.train.concept_heads import count_concepts, initialize_heads
+from daguerre.train.concept_labels import corpus_labels
+from daguerre.train.concept_loss import ConceptLoss
+from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
@@ -75,7 +80,7 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
         began: float | None = None,
     ) -> None:
-        self.recipe, self.out, self.device = recipe, out, torch.device(device)
+        self.recipe, self.out, self.device, self._quiet = recipe, out, torch.device(device), quiet
         self.budget = Budget(recipe.steps, recipe.minutes, RunProgress(), clock, began)
         found = find_checkpoint(out, resume)
         saved = load_checkpoint(found) if found else None
@@ -105,10 +110,14 @@ class Trainer:
         known = config is not None and recipe.model is None and isinstance(data, Path)
         saved_tokenizer = Tokenizer.load(data / "tokenizer.json") if known and isinstance(data, Path) else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer)
+        had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
+        self._fresh_heads = recipe.concepts is not None and not had_heads
         self.model = model.to(self.device)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
+        if recipe.concepts is not None:
+            self.loss = ConceptLoss(recipe.concepts)
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
@@ -119,10 +128,25 @@ class Trainer:
         self.batches = self._micro_batches(self.shard, self.recipe.seed)
         val_shard = Shard.open(folder, "val", self.tokenizer.sha256)
         self.val_shard = val_shard if val_shard.num_documents else self.shard
+        if self.batches.labeled is not None and isinstance(self.loss, ConceptLoss):
+            counts = count_concepts(self.batches.labeled, self.tokenizer.vocab_size)
+            self.loss = replace(self.loss, express=torch.from_numpy(counts.lifted).to(self.device))
+            if self._fresh_heads:
+                initialize_heads(self.model, counts, self.recipe.seed)
+                self.average = Average(self.model, self.recipe.optim.ema)
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
-        windows = Windows(shard, self.tokenizer.bos_id)
-        return MicroBatches(windows, Cutter(self.tokenizer), self.recipe.make_mixture(self.model.config), seed)
+        windows, labeled = Windows(shard, self.tokenizer.bos_id), None
+        if self.recipe.concepts is not None:
+            with Console(stderr=True, quiet=self._quiet).status("labeling") as status:
+
+                def show(done: int, asked: int) -> None:
+                    status.update(f"labeling concepts: {done / 1e6:.1f}M of {asked / 1e6:.1f}M tokens")
+
+                labels = corpus_labels(shard, self.tokenizer, self.recipe.concepts.labeled, show)
+            labeled = LabeledWindows(windows, labels, self.tokenizer)
+        mixture = self.recipe.make_mixture(self.model.config)
+        return MicroBatches(windows, Cutter(self.tokenizer), mixture, seed, labeled)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
@@ -208,7 +232,8 @@ class Trainer:
         batch = self._annealed(batch.to(self.device), share, index)
         with self._autocast():
             batch = with_self_generated_tokens(self.model, batch, self.recipe.attn_impl)
-            report = self.loss(self.model, batch, self.recipe.attn_impl)
+            loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
+            report = loss(self.model, batch, self.recipe.attn_impl)
         (report.loss / stage.micro_batches).backward()
         return report
 
@@ -310,7 +335,8 @@ class Trainer:
         averaged = Backbone(config)
         averaged.load_state_dict(self.average.values)
         extra = {"trained": asdict(self.progress), "recipe": self.recipe.name}
-        return save_model(self.out / "model", averaged, self.tokenizer, extra=extra)
+        names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
+        return save_model(self.out / "model", averaged, self.tokenizer, extra=extra, catalog=names)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

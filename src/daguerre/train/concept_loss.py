@@ -1,0 +1,275 @@
+"""The loss of a model with concept heads (Steerling-8B, arXiv 2608.07594, equations 9 to 15, 31 and 32).
+
+    L = L_LM + presence L_presence + any L_any + reconstruction L_rec + independence L_indep + respond, express
+
+L_LM is the objective's own loss, on h or, in sequences that are drawn at random, on h without its residual, so that the
+concepts alone must carry the prediction. Every row is labeled with the concepts of the token that it predicts: clean
+rows, which have not seen it (forecasting), masked rows, and the other rows of noisy spans, which have (reading).
+
+Letters: B sequences, T tokens of a text, R rows, A labeled rows, D width, N known concepts, M discovered ones, S spans.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.errors import InputError
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import run_batch
+from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.train.batch import Batch, LossReport, loss_of_hidden
+from daguerre.train.noising import IGNORE
+
+CONCEPTS = "concepts."
+"""What the names of the weights of concept heads begin with."""
+MIN_LOG = 1e-7
+"""The log-probability that no row of a span has a concept is at most -MIN_LOG, so that its complement is above 0."""
+KNOWN_FORCED, KNOWN_FALLEN, KNOWN_FLOOR = 0.15, 0.5, 0.5
+"""Teacher forcing of known concepts: 1 up to the first share of the run, then a cosine to the floor at the second."""
+DISCOVERED_FORCED = 0.25
+"""Teacher forcing of discovered concepts: 1 up to this share, then linear to KNOWN_FLOOR at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConceptTraining:
+    """How concept heads are trained: the table [concepts] of a recipe. Shares are of the run.
+
+    labeled         tokens of the corpus that are labeled, in whole documents
+    discovered      discovered concepts for each known one
+    rank, kept_known, kept_discovered   as in `ConceptShape`
+    frozen          until this share the backbone is left as it is, and only the heads learn
+    sparse          from this share on, only the heaviest concepts of a row count, as in a trained model
+    unforced        from this share on no label takes the place of a weight; before, `forced_known`, `forced_discovered`
+    residual_drop   in this share of the sequences the language loss is taken without the residual; in all of them as
+                    long as only the heads learn
+    presence, any, reconstruction, independence   weights of the losses
+    respond, express   weights of the losses of injected concepts, taken from the share `inject` on
+    strength        how far an injected concept raises the logit of its top token
+    detached        the language loss does not train the discovered head, as in the report
+    """
+
+    labeled: int = 14_000_000
+    discovered: int = 3
+    rank: int = 128
+    kept_known: int = 32
+    kept_discovered: int = 128
+    frozen: float = 0.2
+    sparse: float = 0.1
+    unforced: float = 0.1
+    residual_drop: float = 0.3
+    presence: float = 0.1
+    any: float = 0.02
+    reconstruction: float = 1.0
+    independence: float = 1.0
+    respond: float = 0.1
+    express: float = 0.1
+    inject: float = 0.2
+    strength: float = 4.0
+    detached: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("labeled", "discovered", "rank", "kept_known", "kept_discovered"):
+            if getattr(self, name) < 1:
+                raise InputError(f"recipe: concepts.{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("frozen", "sparse", "unforced", "residual_drop", "inject"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"recipe: concepts.{name} is a share of one, not {getattr(self, name)}")
+        for name in ("presence", "any", "reconstruction", "independence", "respond", "express"):
+            if getattr(self, name) < 0:
+                raise InputError(f"recipe: concepts.{name} is a weight of 0 or more, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptLoss:
+    """`BatchLoss` at a share of the run; at share 1 the figures are those of the model as it will be used.
+
+    express   bool (N, V): the tokens that each concept makes likelier (`train.lift`); None: nothing is injected
+    """
+
+    options: ConceptTraining
+    express: Tensor | None = None
+    share: float = 1.0
+    training: bool = False
+
+    def at(self, share: float) -> ConceptLoss:
+        """The loss that is trained at this share of the run."""
+        return replace(self, share=share, training=True)
+
+    def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+        """The loss of a labeled batch, and its parts in the report."""
+        with only_heads(model) if self.training and self.share < self.options.frozen else nullcontext():
+            hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=_time(model, batch))
+            with torch.autocast(hidden.device.type, enabled=False):
+                composed, extra, parts = self._concepts(model, batch, hidden.float())
+            report = loss_of_hidden(model, batch, composed.to(hidden.dtype))
+        return replace(report, loss=report.loss + extra, parts=parts)
+
+    def _concepts(self, model: Backbone, batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor, dict[str, float]]:
+        """The hidden states (B, R, D) that the language loss is taken on; the other losses; and the parts of those."""
+        options, heads = self.options, model.concepts
+        assert heads is not None and batch.concepts is not None
+        labeled = batch.origin != IGNORE
+        sequence, row = labeled.nonzero(as_tuple=True)
+        h = hidden[sequence, row]
+        y = batch.concepts[sequence, batch.origin[sequence, row]].float()
+        masked, span = (batch.level[sequence, row] >= 0), batch.layout.rows.span[sequence, row]
+        z = heads.known_logits(h)
+        sparse = not self.training or self.share >= options.sparse
+        known = heads.known_sum(_kept(z.sigmoid(), options.kept_known if sparse else None))
+        detached = h.detach()
+        found = heads.discovered_logits(detached).sigmoid()
+        discovered = heads.discovered_sum(_kept(found, options.kept_discovered if sparse else None))
+        true_known = heads.known_sum(y)
+        target = (detached - true_known).detach()
+        losses = {
+            "presence": presence_loss(z, y),
+            "any": any_loss(z, y, spans_of(sequence, span, masked)),
+            "reconstruction": reconstruction_loss(discovered, target),
+            "independence": independence_loss(known.detach(), discovered),
+        }
+        if self.training:
+            known_share, discovered_share = self._forced()
+            known = known_share * true_known + (1 - known_share) * known
+            discovered = discovered_share * target + (1 - discovered_share) * discovered
+        parts = {name: float(loss.detach()) for name, loss in losses.items()}
+        parts |= {"unexplained": unexplained(detached, (known + discovered).detach())}
+        composed = self._composed(batch, hidden, (sequence, row), h, known, discovered)
+        if self._injects:
+            losses |= self._injected(model, heads, h[masked], y[masked], batch.seed)
+        weighted = [getattr(options, name) * loss for name, loss in losses.items()]
+        return composed, torch.stack(weighted).sum(), parts
+
+    def _composed(
+        self, batch: Batch, hidden: Tensor, place: tuple[Tensor, Tensor], h: Tensor, known: Tensor, discovered: Tensor
+    ) -> Tensor:
+        """Hidden states (B, R, D), without their residual in the sequences that are drawn."""
+        if not self.training:
+            return hidden
+        generator = torch.Generator().manual_seed(batch.seed)
+        share = 1.0 if self.share < self.options.frozen else self.options.residual_drop
+        drawn = torch.rand(len(hidden), generator=generator) < share
+        dropped = drawn.to(hidden.device)[place[0]]
+        alone = known + (discovered.detach() if self.options.detached else discovered)
+        return hidden.index_put(place, torch.where(dropped[:, None], alone, h))
+
+    def _forced(self) -> tuple[float, float]:
+        if self.share >= self.options.unforced:
+            return 0.0, 0.0
+        return forced_known(self.share), forced_discovered(self.share)
+
+    @property
+    def _injects(self) -> bool:
+        return self.training and self.express is not None and self.share >= self.options.inject
+
+    def _injected(self, model: Backbone, heads: ConceptHeads, h: Tensor, y: Tensor, seed: int) -> dict[str, Tensor]:
+        """The losses of adding one concept to each masked row (a, D), drawn from those that its token has."""
+        assert self.express is not None
+        usable = y * self.express.any(dim=1).to(y)
+        rows = usable.sum(dim=1) > 0
+        if not rows.any():
+            return {}
+        generator = torch.Generator().manual_seed(seed ^ 1)
+        concept = torch.multinomial(usable[rows].cpu(), 1, generator=generator)[:, 0].to(h.device)
+        vectors = heads.known_embedding.weight[concept].float()
+        peak = F.linear(vectors, model.projection.float()).amax(dim=1, keepdim=True).clamp_min(MIN_LOG).detach()
+        injected = h[rows].detach() + self.options.strength * vectors / peak
+        z = heads.known_logits(injected).gather(1, concept[:, None])
+        log_probs = F.log_softmax(model.logits(injected), dim=-1)
+        liked = log_probs.masked_fill(~self.express[concept], -math.inf).logsumexp(dim=-1)
+        return {"respond": -F.logsigmoid(z).mean(), "express": -liked.mean()}
+
+
+@contextmanager
+def only_heads(model: Backbone) -> Iterator[None]:
+    """Inside, only the concept heads get gradients."""
+    others = [w for n, w in model.named_parameters() if w.requires_grad and not n.startswith(CONCEPTS)]
+    for weight in others:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in others:
+            weight.requires_grad_(True)
+
+
+def _time(model: Backbone, batch: Batch) -> Any:
+    return batch.time if model.config.time_input else None
+
+
+def _kept(weights: Tensor, num: int | None) -> Tensor:
+    """Weights (A, C) with all but the `num` largest of each row set to 0; None: all are kept."""
+    if num is None or num >= weights.shape[-1]:
+        return weights
+    values, places = weights.topk(num, dim=-1)
+    return torch.zeros_like(weights).scatter(-1, places, values)
+
+
+def presence_loss(z: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of logits (A, N) and labels: summed over concepts, mean over rows."""
+    return F.binary_cross_entropy_with_logits(z, y, reduction="none").sum(dim=1).mean()
+
+
+def spans_of(sequence: Tensor, span: Tensor, masked: Tensor) -> Tensor:
+    """To which span the rows (A,) of an `any_loss` count, int64; IGNORE: to none. Spans are numbered from 0 on: each
+    noisy span by its masked rows or, where nothing is masked, by all.
+    """
+    noisy = span >= 0
+    keys, number = torch.unique(sequence * (1 + span.clamp_min(0).max()) + span.clamp_min(0), return_inverse=True)
+    any_masked = torch.zeros(len(keys), dtype=torch.bool, device=span.device)
+    any_masked[number[noisy & masked]] = True
+    counts = noisy & (masked | ~any_masked[number])
+    return torch.where(counts, number, IGNORE)
+
+
+def any_loss(z: Tensor, y: Tensor, number: Tensor) -> Tensor:
+    """Cross-entropy of the probability that some row of a span has a concept, 1 - prod_t (1 - sigmoid(z_t)): summed
+    over concepts, mean over spans (equations 9 and 10). number: int64 (A,), of `spans_of`.
+    """
+    counted = number >= 0
+    spans, number = torch.unique(number[counted], return_inverse=True)
+    if not len(spans):
+        return z.sum() * 0
+    log_none = z.new_zeros(len(spans), z.shape[1]).index_add(0, number, -F.softplus(z[counted]))
+    log_none = log_none.clamp_max(-MIN_LOG)
+    has = z.new_zeros(len(spans), z.shape[1]).index_add(0, number, y[counted]) > 0
+    return -torch.where(has, torch.log(-torch.expm1(log_none)), log_none).sum(dim=1).mean()
+
+
+def reconstruction_loss(discovered: Tensor, target: Tensor) -> Tensor:
+    """||u - (h - k)||^2 of discovered parts u and what labels leave of h, (A, D) each, mean over rows (equation 12), as
+    a share of the mean square of h - k, so that its weight does not depend on the size of hidden states.
+    """
+    return (discovered - target).square().sum(dim=1).mean() / target.square().sum(dim=1).mean().clamp_min(MIN_LOG)
+
+
+def independence_loss(known: Tensor, discovered: Tensor) -> Tensor:
+    """||U'K||_F^2 / (D^2 (A - 1)) of centered known and discovered parts (A, D), the linear HSIC (equation 14)."""
+    k, u = known - known.mean(dim=0), discovered - discovered.mean(dim=0)
+    return (u.T @ k).square().sum() / (known.shape[1] ** 2 * max(1, len(known) - 1))
+
+
+def unexplained(h: Tensor, explained: Tensor) -> float:
+    """The fraction of the variance of rows (A, D) that concepts leave: ||h - explained||^2 / ||h - mean h||^2."""
+    return float((h - explained).square().sum() / (h - h.mean(dim=0)).square().sum().clamp_min(MIN_LOG))
+
+
+def forced_known(share: float) -> float:
+    """Teacher forcing of known concepts at a share of the run (table 33)."""
+    if share <= KNOWN_FORCED:
+        return 1.0
+    place = min(1.0, (share - KNOWN_FORCED) / (KNOWN_FALLEN - KNOWN_FORCED))
+    return KNOWN_FLOOR + (1 - KNOWN_FLOOR) * (1 + math.cos(math.pi * place)) / 2
+
+
+def forced_discovered(share: float) -> float:
+    """Teacher forcing of discovered concepts at a share of the run (table 33)."""
+    place = max(0.0, (share - DISCOVERED_FORCED) / (1 - DISCOVERED_FORCED))
+    return 1 - place * (1 - KNOWN_FLOOR)
