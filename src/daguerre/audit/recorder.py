@@ -1,0 +1,188 @@
+"""`Recorder`: generates as `daguerre.Model` does, and writes a record of each result before anybody has it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from types import TracebackType
+from typing import Any
+
+from daguerre.audit.keys import SigningKey
+from daguerre.audit.ledger import Ledger
+from daguerre.audit.record import (
+    Overlap,
+    Request,
+    generation,
+    model_facts,
+    plain,
+    software_facts,
+)
+from daguerre.audit.replay import LAWS, PLANS, controls_of
+from daguerre.decoding.drive import Together, drive
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.plans import INFILL_TOKENS, MAX_TOKENS
+from daguerre.decoding.request import Text
+from daguerre.decoding.result import Result
+from daguerre.decoding.sample import Sample
+from daguerre.decoding.text_spans import CharSpan
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.model import Model
+from daguerre.models.denoiser import Denoiser
+from daguerre.models.wrappers.explaining import Explained
+
+OPTIONS = frozenset(option.name for option in fields(Decode))
+
+
+class Recorder:
+    """Use it as a context: `with Recorder("audit.jsonl", model, key="audit.key") as recorder`.
+
+    ledger    a `Ledger`, or its path
+    model     the model, whose weights must not change from now on
+    key       for a ledger given by its path: the signing key, or its file
+    name      what `daguerre audit verify` loads the model by: "default", a folder, a name on a hub
+    subject   facts of the deployment, texts by name, which go into every record in the clear: put no personal data here
+    overlap   called with each output's text: what of it is in the training data, as JSON, which is sealed
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | str | os.PathLike[str],
+        model: Model,
+        key: SigningKey | str | os.PathLike[str] | None = None,
+        *,
+        name: str | None = None,
+        subject: Mapping[str, str] | None = None,
+        overlap: Overlap | None = None,
+    ) -> None:
+        if not isinstance(ledger, Ledger):
+            if key is None:
+                raise InputError("a ledger needs a key: make one with `daguerre audit key FILE`, and give key=FILE")
+            ledger = Ledger(ledger, key)
+        elif key is not None:
+            raise InputError("this ledger has its key already: leave out key")
+        self.ledger, self.model, self._overlap = ledger, model, overlap
+        self._facts = {"model": model_facts(model, name), "software": software_facts(model)}
+        self._subject = checked_subject(subject)
+
+    def __enter__(self) -> Recorder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.ledger.close()
+
+    def generate(
+        self,
+        prompt: Text,
+        max_tokens: int = MAX_TOKENS,
+        decode: Decode | None = None,
+        *,
+        subject: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Result:
+        """`daguerre.Model.generate`, recorded. subject: facts of this request, beside those of the recorder."""
+        return self._run("generate", {"prompt": prompt, "max_tokens": max_tokens}, decode, subject, options)
+
+    def infill(
+        self,
+        prefix: Text,
+        suffix: Text,
+        max_tokens: int = INFILL_TOKENS,
+        decode: Decode | None = None,
+        *,
+        subject: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Result:
+        """`daguerre.Model.infill`, recorded."""
+        arguments = {"prefix": prefix, "suffix": suffix, "max_tokens": max_tokens}
+        return self._run("infill", arguments, decode, subject, options)
+
+    def fill(
+        self,
+        template: str,
+        max_tokens: int | Sequence[int] = INFILL_TOKENS,
+        decode: Decode | None = None,
+        *,
+        subject: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Result:
+        """`daguerre.Model.fill`, recorded."""
+        return self._run("fill", {"template": template, "max_tokens": max_tokens}, decode, subject, options)
+
+    def edit(
+        self,
+        text: str,
+        spans: Sequence[CharSpan] | None = None,
+        max_tokens: int | Sequence[int] | None = None,
+        decode: Decode | None = None,
+        *,
+        subject: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Result:
+        """`daguerre.Model.edit`, recorded."""
+        arguments = {"text": text, "spans": spans, "max_tokens": max_tokens}
+        return self._run("edit", arguments, decode, subject, options)
+
+    def _run(
+        self,
+        operation: str,
+        arguments: dict[str, Any],
+        decode: Decode | None,
+        subject: Mapping[str, str] | None,
+        options: Mapping[str, Any],
+    ) -> Result:
+        """Plan, run, record, return. What fails is recorded, too."""
+        about = {"subject": self._subject | checked_subject(subject)}
+        given = self.model.with_defaults(decode, options)
+        named = inspect.signature(PLANS[operation]).parameters
+        more = {name: given[name] for name in given if name in named and name not in ("defaults", "catalog")}
+        request = Request(operation, {name: value for name, value in (arguments | more).items() if value is not None})
+        kind = "refusal"
+        try:
+            plan = PLANS[operation](self.model.denoiser, self.model.tokenizer, decode=decode, **arguments, **given)
+            check_recordable(plan)
+            kind = "failure"
+            samples, results = self._samples(plan, given.get("timeout"))
+        except Exception as error:
+            how = {name: getattr(decode, name) for name in decode.given} if isinstance(decode, Decode) else {}
+            how |= {name: value for name, value in options.items() if name in OPTIONS}
+            secret = {"request": request.to_dict(), "options": plain(how), "message": str(error)}
+            self.ledger.append(kind, about | self._facts | {"error": type(error).__name__}, secret)
+            raise
+        steered = controls_of(self.model, plan)
+        for number, (sample, result) in enumerate(zip(samples, results, strict=True)):
+            clear, secret = generation(self.model, plan, request, result, sample.events, steered, number, self._overlap)
+            self.ledger.append("generation", about | self._facts | clear, secret)
+        first, *others = results
+        return replace(first, others=tuple(others)) if others else first
+
+    def _samples(self, plan: Plan, timeout: float | None) -> tuple[list[Sample], list[Result]]:
+        """The samples of a plan, driven to their ends, with evidence where a replay can check it."""
+        denoiser: Denoiser = self.model.denoiser
+        if plan.decode.uses_concepts:
+            plan = replace(plan, decode=replace(plan.decode, explain=True))
+        elif plan.mode.name in LAWS:
+            denoiser = Explained(denoiser)
+        samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
+        if len(samples) == 1:
+            for _ in drive(samples[0]):
+                pass
+        else:
+            Together(denoiser.backend, samples).run()
+        return samples, [sample.result() for sample in samples]
+
+
+def checked_subject(subject: Mapping[str, str] | None) -> dict[str, str]:
+    """The facts of a deployment or a request. InputError for anything but texts by name."""
+    facts = {} if subject is None else dict(subject)
+    if not all(isinstance(text, str) for pair in facts.items() for text in pair):
+        raise InputError(f"subject must map names to texts, not {subject!r:.60}")
+    return facts
+
+
+def check_recordable(plan: Plan) -> None:
+    """UnsupportedError for a request that no record can hold."""
+    if plan.decode.scorer is not None:
+        raise UnsupportedError("a scorer is code, which no record can hold: leave it out, or do not record")

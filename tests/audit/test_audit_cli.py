@@ -1,0 +1,110 @@
+"""The commands `daguerre audit ...`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from daguerre.audit.keys import SigningKey
+from daguerre.audit.ledger import Entry, lines
+from daguerre.audit.recorder import Recorder
+from daguerre.audit.schema import schema
+from daguerre.audit.trial import copied
+from daguerre.cli import app
+from daguerre.commands import auditing
+from daguerre.errors import InputError
+from daguerre.model import Model, load
+from daguerre.models.loading import save_model
+
+
+def run(*arguments: object, fails: bool = False) -> str:
+    done = CliRunner().invoke(app, ["audit", *map(str, arguments)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == int(fails), done.output
+    return done.output
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Path:
+    """A ledger of a model in a folder, and its keys, made by the commands."""
+    run("key", tmp_path / "key")
+    return tmp_path
+
+
+@pytest.fixture
+def ledger(keyed: Path, causal: Model) -> Path:
+    save_model(keyed / "model", causal.backbone, causal.tokenizer)
+    model = load(keyed / "model", dtype="float32", backend="torch")  # a file may round weights
+    with Recorder(str(keyed / "audit.jsonl"), model, str(keyed / "key"), name=str(keyed / "model")) as recorder:
+        recorder.generate("a = ", 4)
+        recorder.generate("b = ", 4)
+    return keyed / "audit.jsonl"
+
+
+def test_a_ledger_is_verified_with_the_model_that_it_names(ledger: Path, keyed: Path) -> None:
+    out = run("verify", ledger, "--key", keyed / "key.pub")
+    assert "2 records" in out and "2 replayed" in out and "sound" in out.splitlines()[-1]
+
+    report = json.loads(run("verify", ledger, "--model", keyed / "model", "--json"))
+    assert report["sound"] and [record["status"] for record in report["records"]] == ["replayed"] * 2
+
+
+def test_an_altered_model_file_fails(ledger: Path, keyed: Path, named: Any) -> None:
+    other = named(seed=3, concepts=None)
+    save_model(keyed / "model", other.backbone, other.tokenizer)
+
+    out = run("verify", ledger, fails=True)
+
+    assert "weights_sha256 differs" in out and "NOT SOUND" in out
+
+
+def test_another_key_fails(ledger: Path, keyed: Path) -> None:
+    run("key", keyed / "other")
+    assert "another key" in run("verify", ledger, "--no-replay", "--key", keyed / "other.pub", fails=True)
+
+
+def test_a_head_that_is_shown_is_checked(ledger: Path) -> None:
+    shown = run("show", ledger)
+    head = shown.splitlines()[-1].split()[1].rstrip(":")
+
+    assert head == Entry.parse(list(lines(ledger))[-1]).hash
+    run("verify", ledger, "--no-replay", "--head", head)
+    assert "records are missing" in run("verify", ledger, "--no-replay", "--head", "0" * 63 + "1", fails=True)
+
+
+def test_a_record_is_shown_with_its_text_until_it_is_erased(ledger: Path, keyed: Path) -> None:
+    record = json.loads(run("show", ledger, "--json"))[0]["id"]
+    shown = json.loads(run("show", ledger, record[:13]))
+    assert shown["sealed"]["request"]["arguments"]["prompt"] == "a = "
+
+    run("erase", ledger, record[:13], "--key", keyed / "key", "--why", "asked for")
+
+    assert json.loads(run("show", ledger, record))["sealed"] is None
+    assert "erased" in run("show", ledger).splitlines()[0]
+    out = run("verify", ledger)
+    assert "1 replayed" in out and "1 generation, erased: chain and signature only" in out
+    for unknown in ("", "nothing"):
+        with pytest.raises(InputError, match="records of"):
+            run("show", ledger, unknown) if unknown else auditing.find(ledger, unknown)
+
+
+def test_a_record_that_names_no_model_asks_for_one(recorded: Path, tmp_path: Path, causal: Model) -> None:
+    signing = SigningKey.make(tmp_path / "key")
+    with Recorder(str(tmp_path / "audit.jsonl"), causal, signing) as recorder:
+        recorder.generate("a = ", 2)
+    assert "give --model" in run("verify", tmp_path / "audit.jsonl", fails=True)
+    run("verify", copied(recorded, tmp_path), "--no-replay", fails=False)
+
+
+def test_a_missing_ledger_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        run("verify", tmp_path / "none")
+
+
+def test_the_schema_is_printed() -> None:
+    assert json.loads(run("schema")) == schema()

@@ -1,0 +1,93 @@
+"""The published schema, held to another implementation of JSON Schema."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from daguerre.audit.keys import SigningKey
+from daguerre.audit.ledger import Ledger
+from daguerre.audit.recorder import Recorder
+from daguerre.audit.schema import SEALED, complaint, part, schema
+from daguerre.audit.trial import opened
+from daguerre.errors import InputError
+from daguerre.model import Model
+
+
+@pytest.fixture(scope="module")
+def values(
+    small: Model, causal: Model, signing: SigningKey, tmp_path_factory: pytest.TempPathFactory
+) -> list[tuple[Any, str | None]]:
+    """A record of every kind, and its sealed part."""
+    path = tmp_path_factory.mktemp("ledger") / "audit.jsonl"
+    for model in (small, causal):
+        with Recorder(str(path), model, signing, subject={"system": "ide"}) as recorder:
+            recorder.generate("a = ", 3, mode="block", regex="[0-9]+")
+            with pytest.raises(InputError):
+                recorder.generate("a = ", -3)
+    with Ledger(path, signing) as ledger:
+        ledger.erase(opened(path)[0][0]["id"])
+        ledger.append("repair", {"torn": {"bytes": 3, "sha256": "0" * 64, "file": "x"}})
+    found: list[tuple[Any, str | None]] = []
+    for clear, content in opened(path):
+        found.append((clear, None))
+        if content is not None:
+            found.append((content, clear["kind"]))
+    return found
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values in a value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def judged(value: Any, kind: str | None) -> bool:
+    """Whether the other implementation accepts it."""
+    return jsonschema.Draft7Validator(schema() if kind is None else part(SEALED[kind])).is_valid(value)
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(schema())
+
+
+def test_every_kind_of_record_follows_the_schema(values: list[tuple[Any, str | None]]) -> None:
+    kinds = {value["kind"] for value, kind in values if kind is None}
+    assert kinds == {"generation", "refusal", "erasure", "repair"}
+    for value, kind in values:
+        assert complaint(value, kind) is None
+        assert judged(value, kind)
+
+
+def test_both_implementations_judge_damaged_records_alike(values: list[tuple[Any, str | None]]) -> None:
+    refused = 0
+    for value, kind in values:
+        for path in [path for path in places(value) if path][::3]:
+            for damaged in (None, -1, "x", {}, [1.5]):
+                changed = inner = copy.deepcopy(value)
+                for key in path[:-1]:
+                    inner = inner[key]
+                inner[path[-1]] = damaged
+                right = judged(changed, kind)
+                assert (complaint(changed, kind) is None) == right, (path, damaged)
+                refused += not right
+    assert refused > 300
+
+
+def test_a_field_more_or_less_is_refused(values: list[tuple[Any, str | None]]) -> None:
+    for value, kind in values:
+        assert complaint({**value, "more": 1}, kind) is not None
+        for name in value:
+            less = {key: one for key, one in value.items() if key != name}
+            assert complaint(less, kind) is not None, name
+
+
+def test_the_schema_is_a_file_of_the_package() -> None:
+    assert (Path(__file__).parents[2] / "src/daguerre/audit/schema.json").is_file()
