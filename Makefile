@@ -5,13 +5,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-eval ray clients clients-short soak bench lint
+.PHONY: help demo test test-eval ray saelens clients clients-short soak bench lint
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
 	@echo "make test        run every test that this machine can run"
 	@echo "make test-eval   install lm-eval (half a gigabyte) and run the tests of its adapter, which make test skips in part"
 	@echo "make ray         install Ray in an environment of its own and run its examples on a cluster of this machine"
+	@echo "make saelens     install SAELens (two gigabytes) in an environment of its own and read exported concept heads back"
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
 	@echo "make soak        10,000 requests to a server, many of them cancelled or wrong: memory, answers, errors"
 	@echo "make bench       install other engines (llama.cpp is compiled, some minutes) and measure speed beside them"
@@ -36,6 +37,11 @@ ray: export OMP_NUM_THREADS ?= 1
 ray: export HF_HUB_OFFLINE := 1
 ray: .venv-ray/.ray
 	.venv-ray/bin/python -m pytest -q tests/examples/test_ray.py
+
+saelens: export OMP_NUM_THREADS ?= 1
+saelens: export HF_HUB_OFFLINE := 1
+saelens: .venv-saelens/.saelens
+	.venv-saelens/bin/python -m pytest -q tests/models/test_saelens.py
 
 # The clients' pins contradict those of constraints.txt. The short form, two clients and few requests, is what CI runs.
 clients: export OMP_NUM_THREADS ?= 1
@@ -90,6 +96,13 @@ lint: .venv/.dev
 	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
 	.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
 	  --no-build-isolation --editable ".[ray]" pytest httpx2
+	@touch $@
+
+.venv-saelens/.saelens: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-saelens
+	.venv-saelens/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt hatchling
+	.venv-saelens/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt \
+	  --no-build-isolation --editable . sae-lens==6.54.12 pytest
 	@touch $@
 
 .venv-clients/.made:

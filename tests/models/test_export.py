@@ -163,7 +163,7 @@ def test_a_full_disk_is_named(make_model: MakeModel, tmp_path: Path, monkeypatch
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("daguerre.models.export._write", full)
+    monkeypatch.setattr("daguerre.models.export.write_file", full)
     model = make_model()
     with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\): make room"):
         export(model.backbone, model.tokenizer, tmp_path / "out")

@@ -10,7 +10,7 @@ import typer
 
 from daguerre.commands.loading import DTYPES, AdapterName, FamilyName, Revision, TokenizerName, load_folder_of
 from daguerre.commands.options import AsJson
-from daguerre.errors import unknown
+from daguerre.errors import InputError, unknown
 
 Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
 AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model hub, or `default`.")]
@@ -82,20 +82,46 @@ def inspect_model(
 
 def export_model(
     model: AnyModel,
-    out: Annotated[Path, typer.Option(help="A new folder.")],
-    dtype: Annotated[str, typer.Option("--dtype", help="Type of the weights: bfloat16 or float32.")] = "bfloat16",
+    out: Annotated[Path | None, typer.Option(help="A new folder, for transformers.")] = None,
+    saelens: Annotated[
+        Path | None, typer.Option(help="A new folder, for SAELens: the concept heads as sparse autoencoders.")
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="With --out, type of the weights: bfloat16 (the default) or float32.")
+    ] = None,
     revision: Revision = None,
     family: FamilyName = None,
     adapter: AdapterName = None,
 ) -> None:
-    """Write a model of Llama's or Qwen's core as a folder that transformers reads; its README.md says what for."""
-    from daguerre.models.export import export, prepare
+    """Write a model of Llama's or Qwen's core as a folder that transformers reads, or its concept heads as one that
+    SAELens reads; README.md there says what for.
+    """
+    import torch
+
+    from daguerre.models import export
+    from daguerre.models import saelens as sparse
     from daguerre.models.loading import config_of, model_folder
 
-    if dtype not in DTYPES:
+    if out is None and saelens is None:
+        raise InputError("nothing to write: give --out FOLDER, --saelens FOLDER, or both")
+    if dtype is not None and dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
-    prepare(config_of(model_folder(model, revision, family=family, weights=False), family), out)
+    if dtype is not None and out is None:
+        raise InputError("--dtype is for --out: SAELens' weights are float32")
+    if out == saelens:
+        raise InputError(f"--out and --saelens are both {out}: give two folders")
+    config = config_of(model_folder(model, revision, family=family, weights=False), family)
+    if saelens is not None:
+        sparse.prepare(config, saelens)
+    if out is not None:
+        export.prepare(config, out)
     folder = model_folder(model, revision, family=family)
-    loaded = load_folder_of(folder, dtype, family=family, adapter=adapter)
-    kind = export(loaded.backbone, loaded.tokenizer, out, loaded.backbone.embedding.weight.dtype)
-    typer.echo(f"{out}  {kind}: README.md says what transformers can do with it")
+    kept = dtype or DTYPES[0]
+    loaded = load_folder_of(folder, kept if saelens is None else "float32", family=family, adapter=adapter)
+    if out is not None:
+        kind = export.export(loaded.backbone, loaded.tokenizer, out, getattr(torch, kept))
+        typer.echo(f"{out}  {kind}: README.md says what transformers can do with it")
+    if saelens is not None:
+        name = str(model if out is None else out)
+        names = sparse.export_concepts(loaded.backbone, loaded.concepts, saelens, name)
+        typer.echo(f"{saelens}  {', '.join(names)}: README.md says how SAELens reads them")

@@ -31,7 +31,7 @@ TOKENIZER_CLASS = "PreTrainedTokenizerFast"
 SHAPE = "width num_layers num_heads num_kv_heads mlp_width max_positions head_width qk_norm qkv_bias out_bias mlp_bias"
 MORE = "tied norm_eps activation rope_theta rope_scaling vocab_size eos_id end_ids bos_id pad_id reserved_ids"
 LEFT = "context shift block_size anchor mask_id null_id expand_id draft_head draft_rank draft_matrices draft_acceptance"
-CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place").split())
+CARRIED = frozenset((SHAPE + " " + MORE + " " + LEFT + " masks_in_place concepts").split())
 """Fields of a config that are written, or that concern what is left out; all others must have their defaults."""
 
 
@@ -49,12 +49,12 @@ def export(
     """
     kind = prepare(backbone.config, folder)
     config = published_config(backbone.config, kind) | {"torch_dtype": str(dtype).removeprefix("torch.")}
-    with _written(folder):
+    with written(folder):
         _write_tensors(folder, published_tensors(backbone), dtype, shard_bytes)
         _write_tokenizer(folder, tokenizer)
-        _write(folder / "README.md", readme(backbone.config, CLASSES[kind]))
-        _write(folder / "generation_config.json", _json(_generation(backbone.config)))
-        _write(folder / "config.json", _json(config))
+        write_file(folder / "README.md", readme(backbone.config, CLASSES[kind]))
+        write_file(folder / "generation_config.json", as_json(_generation(backbone.config)))
+        write_file(folder / "config.json", as_json(config))
     return CLASSES[kind]
 
 
@@ -63,15 +63,20 @@ def prepare(config: ModelConfig, folder: Path) -> str:
     read.
     """
     kind = class_of(config)
-    with _written(folder):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"{folder} is not an empty folder: give a new one")
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     return kind
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder. InputError for one that is not empty, or cannot be written."""
+    with written(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} is not an empty folder: give a new one")
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 @contextmanager
-def _written(folder: Path) -> Iterator[None]:
+def written(folder: Path) -> Iterator[None]:
     """InputError for what the system refuses to write."""
     try:
         yield
@@ -153,12 +158,12 @@ def _write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     """The tokenizer, in a class of transformers that follows the file."""
     if isinstance(tokenizer, PublishedTokenizer):
         config = {name: value for name, value in tokenizer.config.items() if name != "auto_map"}
-        _write(folder / "tokenizer.json", tokenizer.to_bytes())
+        write_file(folder / "tokenizer.json", tokenizer.to_bytes())
     else:
         names = {f"{name}_token": f"<{name}>" for name in ("pad", "bos", "eos")}
         config = {**names, "clean_up_tokenization_spaces": False}
-        _write(folder / "tokenizer.json", _with_bos(json.loads(tokenizer.to_bytes()), tokenizer.bos_id))
-    _write(folder / "tokenizer_config.json", _json({**config, "tokenizer_class": TOKENIZER_CLASS}))
+        write_file(folder / "tokenizer.json", _with_bos(json.loads(tokenizer.to_bytes()), tokenizer.bos_id))
+    write_file(folder / "tokenizer_config.json", as_json({**config, "tokenizer_class": TOKENIZER_CLASS}))
 
 
 def _with_bos(content: dict[str, Any], bos_id: int) -> bytes:
@@ -171,7 +176,7 @@ def _with_bos(content: dict[str, Any], bos_id: int) -> bytes:
         "pair": [bos, text, other],
         "special_tokens": {"<bos>": {"id": "<bos>", "ids": [bos_id], "tokens": ["<bos>"]}},
     }
-    return _json(content)
+    return as_json(content)
 
 
 def _write_tensors(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
@@ -179,11 +184,11 @@ def _write_tensors(folder: Path, tensors: Mapping[str, Tensor], dtype: torch.dty
     shards, weight_map, total = split(tensors, dtype, shard_bytes), dict[str, str](), 0
     for number, names in enumerate(shards, 1):
         file = WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
-        _write(folder / file, formatted(tensors, names, dtype))
+        write_file(folder / file, formatted(tensors, names, dtype))
         weight_map |= dict.fromkeys(names, file)
         total += sum(tensors[name].numel() * dtype.itemsize for name in names)
     if len(shards) > 1:
-        _write(folder / INDEX, _json({"metadata": {"total_size": total}, "weight_map": weight_map}))
+        write_file(folder / INDEX, as_json({"metadata": {"total_size": total}, "weight_map": weight_map}))
 
 
 def readme(config: ModelConfig, kind: str) -> str:
@@ -195,6 +200,7 @@ def readme(config: ModelConfig, kind: str) -> str:
         *([f"gaps that grow (token {config.expand_id})"] if config.expand_id is not None else []),
         *(["the draft head, and with it self-speculation"] if config.draft_head else []),
         *([f"low-rank weights of rank {config.draft_rank} for masked rows of drafts"] if config.draft_rank else []),
+        *(["the concept heads, which `daguerre export --saelens` writes"] if config.concepts else []),
     ]
     use = f"`AutoModelForCausalLM.from_pretrained(FOLDER)` reads this folder as {kind}."
     causal = (
@@ -216,10 +222,12 @@ def _how(config: ModelConfig) -> str:
     return "a 4-D `attention_mask` of that context"
 
 
-def _json(values: Any) -> bytes:
+def as_json(values: Any) -> bytes:
+    """The content of a file of JSON."""
     return (json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write(path: Path, content: bytes | str) -> None:
+def write_file(path: Path, content: bytes | str) -> None:
+    """Write a file, and have it on the disk."""
     with synced_write(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -1,46 +1,90 @@
 """Embeddings of texts: the mean of a model's final hidden states over a text's tokens, of length 1.
 
+Of a model with concept heads (`models.core.concept_heads`) there are other kinds, each a mean over the same rows:
+
+    known, discovered   the part of the hidden states that is of these concepts
+    composed            known + discovered: the hidden states without their residual
+    concepts            the weights of all concepts, one number for each: N known ones, then M discovered ones
+
 A text's rows see what clean text sees in the model's context: causal and reordered, the tokens up to their own; block,
 those up to the end of their block; full, the whole text. The row of <bos> is computed, if the model has one, and left
-out of the mean. These models were trained to write, not to compare texts, and an embedding is as good as that allows.
+out of the mean. In a shifted model the concepts of a row are those of the token after it. These models were trained to
+write, not to compare texts, and an embedding is as good as that allows.
 
-Letters: N texts, R rows, D width.
+Letters: T texts, R rows, A wanted rows, D width, C = N + M concepts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import index
+from typing import Literal, get_args
 
 import numpy as np
+import torch
 
 from daguerre.decoding.request import Text
-from daguerre.errors import ContextError, InputError
+from daguerre.errors import ContextError, InputError, UnsupportedError, unknown
+from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
 from daguerre.models.tokenizer import Tokenizer
 
+EmbeddingKind = Literal["hidden", "known", "discovered", "composed", "concepts"]
+KINDS: tuple[EmbeddingKind, ...] = get_args(EmbeddingKind)
 ROWS_AT_ONCE = 2048
 """Rows of a batch; more take another."""
+WEIGHED_AT_ONCE = 256
+"""Rows whose concepts' weights are in memory together."""
 
 
-def embed(backend: Backend, tokenizer: Tokenizer, texts: Sequence[Text]) -> np.ndarray:
-    """Embeddings of texts, or of token ids, float32 (N, D), each of Euclidean length 1.
+def embed(
+    backend: Backend,
+    tokenizer: Tokenizer,
+    texts: Sequence[Text],
+    kind: EmbeddingKind = "hidden",
+    heads: ConceptHeads | None = None,
+) -> np.ndarray:
+    """Embeddings of texts, or of token ids, float32 (T, D), of kind "concepts" (T, C), each of Euclidean length 1;
+    zeros where a text's mean is zero. `heads`: the model's, for all kinds but "hidden".
 
     InputError for a text without a token, or one with an id outside the vocabulary; ContextError for one that is longer
-    than the model's context.
+    than the model's context; UnsupportedError for a kind that needs concept heads, of a model that has none.
     """
+    if kind not in KINDS:
+        raise unknown("kind of embedding", kind, KINDS)
+    if kind != "hidden" and heads is None:
+        raise UnsupportedError(f'this model has no concept heads, which kind="{kind}" needs: leave out kind')
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InputError(f"embed takes a list of texts, not {type(texts).__name__}: write [text]")
     config = backend.config
     ids = [checked_ids(config, tokenizer, text) for text in texts]
-    out = np.zeros((len(ids), config.width), dtype=np.float32)
+    num = heads.shape.known + heads.shape.discovered if heads is not None and kind == "concepts" else config.width
+    out = np.zeros((len(ids), num), dtype=np.float32)
     for numbers in _batches([len(one) for one in ids]):
-        answers = backend.forward([_forward(config, ids[number]) for number in numbers])
+        answers = backend.forward([clean_forward(config, ids[number]) for number in numbers])
         for number, answer in zip(numbers, answers, strict=True):
             assert answer.hidden is not None
-            mean = answer.hidden.astype(np.float64).mean(axis=0)
+            if heads is None or kind == "hidden":
+                mean = answer.hidden.astype(np.float64).mean(axis=0)
+            else:
+                mean = _of_concepts(answer.hidden, kind, heads)
             out[number] = mean / max(np.linalg.norm(mean), np.finfo(np.float64).tiny)
+    return out
+
+
+@torch.inference_mode()
+def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: ConceptHeads) -> np.ndarray:
+    """The mean over hidden states (A, D) of their concepts' weights, float64 (C,), or of the part that is of concepts,
+    (D,), which is the sum of vectors by these mean weights.
+    """
+    rows = torch.from_numpy(hidden).to(heads.known_embedding.weight.device).split(WEIGHED_AT_ONCE)
+    mean = torch.stack([heads.weights(some).sum(dim=0, dtype=torch.float64) for some in rows]).sum(dim=0) / len(hidden)
+    if kind != "concepts":
+        known = heads.known_sum(mean[: heads.shape.known].float())
+        discovered = heads.discovered_sum(mean[heads.shape.known :].float())
+        mean = {"known": known, "discovered": discovered, "composed": known + discovered}[kind].double()
+    out: np.ndarray = mean.cpu().numpy()
     return out
 
 
@@ -74,7 +118,7 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-def _forward(config: ModelConfig, ids: Sequence[int]) -> Forward:
+def clean_forward(config: ModelConfig, ids: Sequence[int]) -> Forward:
     """The rows of a text, of which those after <bos> are wanted. In full context no row is clean."""
     tokens = np.array([*config.first, *ids], dtype=np.int64)
     num, place = len(tokens), np.arange(len(tokens))

@@ -1,0 +1,124 @@
+"""Commands that search: for concepts by words, and for code by concepts that a model reads in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from daguerre.commands.loading import chooses_model, load
+from daguerre.commands.options import AsJson, ModelName
+from daguerre.errors import InputError, UnsupportedError
+
+LONGEST = 80
+"""Characters of a line that are shown."""
+NO_HEADS = "this model has no concept heads: name one that was trained with recipes/concepts.toml"
+Most = Annotated[int, typer.Option("--num", "-n", min=1, help="Most results.")]
+
+
+def find(
+    words: Annotated[list[str], typer.Argument(help="Words of names and descriptions, such as: loop dictionary.")],
+    model: Annotated[
+        str | None, typer.Option("--model", help="Search the concepts of this model in place of the taxonomy's.")
+    ] = None,
+    num: Most = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Find concepts by words of their names and descriptions."""
+    from daguerre.concepts.taxonomy import taxonomy
+    from daguerre.scoring.concept_search import find_concepts
+
+    concepts: Any = taxonomy().concepts if model is None else _concepts_in(model)
+    found = find_concepts(" ".join(words), concepts)[:num]
+    if as_json:
+        keys = ("name", "group", "description")
+        records = [{"score": score, **{key: getattr(one, key) for key in keys}} for score, one in found]
+        typer.echo(json.dumps({"concepts": records}, ensure_ascii=False))
+        return
+    width = max((len(one.name) for _, one in found), default=0)
+    for _, one in found:
+        typer.echo(f"{one.name:{width}}  {one.group}  {one.description}")
+    if not found:
+        typer.echo("no concept has these words: try others, or see `daguerre concepts list`")
+
+
+@chooses_model
+def search(
+    query: Annotated[str, typer.Argument(help='Concepts, with + and -: "for_loop + try_block - bare_except".')],
+    folders: Annotated[
+        list[Path], typer.Option("--in", metavar="DIR", help="A folder of Python files, or a file; may be repeated.")
+    ],
+    model: ModelName = "default",
+    by: Annotated[
+        str, typer.Option(help="peak: the most likely place counts; mean: the mean weight of all tokens.")
+    ] = "peak",
+    unit: Annotated[str, typer.Option(help="What is ranked: function, or file.")] = "function",
+    num: Most = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Rank functions or files by how strongly a model with concept heads reads concepts in them."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from daguerre.concepts.labels import python_files
+    from daguerre.scoring.concept_search import parse_query
+    from daguerre.scoring.concept_search import search as search_documents
+
+    loaded = load(model)
+    if loaded.concepts is None:
+        raise UnsupportedError(NO_HEADS)
+    terms = parse_query(query, loaded.concepts)
+    paths, skipped = list(python_files(folders)), list[Path]()
+    if not paths:
+        raise InputError(f"there is no Python file in {', '.join(map(str, folders))}: name a folder that has some")
+    console = Console(stderr=True)
+    shown = track(paths, "reading", console=console, transient=True, disable=not console.is_terminal)
+    found = search_documents(
+        loaded.denoiser,
+        loaded.backbone.concepts,
+        loaded.tokenizer,
+        terms,
+        documents(shown, skipped),
+        by=by,  # type: ignore[arg-type]
+        unit=unit,  # type: ignore[arg-type]
+    )
+    best = sorted(found, key=lambda one: -one.score)[:num]
+    if skipped:
+        more = f" and {len(skipped) - 1} more" if len(skipped) > 1 else ""
+        typer.echo(f"left out, since not UTF-8: {skipped[0]}{more}", err=True)
+    if as_json:
+        typer.echo(json.dumps({"found": [asdict(one) for one in best]}, ensure_ascii=False))
+        return
+    for one in best:
+        score = math.exp(one.score) if by == "peak" else one.score
+        typer.echo(f"{score:.3f}  {one.document}:{one.first}-{one.last}  {one.unit}".rstrip())
+        for place in one.places:
+            typer.echo(f"       {place.line}: {place.text[:LONGEST]}  [{place.concept} {place.strength:.3f}]")
+
+
+def documents(paths: Iterable[Path], skipped: list[Path]) -> Iterator[Any]:
+    """Files as documents; those that are not UTF-8 are added to `skipped`."""
+    from daguerre.scoring.concept_search import Document
+
+    for path in paths:
+        try:
+            yield Document(str(path), path.read_bytes().decode("utf-8-sig"))
+        except UnicodeDecodeError:
+            skipped.append(path)
+
+
+def _concepts_in(name: str) -> Any:
+    """The concepts of a model that have names, without its weights."""
+    from daguerre.models.catalog import FILE, read_catalog
+    from daguerre.models.loading import config_of, model_folder
+
+    folder = model_folder(name, weights=False)
+    shape = config_of(folder).concepts
+    if shape is None:
+        raise UnsupportedError(NO_HEADS)
+    return read_catalog(folder / FILE, shape).concepts

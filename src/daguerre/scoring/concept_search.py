@@ -1,0 +1,385 @@
+"""Search by concept: where a model with concept heads reads a concept in texts; and search for concepts by words.
+
+A text is read in spans of SPAN tokens (blocks of a model with blocks; the whole text in full context), each behind all
+text before it, with nothing masked. These are the rows by which decoding would predict the span's tokens: a token's
+concepts are those of the row that predicts it, and that row sees the token. Exceptions: in reordered context a row sees
+the tokens up to its own; in a shifted model the last token of a span, and behind a clean anchor the first of a block,
+have no row that sees them. A text longer than the model's context is read in windows, of which a quarter was read
+before.
+
+How strongly a unit, a function or a file, has a concept:
+
+    peak   log P, in nats, of the token with the largest: P = sigmoid(logit of the concept)
+    mean   the mean over its tokens of the concept's weight, which is 0 in rows that do not keep it
+
+For several concepts of a query that are wanted (+) and unwanted (-), as if they were independent:
+
+    peak   sum over wanted of log P + sum over unwanted of log(1 - P)
+    mean   sum over wanted - sum over unwanted
+
+Letters: T tokens, J concepts of a query, D width.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Literal, Protocol, TypeVar, get_args
+
+import numpy as np
+import torch
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.drive import compute
+from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.denoiser import Denoiser
+from daguerre.models.forward import Hidden
+from daguerre.models.session import Asking, together
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.embedding import clean_forward
+
+SPAN = 64
+"""Most tokens of a span in causal context."""
+AT_ONCE = 16
+"""Windows whose forwards are in one batch."""
+Strength = Literal["peak", "mean"]
+STRENGTHS: tuple[Strength, ...] = get_args(Strength)
+UnitKind = Literal["function", "file"]
+UNITS: tuple[UnitKind, ...] = get_args(UnitKind)
+T = TypeVar("T")
+SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s*")
+BREAK = re.compile(rb"\r\n|\r|\n")
+WORD = re.compile(r"[^\W_]+")
+NAME_WEIGHT = 3
+"""How many times as much a word counts in a concept's name as in its description."""
+
+
+@dataclass(frozen=True)
+class Term:
+    """A concept of a query: `wanted`, or unwanted."""
+
+    number: int
+    name: str
+    wanted: bool = True
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text to search, and what it is called."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a unit has a concept most strongly. strength: P, or the weight; line: from 1; text: that line."""
+
+    concept: str
+    strength: float
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A unit of a document.
+
+    unit         the function's qualified name; "" for a file, or what of it is in no function
+    first, last  its lines, from 1
+    score        as this module says; for "peak" in nats
+    places       the best place of each wanted concept
+    """
+
+    document: str
+    unit: str
+    first: int
+    last: int
+    score: float
+    places: tuple[Place, ...]
+
+
+def parse_query(query: str, catalog: Catalog) -> tuple[Term, ...]:
+    """The concepts of "for_loop + try_block - bare_except". A sign stands at the beginning or behind a space.
+
+    InputError for a name that there is not, for one that is given twice, and where none is wanted.
+    """
+    _, *parts = SIGN.split(query if SIGN.match(query.lstrip()) else f"+ {query.strip()}")
+    pairs = list(zip(parts[::2], (name.strip() for name in parts[1::2]), strict=True))
+    if not any(sign == "+" and name for sign, name in pairs):
+        raise InputError('a query names a concept that is to be there, such as "for_loop - try_block"')
+    terms = tuple(
+        Term(number, catalog.name(number), sign == "+") for sign, name in pairs for number in [catalog.number(name)]
+    )
+    twice = sorted({one.name for one in terms if sum(other.number == one.number for other in terms) > 1})
+    if twice:
+        raise InputError(f"the query names {twice[0]!r} twice: name it once")
+    return terms
+
+
+def search(
+    denoiser: Denoiser,
+    heads: ConceptHeads | None,
+    tokenizer: Tokenizer,
+    terms: Sequence[Term],
+    documents: Iterable[Document],
+    by: Strength = "peak",
+    unit: UnitKind = "function",
+) -> Iterator[Found]:
+    """The units of Python documents, document by document, with how strongly the model reads the concepts in them. Of a
+    document without syntax tree the file is the unit; an empty one has none.
+
+    InputError for an unknown `by` or `unit`; UnsupportedError for a model without concept heads, or whose tokens cannot
+    be read as bytes.
+    """
+    if by not in STRENGTHS:
+        raise unknown("strength", by, STRENGTHS)
+    if unit not in UNITS:
+        raise unknown("unit", unit, UNITS)
+    if heads is None:
+        raise UnsupportedError("this model has no concept heads to search with: load one that has")
+    tokenizer.require_bytes("search by concept")
+    return _search(Reader(denoiser, heads, [one.number for one in terms], by), tokenizer, terms, documents, by, unit)
+
+
+def _search(
+    reader: Reader,
+    tokenizer: Tokenizer,
+    terms: Sequence[Term],
+    documents: Iterable[Document],
+    by: Strength,
+    unit: UnitKind,
+) -> Iterator[Found]:
+    for some in _groups(documents, AT_ONCE):
+        tokens = [tokenizer.encode(one.text) for one in some]
+        for document, ids, read in zip(some, tokens, reader.read(tokens), strict=True):
+            lines = Lines(document.text, [tokenizer.token_bytes(token) for token in ids])
+            for name, first, last, inside in _units(document.text, unit, lines):
+                if inside.any():
+                    yield _found(document, name, (first, last), read, inside, lines, terms, by)
+
+
+def _found(
+    document: Document,
+    name: str,
+    extent: tuple[int, int],
+    read: np.ndarray,
+    inside: np.ndarray,
+    lines: Lines,
+    terms: Sequence[Term],
+    by: Strength,
+) -> Found:
+    """A unit with the tokens `inside`, bool (T,), of what was read, (T, J)."""
+    places, wanted = np.flatnonzero(inside), np.array([one.wanted for one in terms])
+    best = places[read[places].argmax(axis=0)]
+    if by == "peak":
+        peak = read[best, np.arange(len(terms))]
+        score = float(np.where(wanted, log_sigmoid(peak), log_sigmoid(-peak)).sum())
+        strength = np.exp(log_sigmoid(peak))
+    else:
+        score = float(np.where(wanted, 1, -1) @ read[places].mean(axis=0))
+        strength = read[best, np.arange(len(terms))]
+    shown = tuple(
+        Place(term.name, float(strength[j]), int(lines.of_token[best[j]]), lines.text(int(lines.of_token[best[j]])))
+        for j, term in enumerate(terms)
+        if term.wanted
+    )
+    return Found(document.name, name, *extent, score, shown)
+
+
+def log_sigmoid(logits: np.ndarray) -> np.ndarray:
+    """log(1 / (1 + exp(-z))), float64."""
+    out: np.ndarray = -np.logaddexp(0.0, -logits.astype(np.float64))
+    return out
+
+
+class Reader:
+    """Reads concepts in texts: their logits (peak) or their weights (mean), by their numbers."""
+
+    def __init__(self, denoiser: Denoiser, heads: ConceptHeads, numbers: Sequence[int], by: Strength) -> None:
+        config = denoiser.config
+        if config.context in ("causal", "block") and config.process != "absorbing":
+            raise UnsupportedError(f"concepts are not read in a model of the {config.process} process")
+        self.denoiser, self.config, self.heads, self.by = denoiser, config, heads, by
+        self._numbers = torch.tensor(list(numbers), device=heads.known_embedding.weight.device)
+
+    def read(self, texts: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """What the tokens of each text have, float32 (T, J). A token that no row predicts has the smallest value."""
+        nothing = -CLAMP if self.by == "peak" else 0.0
+        out = [np.full((len(ids), len(self._numbers)), nothing, dtype=np.float32) for ids in texts]
+        todo = [(number, window) for number, ids in enumerate(texts) for window in windows(len(ids), self._most)]
+        for some in _groups(todo, AT_ONCE):
+            askings = [self._window(texts[number][start:stop], read - start) for number, (start, read, stop) in some]
+            found = compute(together(*askings), self.denoiser.backend)
+            for (number, (_, _, stop)), values in zip(some, found, strict=True):
+                out[number][stop - len(values) : stop] = values
+        return out
+
+    @property
+    def _most(self) -> int:
+        """Tokens of a window."""
+        return self.config.max_positions - len(self.config.first)
+
+    def _window(self, ids: Sequence[int], seen: int) -> Asking[np.ndarray]:
+        """What the tokens of a window have but for the first `seen`, (T', J)."""
+        config, first = self.config, len(self.config.first)
+        offset = int(config.shift)
+        begin, end = max(first + seen, offset), first + len(ids)
+        if begin >= end:
+            return np.zeros((0, len(self._numbers)), dtype=np.float32)
+        if config.context in ("full", "reordered"):
+            forward = clean_forward(config, ids)
+            forward.wanted = np.arange(begin - offset, end - offset, dtype=np.int32)
+            (answer,) = yield [forward]
+            assert answer.hidden is not None
+            return self._of(answer.hidden)
+        tokens = np.array([*config.first, *ids], dtype=np.int64)
+        canvas = Canvas(tokens, np.zeros(end, dtype=bool), ((begin, end),))
+        session, parts = self.denoiser.session(canvas), []
+        for span in spans(config, begin, end):
+            answer = yield from session.ask(canvas.at(span), np.arange(*span), Hidden())
+            assert answer.hidden is not None
+            parts.append(self._of(answer.hidden))
+        return np.concatenate(parts)
+
+    @torch.inference_mode()
+    def _of(self, hidden: np.ndarray) -> np.ndarray:
+        """The values (A, J) of hidden states (A, D)."""
+        rows = torch.from_numpy(hidden).to(self._numbers.device)
+        if self.by == "mean":
+            values = self.heads.weights(rows)
+        else:
+            values = torch.cat([self.heads.known_logits(rows), self.heads.discovered_logits(rows)], dim=-1)
+        out: np.ndarray = values[:, self._numbers].cpu().numpy()
+        return out
+
+
+def windows(num: int, most: int) -> Iterator[tuple[int, int, int]]:
+    """How a text of `num` tokens is read, at most `most` at a time: (start, read, stop), of which those from `read` on
+    are read, and those before it are seen again.
+    """
+    start = read = 0
+    while read < num:
+        stop = min(num, start + most)
+        yield start, read, stop
+        start, read = stop - most // 4, stop
+
+
+def spans(config: ModelConfig, begin: int, end: int) -> list[tuple[int, int]]:
+    """The active spans in which positions [begin, end) are read: in causal context of about the same lengths."""
+    if config.context == "block":
+        assert config.block_size is not None
+        size = config.block_size
+        edges = {begin, end, *range(begin // size * size, end, size)}
+        if config.anchor == "clean":  # a block's first position is a span of its own
+            edges |= {edge + 1 for edge in edges if edge % size == 0}
+    else:
+        edges = set(np.linspace(begin, end, -(-(end - begin) // SPAN) + 1).astype(int).tolist())
+    return list(pairwise(sorted(edge for edge in edges if begin <= edge <= end)))
+
+
+class Lines:
+    """The lines of a text, and of each token that in which its first character stands that is no white space.
+
+    of_token  int64 (T,), from 1
+    """
+
+    def __init__(self, text: str, pieces: Sequence[bytes]) -> None:
+        content = text.encode()
+        if b"".join(pieces) != content:
+            raise UnsupportedError("this model's tokenizer changes texts, so places in them are not known")
+        self._lines = BREAK.split(content)
+        starts = np.array([0, *(found.end() for found in BREAK.finditer(content))])
+        sizes = [len(piece) for piece in pieces]
+        blank = [len(piece) - len(piece.lstrip()) if piece.strip() else 0 for piece in pieces]
+        first = np.cumsum([0, *sizes])[:-1] + np.array(blank, dtype=np.int64)
+        self.of_token = np.searchsorted(starts, first, side="right")
+        self.num = len(starts) - bool(content and starts[-1] == len(content))
+
+    def text(self, line: int) -> str:
+        """A line, without white space around it."""
+        return self._lines[line - 1].decode("utf-8", errors="replace").strip()
+
+
+def _units(text: str, unit: UnitKind, lines: Lines) -> Iterator[tuple[str, int, int, np.ndarray]]:
+    """Name, first and last line, and tokens, bool (T,), of each unit; what is in no function is one, too."""
+    outside = np.ones(len(lines.of_token), dtype=bool)
+    if unit == "function":
+        for name, first, last in functions(text):
+            inside = (lines.of_token >= first) & (lines.of_token <= last)
+            outside &= ~inside
+            yield name, first, last, inside
+    yield "", 1, lines.num, outside
+
+
+def functions(text: str) -> list[tuple[str, int, int]]:
+    """The functions of Python source, nested ones as well, as they begin: qualified name, first line, with decorators,
+    and last line. None where the text does not parse.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            waiting: list[tuple[str, ast.AST]] = [("", ast.parse(text))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    out = list[tuple[str, int, int]]()
+    while waiting:
+        above, node = waiting.pop()
+        for child in ast.iter_child_nodes(node):
+            name = above
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                name = f"{above}.{child.name}".lstrip(".")
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = min([child.lineno, *(one.lineno for one in child.decorator_list)])
+                out.append((name, first, child.end_lineno or first))
+            waiting.append((name, child))
+    return sorted(out, key=lambda one: one[1:])
+
+
+def _groups(items: Iterable[T], num: int) -> Iterator[list[T]]:
+    """The items, `num` at a time."""
+    left = iter(items)
+    while some := list(islice(left, num)):
+        yield some
+
+
+class Described(Protocol):
+    """A concept of a catalog or of the taxonomy."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+
+
+D = TypeVar("D", bound=Described)
+
+
+def find_concepts(words: str, concepts: Iterable[D]) -> list[tuple[int, D]]:
+    """The concepts whose name or description has one of these words, and how often, in a name NAME_WEIGHT times as
+    much; the most often first. A name is divided at underscores; capitals do not count.
+
+    InputError where there is no word.
+    """
+    asked = set(_words(words))
+    if not asked:
+        raise InputError("what to find is a word or several, such as: loop dictionary")
+    counted = [
+        (
+            NAME_WEIGHT * sum(word in asked for word in _words(one.name))
+            + sum(word in asked for word in _words(one.description)),
+            one,
+        )
+        for one in concepts
+    ]
+    return sorted((pair for pair in counted if pair[0]), key=lambda pair: -pair[0])
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in WORD.findall(text)]
