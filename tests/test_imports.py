@@ -36,7 +36,7 @@ LAYERS = (
 )
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
 # These import any layer, and one another without cycles; no layer imports them.
-BESIDE = ("train", "evals", "concepts", "view")
+BESIDE = ("train", "evals", "concepts", "overlap", "audit", "view")
 # The command line: it imports anything, slow parts only inside the functions that need them; nobody else imports it.
 TOP = ("commands", "cli", "__main__")
 LATE = (*BESIDE, "server", "router")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from daguerre.decoding.pins import Pin
     from daguerre.decoding.result import Result, StreamEvent
     from daguerre.decoding.running import Running
+    from daguerre.decoding.steering import Operation, Steering
     from daguerre.errors import DaguerreError
     from daguerre.model import Model, load
     from daguerre.models.tokenizer import Tokenizer
@@ -27,9 +28,11 @@ _HOMES = {
     "Decision": "daguerre.canvas",
     "Decode": "daguerre.decoding.options",
     "Model": "daguerre.model",
+    "Operation": "daguerre.decoding.steering",
     "Pin": "daguerre.decoding.pins",
     "Result": "daguerre.decoding.result",
     "Running": "daguerre.decoding.running",
+    "Steering": "daguerre.decoding.steering",
     "StreamEvent": "daguerre.decoding.result",
     "Tokenizer": "daguerre.models.tokenizer",
     "Trace": "daguerre.trace",
@@ -42,9 +45,11 @@ __all__ = [
     "Decision",
     "Decode",
     "Model",
+    "Operation",
     "Pin",
     "Result",
     "Running",
+    "Steering",
     "StreamEvent",
     "Tokenizer",
     "Trace",

@@ -9,7 +9,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from daguerre.commands import asking, chatting, concepts, making, measuring, models, serving
+from daguerre.commands import (
+    asking,
+    auditing,
+    chatting,
+    concept_search,
+    concepts,
+    making,
+    measuring,
+    models,
+    overlap,
+    serving,
+)
 from daguerre.commands.options import ModelName
 from daguerre.errors import DaguerreError
 
@@ -26,7 +37,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Collect training data.", no_args_is_help=True)
 bench_app = typer.Typer(invoke_without_command=True)
-concepts_app = typer.Typer(help="Concepts of Python source: label files, list and show them.", no_args_is_help=True)
+concepts_app = typer.Typer(help="Concepts of Python source: labels, examples, explanations.", no_args_is_help=True)
+audit_app = typer.Typer(help="Ledgers of generations: check, show, erase.", no_args_is_help=True)
 
 
 @app.command()
@@ -48,6 +60,8 @@ app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")
 data_app.command("python")(making.data_python)
 data_app.command("self")(making.data_self)
+data_app.command("index")(making.data_index)
+data_app.command("where")(overlap.data_where)
 app.command()(making.train)
 app.command()(making.average)
 app.command("eval")(measuring.evaluate_model)
@@ -58,6 +72,12 @@ app.add_typer(concepts_app, name="concepts")
 concepts_app.command()(concepts.label)
 concepts_app.command("list")(concepts.list_concepts)
 concepts_app.command()(concepts.show)
+concepts_app.command()(concepts.explain)
+concepts_app.command()(concept_search.find)
+concepts_app.command()(concept_search.search)
+app.add_typer(audit_app, name="audit")
+for command in (auditing.key, auditing.verify, auditing.show, auditing.erase, auditing.schema):
+    audit_app.command()(command)
 app.command()(models.pull)
 app.command()(models.models)
 app.command("inspect")(models.inspect_model)

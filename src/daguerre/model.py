@@ -18,6 +18,7 @@ from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser, BackendName, Quantization, auto_dtype
@@ -33,10 +34,12 @@ from daguerre.models.loading import (
 from daguerre.models.published_weights import Progress
 from daguerre.models.threads import check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
 from daguerre.scoring.decisions import Answer, Question, decide
-from daguerre.scoring.embedding import embed
+from daguerre.scoring.embedding import EmbeddingKind, embed
 from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores, nll
+from daguerre.scoring.text_concepts import TextConcepts, text_concepts
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHAT_TOKENS = 512
@@ -49,7 +52,7 @@ class Model:
 
     backend, quantize, head, graphs: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that questions
     to `decide` may name. family, defaults: the name of the published family, and its defaults of generation, as options
-    of `Decode`.
+    of `Decode`. concepts: names of the concepts of a model with concept heads; it has numbers where they are not given.
     """
 
     def __init__(
@@ -64,7 +67,16 @@ class Model:
         graphs: bool = False,
         family: str | None = None,
         defaults: Mapping[str, Any] | None = None,
+        concepts: Catalog | None = None,
     ) -> None:
+        shape = backbone.config.concepts
+        if concepts is not None and shape is None:
+            raise UnsupportedError("names of concepts are for a model with concept heads: leave out concepts")
+        if concepts is not None and shape is not None and concepts.num_known != shape.known:
+            raise InputError(
+                f"the names are of {concepts.num_known} concepts and the model has {shape.known}: give its own"
+            )
+        self.concepts = concepts if concepts is not None or shape is None else Catalog.numbered(shape)
         self.backbone, self.tokenizer = backbone, tokenizer
         self.family, self.defaults = family, dict(defaults or {})
         self.calibrations = dict(calibrations or {})
@@ -134,7 +146,8 @@ class Model:
     ) -> Running:
         """`stream` as a request that can be changed while it runs; see `daguerre.decoding.running.Running`."""
         defaults = None if self.family is None else self.defaults
-        return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **{"defaults": defaults, **options})
+        options = {"defaults": defaults, "catalog": self.concepts, **options}
+        return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def chat(
         self,
@@ -167,12 +180,13 @@ class Model:
         return ids[len(first) :] if ids[: len(first)] == first else ids
 
     def with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A request's options with what a published family changes: `defaults`, which planning applies where the
-        request has no `decode`, and no word is healed unless asked.
+        """A request's options with the names of the model's concepts, and what a published family changes: `defaults`,
+        which planning applies where the request has no `decode`, and no word is healed unless asked.
         """
+        named = {} if self.concepts is None else {"catalog": self.concepts}
         if self.family is None:
-            return dict(options)
-        return {"defaults": self.defaults, **options, "heal": bool(options.get("heal"))}
+            return {**named, **options}
+        return {"defaults": self.defaults, **named, **options, "heal": bool(options.get("heal"))}
 
     def nll(
         self,
@@ -192,9 +206,25 @@ class Model:
         backend = self.denoiser.backend
         return nll(backend, self.tokenizer, text, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
 
-    def embed(self, texts: Sequence[Text]) -> np.ndarray:
-        """Embeddings of texts, float32 (N, D) of length 1; see `daguerre.scoring.embedding`."""
-        return embed(self.denoiser.backend, self.tokenizer, texts)
+    def embed(self, texts: Sequence[Text], kind: EmbeddingKind = "hidden") -> np.ndarray:
+        """Embeddings of texts, float32 (T, D) of length 1: of their hidden states, of a part of them, or (T, C) of the
+        weights of their concepts; see `daguerre.scoring.embedding`.
+        """
+        return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.backbone.concepts)
+
+    def explain(self, text: str) -> TextConcepts:
+        """The concepts of each token of an existing text; see `daguerre.scoring.text_concepts`. What a request writes
+        is explained by its option `explain`.
+        """
+        if not isinstance(text, str):
+            raise InputError(f"the text to explain must be a string, not {type(text).__name__}")
+        return text_concepts(self.denoiser.backend, self.backbone, self.tokenizer, self.concepts, text)
+
+    def attribute(self, result: Result, token: int, num_steps: int = STEPS) -> Attribution:
+        """How much each visible token is a reason for token number `token` of a result, which was asked for with
+        explain=True; see `daguerre.scoring.attribution`.
+        """
+        return attribute(self.backbone, self.tokenizer, self.concepts, result, token, num_steps)
 
     def decide(self, state: str, questions: Sequence[Question]) -> list[Answer]:
         """Answer questions about `state`, all in one forward; see `daguerre.scoring.decisions`."""
@@ -279,6 +309,7 @@ def load(
         graphs=graphs,
         family=loaded.family,
         defaults=loaded.decode,
+        concepts=loaded.concepts,
     )
     if backend is not None or quantize is not None or graphs:
         model.denoiser.backend  # noqa: B018

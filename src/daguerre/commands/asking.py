@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.explaining import ExplainPage, Why, check_explained, print_explained, write_explained
 from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import (
     AsJson,
@@ -43,14 +44,19 @@ def generate(
     dtype: DtypeName = "auto",
     draft: DraftText = None,
     picture: Picture = None,
+    explain_html: ExplainPage = None,
+    why: Why = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Complete a prompt."""
     check_picture(picture, options)
+    check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    result = loaded.generate(read_text(prompt), draft=read_draft(draft), **options)
+    text = read_text(prompt)
+    result = loaded.generate(text, draft=read_draft(draft), **options)
     print_result(result, as_json)
+    write_explained(result, loaded, explain_html, why, text)
     draw_picture(result, loaded, picture)
 
 
@@ -66,11 +72,14 @@ def infill(
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
     search_length: SearchLength = None,
     picture: Picture = None,
+    explain_html: ExplainPage = None,
+    why: Why = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill the gap between a prefix and a suffix."""
     check_picture(picture, options)
+    check_explained(explain_html, why, options)
     if whole and (as_json or options.get("n", 1) != 1):
         raise InputError("--whole prints one text as it is: leave it out, or leave out --json and --n")
     if prefix == suffix == "-":
@@ -81,8 +90,10 @@ def infill(
     if whole:
         print_ignored(result)
         sys.stdout.write(before + result.text + after)
+        print_explained(result)
     else:
         print_result(result, as_json)
+    write_explained(result, loaded, explain_html, why, before, after)
     draw_picture(result, loaded, picture)
 
 
@@ -96,14 +107,18 @@ def fill(
     mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
     search_length: SearchLength = None,
     picture: Picture = None,
+    explain_html: ExplainPage = None,
+    why: Why = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
     check_picture(picture, options)
+    check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
     print_result(result, as_json)
+    write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
 
 
@@ -120,6 +135,8 @@ def edit(
     strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
     search_length: SearchLength = None,
     picture: Picture = None,
+    explain_html: ExplainPage = None,
+    why: Why = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print the difference instead of the text.")] = False,
     as_json: AsJson = False,
     **options: Any,
@@ -137,6 +154,7 @@ def edit(
     }
     chosen["search_length"] = search_length
     check_picture(picture, options)
+    check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
     if as_json:
@@ -144,6 +162,8 @@ def edit(
     else:
         print_ignored(result)
         sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
+        print_explained(result)
+    write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
 
 

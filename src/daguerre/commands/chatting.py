@@ -31,6 +31,8 @@ def chat(
 
     if options.get("n", 1) != 1:
         raise InputError("a conversation has one answer to each question: leave out --n")
+    if options.get("explain"):
+        raise InputError("a conversation explains no answer: leave out --explain")
     with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
         import readline  # noqa: F401
     how: dict[str, Any] = {"dtype": dtype, "backend": backend, "quantize": quantize}

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daguerre.commands.options import AsJson
+from daguerre.commands.loading import chooses_model, load
+from daguerre.commands.options import AsJson, BackendName, DtypeName, ModelName, read_file, read_text
 
 CONTEXT = 2
 """Lines around an example."""
@@ -112,3 +113,52 @@ def show(
         console.print(f"{before}[reverse]{text}[/reverse]{after}", soft_wrap=True)
     if num and not found:
         console.print("\nNo example in the held-out files.")
+
+
+@chooses_model
+def explain(
+    file: Annotated[str, typer.Argument(help="A file of text, such as Python; `-` reads standard input.")],
+    model: ModelName = "default",
+    backend: BackendName = None,
+    dtype: DtypeName = "auto",
+    concept: Annotated[
+        str | None, typer.Option("--concept", help="Color by one concept: a name, `discovered 17`, or a number.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page that stands alone to this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which concepts a model sees in a text, token by token: a heat map, or a page of HTML."""
+    from daguerre.view import concepts as view
+
+    if html is not None:
+        view.check_page(html)
+    text = read_text("-") if file == "-" else read_file(file)
+    loaded = load(model, backend=backend, dtype=dtype)
+    if concept is not None and loaded.concepts is not None:
+        loaded.concepts.number(concept)
+    found = loaded.explain(text)
+    note = reading_note(found.forecast, found.num_windows, found.window)
+    if html is not None:
+        title = "Concepts of a text" if file == "-" else f"Concepts of {Path(file).name}"
+        view.write_page(html, found.explanation, title, note, probabilities=found.probabilities)
+    if as_json:
+        typer.echo(json.dumps({"note": note, **found.explanation.to_dict()}, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    console.print(view.heat_map(found.explanation, view.heat_of(found.explanation, concept, found.probabilities)))
+    console.print()
+    console.print(view.top_table(found.explanation))
+    console.print(f"{view.summary(found.explanation)}. {note}")
+
+
+def reading_note(forecast: bool, num_windows: int, window: int) -> str:
+    """What the rows of a text that was read have seen, in a sentence or two."""
+    note = "The concepts of a token are those that the model expects from the text before it."
+    if not forecast:
+        note = "The concepts of a token are those that the model sees with the token in view."
+    if num_windows == 1:
+        return note
+    return (
+        f"{note} The text is longer than the model's context: it was read in {num_windows} windows of {window} "
+        "positions that overlap by half."
+    )

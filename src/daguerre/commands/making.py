@@ -44,6 +44,41 @@ def data_python(
     typer.echo(f"{dropped:,} files dropped, {skipped:,} packages skipped: see {out / 'report.json'}")
 
 
+def data_index(
+    data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`; its training split is indexed.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder of the index; an older index there is replaced.")],
+    memory: Annotated[float, typer.Option(help="GB of memory to use; with less, a query takes longer.")] = 4,
+    as_json: AsJson = False,
+) -> None:
+    """Index a corpus, so that `daguerre data where` can say which of its documents a text repeats.
+
+    After Ctrl-C nothing is left of the new index, and an older one is as it was.
+    """
+    from daguerre.overlap.build import plan
+    from daguerre.train.corpus.index import SPLIT, index_corpus
+    from daguerre.train.shards import Shard
+
+    began = time.monotonic()
+    shard = Shard.open(data, SPLIT)
+    planned = plan(shard.num_bytes, shard.num_documents, int(memory * 1e9))
+    typer.echo(
+        f"{shard.num_documents:,} documents, {shard.num_bytes / 1e6:,.1f} MB of text: takes about "
+        f"{planned.memory / 1e9:,.1f} GB of memory, and {planned.disk / 1e9:,.2f} GB on disk",
+        err=True,
+    )
+    with Console(stderr=True).status("reading") as status:
+        overlap = index_corpus(
+            data, out, memory=int(memory * 1e9), progress=lambda what, share: status.update(f"{what}  {share:.0%}")
+        )
+    size = sum(file["bytes"] for file in overlap.meta["files"].values())
+    seconds = time.monotonic() - began
+    if as_json:
+        summary = {"out": str(out), "sha256": overlap.sha256, "bytes": size, "seconds": round(seconds, 2)}
+        typer.echo(json.dumps(summary | {"corpus": overlap.meta["corpus"]}))
+        return
+    typer.echo(f"{out}: {size / 1e6:,.1f} MB, {seconds:,.0f} seconds")
+
+
 def data_self(
     data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`: prompts, and half of the text.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus.")],
@@ -84,7 +119,7 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="small, refine, longer, settle, draft, verified, trajectory, full, adapt, or a .toml file."
+            help="small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, or a .toml file."
         ),
     ] = None,
     overrides: Annotated[

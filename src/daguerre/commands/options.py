@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.explaining import print_explained
 from daguerre.commands.loading import chooses_model
 from daguerre.errors import InputError
 
@@ -169,6 +170,17 @@ REQUEST: dict[str, Any] = {
     "lenient": Annotated[
         bool | None, typer.Option("--lenient", help="Ignore unsupported parts of a schema, and list them.")
     ],
+    "explain": Annotated[
+        bool | None, typer.Option("--explain", help="Print which concepts each line's tokens consist of.")
+    ],
+    "steer": Annotated[Path | None, typer.Option(help="A steering program: a JSON file with operations on concepts.")],
+    "forbid": Annotated[
+        list[str] | None, typer.Option(help="A concept that steering keeps out of the output; may be repeated.")
+    ],
+    "forbid_exactly": Annotated[
+        bool | None,
+        typer.Option("--forbid-exactly", help="With --forbid: also forbid the texts without which there is none."),
+    ],
     "n": Annotated[int | None, typer.Option("--n", "-n", help="Samples.")],
     "seed": Annotated[int | None, typer.Option(help="Seed of every random number.")],
     "guidance": Annotated[
@@ -224,6 +236,8 @@ def makes_request(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
         given |= {name: _json_file(given[name]) for name in ("schema", "tools") if name in given}
+        if "steer" in given:
+            given["steer"] = _program(given["steer"])
         command(**given | ({"pins": _pins(given["pins"])} if "pins" in given else {}))
 
     return chooses_model(wrapper)
@@ -245,6 +259,12 @@ def _pins(given: list[str]) -> list[Any]:
     from daguerre.decoding.pins import Pin
 
     return [Pin.parse(text) for text in given]
+
+
+def _program(path: Path) -> Any:
+    from daguerre.decoding.steering import Steering
+
+    return Steering.from_json(read_file(str(path)))
 
 
 def _json_file(path: Path) -> Any:
@@ -312,6 +332,7 @@ def print_result(result: Any, as_json: bool) -> None:
         if result.others:
             typer.echo(f"--- sample {number}")
         typer.echo(choice.text)
+        print_explained(choice)
 
 
 def print_ignored(result: Any) -> None:
@@ -329,4 +350,6 @@ def _body(result: Any) -> dict[str, Any]:
         body["ignored"] = result.ignored
     if result.searched is not None:
         body["searched"] = {"lengths": result.searched.lengths, "scores": result.searched.scores}
+    if result.concepts is not None:
+        body["concepts"] = result.concepts.to_dict()
     return body if result.original is None else body | {"diff": result.diff}

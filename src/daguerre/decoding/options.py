@@ -13,6 +13,7 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
 from daguerre.decoding.settings import CONSTRAINTS, DrafterName, RankedBy, Settings
+from daguerre.decoding.steering import Steering
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CACHE_MODES, check_cache
@@ -21,6 +22,11 @@ from daguerre.models.tokenizer import check_unicode
 from daguerre.models.wrappers.guidance import SCHEDULES
 from daguerre.sampling.policies import POLICIES
 from daguerre.sampling.rules import EndRule
+
+COMMIT_LAST = frozenset({"beam", "renoise"})
+"""Modes that commit nothing before the end, so that no schedule of steering has a place in them."""
+MOVE_TEXT = frozenset({"expand"})
+"""Modes whose tokens change their positions, so that no span of steering has a place in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +113,14 @@ class Decode(Settings):
                  its edges; the end of it. Together with one of the above, or alone
     pins         tokens or texts at places of a gap: see `daguerre.Pin`. The last word is not healed
     lenient      with a schema or tools: ignore unsupported parts of a schema; the result lists them
+    explain      for a model with concept heads: the result's `concepts` say what each token's logit consists of
+                 (`daguerre.decoding.explanation`); its text stays the same
+    steer        for such a model: a program of operations on concepts, or the list of them
+                 (`daguerre.decoding.steering`). No spans in mode "expand", where text moves; and no schedules in modes
+                 "beam" and "renoise" and of models without masks, where nothing is committed before the end. The search
+                 of a gap's length is not steered
+    forbid       names of concepts to forbid by steering, after `steer`: short for operations of kind "forbid"
+    forbid_exactly   also forbid, as by `forbidden`, all strings without which there is no instance of these concepts
     """
 
     def __new__(cls, *values: Any, **options: Any) -> Decode:
@@ -135,6 +149,7 @@ class Decode(Settings):
         check_numbers(self)
         check_switches(self)
         self._freeze_strings()
+        self._freeze_steering()
         self._check_constraint()
         self._check_conflicts()
         self._freeze()
@@ -157,7 +172,7 @@ class Decode(Settings):
 
     def _freeze_strings(self) -> None:
         """Make options of one or several strings tuples, and check their types."""
-        for name in ("stop", "keywords", "forbidden"):
+        for name in ("stop", "keywords", "forbidden", "forbid"):
             value = getattr(self, name)
             several = (value,) if isinstance(value, str) else value
             if not (isinstance(several, Sequence) and all(isinstance(text, str) and text for text in several)):
@@ -171,6 +186,15 @@ class Decode(Settings):
         if not (isinstance(self.pins, Sequence) and all(isinstance(pin, Pin) for pin in self.pins)):
             raise InputError('pins must be several of daguerre.Pin, such as [Pin("x", at=3)]')
         object.__setattr__(self, "pins", tuple(self.pins))
+
+    def _freeze_steering(self) -> None:
+        """Make `steer` a program, None where it has no operation, and check the whole one."""
+        for name in ("explain", "forbid_exactly"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
+        if self.steer is not None:
+            object.__setattr__(self, "steer", Steering.of(self.steer) or None)
+        _ = self.steering  # checks the whole program
 
     def _check_constraint(self) -> None:
         """At most one, of the right type, and no option that cannot honor it."""
@@ -230,6 +254,8 @@ class Decode(Settings):
             unused |= dict.fromkeys(
                 ("guidance_schedule", "negative"), "without guidance: set guidance, or leave it out"
             )
+        if not self.forbid:
+            unused["forbid_exactly"] = "without forbid: name concepts there, or leave it out"
         if self.schema is None and self.tools is None:
             unused["lenient"] = "without a schema: give one, or leave it out"
         if self.tools is None:
@@ -246,7 +272,11 @@ class Decode(Settings):
         """The same options, with a mode where they name none; see `daguerre.decoding.modes.choose_mode`."""
         if self.mode is not None:
             return self
-        return replace(self, mode=choose_mode(self, config, infilling, denoise, searches))
+        plain = self
+        if self.uses_concepts:  # which do not choose a mode, unless what is steered depends on what is committed
+            steer = None if self.steering.steady else self.steer
+            plain = replace(self, explain=False, steer=steer, forbid=(), forbid_exactly=False)
+        return replace(self, mode=choose_mode(plain, config, infilling, denoise, searches))
 
     @classmethod
     def of(cls, decode: Decode | None = None, **options: Any) -> Decode:
@@ -271,6 +301,19 @@ class Decode(Settings):
         self.mode_entry.check_model(config)
         if self.remask and config.process != "absorbing":
             raise UnsupportedError(f"remask needs masks, and this model undoes {config.process} noise: leave it out")
+        if self.uses_concepts and config.concepts is None:
+            raise UnsupportedError(
+                f"this model has no concept heads, which {self.uses_concepts[0]} needs: load one that has, such as one "
+                "trained by recipes/concepts.toml"
+            )
+        if self.explain and config.gemma is not None:
+            raise UnsupportedError("DiffusionGemma caps its logits, so they are no sums of parts: leave out explain")
+        if not self.steering.steady and (config.process != "absorbing" or self.mode in COMMIT_LAST):
+            raise UnsupportedError(
+                f'mode "{self.mode}" commits nothing before the end here: leave out the schedules of steer'
+            )
+        if self.mode in MOVE_TEXT and any(one.span is not None for one in self.steering.operations):
+            raise UnsupportedError(f'mode "{self.mode}" moves text while it is written: leave out the spans of steer')
         check_cache(config, self.cache)
         if self.sliding and (config.context == "block" or config.masks_in_place):
             raise UnsupportedError("this model's blocks stay where they begin, and cannot slide: leave out sliding")

@@ -11,6 +11,7 @@ from daguerre.decoding.draft import Draft
 from daguerre.decoding.healing import Healing, Vocabulary
 from daguerre.decoding.mode import ModeSpec
 from daguerre.decoding.settings import Settings
+from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.session import Counts
 from daguerre.sampling.constrained import Constraint
@@ -70,6 +71,7 @@ class Plan:
     unconditional  int64, the tokens that guidance puts in place of those before the first gap; None without guidance
     draft          of the only gap
     searched       the search of the gap's length, where there was one
+    catalog        names of the model's concepts; None: it has none
     """
 
     config: ModelConfig
@@ -86,6 +88,7 @@ class Plan:
     unconditional: np.ndarray | None = None
     draft: Draft | None = None
     searched: Search | None = None
+    catalog: Catalog | None = None
 
     @property
     def max_tokens(self) -> int:

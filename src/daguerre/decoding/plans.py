@@ -16,6 +16,7 @@ from daguerre.decoding.planning import keep_drafts, plan_request
 from daguerre.decoding.request import Request, Text, check_changeable, encoded, is_infilling
 from daguerre.decoding.text_spans import CharSpan, find_spans, split_at, split_template
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 
@@ -41,13 +42,14 @@ def plan_generate(
     timeout: float | None = None,
     draft: str | None = None,
     defaults: Defaults = None,
+    catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.generate`."""
-    how = chosen(denoiser.config, decode, options, defaults, infilling=False)
+    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=False)
     segments = encoded(prompt, None, tokenizer, denoiser.config)
     request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], heal=heal, draft=draft)
-    return _plan(denoiser, tokenizer, request, timeout)
+    return _plan(denoiser, tokenizer, catalog, request, timeout)
 
 
 def plan_infill(
@@ -63,6 +65,7 @@ def plan_infill(
     timeout: float | None = None,
     draft: str | None = None,
     defaults: Defaults = None,
+    catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.infill`."""
@@ -70,9 +73,9 @@ def plan_infill(
         raise InputError("infill needs the text after the gap: give a suffix, or call generate")
     segments = encoded(prefix, suffix, tokenizer, denoiser.config)
     infilling, search = is_infilling(segments, [max_tokens]), bool(search_length)
-    how = chosen(denoiser.config, decode, options, defaults, infilling=infilling, denoise=search)
+    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=search)
     request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], search, timeout, heal=heal, draft=draft)
-    return _plan(denoiser, tokenizer, request, timeout, search_length)
+    return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
 def plan_fill(
@@ -88,17 +91,18 @@ def plan_fill(
     heal: bool | None = None,
     timeout: float | None = None,
     defaults: Defaults = None,
+    catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.fill`."""
     pieces = split_template(template, mark)
     infilling, search = is_infilling(pieces, pieces[1:]), bool(search_length)
-    how = chosen(denoiser.config, decode, options, defaults, infilling=infilling, denoise=search)
+    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=search)
     most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
     fewest = _for_each(how.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
     segments, budgets = _encoded(tokenizer, pieces), list(zip(fewest, most, strict=True))
     request = _request(denoiser, how, segments, budgets, search, timeout, heal=heal, around=pieces)
-    return _plan(denoiser, tokenizer, request, timeout, search_length)
+    return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
 def plan_edit(
@@ -116,13 +120,14 @@ def plan_edit(
     heal: bool | None = None,
     timeout: float | None = None,
     defaults: Defaults = None,
+    catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.edit`."""
     found = find_spans(text, spans, lines, pattern)
     pieces, denoise = split_at(text, found), strength != 1.0 or bool(search_length)
     infilling = is_infilling(pieces, pieces[1:])
-    how = chosen(denoiser.config, decode, options, defaults, infilling=infilling, denoise=denoise)
+    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=denoise)
     drafts = [tokenizer.encode_plain(text[start:end], begins=False) for start, end in found]
     if strength == 1.0:
         each = [len(draft) + EDIT_SLACK for draft in drafts] if max_tokens is None else max_tokens
@@ -138,7 +143,7 @@ def plan_edit(
         budgets, heal, search_length = [(len(draft), len(draft)) for draft in drafts], False, False
     segments = _encoded(tokenizer, pieces)
     request = _request(denoiser, how, segments, budgets, denoise, timeout, heal=heal, around=pieces)
-    plan = _plan(denoiser, tokenizer, request, timeout, search_length)
+    plan = _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
     if strength != 1.0:
         plan = keep_drafts(plan, drafts, strength)
     return replace(plan, original=text)
@@ -157,6 +162,7 @@ def plan_stream(
     draft: str | None = None,
     changeable: bool = False,
     defaults: Defaults = None,
+    catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.stream`; `changeable`: that of `running.start`."""
@@ -165,8 +171,9 @@ def plan_stream(
     if max_tokens is None:
         max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
     segments = encoded(prompt, suffix, tokenizer, denoiser.config)
-    how = chosen(
-        denoiser.config,
+    how = _chosen(
+        denoiser,
+        catalog,
         decode,
         options,
         defaults,
@@ -178,7 +185,32 @@ def plan_stream(
     request = _request(denoiser, how, segments, budgets, changeable, timeout, heal=heal, draft=draft)
     if changeable:
         check_changeable(request.decode)
-    return _plan(denoiser, tokenizer, request, timeout, None)
+    return _plan(denoiser, tokenizer, catalog, request, timeout, None)
+
+
+def _catalog(denoiser: Denoiser, catalog: Catalog | None) -> Catalog | None:
+    """Names of the model's concepts; None for a model without concept heads."""
+    shape = denoiser.config.concepts
+    return None if shape is None else catalog or Catalog.numbered(shape)
+
+
+def _chosen(
+    denoiser: Denoiser,
+    catalog: Catalog | None,
+    decode: Decode | None,
+    options: Mapping[str, Any],
+    defaults: Defaults,
+    **how: bool,
+) -> Decode:
+    """`defaults.chosen`, with the strings of `forbid_exactly` among those that are forbidden. InputError for a concept
+    that the model does not have.
+    """
+    out, names = chosen(denoiser.config, decode, options, defaults, **how), _catalog(denoiser, catalog)
+    if names is not None:
+        out.steering.resolved(names)
+        if out.forbid_exactly:
+            out = replace(out, forbidden=tuple(dict.fromkeys((*out.forbidden, *names.texts(out.forbid)))))
+    return out
 
 
 def _request(
@@ -200,11 +232,12 @@ def _request(
 def _plan(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
+    catalog: Catalog | None,
     request: Request,
     timeout: float | None,
     search_length: bool | None = False,
 ) -> Plan:
-    """A request's plan. A search of its gap's length runs here."""
+    """A request's plan. A search of its gap's length runs here; it is not steered."""
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
     if search_length not in (None, True, False):
@@ -212,9 +245,9 @@ def _plan(
     for what, asked in (("a stop string", request.decode.stop), ("heal=True", request.heal)):
         if asked:
             tokenizer.require_bytes(what)
-    if wants_search(denoiser.config, request, search_length):
-        return find_length(denoiser, tokenizer, request)
-    return plan_request(denoiser.config, tokenizer, request)
+    searches = wants_search(denoiser.config, request, search_length)
+    plan = find_length(denoiser, tokenizer, request) if searches else plan_request(denoiser.config, tokenizer, request)
+    return replace(plan, catalog=_catalog(denoiser, catalog))
 
 
 def _encoded(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[list[int]]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.explanation import Explanation, Place
 from daguerre.decoding.plan import Plan, Search
 from daguerre.decoding.reading import joined, read
+from daguerre.decoding.steering import Steering
 from daguerre.decoding.text_spans import unified_diff
 from daguerre.models.session import Counts
 from daguerre.trace import Event, Trace
@@ -88,7 +90,8 @@ class Result:
     `texts` has one text for each gap. `text` is the text of the only gap, or all of a filled or edited text; `spans`
     are the places of the gaps in it, in characters. `original` is the text that was edited. `ignored` lists the parts
     of a schema that a lenient request left out, each as "keyword at place". `searched` is the search of the gap's
-    length, where there was one.
+    length, where there was one. `concepts` says what the tokens' logits consist of, where the request asked for it
+    (`explain`); `steering` is the program that steered them.
     """
 
     text: str
@@ -101,6 +104,8 @@ class Result:
     original: str | None = field(default=None, repr=False)
     ignored: tuple[str, ...] = ()
     searched: Search | None = field(default=None, repr=False)
+    concepts: Explanation | None = field(default=None, repr=False)
+    steering: Steering | None = field(default=None, repr=False)
     others: tuple[Result, ...] = field(default=(), repr=False)
 
     @property
@@ -129,9 +134,17 @@ class StreamEvent:
 
 
 def make_result(
-    plan: Plan, canvas: Canvas, events: Sequence[Event], counts: Counts, seconds: float, late: bool
+    plan: Plan,
+    canvas: Canvas,
+    events: Sequence[Event],
+    counts: Counts,
+    seconds: float,
+    late: bool,
+    explained: Callable[[Sequence[Place]], Explanation] | None = None,
 ) -> Result:
-    """The result of a run that is over; `late`: its time was up before it was finished."""
+    """The result of a run that is over; `late`: its time was up before it was finished. explained: the explanation of
+    tokens, from their text, id and position; None: it was not asked for.
+    """
     readings = read(plan, canvas, done=True)
     facts: dict[int, tuple[int, float, float]] = {}
     for event in events:
@@ -142,10 +155,11 @@ def make_result(
             facts[position] = (event.step, probability, confidence)
         for position in d.pin.tolist():
             del facts[position]
-    tokens = []
+    tokens, places = list[TokenInfo](), list[Place]()
     for reading in readings.gaps:
         for position, text in zip(reading.positions, reading.texts, strict=True):
             token = int(canvas.tokens[position])
+            places.append((text, token, position))
             if position not in facts:
                 tokens.append(TokenInfo(text, token, None, -1, 1.0))
                 continue
@@ -168,6 +182,8 @@ def make_result(
         plan.original,
         ignored,
         plan.searched,
+        None if explained is None else explained(places),
+        plan.decode.steering or None,
     )
 
 

@@ -19,6 +19,7 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.sample import Sample
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.catalog import Catalog
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event
@@ -36,6 +37,7 @@ def start(
     suffix: Text | None = None,
     timeout: float | None = None,
     defaults: Defaults = None,
+    catalog: Catalog | None = None,
     **options: Any,
 ) -> Running:
     """`stream`, as a request that may be changed between its steps. The last word of the prompt is not healed, so that
@@ -47,6 +49,7 @@ def start(
     if not options.keys() <= OPTIONS:
         Decode(**options)  # says which is unknown
     kind: dict[str, Any] = {"suffix": suffix, "heal": False, "changeable": True, "defaults": defaults}
+    kind["catalog"] = catalog
     plan = plan_stream(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **kind, **options)
     if plan.decode.stop:
         raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")

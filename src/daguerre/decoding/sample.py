@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from daguerre.canvas import Decision, Span
 from daguerre.decoding.deadline import Clock, Deadline
+from daguerre.decoding.explanation import explain_run
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import max_forwards
@@ -13,9 +15,15 @@ from daguerre.decoding.reading import has_ended
 from daguerre.decoding.result import Result, make_result
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler
+from daguerre.decoding.steering import ProgramControls, controls
+from daguerre.errors import UnsupportedError
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Answer, DraftStep, Forward
+from daguerre.models.wrappers.explaining import Explained
 from daguerre.models.wrappers.guidance import Guided
+from daguerre.models.wrappers.steering import Steered
 from daguerre.sampling.random import Counter
 from daguerre.trace import Event
 
@@ -34,9 +42,9 @@ class Sample:
         self.plan, self.canvas, self.bound = plan, plan.canvas, max_forwards(plan)
         self.events: list[Event] = []
         self.backend = denoiser.backend
-        guidance = decode.logit_guidance
-        guided = denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
-        session = guided.session(plan.canvas, decode.cache)
+        self._backbone = _with_heads(denoiser) if decode.uses_concepts else None
+        self._controls = self._steering()
+        session = self._wrapped(denoiser).session(plan.canvas, decode.cache)
         sampler = TokenSampler(
             decode.sampling,
             Counter(decode.seed, sample),
@@ -50,6 +58,26 @@ class Sample:
         self._run, self._cut = Run(plan, session, sampler, self.deadline), False
         self._mode = MODES[plan.mode.name]
         self._steps = self._mode.run(self._run, plan.canvas)
+
+    def _steering(self) -> ProgramControls | None:
+        """What the request's steering comes to; None where it has none."""
+        if self._backbone is None or not self.plan.decode.steering:
+            return None
+        return controls(self.plan.decode.steering, self._backbone, self._catalog)
+
+    def _wrapped(self, denoiser: Denoiser) -> Denoiser:
+        """The denoiser with what the request adds: evidence, steering, guidance."""
+        decode, guidance = self.plan.decode, self.plan.decode.logit_guidance
+        if decode.explain:
+            denoiser = Explained(denoiser)
+        if self._controls is not None:
+            denoiser = Steered(denoiser, self._controls)
+        return denoiser if guidance is None else Guided(denoiser, guidance, self.plan.unconditional)
+
+    @property
+    def _catalog(self) -> Catalog:
+        assert self.plan.config.concepts is not None
+        return self.plan.catalog or Catalog.numbered(self.plan.config.concepts)
 
     def advance(self, answers: list[Answer] | None = None) -> Event | list[Forward | DraftStep] | None:
         """The next event, or a batch of forwards, whose answers belong to the next call; None once the run is over.
@@ -102,4 +130,18 @@ class Sample:
         counts = replace(self._run.counts)
         if self._searched is not None:
             counts.add(self._searched.counts)
-        return make_result(self.plan, self.canvas, self.events, counts, self.deadline.passed(), self._cut)
+        explained = None
+        if self.plan.decode.explain:
+            assert self._backbone is not None
+            explained = partial(explain_run, self._backbone, self._catalog, self._controls, self.events)
+        return make_result(self.plan, self.canvas, self.events, counts, self.deadline.passed(), self._cut, explained)
+
+
+def _with_heads(denoiser: Denoiser) -> Backbone:
+    """The backbone of a denoiser, whose concept heads explain and steer. UnsupportedError where there are none."""
+    backbone = getattr(denoiser, "backbone", None)
+    if not isinstance(backbone, Backbone) or backbone.concepts is None:
+        raise UnsupportedError(
+            "this model has no concept heads: load one that has, such as one trained by recipes/concepts.toml"
+        )
+    return backbone

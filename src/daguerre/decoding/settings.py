@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import RevisionReading
+from daguerre.decoding.steering import Steering, forbid
 from daguerre.models.denoiser import CacheMode
 from daguerre.models.wrappers.guidance import Guidance, Scorer
 from daguerre.sampling.logits import SamplingParams
@@ -86,6 +87,21 @@ class Settings:
     ending: str | None = None
     pins: Sequence[Pin] = ()
     lenient: bool = False
+    explain: bool = False
+    steer: Any = None
+    forbid: str | Sequence[str] = ()
+    forbid_exactly: bool = False
+
+    @cached_property
+    def steering(self) -> Steering:
+        """The whole program: `steer`, and then `forbid`."""
+        program = Steering() if self.steer is None else Steering.of(self.steer)
+        return program + forbid(*self.forbid) if self.forbid else program
+
+    @property
+    def uses_concepts(self) -> list[str]:
+        """Names of the given options that need concept heads."""
+        return [name for name in ("explain", "steer", "forbid") if getattr(self, name)]
 
     @property
     def shaping(self) -> tuple[str, ...]:

@@ -15,13 +15,15 @@ from typing import Any
 import torch
 
 from daguerre.errors import CheckpointError, InputError
+from daguerre.models.catalog import FILE as CONCEPTS
+from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import CONFIG as ADAPTER
 from daguerre.models.own_layout import CONFIG as CONFIG
-from daguerre.models.own_layout import load_own, parse_config, read_config
+from daguerre.models.own_layout import load_own, parse_config, read_config, read_own_catalog
 from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
 from daguerre.models.published import describe, files_hash, is_on_hub, is_published, load_published
@@ -39,6 +41,7 @@ class Loaded:
 
     family   the name in `daguerre.models.families.FAMILIES`; None for Daguerre's own layout
     decode   the published defaults of generation, as options of `daguerre.Decode`
+    concepts names of the concepts of a model with concept heads; None for any other
     """
 
     backbone: Backbone
@@ -46,6 +49,7 @@ class Loaded:
     folder: Path
     family: str | None = None
     decode: Mapping[str, Any] = field(default_factory=dict)
+    concepts: Catalog | None = None
 
 
 def load_folder(
@@ -78,9 +82,12 @@ def load_folder(
             source, dtype, device, family=family, adapter=beside, tokenizer=words_in, progress=progress
         )
         name, decode = described.family.name, described.decode
-        return Loaded(backbone=backbone, tokenizer=words, folder=source, family=name, decode=decode)
+        shape = backbone.config.concepts
+        names = None if shape is None else read_catalog(source / CONCEPTS, shape)
+        return Loaded(backbone=backbone, tokenizer=words, folder=source, family=name, decode=decode, concepts=names)
     own_backbone, own_words = load_own(source, dtype, device)
-    return Loaded(backbone=own_backbone, tokenizer=own_words, folder=source)
+    names = read_own_catalog(source, own_backbone.config)
+    return Loaded(backbone=own_backbone, tokenizer=own_words, folder=source, concepts=names)
 
 
 def named_path(name: str | os.PathLike[str], what: str) -> Path:

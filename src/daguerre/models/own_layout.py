@@ -1,5 +1,5 @@
-"""Folders in Daguerre's own layout: config.json, model.safetensors and tokenizer.json, read strictly and written
-atomically.
+"""Folders in Daguerre's own layout: config.json, model.safetensors, tokenizer.json and, for a model with concept heads,
+concepts.json, read strictly and written atomically.
 
 `config.json` has the fields of `ModelConfig`, `weights_sha256` (hash of model.safetensors, or of the index of several
 such files), `tokenizer_sha256` and, if given, `extra` (free JSON).
@@ -18,6 +18,8 @@ import torch
 
 from daguerre.errors import CheckpointError, DataError
 from daguerre.files import sync_folder, synced_write
+from daguerre.models.catalog import FILE as CONCEPTS
+from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
@@ -45,12 +47,14 @@ def save_model(
     dtype: torch.dtype = torch.bfloat16,
     extra: dict[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
+    catalog: Catalog | None = None,
 ) -> Path:
     """Write a model folder, replacing an existing model; other files of the folder are left alone.
 
-    Weights are stored in `dtype`, in several files if larger than `shard_bytes`; `extra` must be JSON. Files are
-    written under temporary names, synced, then renamed, the weights first and `config.json` last: if this is
-    interrupted, the folder still holds one complete model, old or new.
+    Weights are stored in `dtype`, in several files if larger than `shard_bytes`; `extra` must be JSON; `catalog` has
+    the names of the concepts of a model with concept heads. Files are written under temporary names, synced, then
+    renamed, the weights first and `config.json` last: if this is interrupted, the folder still holds one complete
+    model, old or new.
     """
     target = Path(folder)
     _check_vocabulary(backbone.config, tokenizer, target)
@@ -65,7 +69,8 @@ def save_model(
     if extra is not None:
         values["extra"] = extra
     config = (json.dumps(values, indent=2) + "\n").encode()
-    contents = {name: weights, TOKENIZER: tokenizer.to_bytes(), CONFIG: config}
+    names = {} if catalog is None else {CONCEPTS: catalog.to_bytes()}
+    contents = {name: weights, TOKENIZER: tokenizer.to_bytes(), **names, CONFIG: config}
     for file_name, content in contents.items():
         with synced_write(_temporary(target / file_name)) as file:
             file.write(content)
@@ -88,6 +93,21 @@ def load_own(source: Path, dtype: torch.dtype, device: torch.device | str) -> tu
     return backbone.eval().requires_grad_(False), tokenizer
 
 
+def read_own_catalog(folder: Path, config: ModelConfig) -> Catalog | None:
+    """Names of the concepts of a folder's model; None for one without concept heads."""
+    if config.concepts is None:
+        return None
+    renaming = _temporary(folder / CONCEPTS).exists() and _holds_new_weights(folder)
+    return read_catalog(_temporary(folder / CONCEPTS) if renaming else folder / CONCEPTS, config.concepts)
+
+
+def _holds_new_weights(folder: Path) -> bool:
+    """Whether the last save was interrupted after it had renamed the weights."""
+    with suppress(CheckpointError):
+        return parse_config(_temporary(folder / CONFIG)).get("weights_sha256") in _hashes(folder)
+    return False
+
+
 def read_extra(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """The `extra` that was given to `save_model`; empty if there was none."""
     return dict(parse_config(Path(folder) / CONFIG).get("extra") or {})
@@ -101,11 +121,10 @@ def _finish_renames(folder: Path) -> None:
     """Complete an earlier save that was interrupted between its renames, before new temporary files are written."""
     if not _temporary(folder / CONFIG).exists():
         return
-    with suppress(CheckpointError):  # no complete model to save
-        if parse_config(_temporary(folder / CONFIG)).get("weights_sha256") in _hashes(folder):
-            for name in (TOKENIZER, CONFIG):
-                if _temporary(folder / name).exists():
-                    _temporary(folder / name).replace(folder / name)
+    if _holds_new_weights(folder):
+        for name in (TOKENIZER, CONCEPTS, CONFIG):
+            if _temporary(folder / name).exists():
+                _temporary(folder / name).replace(folder / name)
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:

@@ -136,4 +136,5 @@ def result_json(result: Result) -> dict[str, Any]:
         "usage": asdict(result.usage),
         "diff": None if result.original is None else result.diff,
         "ignored": result.ignored,
+        "concepts": None if result.concepts is None else result.concepts.to_dict(),
     }

@@ -1,0 +1,367 @@
+"""Explanations: the logit of each committed token as a sum over concepts, from the very forward that committed it.
+
+A forward that explains returns the hidden state h of each token that it drew, as evidence (`trace.Event.evidence`).
+With the concept heads' weights w_c and vectors K_c, the row W_y of the vocabulary projection, and what steering
+changed, the logit of the token y was
+
+    logit = sum_c w'_c (K_c . W_y)  +  residual . W_y  -  sum_c ban_c mask_c[y]  +  bias_y,    w'_c = w_c + added_c
+
+over all concepts that h keeps or that were steered. It is the logit before temperature, logit_bias, scorers and bans of
+tokens. Under guidance h, w and the residual have two parts, whose logits are added with the weights s and 1 - s; so are
+the weights of concepts. The residual is computed from h and not as what is missing from the sum, so
+`Explanation.error` finds a number that is wrong.
+
+Evidence of a token, (P, E): for each of P parts [weight, h (D), shift (J), scale (J), ban (J)], the last three where
+there is steering of J concepts; added_c = shift + scale w_c.
+
+Letters: A tokens, P parts, D width, J steered concepts, K kept ones, C concepts of one token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.decoding.steering import ProgramControls
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.concept_heads import ConceptHeads
+from daguerre.trace import Event
+
+ROWS_AT_ONCE = 64
+NO_NUMBERS = np.zeros(0)
+TOP = 10
+Place = tuple[str, int, int]
+"""A token: its text, its id, and its position on the canvas."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenExplanation:
+    """Why a token has its logit. Arrays are over its concepts, those of the largest contributions first.
+
+    position   on the canvas
+    logit      computed from h; None where the model was not asked for this token: it was kept from a draft, pinned,
+               or the only one that a constraint allowed. Then all else is empty
+    concepts   int (C,): their numbers
+    weights    float (C,), after steering
+    added      float (C,): the part of `weights` that steering added
+    effects    float (C,): K_c . W_y, logits for each unit of weight
+    bans       float (C,): what bans took from the logit, 0 or less
+    residual   the residual's part of the logit
+    bias       of the vocabulary projection; 0 in most models
+    """
+
+    text: str
+    id: int
+    position: int
+    logit: float | None = None
+    concepts: np.ndarray = field(default_factory=lambda: NO_NUMBERS.astype(np.int64))
+    weights: np.ndarray = field(default_factory=lambda: NO_NUMBERS)
+    added: np.ndarray = field(default_factory=lambda: NO_NUMBERS)
+    effects: np.ndarray = field(default_factory=lambda: NO_NUMBERS)
+    bans: np.ndarray = field(default_factory=lambda: NO_NUMBERS)
+    residual: float = 0.0
+    bias: float = 0.0
+
+    @property
+    def contributions(self) -> np.ndarray:
+        """Weight times effect of each concept, in logits, float (C,), without bans."""
+        return self.weights * self.effects
+
+    @property
+    def steering(self) -> float:
+        """How many logits of the contributions are there because of steering."""
+        return float(self.added @ self.effects)
+
+    @property
+    def error(self) -> float:
+        """By how much the sum of all parts misses the logit."""
+        if self.logit is None:
+            return 0.0
+        return abs(self.logit - float(self.contributions.sum() + self.bans.sum()) - self.residual - self.bias)
+
+    @property
+    def size(self) -> float:
+        """The sum of the absolute values of the concepts' contributions and of the residual."""
+        return float(np.abs(self.contributions).sum()) + abs(self.residual)
+
+
+@dataclass(frozen=True)
+class Share:
+    """A concept's part of a text.
+
+    share         the mean over the text's tokens of |contribution| / (sum of all |contributions| + |residual|)
+    contribution  the sum of its contributions, in logits
+    num_tokens    of how many tokens it is a part
+    """
+
+    number: int
+    name: str
+    share: float
+    contribution: float
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How much of the predictions goes through concepts: means over tokens, 0 to 1.
+
+    aggregated   (|known| + |discovered|) / (|known| + |discovered| + |residual|), of the summed contributions. A known
+                 and a discovered sum that cancel each other make it larger
+    known        |known| over the same
+    absolute     the sum of |contribution| over concepts, over that and |residual|
+    """
+
+    aggregated: float
+    known: float
+    absolute: float
+
+
+@dataclass(frozen=True)
+class LineExplanation:
+    """A line of the text: its number, from 1, its text, its tokens' shares, and its largest concepts."""
+
+    number: int
+    text: str
+    shares: Shares
+    top: tuple[Share, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The explanations of a text's tokens, one for each token of the result, in order."""
+
+    tokens: tuple[TokenExplanation, ...]
+    catalog: Catalog = field(repr=False)
+
+    @cached_property
+    def explained(self) -> tuple[TokenExplanation, ...]:
+        """The tokens that the model was asked for."""
+        return tuple(token for token in self.tokens if token.logit is not None)
+
+    def top(self, num: int = TOP) -> tuple[Share, ...]:
+        """The concepts with the largest shares of the text."""
+        return _top(self.explained, self.catalog, num)
+
+    def of(self, concept: str | int) -> np.ndarray:
+        """The contribution of a concept to each token, in logits, float64 (tokens,); 0 where it is no part."""
+        number = self.catalog.number(concept)
+        return np.array([token.contributions[token.concepts == number].sum() for token in self.tokens])
+
+    @cached_property
+    def shares(self) -> Shares:
+        """How much of the text's predictions goes through concepts."""
+        return self.shares_of(self.tokens)
+
+    def shares_of(self, tokens: Sequence[TokenExplanation]) -> Shares:
+        """The same for some of its tokens."""
+        asked = [token for token in tokens if token.logit is not None]
+        each = [_shares(token, self.catalog.num_known) for token in asked] or [(0.0, 0.0, 0.0)]
+        return Shares(*(float(mean) for mean in np.mean(each, axis=0)))
+
+    def lines(self, num: int = 3) -> tuple[LineExplanation, ...]:
+        """The text's lines with their `num` largest concepts. A token belongs to the line in which it begins; a line in
+        which none begins is left out.
+        """
+        texts = "".join(token.text for token in self.tokens).split("\n")
+        return tuple(
+            LineExplanation(
+                number,
+                texts[number - 1],
+                self.shares_of(some),
+                _top([token for token in some if token.logit is not None], self.catalog, num),
+            )
+            for number, some in _by_line(self.tokens).items()
+        )
+
+    def error(self) -> float:
+        """The largest distance in logits between a token's logit and the sum of its parts: no more than rounding."""
+        return max((token.error for token in self.tokens), default=0.0)
+
+    def to_dict(self, num: int | None = None) -> dict[str, Any]:
+        """All of it as JSON values; of each token all its concepts, or the `num` largest."""
+        used = sorted({int(number) for token in self.tokens for number in token.concepts[:num]})
+        return {
+            "shares": vars(self.shares),
+            "error": self.error(),
+            "names": {str(number): self.catalog.name(number) for number in used},
+            "tokens": [_token_dict(token, num) for token in self.tokens],
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def _token_dict(token: TokenExplanation, num: int | None) -> dict[str, Any]:
+    base: dict[str, Any] = {"text": token.text, "id": token.id, "position": token.position, "logit": token.logit}
+    if token.logit is None:
+        return base
+    arrays = {name: getattr(token, name)[:num].tolist() for name in ("concepts", "weights", "added", "effects", "bans")}
+    return base | arrays | {"residual": token.residual, "bias": token.bias}
+
+
+def _shares(token: TokenExplanation, num_known: int) -> tuple[float, float, float]:
+    parts, is_known = token.contributions, token.concepts < num_known
+    known, discovered, rest = abs(parts[is_known].sum()), abs(parts[~is_known].sum()), abs(token.residual)
+    each, tiny = np.abs(parts).sum(), np.finfo(np.float64).tiny
+    total = max(known + discovered + rest, tiny)
+    return (known + discovered) / total, known / total, each / max(each + rest, tiny)
+
+
+def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int) -> tuple[Share, ...]:
+    shares, sums, nums = defaultdict[int, float](float), defaultdict[int, float](float), defaultdict[int, int](int)
+    for token in tokens:
+        parts, size = token.contributions, max(token.size, np.finfo(np.float64).tiny)
+        for number, part in zip(token.concepts.tolist(), parts.tolist(), strict=True):
+            shares[number] += abs(part) / size
+            sums[number] += part
+            nums[number] += 1
+    best = sorted(shares, key=lambda number: (-shares[number], number))[:num]
+    return tuple(Share(one, catalog.name(one), shares[one] / len(tokens), sums[one], nums[one]) for one in best)
+
+
+def _by_line(tokens: Sequence[TokenExplanation]) -> dict[int, list[TokenExplanation]]:
+    """The tokens that begin in each line, by its number, from 1."""
+    out, number = defaultdict[int, list[TokenExplanation]](list), 1
+    for token in tokens:
+        out[number].append(token)
+        number += token.text.count("\n")
+    return out
+
+
+def explain_run(
+    backbone: Backbone,
+    catalog: Catalog,
+    controls: ProgramControls | None,
+    events: Sequence[Event],
+    places: Sequence[Place],
+) -> Explanation:
+    """The explanation of tokens at places from the events of the run that committed them, the last one of each."""
+    said = dict[int, np.ndarray]()
+    for event in events:
+        decision = event.decision
+        for index, position in enumerate(decision.positions.tolist()):
+            said.pop(position, None)
+            if event.evidence is not None and not np.isnan(event.evidence[index, 0, 0]):
+                said[position] = event.evidence[index]
+        for position in decision.pin.tolist():
+            said.pop(position, None)
+    asked = [place for place in places if place[2] in said]
+    out = {place[2]: TokenExplanation(*place) for place in places}
+    if asked:
+        evidence = np.stack([said[position] for _, _, position in asked])
+        out |= {one.position: one for one in explain(backbone, controls, evidence, asked)}
+    return Explanation(tuple(out.values()), catalog)
+
+
+@torch.no_grad()
+def explain(
+    backbone: Backbone,
+    controls: ProgramControls | None,
+    evidence: np.ndarray,
+    places: Sequence[Place],
+) -> list[TokenExplanation]:
+    """Explanations of tokens at places from their evidence, float32 (A, P, E)."""
+    out = list[TokenExplanation]()
+    for start in range(0, len(places), ROWS_AT_ONCE):
+        some = places[start : start + ROWS_AT_ONCE]
+        ids = torch.tensor([token for _, token, _ in some], device=backbone.embedding.weight.device)
+        parts = _Parts.of(backbone, controls, evidence[start : start + ROWS_AT_ONCE], ids)
+        out += [TokenExplanation(*place, **parts.token(row)) for row, place in enumerate(some)]
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The parts of the logits of A tokens, float64 but the concepts, over the C' concepts of all P parts together.
+
+    concepts, weights, added, effects, bans   (A, C')
+    logit, residual, bias                     (A,)
+    repeats   a concept may be there several times
+    """
+
+    concepts: np.ndarray
+    weights: np.ndarray
+    added: np.ndarray
+    effects: np.ndarray
+    bans: np.ndarray
+    logit: np.ndarray
+    residual: np.ndarray
+    bias: np.ndarray
+    repeats: bool
+
+    @classmethod
+    def of(cls, backbone: Backbone, controls: ProgramControls | None, evidence: np.ndarray, ids: Tensor) -> _Parts:
+        heads, width, num = backbone.concepts, backbone.config.width, len(ids)
+        assert heads is not None
+        said = torch.from_numpy(evidence).to(ids.device)
+        share, h, amounts = said[..., :1].double(), said[..., 1 : 1 + width], said[..., 1 + width :].double()
+        row, bias = backbone.projection[ids].double(), _bias(backbone, ids)
+        found = heads.decompose(h.reshape(-1, width))
+        concepts = torch.cat([found.known_ids, found.discovered_ids], dim=-1).view(num, h.shape[1], -1)
+        kept = torch.cat([found.known_weights, found.discovered_weights], dim=-1).double().view(concepts.shape)
+        added, bans, changed = torch.zeros_like(kept), torch.zeros_like(kept), h.double()
+        if controls is not None:
+            steered, more, banned = _steered(controls, amounts, concepts, kept, ids)
+            changed = changed + more @ torch.from_numpy(controls.write).double().to(ids.device)
+            concepts = torch.cat([concepts, steered.expand(*more.shape)], dim=-1)
+            kept, added = torch.cat([kept, more], dim=-1), torch.cat([added, more], dim=-1)
+            bans = torch.cat([bans, -banned], dim=-1)
+        values = {"weights": share * kept, "added": share * added, "bans": share * bans, "concepts": concepts}
+        arrays = {name: value.flatten(1).cpu().numpy() for name, value in values.items()}
+        effects = _effects(heads, row.float()).gather(1, concepts.flatten(1)).double()
+        logit = torch.einsum("apd,ad->a", share * changed, row) + values["bans"].sum(dim=(1, 2)) + bias
+        residual = torch.einsum("apd,ad->a", share * found.residual.double().view(num, -1, width), row)
+        sums = {"effects": effects, "logit": logit, "residual": residual, "bias": bias}
+        arrays |= {name: value.cpu().numpy() for name, value in sums.items()}
+        return cls(**arrays, repeats=h.shape[1] > 1 or controls is not None)
+
+    def token(self, row: int) -> dict[str, Any]:
+        """The fields of a token's explanation: each concept once, the largest contributions first."""
+        arrays = {name: getattr(self, name)[row] for name in ("concepts", "weights", "added", "effects", "bans")}
+        if self.repeats:
+            concepts, first, place = np.unique(arrays["concepts"], return_index=True, return_inverse=True)
+            arrays |= {name: np.bincount(place, arrays[name]) for name in ("weights", "added", "bans")}
+            arrays |= {"concepts": concepts, "effects": arrays["effects"][first]}
+        order = np.argsort(-np.abs(arrays["weights"] * arrays["effects"]) - np.abs(arrays["bans"]), kind="stable")
+        numbers = {name: float(getattr(self, name)[row]) for name in ("logit", "residual", "bias")}
+        return {name: values[order] for name, values in arrays.items()} | numbers
+
+
+def _steered(
+    controls: ProgramControls, amounts: Tensor, concepts: Tensor, kept: Tensor, ids: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What steering did, from its amounts (A, P, 3 J) and the kept concepts and their weights (A, P, K): the steered
+    concepts (J,), what it added to their weights, and what bans took from the logits, float64 (A, P, J) each.
+    """
+    steered = torch.from_numpy(controls.concepts).long().to(ids.device)
+    shift, scale, ban = amounts.unflatten(-1, (3, len(steered))).unbind(-2)
+    own = torch.einsum("apk,apkj->apj", kept, (concepts[..., None] == steered).double())
+    if controls.mask is None:
+        return steered, shift + scale * own, torch.zeros_like(ban)
+    mask = torch.from_numpy(controls.mask[:, ids.cpu().numpy()]).to(ids.device)
+    return steered, shift + scale * own, ban * mask.T[:, None]
+
+
+def _effects(heads: ConceptHeads, rows: Tensor) -> Tensor:
+    """K_c . W_y of all concepts, (A, N + M), for rows W_y (A, D) of the vocabulary projection."""
+    known, coefficients = heads.known_embedding.weight, heads.discovered_coefficients.weight
+    inner = rows @ heads.discovered_basis.weight.float()
+    of_known = rows @ known[: heads.shape.known].float().T
+    return torch.cat([of_known, inner @ coefficients[: heads.shape.discovered].float().T], dim=-1)
+
+
+def _bias(backbone: Backbone, ids: Tensor) -> Tensor:
+    """What the vocabulary projection adds by itself, float64 (A,)."""
+    if backbone.output is None or backbone.output.bias is None:
+        return torch.zeros(len(ids), dtype=torch.float64, device=ids.device)
+    return backbone.output.bias[ids].double()

@@ -1,0 +1,366 @@
+"""Steering: a program of operations on concepts, which is data, and the numbers that it comes to in a forward.
+
+A concept has a weight w in a hidden state h (`models.core.concept_heads`), and its vector K_c times that weight is its
+part of h. An operation changes weights, and with them h; all else of h stays as it is, the residual included:
+
+    add       w -> w + s / peak_c   a strength of s logits: the logit of c's top token rises by s; s may be below 0
+    suppress  w -> (1 - r) w        a share r of the weight, 0 to 1, goes
+    set       w -> v                the weight is v; 1 is a concept that is fully on
+    forbid    w -> 0                and the logits of the tokens that c promotes fall: by b relu(W K_c) / peak_c, so its
+                                    top token loses b logits and no token gains, as the tokens that point away from K_c
+                                    would where b K_c were subtracted from h
+
+peak_c is the largest of (W K_c)_v over all tokens v that can be predicted. Operations apply in their order, each to the
+weights that those before it left: a `set` overrides an earlier `add` of the same concept, and an `add` after a
+`suppress` is not suppressed. So the weights after a program are an affine function of those before it, w -> shift +
+(1 + scale) w, which is what a backend computes (`models.forward.Edit`).
+
+A schedule's factor f at a canvas makes an operation partial: s becomes f s, r becomes f r, b becomes f b, and `set`
+and `forbid` move the weight by a share f of the way. Everything is a function of the canvas and the position alone, so
+speculation, caches and batches do not change what is steered.
+
+Letters: O operations, J concepts, A positions, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from daguerre.canvas import Canvas
+from daguerre.errors import DataError, InputError, unknown
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.json_files import parse_json
+
+Kind = Literal["add", "suppress", "set", "forbid"]
+ScheduleName = Literal["constant", "until", "fade"]
+VERSION = 1
+TOKENS_AT_ONCE = 8192
+STRENGTHS: dict[str, float | None] = {"add": None, "suppress": 1.0, "set": None, "forbid": 20.0}
+"""The strength of an operation that names none; None: it must name one."""
+Amounts = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""shift, scale and ban, float32 (A, J) each."""
+LEAST_PEAK = 1e-6
+"""Logits below which a vector promotes nothing, such as that of a concept that was never trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation of a program. InputError for values that are none.
+
+    kind      add, suppress, set or forbid
+    concepts  one or several, by names or numbers (`daguerre.models.catalog.Catalog.number`); each is changed alike
+    strength  add: logits, of either sign; suppress: a share, 0 to 1 (default 1); set: a weight; forbid: logits above 0
+              (default 20)
+    span      where. None: everywhere; a number: the gap of that number, from 0; two numbers [start, end): tokens of the
+              gaps, counted from 0 through all of them, what healing took back included
+    schedule  when. constant: always; until: as long as fewer than `tokens` tokens of the gaps are committed; fade: the
+              factor falls from 1 to 0 in proportion to the committed share of the gaps
+    tokens    of schedule "until"
+    """
+
+    kind: Kind
+    concepts: tuple[str | int, ...]
+    strength: float | None = None
+    span: int | tuple[int, int] | None = None
+    schedule: ScheduleName = "constant"
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in STRENGTHS:
+            raise unknown("kind of steering", self.kind, STRENGTHS)
+        if self.schedule not in get_args(ScheduleName):
+            raise unknown("schedule of steering", self.schedule, get_args(ScheduleName))
+        object.__setattr__(self, "concepts", _several(self.concepts))
+        object.__setattr__(self, "strength", self._checked_strength())
+        object.__setattr__(self, "span", _checked_span(self.span))
+        if (self.schedule == "until") != (self.tokens is not None):
+            raise InputError('tokens belong to schedule="until", which needs them: give both or neither')
+        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
+            raise InputError(f"tokens must be a whole number from 1 up, not {self.tokens!r}")
+
+    def _checked_strength(self) -> float:
+        value = STRENGTHS[self.kind] if self.strength is None else self.strength
+        if value is None:
+            what = "logits, such as 4.0" if self.kind == "add" else "a weight, such as 1.0"
+            raise InputError(f"{self.kind} needs a strength: {what}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"the strength of {self.kind} must be a finite number, not {value!r}")
+        if self.kind == "suppress" and not 0 <= value <= 1:
+            raise InputError(f"the strength of suppress is a share, 0 to 1, not {value}: use add to take more")
+        if self.kind == "forbid" and not value > 0:
+            raise InputError(f"the strength of forbid is in logits, above 0, not {value}")
+        return float(value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields but those that are not given."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Steering:
+    """A program: operations, in order. InputError where one adds or sets what another forbids at the same place."""
+
+    operations: tuple[Operation, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operations", tuple(self.operations))
+        if not all(isinstance(one, Operation) for one in self.operations):
+            raise InputError("a steering program is a list of operations: see daguerre.decoding.steering.Operation")
+        for one, other in combinations(self.operations, 2):
+            kinds = {one.kind, other.kind}
+            both = [concept for concept in one.concepts if concept in other.concepts]
+            if both and "forbid" in kinds and kinds & {"add", "set"} and _overlap(one.span, other.span):
+                raise InputError(
+                    f"the steering program forbids {both[0]!r} and {(kinds - {'forbid'}).pop()}s it at the same place: "
+                    "leave out one of the two"
+                )
+
+    @classmethod
+    def of(cls, given: object) -> Steering:
+        """A program from one, or from a list of objects with the fields of `Operation`, such as JSON has. InputError
+        for anything else.
+        """
+        if isinstance(given, Steering):
+            return given
+        if isinstance(given, Mapping | str | bytes) or not isinstance(given, Sequence):
+            raise InputError(
+                f"steer must be a list of operations, such as daguerre.decoding.steering has: {given!r:.60}"
+            )
+        return cls(tuple(_operation(one) for one in given))
+
+    def __add__(self, other: Steering) -> Steering:
+        """This program, and after it another one."""
+        return Steering(self.operations + other.operations)
+
+    def __bool__(self) -> bool:
+        return bool(self.operations)
+
+    @property
+    def steady(self) -> bool:
+        """Whether no operation depends on what is committed."""
+        return all(one.schedule == "constant" for one in self.operations)
+
+    def resolved(self, catalog: Catalog) -> Steering:
+        """The same program with numbers in place of names. InputError for a concept that there is not."""
+        numbered = [
+            replace(one, concepts=tuple(catalog.number(concept) for concept in one.concepts)) for one in self.operations
+        ]
+        return Steering(tuple(numbered))
+
+    def to_json(self) -> str:
+        """Canonical JSON: equal programs have equal texts; `from_json` reads them."""
+        value = {"version": VERSION, "operations": [one.to_dict() for one in self.operations]}
+        return json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Steering:
+        """The program of a text: of `to_json`, or a plain list of operations. DataError for what is no JSON of a
+        version that is read, InputError for a wrong operation.
+        """
+        if text.lstrip().startswith("["):
+            text = f'{{"version": {VERSION}, "operations": {text}}}'
+        value = parse_json(text, "the steering program", DataError)
+        if value.get("version") != VERSION:
+            raise DataError(f"this steering program has version {value.get('version')!r} and {VERSION} is read")
+        strange = sorted(value.keys() - {"version", "operations"})
+        if strange:
+            raise DataError(f"a steering program has no key {strange[0]!r}: leave it out")
+        return cls.of(value.get("operations"))
+
+
+def add(concept: str | int, strength: float, **more: Any) -> Steering:
+    """A program that adds a concept, in logits of its top token."""
+    return Steering((Operation(kind="add", concepts=(concept,), strength=strength, **more),))
+
+
+def at_first(concept: str | int, strength: float = 8.0, tokens: int = 32) -> Steering:
+    """A program that adds a concept until so many tokens are committed, and then lets the text go on by itself."""
+    return add(concept, strength, schedule="until", tokens=tokens)
+
+
+def forbid(*concepts: str | int, strength: float = 20.0) -> Steering:
+    """A program that forbids concepts everywhere."""
+    return Steering((Operation(kind="forbid", concepts=concepts, strength=strength),))
+
+
+def _several(given: object) -> tuple[str | int, ...]:
+    several = (given,) if isinstance(given, str | int) else given
+    if not isinstance(several, Sequence) or not several or not all(type(one) in (str, int) for one in several):
+        raise InputError(f"concepts must be names or numbers of one concept or more, not {given!r:.60}")
+    return tuple(dict.fromkeys(several))
+
+
+def _checked_span(span: object) -> int | tuple[int, int] | None:
+    if span is None or (type(span) is int and span >= 0):
+        return span
+    if isinstance(span, Sequence) and not isinstance(span, str) and [type(edge) for edge in span] == [int, int]:
+        start, end = span
+        if 0 <= start < end:
+            return start, end
+    raise InputError(f"a span is the number of a gap, or two numbers [start, end), from 0, not {span!r:.60}")
+
+
+def _overlap(one: int | tuple[int, int] | None, other: int | tuple[int, int] | None) -> bool:
+    """Whether two spans may share a place; a gap and a run of tokens may."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one == other
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return max(one[0], other[0]) < min(one[1], other[1])
+    return True
+
+
+def _operation(given: object) -> Operation:
+    if isinstance(given, Operation):
+        return given
+    if not isinstance(given, Mapping):
+        raise InputError(f"an operation of steering is an object such as {{'kind': 'add', ...}}, not {given!r:.60}")
+    names = [one.name for one in fields(Operation)]
+    for name in given:
+        if name not in names:
+            raise unknown("field of a steering operation", name, names)
+    for name in ("kind", "concepts"):
+        if name not in given:
+            raise InputError(
+                f"an operation of steering needs {name!r}: it has {', '.join(map(str, given)) or 'nothing'}"
+            )
+    return Operation(**given)
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramControls:
+    """What a program comes to in a model: the `Controls` of `models.wrappers.steering`.
+
+    program   with numbers for concepts
+    concepts  int32 (J,), those of the program, ascending
+    write     float32 (J, D), their vectors
+    mask      float32 (J, V): what each bans at a strength of 1; None where nothing is forbidden
+    peaks     float64 (J,): the logit of each concept's top token at a weight of 1
+    """
+
+    program: Steering
+    concepts: np.ndarray
+    write: np.ndarray
+    mask: np.ndarray | None
+    peaks: np.ndarray
+    _columns: tuple[np.ndarray, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        columns = tuple(np.searchsorted(self.concepts, one.concepts) for one in self.program.operations)
+        object.__setattr__(self, "_columns", columns)
+
+    @property
+    def steady(self) -> bool:
+        """Whether the amounts at a position are the same whatever is committed."""
+        return self.program.steady
+
+    @cached_property
+    def _everywhere(self) -> Amounts | None:
+        """The amounts of any position, float32 (1, J), where they are the same at all of them."""
+        if not self.steady or any(one.span is not None for one in self.program.operations):
+            return None
+        return self._at(Canvas(np.zeros(1), np.zeros(1), ()), np.zeros(1, dtype=np.int64))
+
+    def at(self, canvas: Canvas, positions: np.ndarray) -> Amounts:
+        """shift, scale and ban, float32 (A, J) each, at the positions, int64 (A,), whose tokens are predicted from a
+        canvas.
+        """
+        if self._everywhere is None:
+            return self._at(canvas, positions)
+        shift, scale, ban = (amount.repeat(len(positions), axis=0) for amount in self._everywhere)
+        return shift, scale, ban
+
+    def _at(self, canvas: Canvas, positions: np.ndarray) -> Amounts:
+        shape = len(positions), len(self.concepts)
+        shift, kept, ban = np.zeros(shape), np.ones(shape), np.zeros(shape)
+        progress = _Progress(canvas, positions)
+        for one, columns in zip(self.program.operations, self._columns, strict=True):
+            assert one.strength is not None
+            factor = progress.factor(one)[:, None]
+            if one.kind == "add":
+                shift[:, columns] += factor * one.strength / self.peaks[columns]
+                continue
+            share = factor * (one.strength if one.kind == "suppress" else 1.0)
+            shift[:, columns] *= 1 - share
+            kept[:, columns] *= 1 - share
+            if one.kind == "set":
+                shift[:, columns] += factor * one.strength
+            elif one.kind == "forbid":
+                ban[:, columns] = np.maximum(ban[:, columns], factor * one.strength)
+        return shift.astype(np.float32), (kept - 1).astype(np.float32), ban.astype(np.float32)
+
+
+class _Progress:
+    """Where positions (A,) are in the gaps of a canvas, and how much of the gaps is committed."""
+
+    def __init__(self, canvas: Canvas, positions: np.ndarray) -> None:
+        self._canvas, self._positions = canvas, positions
+
+    def factor(self, one: Operation) -> np.ndarray:
+        """By how much an operation applies at each position, float64 (A,), 0 to 1."""
+        return self._inside(one.span) * self._by_schedule(one)
+
+    def _by_schedule(self, one: Operation) -> float:
+        if one.schedule == "constant":
+            return 1.0
+        if one.schedule == "until":
+            assert one.tokens is not None
+            return float(self._num_committed < one.tokens)
+        return 1 - self._num_committed / max(1, self._num)
+
+    def _inside(self, span: int | tuple[int, int] | None) -> np.ndarray:
+        if span is None:
+            return np.ones(len(self._positions))
+        gaps = self._canvas.gaps
+        if isinstance(span, int):
+            start, end = gaps[span] if span < len(gaps) else (0, 0)
+            return ((self._positions >= start) & (self._positions < end)).astype(np.float64)
+        inside = np.append(self._canvas.in_gap, False)  # what lies behind the end is in no gap
+        place, at = np.cumsum(inside) - 1, np.minimum(self._positions, len(inside) - 1)
+        return (inside[at] & (place[at] >= span[0]) & (place[at] < span[1])).astype(np.float64)
+
+    @cached_property
+    def _num(self) -> int:
+        return sum(end - start for start, end in self._canvas.gaps)
+
+    @cached_property
+    def _num_committed(self) -> int:
+        return self._num - int(self._canvas.open.sum())
+
+
+@torch.no_grad()
+def controls(program: Steering, backbone: Backbone, catalog: Catalog) -> ProgramControls:
+    """What a program comes to in a model with concept heads. InputError for a concept that it does not have, and for
+    one whose vector promotes no token, so that no strength in logits means anything.
+    """
+    heads, numbered = backbone.concepts, program.resolved(catalog)
+    assert heads is not None
+    concepts = np.unique([number for one in numbered.operations for number in one.concepts]).astype(np.int32)
+    vectors = heads.vectors(torch.from_numpy(concepts).long().to(backbone.embedding.weight.device))
+    parts = backbone.projection.split(TOKENS_AT_ONCE)  # in float32 all of it may be gigabytes
+    promoted = torch.cat([vectors @ some.float().T for some in parts], dim=-1)
+    promoted = promoted.index_fill(-1, backbone.never, 0.0)  # type: ignore[arg-type]
+    peaks = promoted.amax(dim=-1).double().cpu().numpy()
+    in_logits = {number for one in numbered.operations if one.kind in ("add", "forbid") for number in one.concepts}
+    for number, peak in zip(concepts.tolist(), peaks.tolist(), strict=True):
+        if number in in_logits and not peak > LEAST_PEAK:
+            raise InputError(
+                f"the concept {catalog.name(number)!r} promotes no token of this model, so it cannot be steered in "
+                "logits: leave it out"
+            )
+    forbidden = {number for one in numbered.operations if one.kind == "forbid" for number in one.concepts}
+    mask = None
+    if forbidden:
+        relative = promoted.clamp_min(0).cpu().numpy() / np.maximum(peaks, LEAST_PEAK)[:, None]
+        mask = (relative * np.isin(concepts, list(forbidden))[:, None]).astype(np.float32)
+    return ProgramControls(numbered, concepts, vectors.cpu().numpy(), mask, np.maximum(peaks, LEAST_PEAK))

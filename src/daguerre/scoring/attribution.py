@@ -1,0 +1,244 @@
+"""Input attribution: how much each visible token is a reason for a committed one, by integrated gradients.
+
+The logit F of the committed token is a function of the embeddings x_1 .. x_L of what the forward saw, which the trace
+has recorded. Between a baseline x' that says nothing, the mask's embedding at every position, and x runs a straight
+line, and token i's part is (Sundararajan, Taly and Yan, arXiv 1703.01365)
+
+    a_i = (x_i - x'_i) . integral over 0 < t < 1 of dF/dx_i (x' + t (x - x')),       sum_i a_i = F(x) - F(x')
+
+The integral is the mean over the midpoints of `num_steps` equal parts, and by how much the sum misses is its error,
+which comes with the result. A position that was masked is the baseline, and its part is exactly 0.
+
+Letters: B points of the line, R rows, N heads, H head width, D width, L positions.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from daguerre.canvas import Canvas
+from daguerre.decoding.modes import MODES
+from daguerre.decoding.result import Result
+from daguerre.decoding.steering import controls
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.backbone_session import BackboneSession
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.attention import sdpa
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.forward import Edit, Forward, Logits
+from daguerre.models.tokenizer import Tokenizer
+
+ROWS_AT_ONCE = 2048
+STEPS = 64
+UNRECORDED = frozenset({"ancestral", "renoise", "expand"})
+"""Modes whose forwards are not those of the canvases in their traces."""
+FROM_THE_LEFT = frozenset({"beam"})
+"""Modes that predict a token from those before it, besides the autoregressive ones."""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What a token's logit owes to each position.
+
+    text, id, position   of the token
+    scores     float64 (L,), in logits, by position on the canvas; 0 for what the forward did not see
+    words      the texts of the positions; masked ones are empty
+    logit, baseline_logit   F(x) and F(x')
+    """
+
+    text: str
+    id: int
+    position: int
+    scores: np.ndarray = field(repr=False)
+    words: tuple[str, ...] = field(repr=False)
+    logit: float
+    baseline_logit: float
+    num_steps: int
+
+    @property
+    def error(self) -> float:
+        """By how many logits the parts miss F(x) - F(x')."""
+        return abs(float(self.scores.sum()) - (self.logit - self.baseline_logit))
+
+    @property
+    def relative_error(self) -> float:
+        """The same as a share of that difference."""
+        return self.error / max(abs(self.logit - self.baseline_logit), np.finfo(np.float64).tiny)
+
+    def top(self, num: int = 10) -> list[tuple[int, str, float]]:
+        """The positions with the largest parts, their texts, and their parts."""
+        best = np.argsort(-np.abs(self.scores), kind="stable")[:num]
+        return [(int(at), self.words[at], float(self.scores[at])) for at in best if self.scores[at]]
+
+    def __str__(self) -> str:
+        lines = [f"{part:+8.3f}  {word!r} at {at}" for at, word, part in self.top()]
+        return "\n".join(
+            [
+                f"{self.text!r} at {self.position}: logit {self.logit:.3f}, {self.baseline_logit:.3f} without any text",
+                *lines,
+                f"completeness error {self.error:.4f} logits, {100 * self.relative_error:.1f}% of the difference "
+                f"({self.num_steps} steps)",
+            ]
+        )
+
+
+def attribute(
+    backbone: Backbone,
+    tokenizer: Tokenizer,
+    catalog: Catalog | None,
+    result: Result,
+    index: int,
+    num_steps: int = STEPS,
+) -> Attribution:
+    """The attribution of token `index` of a result that was asked for with explain=True. Of a steered token it is that
+    of the steered logit; of a guided one, that of the forward that saw the text before the gap.
+
+    UnsupportedError for modes "ancestral", "renoise" and "expand", whose forwards the trace does not have; for a token
+    that took the place of another; and for DiffusionGemma. InputError for a token that there is not, or that the model
+    was not asked for.
+    """
+    forward, canvas, position, token = _recorded(backbone, result, index)
+    edit = None
+    if result.steering:
+        assert catalog is not None
+        program = controls(result.steering, backbone, catalog)
+        edit = Edit(program.concepts, program.write, program.mask, *program.at(canvas, np.array([position])))
+    found = integrated_gradients(backbone, forward, token, num_steps, edit)
+    scores = np.zeros(len(canvas))
+    seen = forward.layout.position < len(canvas)
+    np.add.at(scores, forward.layout.position[seen], found.scores[seen])
+    final = [*result.trace.replay()][-1]
+    words = ["" if canvas.open[at] else tokenizer.decode([word]) for at, word in enumerate(final.tokens.tolist())]
+    assert result.concepts is not None
+    text = result.concepts.tokens[index].text
+    return Attribution(text, token, position, scores, tuple(words), found.logit, found.baseline_logit, num_steps)
+
+
+def _recorded(backbone: Backbone, result: Result, index: int) -> tuple[Forward, Canvas, int, int]:
+    """The forward that committed a token, without a cache; the canvas that it saw; the token's position and id."""
+    if result.concepts is None:
+        raise InputError("a result knows where its tokens were committed if it is asked for with explain=True")
+    if not -len(result.tokens) <= index < len(result.tokens):
+        raise InputError(f"there is no token {index}: the result has {len(result.tokens)}")
+    told, mode = result.concepts.tokens[index], MODES[result.usage.mode]
+    if told.logit is None:
+        raise InputError(f"the model was not asked for token {index}, {told.text!r}: choose another one")
+    if mode.name in UNRECORDED:
+        raise UnsupportedError(f'the trace of mode "{mode.name}" does not have its forwards: use another mode')
+    states = [result.trace.canvas, *result.trace.replay()]
+    last = max(at for at, one in enumerate(result.trace.steps) if told.position in one.decision.positions)
+    step = result.trace.steps[last]
+    if told.position in step.decision.replace:
+        raise UnsupportedError(f"token {index}, {told.text!r}, took the place of another one: choose one that did not")
+    canvas = seen = states[last].at(step.span)
+    if mode.autoregressive or mode.name in FROM_THE_LEFT:
+        final, later = states[-1], np.arange(len(canvas)) >= told.position
+        span = told.position, told.position + 1
+        canvas = Canvas(final.tokens, final.in_gap & later, final.gaps, span)
+        end = span[1]
+        gaps = tuple((a, min(b, end)) for a, b in canvas.gaps if a < end)
+        seen = Canvas(canvas.tokens[:end], canvas.open[:end], gaps, span)
+    (forward,) = next(BackboneSession(backbone.config, None).ask(seen, np.array([told.position]), Logits()))
+    assert isinstance(forward, Forward)
+    return forward, canvas, told.position, told.id
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients:
+    """The parts of the rows of a forward, float64 (R,), and the logit with and without them."""
+
+    scores: np.ndarray
+    logit: float
+    baseline_logit: float
+
+
+def integrated_gradients(
+    backbone: Backbone, forward: Forward, token: int, num_steps: int = STEPS, edit: Edit | None = None
+) -> Gradients:
+    """The parts of a forward's rows in the logit of a token at its only wanted row. The forward has no cache."""
+    if backbone.config.gemma is not None:
+        raise UnsupportedError("DiffusionGemma's forwards have no gradients here: use another model")
+    if num_steps < 1:
+        raise InputError(f"num_steps must be a whole number from 1 up, not {num_steps}")
+    line = _Line(backbone, forward, token, edit)
+    sums, size = torch.zeros_like(line.end, dtype=torch.float64), max(1, ROWS_AT_ONCE // len(forward.tokens))
+    points = (torch.arange(num_steps, dtype=torch.float64, device=line.end.device) + 0.5) / num_steps
+    for some in points.split(size):
+        x = line.at(some).requires_grad_(True)
+        (gradient,) = torch.autograd.grad(line.logits(x).sum(), x)
+        sums += gradient.double().sum(dim=0)
+    scores = ((line.end - line.start).double() * sums / num_steps).sum(dim=-1)
+    with torch.no_grad():
+        start, end = line.logits(torch.stack([line.start, line.end])).tolist()
+    return Gradients(scores.cpu().numpy(), end, start)
+
+
+class _Given(nn.Module):
+    """Embeddings (B, R, D) in place of those of tokens."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__()
+        self.x = x
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """They, whatever the tokens are."""
+        return self.x
+
+
+class _Line:
+    """The logit of a token along the line from the baseline to the embeddings of a forward's rows, in float32."""
+
+    def __init__(self, backbone: Backbone, forward: Forward, token: int, edit: Edit | None) -> None:
+        assert forward.cache is None and len(forward.wanted) == 1
+        weight = backbone.embedding.weight
+        self._backbone = backbone if weight.dtype == torch.float32 else copy.deepcopy(backbone).float()
+        self._forward, self._token, self._edit, self._device = forward, token, edit, weight.device
+        config = backbone.config
+        baseline = config.eos_id if config.mask_id is None else config.mask_id
+        tokens = torch.tensor(forward.tokens).to(weight.device)
+        self.end = self._backbone.embedding(tokens).detach()
+        self.start = self._backbone.embedding(torch.full_like(tokens, baseline)).detach()
+        self._seen = torch.tensor(forward.layout.dense(0))[None, None].to(weight.device)
+
+    def at(self, points: Tensor) -> Tensor:
+        """Embeddings (B, R, D) at points (B,) of the line, 0 to 1."""
+        return self.start + points.float()[:, None, None] * (self.end - self.start)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The token's logit, float32 (B,), for embeddings (B, R, D)."""
+        shell = copy.copy(self._backbone)
+        shell.__dict__["_modules"] = {**self._backbone._modules, "embedding": _Given(x)}
+        num, rows = len(x), len(self._forward.tokens)
+        position = torch.tensor(self._forward.layout.position).to(self._device).expand(num, rows)
+        level = self._forward.level
+        time = None if level is None else torch.full((num, rows), level, device=self._device)
+        wanted = torch.tensor(self._forward.wanted).long().to(self._device)
+        hidden = Backbone.forward(shell, position, position, self._attend, time=time, wanted=wanted)[:, 0]
+        row = self._backbone.projection[self._token].float()
+        out = self._edited(hidden.float()) @ row - self._banned()
+        if self._backbone.output is not None and self._backbone.output.bias is not None:
+            out = out + self._backbone.output.bias[self._token].float()
+        return out
+
+    def _attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))
+        return sdpa(q, k, v, self._seen).transpose(1, 2)
+
+    def _edited(self, hidden: Tensor) -> Tensor:
+        """Hidden states (B, D) as steering changes them, weights of concepts included."""
+        edit, heads = self._edit, self._backbone.concepts
+        if edit is None:
+            return hidden
+        assert heads is not None
+        shift, scale, write = (torch.tensor(part).to(self._device) for part in (edit.shift, edit.scale, edit.write))
+        concepts = torch.tensor(edit.concepts).long().to(self._device)
+        return hidden + (shift + scale * heads.weights(hidden)[:, concepts]) @ write
+
+    def _banned(self) -> float:
+        edit = self._edit
+        return 0.0 if edit is None or edit.mask is None else float(edit.ban[0] @ edit.mask[:, self._token])

@@ -1,0 +1,111 @@
+"""The concepts of an existing text: which of them the model sees at each token, and what they do for its logit.
+
+Rows are clean: they see what clean text sees in the model's context (`daguerre.scoring.embedding`). In a model with a
+shift the row of a token is the one before it, which has not read it: its concepts are a forecast of the token. In one
+without a shift the row is the token's own and has read it.
+
+A text that is longer than the model's context is read in windows that overlap by half: a token's row sees half a window
+before it, or all of the text before it.
+
+Letters: T tokens, N known concepts, D width.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from daguerre.decoding.explanation import Explanation, TokenExplanation, explain
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.forward import Backend, Forward, Hidden, Layout
+from daguerre.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextConcepts:
+    """The concepts of a text.
+
+    explanation    of the text's tokens; the first has no logit where nothing stands before it
+    probabilities  float32 (T, N): of each known concept in each token's row; 0 for a token without a row
+    forecast       rows have not read their tokens
+    num_windows    and `window`: in how many windows of how many positions the text was read
+    """
+
+    explanation: Explanation
+    probabilities: np.ndarray = field(repr=False)
+    forecast: bool
+    num_windows: int
+    window: int
+
+
+def text_concepts(
+    backend: Backend, backbone: Backbone, tokenizer: Tokenizer, catalog: Catalog | None, text: str
+) -> TextConcepts:
+    """The concepts of a text. UnsupportedError for a model without concept heads; InputError for an empty text."""
+    config, heads = backbone.config, backbone.concepts
+    if heads is None or catalog is None:
+        raise UnsupportedError(
+            "this model has no concept heads: load one that has, such as one trained by recipes/concepts.toml"
+        )
+    ids = tokenizer.encode_plain(text)
+    if not ids:
+        raise InputError("the text is empty, so it has no concepts: give a file with text")
+    texts, windows = list(_texts(tokenizer, ids)), list(_windows(config, len(ids)))
+    weight = backbone.embedding.weight
+    told, probabilities = list[TokenExplanation](), np.zeros((len(ids), catalog.num_known), dtype=np.float32)
+    for start, first, end in windows:
+        tokens = np.array([*config.first, *ids[start:end]], dtype=np.int64)
+        scored = np.arange(first, end)
+        rows = scored - start + len(config.first) - int(config.shift)
+        told += [TokenExplanation(texts[at], ids[at], at) for at in scored[rows < 0].tolist()]
+        scored, rows = scored[rows >= 0], rows[rows >= 0]
+        (answer,) = backend.forward([clean_rows(config, tokens, rows)])
+        assert answer.hidden is not None
+        places = [(texts[at], ids[at], at) for at in scored.tolist()]
+        evidence = np.concatenate([np.ones((len(rows), 1, 1), np.float32), answer.hidden[:, None]], axis=2)
+        told += explain(backbone, None, evidence, places)
+        with torch.no_grad():
+            logits = heads.known_logits(torch.from_numpy(answer.hidden).to(weight.device))
+        probabilities[scored] = logits.sigmoid().cpu().numpy()
+    size = min(config.max_positions, len(config.first) + len(ids))
+    return TextConcepts(Explanation(tuple(told), catalog), probabilities, config.shift, len(windows), size)
+
+
+def clean_rows(config: ModelConfig, tokens: np.ndarray, wanted: np.ndarray) -> Forward:
+    """A forward of the rows of a text, int64 (R,), that asks for the hidden states of some of them."""
+    num, place = len(tokens), np.arange(len(tokens))
+    if config.context == "full":
+        layout = Layout(place, np.full(num, num, dtype=np.int32), 0)
+    elif config.context == "block":
+        assert config.block_size is not None
+        ends = np.minimum((place // config.block_size + 1) * config.block_size, num)
+        layout = Layout(place, ends.astype(np.int32), num)
+    else:
+        layout = Layout(place, (place + 1).astype(np.int32), num)
+    return Forward(tokens, layout, None, wanted.astype(np.int32), Hidden(), 0.0 if config.time_input else None)
+
+
+def _windows(config: ModelConfig, num: int) -> Iterator[tuple[int, int, int]]:
+    """Windows of a text of so many tokens: where each begins, the first of its tokens that it is read for, its end."""
+    size = config.max_positions - len(config.first)
+    if num <= size:
+        yield 0, 0, num
+        return
+    half = size // 2
+    yield 0, 0, size
+    for start in range(size - half, num - half, size - half):
+        yield start, start + half, min(num, start + size)
+
+
+def _texts(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[str]:
+    """The texts of tokens, which join to the whole; a character belongs to the token with its last byte."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for index, token in enumerate(ids):
+        yield decoder.decode(tokenizer.token_bytes(token), final=index + 1 == len(ids))
