@@ -103,6 +103,7 @@ REPORT["deadline"] = {
         )
     ],
 }  # fmt: skip
+REPORT["concepts"] = {"shares": {"rates": [{"rate": 0.5, "cc": 0.8, "cc_known": 0.5, "cc_each": 0.9, "fvu": 0.2}]}}
 
 
 def drawn(name: str) -> Any:

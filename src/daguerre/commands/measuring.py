@@ -29,7 +29,8 @@ EVALUATION: dict[str, Any] = {
         list[str] | None,
         typer.Option(
             help="bits, infill, draft, completion, steps, tokens, correction, edit, constrained, speculation, "
-            "deadline or decide; may be repeated. By default all that model and data allow."
+            "deadline or decide; may be repeated. By default all that model and data allow. Or concepts, which is "
+            "measured only where it is named."
         ),
     ],
     "lines": Annotated[int | None, typer.Option(help="Lines to infill, complete and correct; 200 by default.")],
@@ -47,6 +48,40 @@ EVALUATION: dict[str, Any] = {
         int | None, typer.Option(help="Prompts for drafts and speculation to continue; 256 by default.")
     ],
     "questions": Annotated[int | None, typer.Option(help="Questions of each kind to decide; 1000 by default.")],
+    "concept_spans": Annotated[
+        int | None, typer.Option(help="Spans of 64 tokens that concepts are detected in; 6000 by default.")
+    ],
+    "control_spans": Annotated[
+        int | None,
+        typer.Option(help="Spans of training text that the controls of concepts learn from; 12000 by default."),
+    ],
+    "generations": Annotated[
+        int | None, typer.Option(help="Texts for each concept that is forbidden, in each way; 2000 by default.")
+    ],
+    "injections": Annotated[
+        int | None, typer.Option(help="Texts for each concept that is asked for, in each way; 240 by default.")
+    ],
+    "corpus": Annotated[
+        Path | None,
+        typer.Option(help="Concepts: a folder of `daguerre data python`, for controls, alignment and more prompts."),
+    ],
+    "plain": Annotated[
+        str | None,
+        typer.Option(help="Concepts: the model without concepts to compare with, or none; `default` by default."),
+    ],
+    "twin": Annotated[
+        str | None, typer.Option(help="Concepts: a model of the same training with another seed, for stability.")
+    ],
+    "keep": Annotated[
+        Path | None, typer.Option(help="Concepts: keep finished parts in this folder, and go on from those there.")
+    ],
+    "parts": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Concepts: detection, shares, suppression, injection, alignment or stability; may be repeated. All "
+            "that can be measured by default."
+        ),
+    ],
     "bound_windows": Annotated[
         int | None,
         typer.Option(

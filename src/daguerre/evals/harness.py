@@ -17,7 +17,7 @@ from typing import Any
 from daguerre.errors import DataError, UnsupportedError, unknown
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.options import EvalOptions
-from daguerre.evals.tasks import TASKS, Measure, Setup
+from daguerre.evals.tasks import ASKED, TASKS, Measure, Setup
 from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import SAMPLE_SHA256, Document, load_frozen
 from daguerre.model import Model, load
@@ -47,11 +47,13 @@ def evaluate(
     """
     chosen = EvalOptions.of(options, **given)
     for name in chosen.what or ():
-        if name not in TASKS:
-            raise unknown("task", name, TASKS)
+        if name not in TASKS | ASKED:
+            raise unknown("task", name, TASKS | ASKED)
     loaded = model if isinstance(model, Model) else _load(model, chosen)
     texts = load_frozen() if documents is None else list(documents)
-    ready, skipped = _prepare(Setup(loaded, texts, chosen.limits, chosen.seed, chosen.workers), chosen.what)
+    ready, skipped = _prepare(
+        Setup(loaded, texts, chosen.limits, chosen.seed, chosen.workers, chosen.beside), chosen.what
+    )
     report: dict[str, Any] = {
         "model": _model_facts(loaded, None if isinstance(model, Model) else str(model), chosen.chosen),
         "data": _data_facts(texts, skipped_files or {}, frozen=documents is None),
@@ -83,7 +85,7 @@ def _prepare(setup: Setup, what: Sequence[str] | None) -> tuple[dict[str, Measur
     skipped: dict[str, str] = {}
     for name in TASKS if what is None else what:
         try:
-            ready[name] = TASKS[name](setup)
+            ready[name] = (TASKS | ASKED)[name](setup)
         except (UnsupportedError, DataError) as error:
             if what is not None:
                 raise

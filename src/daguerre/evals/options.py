@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from daguerre.errors import InputError
@@ -24,6 +25,8 @@ class Limits:
     literals    literals of each type, and as many arguments of calls
     prompts     prompts that drafts and speculation continue
     questions   questions of each kind that decisions are tested on; calibrations are fitted to a quarter as many
+    concept_spans, control_spans   spans that concepts are detected in, and spans that controls learn from
+    generations, injections        texts for a concept that is forbidden, and for one that is asked for, in each way
     """
 
     layouts: tuple[int | str, ...] | None = None
@@ -38,10 +41,15 @@ class Limits:
     literals: int = 100
     prompts: int = 256
     questions: int = 1000
+    concept_spans: int = 6000
+    control_spans: int = 12_000
+    generations: int = 2000
+    injections: int = 240
 
     def __post_init__(self) -> None:
         lows = {"exact_windows": 2, "bound_windows": 2, "samples": 2, "lines": 0, "prompts": 2}
         lows |= {"grid_lines": 1, "spans": 0, "texts": 0, "edits": 0, "literals": 0, "questions": 0}
+        lows |= dict.fromkeys(("concept_spans", "control_spans", "generations", "injections"), 1)
         for name, low in lows.items():
             value = getattr(self, name)
             if value is not None and value < low:
@@ -60,7 +68,29 @@ QUICK = Limits(
     literals=4,
     prompts=16,
     questions=40,
+    concept_spans=256,
+    control_spans=512,
+    generations=40,
+    injections=40,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """What concepts are measured with, beside the model itself.
+
+    plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference; None: none
+    twin    the same training with another seed; None: whether its concepts are the same is not measured
+    corpus  a folder of token shards, for training text and for prompts; None: there are no controls
+    keep    a folder in which finished parts are kept, and from which they are taken; None: nothing is kept
+    parts   names of `evals.concepts.measure.PARTS`; None: all
+    """
+
+    plain: str | None = "default"
+    twin: str | None = None
+    corpus: Path | None = None
+    keep: Path | None = None
+    parts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +103,7 @@ class EvalOptions:
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
     revision, family, adapter, tokenizer  likewise
+    plain, twin, corpus, keep, parts   see `Beside`; of task "concepts" alone
     """
 
     what: Sequence[str] | None = None
@@ -86,10 +117,24 @@ class EvalOptions:
     family: str | None = None
     adapter: str | None = None
     tokenizer: str | None = None
+    plain: str | None = "default"
+    twin: str | None = None
+    corpus: Path | None = None
+    keep: Path | None = None
+    parts: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        given = [name for name, value in vars(self.beside).items() if value != vars(Beside())[name]]
+        if given and "concepts" not in (self.what or ()):
+            raise InputError(f'{given[0]} belongs to what "concepts": name that task, or leave {given[0]} out')
         if self.workers < 1:
             raise InputError(f"workers must be 1 or more, not {self.workers}")
+
+    @property
+    def beside(self) -> Beside:
+        """What concepts are measured with."""
+        parts = None if self.parts is None else tuple(self.parts)
+        return Beside(plain=self.plain, twin=self.twin, corpus=self.corpus, keep=self.keep, parts=parts)
 
     @property
     def chosen(self) -> dict[str, Any]:

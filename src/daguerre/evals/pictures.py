@@ -14,6 +14,7 @@ from typing import Any
 from daguerre.errors import MissingExtra
 from daguerre.evals.bits import NUM_BUCKETS
 from daguerre.evals.cells import layout_name, plus_minus
+from daguerre.evals.concepts.pictures import draw_concepts
 from daguerre.evals.deadline import METHODS
 from daguerre.evals.parallelism import curves, report_rows
 from daguerre.files import atomic_write
@@ -332,4 +333,5 @@ PICTURES: dict[str, Callable[[Any, dict[str, Any]], None]] = {
     "deadline": _deadline,
     "constrained": _constrained,
     "decide": _decide,
+    "concepts": draw_concepts,
 }

@@ -20,6 +20,7 @@ from daguerre.evals.cells import (
     table_of,
     text,
 )
+from daguerre.evals.concepts.report import concepts_section
 from daguerre.evals.deadline import METHODS
 from daguerre.evals.infilling import ENDED, NOVEL
 from daguerre.evals.parallelism import parallelism_section
@@ -329,4 +330,5 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "speculation": speculation_section,
     "deadline": _deadline,
     "decide": _decide,
+    "concepts": concepts_section,
 }

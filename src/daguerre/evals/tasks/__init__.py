@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from daguerre.evals.tasks.explaining import concepts
 from daguerre.evals.tasks.filling import constrained, correction, deadline, edit, infill, tokens
 from daguerre.evals.tasks.setup import Measure, Setup
 from daguerre.evals.tasks.writing import bits, completion, decide, draft, speculation, steps
@@ -25,5 +26,7 @@ TASKS: dict[str, Callable[[Setup], Measure]] = {
     "deadline": deadline,
     "decide": decide,
 }
+ASKED: dict[str, Callable[[Setup], Measure]] = {"concepts": concepts}
+"""Measured only where they are named."""
 
-__all__ = ["TASKS", "Measure", "Setup"]
+__all__ = ["ASKED", "TASKS", "Measure", "Setup"]

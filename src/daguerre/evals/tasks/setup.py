@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from daguerre.decoding.options import Decode
 from daguerre.errors import DataError, UnsupportedError
 from daguerre.evals.lines import MissingLine, make_examples
-from daguerre.evals.options import Limits
+from daguerre.evals.options import Beside, Limits
 from daguerre.evals.spans import MissingSpan, make_spans, shown_around
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
@@ -30,6 +30,7 @@ class Setup:
     limits: Limits
     seed: int
     workers: int
+    beside: Beside = field(default_factory=Beside)
 
     @property
     def room(self) -> int:

@@ -1,0 +1,111 @@
+"""Injection: does a concept that is asked for appear in the next tokens?
+
+Prompts are held-out files cut just before a statement of a function. Three ways: nothing is asked; steering adds the
+concept; a comment above the statement names the concept and says what it is. A continuation counts if it uses the
+concept (`endings.uses`); a comment of ours does not count, since it is part of the prompt.
+
+The strength of steering is chosen for each concept on other prompts than those that are measured: the one with the
+largest rate of use times parse rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daguerre.concepts.labels import Labels
+from daguerre.concepts.taxonomy import Concept, taxonomy
+from daguerre.errors import DataError
+from daguerre.evals.concepts.kept import Kept
+from daguerre.evals.concepts.suppression import NONE
+from daguerre.evals.concepts.writing import Prompt, Write, before_statements, figures
+from daguerre.evals.workers import Progress
+
+STEERED, COMMENT = "steering", "a comment"
+STRENGTHS = (2.0, 4.0, 6.0, 9.0)
+PROMPTS, TUNING = 60, 20
+"""Prompts that are measured and, beside them, prompts on which strengths are chosen."""
+LEAST_USED, LEAST_PARSING = 0.7, 0.9
+ASKED = (
+    *("for_loop", "while_loop", "if_else", "try_block", "with_statement", "raise_statement", "raises_value_error"),
+    *("assert_statement", "return_statement", "return_bool", "yield_expression", "list_comprehension", "slicing"),
+    *("dict_comprehension", "lambda_expression", "ternary_expression", "fstring", "none_check", "type_check"),
+    *(
+        "membership_test",
+        "print_call",
+        "string_join",
+        "dict_literal",
+        "float_literal",
+        "comment",
+        "augmented_assignment",
+    ),
+)
+
+
+def asked_concepts() -> list[Concept]:
+    """The concepts whose injection is measured."""
+    return [taxonomy().named(name) for name in ASKED]
+
+
+def measure_injection(
+    texts: Sequence[tuple[int, str, Labels]],
+    concepts: Sequence[Concept],
+    write: Write,
+    num: int,
+    kept: Kept,
+    progress: Progress,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """The part "injection" of the report: an entry for each concept, and means. num: generations for a concept and a
+    way. DataError for too few texts.
+    """
+    prompts = before_statements(texts, PROMPTS + TUNING, seed)
+    tuning = prompts[: len(prompts) * TUNING // (PROMPTS + TUNING)]
+    measured = prompts[len(tuning) :]
+    if not tuning:
+        raise DataError("injection needs more held-out files with functions: give more documents, or leave it out")
+    rows = []
+    for number, concept in enumerate(concepts):
+        progress(f"injection: {concept.name}", number, len(concepts))
+        rows.append(
+            kept.figures(
+                f"injection-{concept.name}",
+                lambda c=concept: _measure(c, tuning, measured, write, num, seed),  # type: ignore[misc]
+            )
+        )
+    means = {
+        way: {name: float(np.mean([row["ways"][way][name] for row in rows])) for name in ("rate", "parses")}
+        for way in (NONE, STEERED, COMMENT)
+    }
+    return {"prompts": len(measured), "tuning": len(tuning), "generations": num, "rows": rows, "means": means}
+
+
+def _measure(
+    concept: Concept, tuning: Sequence[Prompt], prompts: Sequence[Prompt], write: Write, num: int, seed: int
+) -> dict[str, Any]:
+    """The figures of one concept."""
+    curve = [
+        {"strength": strength, **figures(tuning, concept, write, 2 * len(tuning), seed, added(concept, strength))}
+        for strength in STRENGTHS
+    ]
+    best = max(curve, key=lambda one: one["rate"] * one["parses"])["strength"]
+    commented = [Prompt(prompt.file, with_comment(prompt.text, concept)) for prompt in prompts]
+    ways = {
+        NONE: figures(prompts, concept, write, num, seed, {}),
+        STEERED: figures(prompts, concept, write, num, seed, added(concept, best)),
+        COMMENT: figures(commented, concept, write, num, seed, {}),
+    }
+    return {"concept": concept.name, "lexical": concept.lexical, "strength": best, "curve": curve, "ways": ways}
+
+
+def added(concept: Concept, strength: float) -> dict[str, Any]:
+    """The controls that add a concept by so many logits."""
+    return {"steer": [{"kind": "add", "concepts": [concept.name], "strength": strength}]}
+
+
+def with_comment(prompt: str, concept: Concept) -> str:
+    """A prompt that ends before a statement, with a comment above the statement."""
+    indent = prompt[prompt.rfind("\n") + 1 :]
+    return f"{prompt}# {concept.name.replace('_', ' ')}: {concept.description}\n{indent}"
