@@ -33,7 +33,7 @@ class Slow:
     the key and the value that it had when it was frozen; these are kept for every layer and position.
     """
 
-    draws = False
+    draws = explains = False
 
     def __init__(self, model: Model, rule: str, length: int) -> None:
         config = model.config

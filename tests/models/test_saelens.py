@@ -26,7 +26,7 @@ from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ConceptShape
 from daguerre.models.export import export
 from daguerre.models.loading import save_model
-from daguerre.models.saelens import FOLDERS, READER, VERSION, export_concepts
+from daguerre.models.saelens import FOLDERS, READER, RELEASE, export_concepts
 
 SHAPE = {"known": 12, "discovered": 20, "rank": 5, "kept_known": 4, "kept_discovered": 6, "taxonomy": "abc"}
 SHAPES: dict[str, dict[str, Any]] = {
@@ -127,7 +127,7 @@ def test_the_config_says_what_and_where_and_concepts_have_their_names(make_model
         "neuronpedia_id": "here/m/final-discovered",
         "first_concept": 12,
         "taxonomy_sha256": "abc",
-        "sae_lens_version": VERSION,
+        "sae_lens_version": RELEASE,
         "sae_lens_training_version": None,
     }
     lines = [json.loads(line) for line in (tmp_path / "out" / "known" / "explanations.jsonl").read_text().splitlines()]

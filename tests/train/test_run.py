@@ -207,18 +207,12 @@ SHAPE = {"width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_w
 
 
 def test_every_recipe_has_its_own_test() -> None:
+    """draft: test_drafting.py, verified: test_acceptance.py, trajectory: test_trajectory.py, concepts:
+    test_concept_loss.py.
+    """
     folder = Path(__file__).parents[2] / "recipes"
-    assert {path.stem for path in folder.glob("*.toml")} == {
-        "small",
-        "refine",
-        "full",
-        "longer",
-        "settle",
-        "adapt",
-        "draft",
-        "verified",
-        "trajectory",
-    }  # draft: test_drafting.py, verified: test_acceptance.py, trajectory: test_trajectory.py
+    known = {"small", "refine", "full", "longer", "settle", "adapt", "draft", "verified", "trajectory", "concepts"}
+    assert {path.stem for path in folder.glob("*.toml")} == known
 
 
 @pytest.mark.parametrize("name", ["small", "refine", "full"])

@@ -30,7 +30,7 @@ Weights = Mapping[int, float]
 
 
 def composed(
-    heads: ConceptHeads, hidden: Tensor, known: Weights, discovered: Weights, mode: ResidualMode = "keep"
+    heads: ConceptHeads, hidden: Tensor, known: Weights, discovered: Weights, residual: ResidualMode = "keep"
 ) -> Tensor:
     """Hidden states, float32 (A, D), of `hidden` (A, D) in which concepts have the given weights, whether they were
     kept or not. All others stay as they are.
@@ -40,19 +40,19 @@ def composed(
 
     InputError for a concept that the heads do not have, and for an unknown mode.
     """
-    if mode not in RESIDUAL_MODES:
-        raise unknown("residual mode", mode, RESIDUAL_MODES)
+    if residual not in RESIDUAL_MODES:
+        raise unknown("residual mode", residual, RESIDUAL_MODES)
     first, end = heads.shape.known, heads.shape.known + heads.shape.discovered
     _check("known", known, 0, first)
     _check("discovered", discovered, first, end)
     h, parts = hidden.float(), heads.decompose(hidden)
     of_known = _change(heads, parts.known_ids, parts.known_weights, known)
     of_discovered = _change(heads, parts.discovered_ids, parts.discovered_weights, discovered)
-    if mode == "keep":
+    if residual == "keep":
         return h + of_known + of_discovered
     edited = parts.discovered + of_discovered
-    residual = h - parts.known - edited if mode == "recompute" else 0.0
-    return parts.known + of_known + edited + residual
+    rest = h - parts.known - edited if residual == "recompute" else 0.0
+    return parts.known + of_known + edited + rest
 
 
 def _check(kind: str, weights: Weights, first: int, end: int) -> None:

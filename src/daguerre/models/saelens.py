@@ -35,7 +35,7 @@ from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.export import as_json, class_of, make_folder, write_file, written
 
-VERSION = "6.54.12"
+RELEASE = "6.54.12"
 """The version of SAELens whose layout this is, and that the folders were read back with."""
 ARCHITECTURE = "daguerre_concepts"
 READER = "concept_sae.py"
@@ -157,7 +157,7 @@ def sae_config(one: Autoencoder, config: ModelConfig, model_name: str, layer: st
             "neuronpedia_id": f"{model_name}/{layer}",
             "first_concept": one.first,
             "taxonomy_sha256": config.concepts.taxonomy,
-            "sae_lens_version": VERSION,
+            "sae_lens_version": RELEASE,
             "sae_lens_training_version": None,
         },
     }
