@@ -361,6 +361,14 @@ def test_attribution_sees_steering(made: Callable[[str, str], Model]) -> None:
     assert model.attribute(result, 4, 4).logit == pytest.approx(concepts_of(result).tokens[4].logit, abs=ROUNDING)
 
 
+def test_attribution_takes_gradients_where_the_caller_takes_none(made: Callable[[str, str], Model]) -> None:
+    model = made("causal", "torch")
+    result = model.generate(PROMPT, 3, explain=True, heal=False)
+    with torch.no_grad():
+        found = model.attribute(result, 1, 4)
+    assert np.array_equal(found.scores, model.attribute(result, 1, 4).scores) and found.scores.any()
+
+
 def test_attribution_is_that_of_a_text_filled_from_the_left_by_a_search(made: Callable[[str, str], Model]) -> None:
     model = made("causal", "torch")
     result = model.infill(PROMPT, SUFFIX, 5, explain=True)

@@ -217,6 +217,9 @@ def test_json_is_canonical_and_read_back() -> None:
         ('[{"kind":"add","concepts":["a"],"strength":"4"}]', InputError, "must be a finite number"),
         ('[{"kind":"add","concepts":["a"],"strength":NaN}]', InputError, "must be a finite number"),
         ('[{"kind":"add","concepts":["a"],"strength":true}]', InputError, "must be a finite number"),
+        ('[{"kind":"add","concepts":["a"],"strength":-1e30}]', InputError, "at most 1,000,000"),
+        (f'[{{"kind":"set","concepts":["a"],"strength":1{"0" * 400}}}]', InputError, "at most 1,000,000"),
+        ('[{"kind":["add"],"concepts":["a"],"strength":1}]', InputError, "unknown kind of steering"),
         ('[{"kind":"suppress","concepts":["a"],"strength":1.5}]', InputError, "is a share, 0 to 1, not 1.5"),
         ('[{"kind":"forbid","concepts":["a"],"strength":0}]', InputError, "above 0, not 0"),
         ('[{"kind":"forbid","concepts":[]}]', InputError, "names or numbers of one concept or more"),
@@ -361,6 +364,14 @@ def test_a_name_that_the_model_does_not_know_is_refused(plain: Model) -> None:
     for options in ({"forbid": ["for_lop"]}, {"steer": add("for_lop", 1.0)}):
         with pytest.raises(InputError, match="did you mean 'for_loop'"):
             plain.generate(PROMPT, 4, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("span", "said"), [(1, "there is no gap 1"), ((40, 50), r"the span \[40, 50\) begins behind")])
+def test_a_span_behind_the_gaps_is_refused(plain: Model, span: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        plain.generate(PROMPT, 8, steer=add(0, 1.0, span=span))
+    assert "\n" not in str(caught.value)
+    plain.fill("{} = {}\n", 4, steer=add(0, 1.0, span=1))
 
 
 MODES: dict[str, dict[str, Any]] = {

@@ -80,9 +80,14 @@ class MissingExtra(DaguerreError):
         super().__init__(f"{package} is not installed: run `pip install 'daguerre[{extra}]'`")
 
 
+MOST_NAMED = 30
+"""How many names an error lists."""
+
+
 def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     """An InputError for a name that is not in a table, with the nearest one that is."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name), names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}"
+    more = ", ..." if len(names) > MOST_NAMED else ""
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names[:MOST_NAMED])}{more}"
     return InputError(f"unknown {kind} {name!r}: {hint}")

@@ -8,7 +8,9 @@ import stat
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +18,6 @@ from daguerre.audit.keys import SigningKey, read_public, seal, unseal
 from daguerre.audit.ledger import Entry, Ledger, head_path, lines, record_keys
 from daguerre.audit.verify import verify
 from daguerre.errors import DataError, InputError
-
-ERROR = {"model": None, "software": None, "subject": {}, "error": "InputError"}
 
 
 @pytest.fixture
@@ -125,6 +125,36 @@ def test_a_full_disk_leaves_the_ledger_as_it_was(
         assert path.read_bytes() == before
         repairs(ledger, 1)
     assert verify(path).sound
+
+
+@pytest.mark.parametrize("function", ["pwrite", "write", "fsync", "replace"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_wherever_an_append_stops_the_next_one_fits(
+    path: Path, signing: SigningKey, monkeypatch: pytest.MonkeyPatch, function: str, error: BaseException
+) -> None:
+    """The n-th call fails, for every n that there is: of the file of keys, of the ledger and of its head."""
+    real, num = getattr(os, function), 0
+    with Ledger(path, signing) as ledger:
+        repairs(ledger, 1)
+        for fatal in range(4):
+            calls = iter(range(10))
+
+            def stops(*given: Any, calls: Iterator[int] = calls, fatal: int = fatal) -> Any:
+                if next(calls) == fatal:
+                    raise error
+                return real(*given)
+
+            monkeypatch.setattr(os, function, stops)
+            try:
+                ledger.append("failure", {"error": "E"}, {"text": "x"})
+            except (DataError, KeyboardInterrupt):
+                num += 1
+            monkeypatch.undo()
+            before = ledger.records
+            repairs(ledger, 1)
+            assert ledger.records == before + 1
+            assert not [one for one in verify(path).complaints() if "schema" not in one]
+    assert num
 
 
 def test_a_ledger_without_its_last_record_is_not_written_to(path: Path, signing: SigningKey) -> None:

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_files_are_labelled_and_an_interrupted_run_goes_on(folder: Path) -> None:
+def test_files_are_labeled_and_an_interrupted_run_goes_on(folder: Path) -> None:
     out = folder / "labels.jsonl"
     done = run("label", folder, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
@@ -50,7 +50,7 @@ def test_files_are_labelled_and_an_interrupted_run_goes_on(folder: Path) -> None
     assert (again["files"], again["skipped"]) == (2, 1)
     assert sorted(out.read_text().splitlines()[1:]) == sorted(lines)
     told = run("label", folder, "--out", out)
-    assert "3 files were done already" in told.stdout
+    assert "files that were labeled before: 3" in told.stdout
 
 
 def test_labels_of_another_taxonomy_are_not_mixed(folder: Path) -> None:
@@ -61,6 +61,13 @@ def test_labels_of_another_taxonomy_are_not_mixed(folder: Path) -> None:
     out.write_text("hello\n")
     done = run("label", folder, "--out", out)
     assert done.returncode == 2 and "is no file of labels" in done.stderr
+
+
+def test_labels_that_cannot_be_written_are_one_line(folder: Path) -> None:
+    for out in (folder / "nowhere" / "labels.jsonl", folder / "deep"):
+        done = run("label", folder, "--out", out)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert str(out) in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_path_without_files_is_one_line(folder: Path) -> None:

@@ -16,7 +16,7 @@ from daguerre.evals.concepts.endings import closed, parses, uses
 from daguerre.evals.concepts.injection import COMMENT, STEERED, measure_injection, with_comment
 from daguerre.evals.concepts.kept import Kept
 from daguerre.evals.concepts.suppression import CONSTRAINT, NONE, STEERING, measure_suppression
-from daguerre.evals.concepts.writing import Prompt, before_statements, before_uses, figures, labelled_texts
+from daguerre.evals.concepts.writing import Prompt, before_statements, before_uses, figures, labeled_texts
 from daguerre.evals.workers import no_progress
 
 NOTHING = Kept(None, {})
@@ -147,7 +147,7 @@ def test_uses_are_those_of_the_continuation(concept: str, prompt: str, continuat
 
 def test_prompts_end_just_before_uses_and_go_around_the_files() -> None:
     one, two = "a = 1\nassert a\nassert a + 1\nassert a + 2\n", "def f(x):\n    assert x\n"
-    texts = labelled_texts([one, two, one, "x = (\n"])
+    texts = labeled_texts([one, two, one, "x = (\n"])
 
     found = before_uses(texts, taxonomy().named("assert_statement"), 3)
 
@@ -160,7 +160,7 @@ def test_prompts_end_just_before_uses_and_go_around_the_files() -> None:
 
 
 def test_prompts_for_injection_end_before_statements_of_functions() -> None:
-    texts = labelled_texts([WHOLE, "x = 1\n", "def f(x):\n    y = 1; z = 2\n    return x\n"])
+    texts = labeled_texts([WHOLE, "x = 1\n", "def f(x):\n    y = 1; z = 2\n    return x\n"])
 
     found = before_statements(texts, 5, 0)
 
@@ -196,7 +196,7 @@ class Scripted:
 
 
 def test_suppression_counts_uses_of_what_is_forbidden() -> None:
-    texts = labelled_texts([f"x = {number}\nassert x\n" for number in range(30)])
+    texts = labeled_texts([f"x = {number}\nassert x\n" for number in range(30)])
     write = Scripted(leak=1)
     concept = taxonomy().named("assert_statement")
 
@@ -220,7 +220,7 @@ def test_suppression_counts_uses_of_what_is_forbidden() -> None:
 
 
 def test_prompts_are_kept_where_four_of_twenty_use_the_concept() -> None:
-    texts = labelled_texts([f"x = {number}\nassert x\n" for number in range(8)])
+    texts = labeled_texts([f"x = {number}\nassert x\n" for number in range(8)])
 
     def write(prompt: str, num: int, seed: int, **controls: Any) -> list[str]:
         hits = int(prompt.split()[2])
@@ -237,7 +237,7 @@ def test_prompts_are_kept_where_four_of_twenty_use_the_concept() -> None:
 
 
 def test_a_concept_without_a_constraint_says_so() -> None:
-    texts = labelled_texts(["x = 1\nassert x\n"])
+    texts = labeled_texts(["x = 1\nassert x\n"])
 
     def write(prompt: str, num: int, seed: int, **controls: Any) -> list[str]:
         if "forbid_exactly" in controls:
@@ -265,7 +265,7 @@ def test_injection_compares_steering_with_a_comment(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(injection, "PROMPTS", 6)
     monkeypatch.setattr(injection, "TUNING", 3)
     monkeypatch.setattr(injection, "STRENGTHS", (1.0, 5.0))
-    texts = labelled_texts([f"def f(x):\n    y = {number}\n    return x\n" for number in range(9)])
+    texts = labeled_texts([f"def f(x):\n    y = {number}\n    return x\n" for number in range(9)])
 
     def write(prompt: str, num: int, seed: int, **controls: Any) -> list[str]:
         strength = controls["steer"][0]["strength"] if controls else 0
@@ -281,7 +281,7 @@ def test_injection_compares_steering_with_a_comment(monkeypatch: pytest.MonkeyPa
     assert [row["ways"][way]["rate"] for way in (NONE, STEERED, COMMENT)] == [0.0, 1.0, pytest.approx(1 / 3)]
     assert part["means"][STEERED] == {"rate": 1.0, "parses": 1.0}
     with pytest.raises(DataError, match="injection needs more"):
-        measure_injection(labelled_texts(["x = 1\n"]), [], write, 4, NOTHING, no_progress)
+        measure_injection(labeled_texts(["x = 1\n"]), [], write, 4, NOTHING, no_progress)
 
 
 def test_all_concepts_that_are_measured_are_in_the_taxonomy() -> None:

@@ -19,7 +19,7 @@ from daguerre.decoding.drive import compute
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.evals.concepts import alignment, controls, detection, measure, metrics, stability
 from daguerre.evals.concepts.alignment import lifted, measure_alignment, token_counts, top_tokens
-from daguerre.evals.concepts.cases import CONDITIONS, PREFIX, SPAN, Case, Condition, cases_of, labelled, read_case
+from daguerre.evals.concepts.cases import CONDITIONS, PREFIX, SPAN, Case, Condition, cases_of, labeled, read_case
 from daguerre.evals.concepts.detection import OURS, Detection, hidden_states, measure_detection, our_scores
 from daguerre.evals.concepts.features import presence
 from daguerre.evals.concepts.kept import Kept
@@ -84,7 +84,7 @@ def with_heads(make_model: Callable[..., Model], seed: int) -> Model:
 
 @pytest.fixture(scope="module")
 def cases(explaining: Model, documents: list[Document]) -> list[Case]:
-    texts = labelled(enumerate(each.text for each in documents), explaining.tokenizer)
+    texts = labeled(enumerate(each.text for each in documents), explaining.tokenizer)
     return [case for text in texts for case in cases_of(text, 0)]
 
 
@@ -328,7 +328,7 @@ def test_lift_is_how_much_likelier_a_token_is_with_a_concept(cases: list[Case], 
 def test_a_vector_that_points_at_its_tokens_is_aligned(
     make_model: Callable[..., Model], cases: list[Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(alignment, "MOST_RARE", 20)
+    monkeypatch.setattr(alignment, "FEWEST_LABELED", 20)
     monkeypatch.setattr(alignment, "TEN", 1)
     model = with_heads(make_model, 3)
     assert model.backbone.concepts is not None
@@ -404,12 +404,14 @@ def test_a_report_has_all_parts_bars_and_pictures(
     monkeypatch.setattr(metrics, "MIN_CASES", 5)
     train_briefly(monkeypatch)
     monkeypatch.setattr("daguerre.evals.concepts.shares.RATES", (0.3, 0.9))
+    for name, few in (("RECORDS", 3), ("TOKENS", 8)):
+        monkeypatch.setattr(f"daguerre.evals.concepts.tampering.{name}", few)
     for name, few in (("forbidden_concepts", 1), ("asked_concepts", 2)):
         concepts = getattr(measure, name)()[-few:]
         monkeypatch.setattr(measure, name, lambda concepts=concepts: concepts)
     monkeypatch.setattr(measure, "writer", lambda model: lambda prompt, num, seed, **_: ["return 1\n"] * num)
     monkeypatch.setattr("daguerre.evals.tasks.explaining.load", lambda name, dtype: explaining)
-    monkeypatch.setattr("daguerre.evals.concepts.alignment.MOST_RARE", 20)
+    monkeypatch.setattr("daguerre.evals.concepts.alignment.FEWEST_LABELED", 20)
     shown = set[str]()
 
     def run() -> dict[str, Any]:
@@ -432,11 +434,13 @@ def test_a_report_has_all_parts_bars_and_pictures(
     json.dumps(report, allow_nan=False)
     write_report(report, tmp_path / "report.json")
     text = markdown(report)
-    for heading in ("Detection", "Shares", "Suppression", "Injection", "Alignment", "Stability"):
+    for heading in ("Detection", "Shares", "Suppression", "Injection", "Alignment", "Stability", "Audit"):
         assert f"### {heading}" in text
     assert "| detection, reading, clean | macro AUC 0.96 |" in text
+    assert "| random changes of a ledger found | all | 2 of 2 | met |" in text
     pictures = draw_pictures(report, tmp_path / "report.json")
     assert [path.name for path in pictures] == ["report-concepts.png"]
+    assert task["audit"]["problems"] == [] and task["audit"]["replayed"] == task["audit"]["records"]
     assert any(part.startswith("concepts: shares") for part in shown)
     again = run()  # all of it from the folder
     assert {**again["concepts"], "bars": 0} == {**task, "bars": 0}

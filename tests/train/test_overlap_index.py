@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from daguerre.cli import app
 from daguerre.commands.overlap import data_where
-from daguerre.errors import DataError
+from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.overlap import MIN_LENGTH, NUM_SOURCES
 from daguerre.overlap.index import Overlap
@@ -177,10 +177,10 @@ def test_the_help_says_the_defaults() -> None:
 def test_mistakes_are_errors(corpus: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     index_corpus(corpus, tmp_path / "index")
     index = str(tmp_path / "index")
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(InputError, match="cannot read"):
         call("data", "where", str(tmp_path / "missing"), "--index", index)
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="cannot read"):
+    with pytest.raises(InputError, match="not UTF-8"):
         call("data", "where", str(tmp_path / "bytes"), "--index", index)
     write_shards(tmp_path / "other", {"train": [SECOND]}, tokenizer)
     with pytest.raises(DataError, match="another corpus"):

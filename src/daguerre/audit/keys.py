@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ class SigningKey:
         except FileExistsError:
             raise InputError(f"{target} is there already: give the key another name") from None
         except OSError as error:
+            with suppress(OSError):
+                target.unlink()
             raise InputError(f"the key cannot be written to {target} ({error.strerror}): check the path") from None
         return cls.load(target)
 

@@ -16,6 +16,7 @@ import logging
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -194,26 +195,25 @@ class Ledger:
         JSON does not have, and where the disk is full; the ledger is then as it was.
         """
         with self._appending:
-            record_id, sealed = str(uuid.uuid4()), None
-            if secret is not None:
-                plain = canonical(secret)
-                sealed = seal(plain, self._keys.make(record_id), record_id)
-            record = {
-                "version": VERSION,
-                "id": record_id,
-                "kind": kind,
-                "number": self.records,
-                "previous": self.last,
-                "created": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
-                "signer": to_text(self._key.public),
-                "sealed_sha256": None if sealed is None else digest(sealed),
-                **content,
-            }
-            entry = Entry(record, sealed, self._key.sign(RECORD + canonical(record)))
-            self._write(entry.line)
-            self.records, self.last = self.records + 1, entry.hash
-            self._write_head()
+            record_id, plain = str(uuid.uuid4()), None if secret is None else canonical(secret)
+            with self._undone():
+                sealed = None if plain is None else seal(plain, self._keys.make(record_id), record_id)
+                self._write(self._entry(record_id, kind, content, sealed))
             return record_id
+
+    def _entry(self, record_id: str, kind: str, content: Mapping[str, Any], sealed: bytes | None) -> Entry:
+        record = {
+            "version": VERSION,
+            "id": record_id,
+            "kind": kind,
+            "number": self.records,
+            "previous": self.last,
+            "created": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "signer": to_text(self._key.public),
+            "sealed_sha256": None if sealed is None else digest(sealed),
+            **content,
+        }
+        return Entry(record, sealed, self._key.sign(RECORD + canonical(record)))
 
     def erase(self, record_id: str, why: str = "") -> None:
         """Destroy the key of a record, so that nobody can read its text again, and append a record that says so. What
@@ -232,20 +232,30 @@ class Ledger:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _write(self, line: bytes) -> None:
-        size, done = os.fstat(self._file).st_size, 0
+    @contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Where the block fails or is interrupted before the head names its record, cut that record off again."""
+        size, num = os.fstat(self._file).st_size, self.records
         try:
-            while done < len(line):
-                done += os.write(self._file, line[done:])
-            os.fsync(self._file)
-        except OSError as error:
-            os.ftruncate(self._file, size)
+            yield
+        except BaseException as error:
+            if Head.read(head_path(self.path)).records == num:
+                os.ftruncate(self._file, size)
+            else:
+                self._check_last()
+            if not isinstance(error, OSError):
+                raise
             raise DataError(f"the record cannot be written to {self.path} ({error.strerror}): make room") from None
-        if not size:
-            sync_folder(self.path.parent)
 
-    def _write_head(self) -> None:
-        head = Head(self.records, self.last)
+    def _write(self, entry: Entry) -> None:
+        line, done = entry.line, 0
+        while done < len(line):
+            done += os.write(self._file, line[done:])
+        os.fsync(self._file)
+        self._write_head(Head(self.records + 1, entry.hash))
+        self.records, self.last = self.records + 1, entry.hash
+
+    def _write_head(self, head: Head) -> None:
         with atomic_write(head_path(self.path)) as file:
             file.write(Head(head.records, head.last, self._key.sign(head.message)).line)
         sync_folder(self.path.parent)
@@ -286,7 +296,7 @@ class Ledger:
             return
         if (head.records + 1, head.last) != (self.records, before):
             raise DataError(damaged)
-        self._write_head()
+        self._write_head(Head(self.records, self.last))
 
     def _last_line(self) -> bytes:
         size, place, rest = os.fstat(self._file).st_size, 0, b""

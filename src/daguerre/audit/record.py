@@ -26,7 +26,7 @@ import torch
 
 import daguerre
 from daguerre.audit.canonical import canonical, digest
-from daguerre.audit.evidence import TOP, columns, said
+from daguerre.audit.evidence import TOP, attributions, columns
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Plan
@@ -209,7 +209,7 @@ def evidence_of(
             rows.append(event.evidence[known])
             tokens += event.decision.tokens[known].tolist()
         asked.append(known)
-    found = iter(said(backbone, controls, np.concatenate(rows), tokens) if tokens else ())
+    found = iter(attributions(backbone, controls, np.concatenate(rows), tokens) if tokens else ())
     return [None if known is None else columns([next(found) if one else None for one in known]) for known in asked]
 
 

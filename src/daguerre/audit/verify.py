@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.audit.chain import REPLAYED, UNREAD, Checked, Report, check_chain, open_all
-from daguerre.audit.evidence import EXACT, HALF, SINGLE, TOP, Said, Tolerance, asked, differences, said
+from daguerre.audit.evidence import EXACT, HALF, SINGLE, TOP, Attribution, Tolerance, asked, attributions, differences
 from daguerre.audit.ledger import FIRST, Entry
 from daguerre.audit.record import (
     Request,
@@ -137,7 +137,7 @@ def _prepared(record: Mapping[str, Any], content: Mapping[str, Any], models: _Mo
         plan, trace = plan_of(model, content["request"], decode_of(record, content)), trace_of(content)
         checked.problems += _of_texts(record, content, model, plan, trace)
     except WRONG as error:
-        checked.problems.append(f"it cannot be laid out again: {error}")
+        checked.problems.append(f"no plan can be made of its request and options: {error}")
         return None
     reason = why_not(plan)
     if reason is not None:
@@ -208,10 +208,10 @@ def _of_evidence(record: Mapping[str, Any], content: Mapping[str, Any], plan: Pl
         yield "its evidence has more or fewer steps than its trace"
         return
     before = trace.canvas
-    for number, (step, said_of, after) in enumerate(zip(trace.steps, steps, trace.replay(), strict=True)):
+    for number, (step, columns, after) in enumerate(zip(trace.steps, steps, trace.replay(), strict=True)):
         size = len(step.decision)
-        there = np.zeros(size, dtype=bool) if said_of is None else asked(said_of)
-        if len(there) != size or (said_of is not None and any(len(column) != size for column in said_of.values())):
+        there = np.zeros(size, dtype=bool) if columns is None else asked(columns)
+        if len(there) != size or (columns is not None and any(len(column) != size for column in columns.values())):
             yield f"its evidence of step {number} is of more or fewer tokens than were committed"
             return
         num += int(there.sum())
@@ -243,7 +243,7 @@ def _replay_batch(batch: Sequence[_Job]) -> None:
             for job in batch:
                 _replay_batch([job])
         else:
-            batch[0].checked.problems.append(f"its trace is none that the model can have taken: {error}")
+            batch[0].checked.problems.append(f"the model cannot have taken the steps of its trace: {error}")
         return
     for job, parts in zip(batch, found, strict=True):
         _compare(job, parts)
@@ -257,13 +257,13 @@ def _compare(job: _Job, found: Sequence[Found]) -> None:
     decisions = [job.trace.steps[part.step].decision for part in found]
     tokens = [token for part, one in zip(found, decisions, strict=True) for token in one.tokens[part.places].tolist()]
     evidence, steered = np.concatenate([part.evidence for part in found]), controls_of(job.model, job.plan)
-    each = iter(said(job.model.backbone, steered, evidence, tokens, job.tolerance))
+    each = iter(attributions(job.model.backbone, steered, evidence, tokens, job.tolerance))
     for part, decision in zip(found, decisions, strict=True):
         for index, place in enumerate(part.places.tolist()):
             _compare_token(job, part, index, decision, place, next(each))
 
 
-def _compare_token(job: _Job, part: Found, index: int, decision: Decision, place: int, again: Said) -> None:
+def _compare_token(job: _Job, part: Found, index: int, decision: Decision, place: int, again: Attribution) -> None:
     """The same of one token: `index` of what was found, `place` of its step."""
     checked, columns = job.checked, job.content["evidence"][part.step]
     where = f"token {int(decision.tokens[place])} at position {int(decision.positions[place])}"

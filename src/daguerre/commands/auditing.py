@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,8 @@ def key(
     from daguerre.audit.keys import SigningKey, to_text
 
     made = SigningKey.make(path)
-    typer.echo(f"{path} signs: keep it secret. {path}.pub checks: give it to those who verify. {to_text(made.public)}")
+    typer.echo(f"{path} signs records: keep it secret. {path}.pub checks them: give it to those who verify.")
+    typer.echo(f"public key {to_text(made.public)}")
 
 
 def verify(
@@ -88,19 +90,17 @@ def show_report(report: Any) -> None:
         typer.echo(line)
     if len(complaints) > SHOWN:
         typer.echo(f"... and {len(complaints) - SHOWN} more: see --json")
-    others: dict[str, int] = {}
-    for record in report.records:
-        if record.status != REPLAYED and not record.problems:
-            what = f"{record.kind}, {record.status}"
-            others[what] = others.get(what, 0) + 1
+    others = Counter(
+        (record.kind, record.status) for record in report.records if record.status != REPLAYED and not record.problems
+    )
     tokens = sum(record.tokens for record in report.records)
     worst = max((record.worst for record in report.records), default=0.0)
     num, signer = len(report.records), report.signer or "nothing"
     typer.echo(f"{num} record{'s' * (num != 1)}, signed with {signer}; head {report.head}")
     if report.num_replayed:
         typer.echo(f"{report.num_replayed} replayed: {tokens} tokens, logits within {worst:.1e}")
-    for what, num in others.items():
-        typer.echo(f"{num} {what}")
+    for (kind, status), num in others.items():
+        typer.echo(f"{num} {kind} record{'s' * (num != 1)}, {status}")
     typer.echo("sound" if report.sound else f"NOT SOUND: {len(complaints)} problem{'s' * (len(complaints) != 1)}")
 
 
@@ -116,7 +116,7 @@ def show(
 
     entries, keys = [Entry.parse(line) for line in lines(ledger)], record_keys(ledger).read()
     if record is not None:
-        entry = entries[find(ledger, record)]
+        entry = find(ledger, entries, record)
         secret = keys.get(entry.record["id"])
         content = None if secret is None or entry.sealed is None else entry.opened(secret)
         typer.echo(json.dumps({"record": entry.record, "sealed": content}, indent=2, ensure_ascii=False))
@@ -144,11 +144,9 @@ def summary(record: Mapping[str, Any]) -> str:
     return str(record["error"])
 
 
-def find(ledger: Path, record: str) -> int:
-    """The number of the record whose id begins so. InputError for none, and for several."""
-    from daguerre.audit.ledger import Entry, lines
-
-    found = [number for number, line in enumerate(lines(ledger)) if Entry.parse(line).record["id"].startswith(record)]
+def find(ledger: Path, entries: Iterable[Any], record: str) -> Any:
+    """The only entry of a ledger whose id begins with these digits. InputError for none, and for several."""
+    found = [entry for entry in entries if entry.record["id"].startswith(record)]
     if len(found) != 1:
         raise InputError(f"{len(found)} records of {ledger} have an id that begins with {record!r}: see `audit show`")
     return found[0]
@@ -163,11 +161,10 @@ def erase(
     """Erase the text of a record by destroying its key. The chain and the signatures stay valid."""
     from daguerre.audit.ledger import Entry, Ledger, lines
 
-    number = find(ledger, record)
-    record_id = Entry.parse(list(lines(ledger))[number]).record["id"]
+    record_id = find(ledger, map(Entry.parse, lines(ledger)), record).record["id"]
     with Ledger(ledger, key) as opened:
         opened.erase(record_id, why)
-    typer.echo(f"the text of record {record_id} is gone, here; destroy copies of {ledger}.keys, too")
+    typer.echo(f"the text of record {record_id} is erased here: destroy all copies of {ledger}.keys as well")
 
 
 def schema() -> None:

@@ -13,11 +13,18 @@ from rich.table import Table
 
 from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import AsJson, BackendName, DtypeName, ModelName, read_file, read_text
+from daguerre.errors import DataError
 
 CONTEXT = 2
 """Lines around an example."""
 LONGEST = 12
 """Lines of an example that are shown."""
+LEFT = {
+    "unparsed": "do not parse and have lexical labels alone",
+    "skipped": "were labeled before",
+    "unreadable": "are not UTF-8 and have no labels",
+}
+"""What `concepts label` says of counts that are not zero."""
 
 
 def label(
@@ -31,20 +38,23 @@ def label(
     from daguerre.concepts.files import label_files
 
     console = Console(stderr=True)
-    summary = label_files(paths, out, progress=console if console.is_terminal else None)
+    try:
+        summary = label_files(paths, out, progress=console if console.is_terminal else None)
+    except OSError as error:
+        where = error.filename or out
+        raise DataError(f"{where}: {error.strerror}; fix this and run again: files that are done stay done") from None
     if as_json:
         typer.echo(json.dumps(summary))
         return
-    typer.echo(
-        f"{summary['files']:,} files, {summary['tokens']:,} tokens of Python, {summary['spans']:,} labels; "
-        f"{summary['unparsed']:,} files do not parse and have lexical labels alone"
-    )
-    if summary["skipped"]:
-        typer.echo(f"{summary['skipped']:,} files were done already, {summary['unreadable']:,} are not UTF-8")
+    typer.echo(f"{summary['files']:,} files, {summary['tokens']:,} tokens of Python, {summary['spans']:,} labels")
+    for name, what in LEFT.items():
+        if summary[name]:
+            typer.echo(f"files that {what}: {summary[name]:,}")
     if summary["seconds"]:
         typer.echo(f"{summary['tokens'] / summary['seconds']:,.0f} tokens a second")
     most = sorted(summary["prevalence"].items(), key=lambda one: -one[1])[:10]
-    typer.echo("in most chunks of 64 tokens: " + ", ".join(f"{name} {100 * share:.0f}%" for name, share in most))
+    if most:
+        typer.echo("most frequent, by chunks of 64 tokens: " + ", ".join(f"{name} {share:.0%}" for name, share in most))
 
 
 def list_concepts(

@@ -67,7 +67,9 @@ EVALUATION: dict[str, Any] = {
     ],
     "plain": Annotated[
         str | None,
-        typer.Option(help="Concepts: the model without concepts to compare with, or none; `default` by default."),
+        typer.Option(
+            help="Concepts: the model without concepts to compare with, or none; for the tax, of the same training."
+        ),
     ],
     "twin": Annotated[
         str | None, typer.Option(help="Concepts: a model of the same training with another seed, for stability.")
@@ -78,8 +80,8 @@ EVALUATION: dict[str, Any] = {
     "parts": Annotated[
         list[str] | None,
         typer.Option(
-            help="Concepts: detection, shares, suppression, injection, alignment or stability; may be repeated. All "
-            "that can be measured by default."
+            help="Concepts: detection, shares, suppression, injection, alignment, stability or audit; may be "
+            "repeated. All that can be measured by default."
         ),
     ],
     "bound_windows": Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,8 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from daguerre.commands.options import AsJson
-from daguerre.errors import DataError
+from daguerre.commands.options import AsJson, read_file, read_text
 
 
 def data_where(
@@ -44,9 +42,8 @@ def data_where(
     if as_json:
         typer.echo(json.dumps(summary))
         return
-    matches = overlap.longest_matches(text, **options)
-    if matches:
-        Console().print(_table(text, matches))
+    if summary["matches"]:
+        Console().print(_table(text, summary["matches"]))
     typer.echo(_covered(summary))
 
 
@@ -58,31 +55,28 @@ def _corpus_sha256(data: Path) -> str:
 
 
 def _read(file: str) -> str:
-    try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        text = content.decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {file}: {error}; give a file of UTF-8 text, or -") from error
+    text = read_text("-") if file == "-" else read_file(file)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _table(text: str, matches: Sequence[Any]) -> Table:
+def _table(text: str, matches: Sequence[Mapping[str, Any]]) -> Table:
     where = Column("where", overflow="fold")
     table = Table("from", "to", "characters", where, "license", box=None, header_style="bold", pad_edge=False)
     for match in matches:
-        rows = [(_source(source), source.license or "?") for source in match.sources]
-        if match.documents > len(rows):
-            count = f"{match.occurrences:,} times in {match.documents:,} files of {match.packages:,} packages"
+        rows = [(_source(source), source["license"] or "?") for source in match["sources"]]
+        if match["documents"] > len(rows):
+            times, files, packages = (match[name] for name in ("occurrences", "documents", "packages"))
+            count = f"{times:,} times in {files:,} files of {packages:,} packages"
             rows.append((f"in all {count}", ""))
-        span = (_place(text, match.start), _place(text, match.end - 1), f"{match.length:,}")
+        span = (_place(text, match["start"]), _place(text, match["end"] - 1), f"{match['length']:,}")
         for number, (place, license_name) in enumerate(rows):
             table.add_row(*(span if number == 0 else ("", "", "")), Text(place), Text(license_name))
     return table
 
 
-def _source(source: Any) -> str:
-    named = (source.package, source.version, source.file or f"document {source.document}")
-    return f"{' '.join(filter(None, named))}:{source.line}"
+def _source(source: Mapping[str, Any]) -> str:
+    named = (source["package"], source["version"], source["file"] or f"document {source['document']}")
+    return f"{' '.join(filter(None, named))}:{source['line']}"
 
 
 def _place(text: str, position: int) -> str:

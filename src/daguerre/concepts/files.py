@@ -36,7 +36,7 @@ def label_files(paths: Sequence[Path], out: Path | None, progress: Console | Non
     done = {} if out is None else _begun(out, known.sha256)
     chunks, counts = Chunks(), dict.fromkeys(("files", "spans", "unparsed", "skipped", "unreadable"), 0)
     seconds = 0.0
-    shown = files if progress is None else track(files, "labelling", console=progress)
+    shown = files if progress is None else track(files, "labeling", console=progress)
     target = None if out is None else out.open("a", encoding="utf-8")
     try:
         for path in shown:
@@ -69,7 +69,7 @@ def label_files(paths: Sequence[Path], out: Path | None, progress: Console | Non
 
 
 def _begun(out: Path, sha256: str) -> dict[str, str]:
-    """The hashes of the files that are labelled in `out` already; half a line at its end is cut off."""
+    """The hashes of the files that are labeled in `out` already; half a line at its end is cut off."""
     if not out.exists() or not out.stat().st_size:
         out.write_text(json.dumps({"taxonomy": sha256}) + "\n", encoding="utf-8")
         return {}

@@ -1,6 +1,6 @@
 """Labels: which concepts are where in a file, exactly, for training and for checking what a model wrote.
 
-A whole file is labelled before it is cut into windows or masked. What is labelled is an instance; in a file that parses
+A whole file is labeled before it is cut into windows or masked. What is labeled is an instance; in a file that parses
 all other characters are certified to be none. A file that does not parse has labels of lexical concepts alone, and
 nothing is certified.
 

@@ -237,7 +237,9 @@ def _plan(
     timeout: float | None,
     search_length: bool | None = False,
 ) -> Plan:
-    """A request's plan. A search of its gap's length runs here; it is not steered."""
+    """A request's plan. A search of its gap's length runs here; it is not steered. InputError for a span of `steer`
+    that is behind the gaps.
+    """
     if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
     if search_length not in (None, True, False):
@@ -247,6 +249,7 @@ def _plan(
             tokenizer.require_bytes(what)
     searches = wants_search(denoiser.config, request, search_length)
     plan = find_length(denoiser, tokenizer, request) if searches else plan_request(denoiser.config, tokenizer, request)
+    plan.decode.steering.check_spans(plan.canvas, searches)
     return replace(plan, catalog=_catalog(denoiser, catalog))
 
 

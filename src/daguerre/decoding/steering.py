@@ -25,7 +25,6 @@ Letters: O operations, J concepts, A positions, D width, V vocabulary.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -47,6 +46,8 @@ VERSION = 1
 TOKENS_AT_ONCE = 8192
 STRENGTHS: dict[str, float | None] = {"add": None, "suppress": 1.0, "set": None, "forbid": 20.0}
 """The strength of an operation that names none; None: it must name one."""
+MOST_STRENGTH = 1e6
+"""No strength is larger: sums in float32 keep their meaning."""
 Amounts = tuple[np.ndarray, np.ndarray, np.ndarray]
 """shift, scale and ban, float32 (A, J) each."""
 LEAST_PEAK = 1e-6
@@ -76,7 +77,7 @@ class Operation:
     tokens: int | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in STRENGTHS:
+        if not isinstance(self.kind, str) or self.kind not in STRENGTHS:
             raise unknown("kind of steering", self.kind, STRENGTHS)
         if self.schedule not in get_args(ScheduleName):
             raise unknown("schedule of steering", self.schedule, get_args(ScheduleName))
@@ -93,8 +94,10 @@ class Operation:
         if value is None:
             what = "logits, such as 4.0" if self.kind == "add" else "a weight, such as 1.0"
             raise InputError(f"{self.kind} needs a strength: {what}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(f"the strength of {self.kind} must be a finite number, not {value!r}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_STRENGTH:
+            raise InputError(
+                f"the strength of {self.kind} must be a finite number, at most {MOST_STRENGTH:,.0f}, not {value!r:.40}"
+            )
         if self.kind == "suppress" and not 0 <= value <= 1:
             raise InputError(f"the strength of suppress is a share, 0 to 1, not {value}: use add to take more")
         if self.kind == "forbid" and not value > 0:
@@ -150,6 +153,22 @@ class Steering:
     def steady(self) -> bool:
         """Whether no operation depends on what is committed."""
         return all(one.schedule == "constant" for one in self.operations)
+
+    def check_spans(self, canvas: Canvas, searched: bool = False) -> None:
+        """InputError for an operation whose span is behind the last gap, where it would do nothing. searched: the
+        length of the only gap was searched, so no number of tokens is wrong.
+        """
+        gaps, tokens = len(canvas.gaps), int(canvas.in_gap.sum())
+        for one in self.operations:
+            if isinstance(one.span, int) and one.span >= gaps:
+                raise InputError(
+                    f"steer: there is no gap {one.span}, since the gaps are 0 to {gaps - 1}: change the span"
+                )
+            if isinstance(one.span, tuple) and one.span[0] >= tokens and not searched:
+                raise InputError(
+                    f"steer: the span [{one.span[0]}, {one.span[1]}) begins behind the gaps, which have {tokens} "
+                    "tokens: change it, or raise max_tokens"
+                )
 
     def resolved(self, catalog: Catalog) -> Steering:
         """The same program with numbers in place of names. InputError for a concept that there is not."""

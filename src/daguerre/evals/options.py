@@ -79,7 +79,8 @@ QUICK = Limits(
 class Beside:
     """What concepts are measured with, beside the model itself.
 
-    plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference; None: none
+    plain   a model without concepts, whose hidden states are a control and whose bits per byte a reference (for the
+            tax, of the same training without heads); None: none
     twin    the same training with another seed; None: whether its concepts are the same is not measured
     corpus  a folder of token shards, for training text and for prompts; None: there are no controls
     keep    a folder in which finished parts are kept, and from which they are taken; None: nothing is kept

@@ -63,12 +63,6 @@ class Autoencoder:
         return len(self.tensors["b_enc"])
 
 
-def check(config: ModelConfig) -> None:
-    """UnsupportedError for a model without concept heads."""
-    if config.concepts is None:
-        raise UnsupportedError("this model has no concept heads to export: train some with recipes/concepts.toml")
-
-
 def export_concepts(backbone: Backbone, catalog: Catalog, folder: Path, model_name: str) -> tuple[str, ...]:
     """Write the heads of a model into a new or empty folder: one folder for each of FOLDERS, and how to read them.
     Returns the names of these folders.

@@ -13,8 +13,6 @@ WORD = 8
 """Bytes compared at once. A text to sort or search has this many zero bytes behind its end."""
 CHUNK = 1 << 22
 """Suffixes sorted at once, unless more of them begin with equal bytes."""
-BYTES_PER_SUFFIX = 9
-"""Memory of a sort for each suffix: its place, its rank, and whether a group begins with it."""
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]

@@ -96,7 +96,8 @@ def attribute(
     num_steps: int = STEPS,
 ) -> Attribution:
     """The attribution of token `index` of a result that was asked for with explain=True. Of a steered token it is that
-    of the steered logit; of a guided one, that of the forward that saw the text before the gap.
+    of the steered logit; of a guided one, that of the forward that saw the text before the gap; of one that was written
+    with an approximate cache or rounded matrices, that of the exact forward of the same canvas.
 
     UnsupportedError for modes "ancestral", "renoise" and "expand", whose forwards the trace does not have; for a token
     that took the place of another; and for DiffusionGemma. InputError for a token that there is not, or that the model
@@ -157,6 +158,7 @@ class Gradients:
     baseline_logit: float
 
 
+@torch.enable_grad()
 def integrated_gradients(
     backbone: Backbone, forward: Forward, token: int, num_steps: int = STEPS, edit: Edit | None = None
 ) -> Gradients:

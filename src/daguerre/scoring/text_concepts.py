@@ -24,8 +24,9 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.forward import Backend, Forward, Hidden, Layout
+from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.embedding import clean_forward
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,13 @@ def text_concepts(
     weight = backbone.embedding.weight
     told, probabilities = list[TokenExplanation](), np.zeros((len(ids), catalog.num_known), dtype=np.float32)
     for start, first, end in windows:
-        tokens = np.array([*config.first, *ids[start:end]], dtype=np.int64)
+        forward = clean_forward(config, ids[start:end])
         scored = np.arange(first, end)
         rows = scored - start + len(config.first) - int(config.shift)
         told += [TokenExplanation(texts[at], ids[at], at) for at in scored[rows < 0].tolist()]
         scored, rows = scored[rows >= 0], rows[rows >= 0]
-        (answer,) = backend.forward([clean_rows(config, tokens, rows)])
+        forward.wanted = rows.astype(np.int32)
+        (answer,) = backend.forward([forward])
         assert answer.hidden is not None
         places = [(texts[at], ids[at], at) for at in scored.tolist()]
         evidence = np.concatenate([np.ones((len(rows), 1, 1), np.float32), answer.hidden[:, None]], axis=2)
@@ -76,20 +78,6 @@ def text_concepts(
         probabilities[scored] = logits.sigmoid().cpu().numpy()
     size = min(config.max_positions, len(config.first) + len(ids))
     return TextConcepts(Explanation(tuple(told), catalog), probabilities, config.shift, len(windows), size)
-
-
-def clean_rows(config: ModelConfig, tokens: np.ndarray, wanted: np.ndarray) -> Forward:
-    """A forward of the rows of a text, int64 (R,), that asks for the hidden states of some of them."""
-    num, place = len(tokens), np.arange(len(tokens))
-    if config.context == "full":
-        layout = Layout(place, np.full(num, num, dtype=np.int32), 0)
-    elif config.context == "block":
-        assert config.block_size is not None
-        ends = np.minimum((place // config.block_size + 1) * config.block_size, num)
-        layout = Layout(place, ends.astype(np.int32), num)
-    else:
-        layout = Layout(place, (place + 1).astype(np.int32), num)
-    return Forward(tokens, layout, None, wanted.astype(np.int32), Hidden(), 0.0 if config.time_input else None)
 
 
 def _windows(config: ModelConfig, num: int) -> Iterator[tuple[int, int, int]]:

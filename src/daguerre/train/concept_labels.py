@@ -2,10 +2,10 @@
 
     DIR/concepts-HASH/SPLIT.spans.npy   int32 (S, 3): number of a concept, first byte, byte after the last; by document
     DIR/concepts-HASH/SPLIT.ends.npy    int64 (documents): spans[ends[d - 1] : ends[d]] are those of document d
-    DIR/concepts-HASH/SPLIT.known.npy   bool (documents): labelled, and everything else certified to be no instance
+    DIR/concepts-HASH/SPLIT.known.npy   bool (documents): labeled, and everything else certified to be no instance
     DIR/concepts-HASH/SPLIT.json        how much was asked for; written last, so a split with one is whole
 
-HASH is the beginning of the taxonomy's SHA-256. Documents are labelled whole, in a random order, until enough of them
+HASH is the beginning of the taxonomy's SHA-256. Documents are labeled whole, in a random order, until enough of them
 are: windows and masks come later, and a window's tokens may be cut where the documents' tokens are not.
 
 Letters: S spans, T tokens, N concepts.
@@ -30,7 +30,7 @@ from daguerre.train.shards import Shard
 
 PROGRESS_DOCUMENTS = 50
 Progress = Callable[[int, int], None]
-"""progress(labelled tokens, tokens to label)."""
+"""progress(labeled tokens, tokens to label)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -52,7 +52,7 @@ class ConceptTraining:
                     long as only the heads learn
     presence, any, reconstruction, independence   weights of the losses
     respond, express   weights of the losses of injected concepts, taken from the share `inject` on
-    strength        how far an injected concept raises the logit of its top token
+    strength        how far an injected concept raises the logit of its top token among those that can be predicted
     detached        the language loss does not train the discovered head, as in the report
     """
 
@@ -179,7 +179,9 @@ class ConceptLoss:
         generator = torch.Generator().manual_seed(seed ^ 1)
         concept = torch.multinomial(usable[rows].cpu(), 1, generator=generator)[:, 0].to(h.device)
         vectors = heads.known_embedding.weight[concept].float()
-        peak = F.linear(vectors, model.projection.float()).amax(dim=1, keepdim=True).clamp_min(MIN_LOG).detach()
+        promoted = F.linear(vectors, model.projection.float()).detach()
+        promoted = promoted.index_fill(1, model.never, -math.inf)  # type: ignore[arg-type]
+        peak = promoted.amax(dim=1, keepdim=True).clamp_min(MIN_LOG)
         injected = h[rows].detach() + self.options.strength * vectors / peak
         z = heads.known_logits(injected).gather(1, concept[:, None])
         log_probs = F.log_softmax(model.logits(injected), dim=-1)

@@ -152,8 +152,12 @@ def check_page(path: Path) -> None:
 def write_page(path: Path, explanation: Explanation, title: str, note: str, **more: Any) -> None:
     """Write the page of an explanation, whole or not at all; see `page`."""
     check_page(path)
-    with atomic_write(path) as file:
-        file.write(page(explanation, title, note, **more).encode("utf-8"))
+    content = page(explanation, title, note, **more).encode("utf-8")
+    try:
+        with atomic_write(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise InputError(f"a page cannot be written to {str(path)!r} ({error.strerror}): make room") from None
 
 
 def page(

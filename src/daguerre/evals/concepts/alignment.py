@@ -2,9 +2,9 @@
 
 The top tokens of concept c are the ten largest of W K_c among the tokens that can be predicted. A token goes with the
 concept if its lift, P(token | concept) / P(token), is LIFT or more in training text, where the tokens of a concept are
-those that are labelled with it, and the two occur together at least FEWEST times. Precision at ten is the share of the
-top tokens that go with the concept; concepts that fewer than TEN tokens go with, or with fewer than MOST_RARE labelled
-tokens, are left out, since a perfect vector could not reach one.
+those that are labeled with it, and the two occur together at least FEWEST times. Precision at ten is the share of the
+top tokens that go with the concept. Left out are concepts that fewer than TEN tokens go with, since even a perfect
+vector could not reach a precision of one, and concepts with fewer than FEWEST_LABELED labeled tokens.
 
 Letters: N concepts, V vocabulary, D width.
 """
@@ -18,14 +18,14 @@ import numpy as np
 import torch
 
 from daguerre.concepts.taxonomy import taxonomy
-from daguerre.evals.concepts.cases import Labelled
+from daguerre.evals.concepts.cases import Labeled
 from daguerre.models.core.backbone import Backbone
 
-TEN, LIFT, FEWEST, MOST_RARE = 10, 2.0, 5, 200
+TEN, LIFT, FEWEST, FEWEST_LABELED = 10, 2.0, 5, 200
 LEAST_MEDIAN = 0.7
 
 
-def token_counts(texts: Sequence[Labelled], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
+def token_counts(texts: Sequence[Labeled], vocab_size: int) -> tuple[np.ndarray, np.ndarray]:
     """How often each token occurs, int64 (V,), and how often with each concept, int64 (N, V)."""
     num = taxonomy().num_ids
     alone, together = np.zeros(vocab_size, dtype=np.int64), np.zeros(num * vocab_size, dtype=np.int64)
@@ -54,14 +54,14 @@ def top_tokens(backbone: Backbone, num: int) -> np.ndarray:
     return logits.argsort(dim=-1, descending=True, stable=True)[:, :TEN].numpy()
 
 
-def measure_alignment(backbone: Backbone, texts: Sequence[Labelled], spell: Any) -> dict[str, Any]:
+def measure_alignment(backbone: Backbone, texts: Sequence[Labeled], spell: Any) -> dict[str, Any]:
     """The part "alignment" of the report. spell: from a token to its text."""
     known = taxonomy()
     alone, together = token_counts(texts, backbone.config.vocab_size)
     found, best = lifted(alone, together), top_tokens(backbone, known.num_ids)
     rows, rates = [], list[float]()
     for one in known.concepts:
-        if together[one.id].sum() < MOST_RARE or found[one.id].sum() < TEN:
+        if together[one.id].sum() < FEWEST_LABELED or found[one.id].sum() < TEN:
             continue
         rates.append(float(found[one.id][best[one.id]].mean()))
         top = [spell(token) for token in best[one.id].tolist()]

@@ -22,6 +22,7 @@ def bars(report: dict[str, Any]) -> list[Bar]:
         "injection": _injection,
         "alignment": _alignment,
         "stability": _stability,
+        "audit": _audit,
     }
     return [bar for name, make in makers.items() if name in report for bar in make(report[name])]
 
@@ -102,3 +103,15 @@ def _alignment(part: dict[str, Any]) -> Iterator[Bar]:
 def _stability(part: dict[str, Any]) -> Iterator[Bar]:
     measured = f"{100 * part['share']:.1f}% (by chance {100 * part['share_by_chance']:.1f}%)"
     yield _bar("discovered concepts found again with another seed", "", measured, None)
+
+
+def _audit(part: dict[str, Any]) -> Iterator[Bar]:
+    found, num = part["changes_found"], part["changes"]
+    yield _bar(
+        "random changes of a ledger found", "all", f"{found:,} of {num:,}", found == num and not part["problems"]
+    )
+    measured = f"{part['forgeries_found']:,} of {part['forgeries']:,}"
+    yield _bar("numbers forged by the owner of the key found by replay", "", measured, None)
+    speeds = part["records_a_second"]
+    measured = f"{speeds['chain']:.0f}, with replay {speeds['replay']:.0f}"
+    yield _bar("records checked a second", "", measured, None)

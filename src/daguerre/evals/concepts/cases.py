@@ -1,6 +1,6 @@
 """Cases of detection: spans of held-out or training files behind their prefixes, labels, masks, and hidden states.
 
-A file is labelled whole (`daguerre.concepts.labels`) before it is cut. Only files that parse have cases: in the others
+A file is labeled whole (`daguerre.concepts.labels`) before it is cut. Only files that parse have cases: in the others
 nothing is certified. A case is a span of SPAN tokens behind the file's up to PREFIX tokens before it.
 
 Reading: one forward in the model's own context. The clean rows of the prefix come first; the noisy rows of the span see
@@ -57,7 +57,7 @@ CONDITIONS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class Labeled:
     """A file: its number, its tokens int64 (T,) without <bos>, and their labels."""
 
     file: int
@@ -69,7 +69,7 @@ class Labelled:
 class Case:
     """The span [start, start + SPAN) of a file; `seed` determines what is masked."""
 
-    text: Labelled
+    text: Labeled
     start: int
     num_concepts: int
     seed: int = 0
@@ -125,7 +125,7 @@ class Case:
         return Canvas(np.where(masked, config.placeholder, tokens), masked, (gap,), gap)
 
 
-def labelled(texts: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[Labelled]:
+def labeled(texts: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator[Labeled]:
     """The files, with their numbers, that parse."""
     num = taxonomy().num_ids
     for number, text in texts:
@@ -134,10 +134,10 @@ def labelled(texts: Iterable[tuple[int, str]], tokenizer: Tokenizer) -> Iterator
             ids = tokenizer.encode(text)
             pieces = [tokenizer.token_bytes(token) for token in ids]
             if b"".join(pieces) == text.encode():
-                yield Labelled(number, np.array(ids, dtype=np.int64), of_tokens(found, text, pieces, num))
+                yield Labeled(number, np.array(ids, dtype=np.int64), of_tokens(found, text, pieces, num))
 
 
-def cases_of(text: Labelled, first: int, seed: int = 0) -> list[Case]:
+def cases_of(text: Labeled, first: int, seed: int = 0) -> list[Case]:
     """The spans of a file, one after the other; with `first` 1 the first token is not of a span, as in a model with a
     shift and no <bos>, where nothing predicts it.
     """

@@ -32,15 +32,8 @@ ASKED = (
     *("for_loop", "while_loop", "if_else", "try_block", "with_statement", "raise_statement", "raises_value_error"),
     *("assert_statement", "return_statement", "return_bool", "yield_expression", "list_comprehension", "slicing"),
     *("dict_comprehension", "lambda_expression", "ternary_expression", "fstring", "none_check", "type_check"),
-    *(
-        "membership_test",
-        "print_call",
-        "string_join",
-        "dict_literal",
-        "float_literal",
-        "comment",
-        "augmented_assignment",
-    ),
+    *("membership_test", "print_call", "string_join", "dict_literal", "float_literal", "comment"),
+    "augmented_assignment",
 )
 
 
@@ -66,15 +59,7 @@ def measure_injection(
     measured = prompts[len(tuning) :]
     if not tuning:
         raise DataError("injection needs more held-out files with functions: give more documents, or leave it out")
-    rows = []
-    for number, concept in enumerate(concepts):
-        progress(f"injection: {concept.name}", number, len(concepts))
-        rows.append(
-            kept.figures(
-                f"injection-{concept.name}",
-                lambda c=concept: _measure(c, tuning, measured, write, num, seed),  # type: ignore[misc]
-            )
-        )
+    rows = kept.each("injection", concepts, lambda one: _measure(one, tuning, measured, write, num, seed), progress)
     means = {
         way: {name: float(np.mean([row["ways"][way][name] for row in rows])) for name in ("rate", "parses")}
         for way in (NONE, STEERED, COMMENT)

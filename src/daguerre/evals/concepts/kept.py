@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from daguerre.concepts.taxonomy import Concept
 from daguerre.errors import DataError
+from daguerre.evals.workers import Progress
 from daguerre.files import atomic_write
 
 FACTS = "measured.json"
@@ -45,6 +48,16 @@ class Kept:
                 file.write(buffer.getvalue())
         with np.load(path) as found:
             return dict(found)
+
+    def each(
+        self, part: str, concepts: Sequence[Concept], make: Callable[[Concept], Any], progress: Progress
+    ) -> list[Any]:
+        """The `figures` of a part, concept by concept."""
+        out = []
+        for number, concept in enumerate(concepts):
+            progress(f"{part}: {concept.name}", number, len(concepts))
+            out.append(self.figures(f"{part}-{concept.name}", partial(make, concept)))
+        return out
 
     def figures(self, name: str, make: Callable[[], Any]) -> Any:
         """A part as JSON has it, made if it is not there."""

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +19,22 @@ from daguerre.errors import DataError, UnsupportedError, unknown
 from daguerre.evals.bits import evenly
 from daguerre.evals.concepts.alignment import measure_alignment
 from daguerre.evals.concepts.bars import bars
-from daguerre.evals.concepts.cases import Case, Labelled, cases_of, labelled, read_cases
+from daguerre.evals.concepts.cases import Case, Labeled, cases_of, labeled, read_cases
 from daguerre.evals.concepts.detection import Detection, measure_detection
 from daguerre.evals.concepts.injection import asked_concepts, measure_injection
 from daguerre.evals.concepts.kept import Kept
 from daguerre.evals.concepts.shares import measure_shares
 from daguerre.evals.concepts.stability import measure_stability
 from daguerre.evals.concepts.suppression import forbidden_concepts, measure_suppression
-from daguerre.evals.concepts.writing import Write, labelled_texts, writer
+from daguerre.evals.concepts.tampering import NEEDED, measure_audit
+from daguerre.evals.concepts.writing import Write, labeled_texts, writer
 from daguerre.evals.workers import Progress
 from daguerre.heldout import Document
 from daguerre.model import Model
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.shards import Shard
 
-PARTS = ("detection", "shares", "suppression", "injection", "alignment", "stability")
+PARTS = ("detection", "shares", "suppression", "injection", "alignment", "stability", "audit")
 PER_FILE = 8
 """Training cases of a file, at most."""
 SHARE_CASES, SHARE_WINDOWS, STABILITY_CASES = 2000, 200, 300
@@ -89,9 +91,9 @@ class ConceptModel:
             raise DataError("stability needs a training with another seed: pass a twin")
 
     @cached_property
-    def texts(self) -> list[Labelled]:
+    def texts(self) -> list[Labeled]:
         """The held-out files that parse."""
-        return list(labelled(enumerate(each.text for each in self.documents), self.model.tokenizer))
+        return list(labeled(enumerate(each.text for each in self.documents), self.model.tokenizer))
 
     @cached_property
     def cases(self) -> list[Case]:
@@ -109,7 +111,7 @@ class ConceptModel:
             return out
         shard = Shard.open(self.corpus, "train", self.model.tokenizer.sha256)
         order = np.random.default_rng(self.seed).permutation(shard.num_documents).tolist()
-        for text in labelled(_texts_of(shard, order, self.model), self.model.tokenizer):
+        for text in labeled(_texts_of(shard, order, self.model), self.model.tokenizer):
             found = cases_of(text, _first(self.model.config), self.seed)
             chosen = np.random.default_rng((self.seed, text.file)).permutation(len(found))[:PER_FILE]
             out += [found[place] for place in np.sort(chosen)]
@@ -124,7 +126,7 @@ class ConceptModel:
         if self.corpus is not None:
             shard = Shard.open(self.corpus, "test", self.model.tokenizer.sha256)
             texts += [text for _, text in _texts_of(shard, range(shard.num_documents), self.model)]
-        return labelled_texts(texts)
+        return labeled_texts(texts)
 
 
 def check_heads(model: Model) -> None:
@@ -157,6 +159,7 @@ def measure_concepts(what: ConceptModel, progress: Progress) -> dict[str, Any]:
         ),
         "alignment": lambda: kept.figures("alignment", lambda: _alignment(what)),
         "stability": lambda: kept.figures("stability", lambda: _stability(what, progress)),
+        "audit": lambda: kept.figures("audit", lambda: _audit(what, progress)),
     }
     left_out = _left_out(what)
     out = {name: makers[name]() for name in PARTS if name in what.parts and name not in left_out}
@@ -180,6 +183,8 @@ def _left_out(what: ConceptModel) -> dict[str, str]:
         out |= dict.fromkeys(("suppression", "injection"), "the model's folder has no names of concepts, concepts.json")
     if what.twin is None:
         out["stability"] = "there is no training with another seed: pass a twin"
+    if not all(map(find_spec, NEEDED)):
+        out["audit"] = "it needs more packages: pip install 'daguerre[audit]'"
     of_part = {"controls": "detection", "linear probes": "detection"}
     return {name: reason for name, reason in out.items() if of_part.get(name, name) in what.parts}
 
@@ -202,6 +207,11 @@ def _stability(what: ConceptModel, progress: Progress) -> dict[str, Any]:
     cases = [what.cases[place] for place in evenly(len(what.cases), min(STABILITY_CASES, len(what.cases)))]
     ours, theirs = (_states(model, cases, progress) for model in (what.model, what.twin))
     return measure_stability(heads, other, ours, theirs, what.seed)
+
+
+def _audit(what: ConceptModel, progress: Progress) -> dict[str, Any]:
+    changes = max(1, what.amounts.generations // 2)
+    return measure_audit(what.model, [each.text for each in what.documents], changes, progress, what.seed)
 
 
 def _states(model: Model, cases: Sequence[Case], progress: Progress) -> Tensor:

@@ -25,6 +25,7 @@ def concepts_section(task: Row) -> str:
         "injection": _injection,
         "alignment": _alignment,
         "stability": _stability,
+        "audit": _audit,
     }
     parts = ["## Concepts", table_of(columns, task["bars"])]
     parts += [write(task[name]) for name, write in writers.items() if name in task]
@@ -179,4 +180,16 @@ def _stability(part: Row) -> str:
         f"another seed; {100 * part['share_back']:.1f}% the other way; {100 * part['share_by_chance']:.1f}% where the "
         f"other's vectors are turned at random. Median of the nearest: {part['median_cosine']:.2f} and "
         f"{part['median_by_chance']:.2f}."
+    )
+
+
+def _audit(part: Row) -> str:
+    speeds, problems = part["records_a_second"], part["problems"]
+    wrong = f" Before any change the ledger had {len(problems)} problems: {problems[0]}." if problems else ""
+    return (
+        f"### Audit\n\n{part['records']} records of {part['tokens']} tokens, {part['bytes'] / 1000:.0f} kB each: "
+        f"{speeds['chain']:.0f} a second are checked without the model, {speeds['replay']:.0f} with replay (processor "
+        f"time); {part['replayed']} were replayed, and no logit was further than {part['worst']:.1e} from its replay. "
+        f"Found: {part['changes_found']:,} of {part['changes']:,} random changes of the file, and "
+        f"{part['forgeries_found']:,} of {part['forgeries']:,} numbers that the owner of the key forged.{wrong}"
     )

@@ -52,15 +52,7 @@ def measure_suppression(
     seed: int = 0,
 ) -> dict[str, Any]:
     """The part "suppression" of the report: an entry for each concept. num: generations for a concept and a way."""
-    rows = []
-    for number, concept in enumerate(concepts):
-        progress(f"suppression: {concept.name}", number, len(concepts))
-        rows.append(
-            kept.figures(
-                f"suppression-{concept.name}",
-                lambda c=concept: _measure(texts, c, write, num, seed),  # type: ignore[misc]
-            )
-        )
+    rows = kept.each("suppression", concepts, lambda one: _measure(texts, one, write, num, seed), progress)
     return {"generations": num, "samples": SAMPLES, "kept_uses": KEPT_USES, "rows": rows}
 
 

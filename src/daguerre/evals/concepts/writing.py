@@ -92,7 +92,7 @@ def _statement_starts(text: str) -> list[int]:
     return sorted(found)
 
 
-def labelled_texts(texts: Iterable[str]) -> list[tuple[int, str, Labels]]:
+def labeled_texts(texts: Iterable[str]) -> list[tuple[int, str, Labels]]:
     """The texts that parse, with their numbers and labels; each text once."""
     out = []
     for number, text in enumerate(dict.fromkeys(texts)):

@@ -112,14 +112,15 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 
 def largest(weights: Tensor, num: int) -> tuple[Tensor, Tensor]:
     """The places and values (A, num) of the largest of each row (A, C), the first of equals first: `topk` promises no
-    order of equals, so where there are some they are sorted, which takes six times as long.
+    order of equals, so rows that have some are sorted, which takes six times as long.
     """
     values, places = weights.topk(num, dim=-1)
     as_large = (weights >= values[..., -1:]).sum(dim=-1)
-    if not ((values[..., 1:] == values[..., :-1]).any() or (as_large > num).any()):
-        return places, values
-    places = weights.argsort(dim=-1, descending=True, stable=True)[..., :num]
-    return places, weights.gather(-1, places)
+    tied = (values[..., 1:] == values[..., :-1]).any(dim=-1) | (as_large > num)
+    if tied.any():
+        places[tied] = weights[tied].argsort(dim=-1, descending=True, stable=True)[..., :num]
+        values = weights.gather(-1, places)
+    return places, values
 
 
 def kept_weights(logits: Tensor, num: int) -> Tensor:
