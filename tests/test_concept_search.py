@@ -188,16 +188,16 @@ def test_what_is_read_does_not_depend_on_the_texts_beside_it(
 
 
 def test_a_long_text_is_read_in_windows_that_begin_with_text_read_before(make_model: MakeModel) -> None:
-    assert list(windows(0, 8)) == []
-    assert list(windows(8, 8)) == [(0, 0, 8)]
-    assert list(windows(17, 8)) == [(0, 0, 8), (6, 8, 14), (12, 14, 17)]
+    assert list(windows(0, 8, 2)) == []
+    assert list(windows(8, 8, 2)) == [(0, 0, 8)]
+    assert list(windows(17, 8, 2)) == [(0, 0, 8), (6, 8, 14), (12, 14, 17)]
     model = with_heads(make_model)
     ids = random_ids(model, 300)
     found = read(model, ids)
     assert np.array_equal(found[:255], read(model, ids[:255]))
     again = read(model, ids[255 - 63 :])
     assert not np.array_equal(again[63:], found[255:])  # other spans
-    (start, begun, stop), config = list(windows(300, 255))[1], model.config
+    (start, begun, stop), config = list(windows(300, 255, 63))[1], model.config
     borders = [begun - start + 1, *(end for _, end in spans(config, begun - start + 1, stop - start + 1))]
     assert np.abs(found[255:] - restated(model, ids[start:stop], borders)).max() < 1e-3
 

@@ -70,6 +70,8 @@ def test_the_wheel_holds_files_of_every_kind_that_the_package_reads(wheel: zipfi
         assert f"daguerre/assets/{asset}" in names
     for part in ("config.json", "model.safetensors", "tokenizer.json"):
         assert f"daguerre/assets/default/{part}" in names
+        assert f"daguerre/assets/concepts-model/{part}" in names
+    assert "daguerre/assets/concepts-model/concepts.json" in names
     assert "daguerre/train/corpus/heldout.txt" in names
     assert "daguerre/recipes/small.toml" in names
     for source in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from conftest import GEMMA
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
 from daguerre.decoding.options import Decode
-from daguerre.decoding.steering import Operation, Steering, add, at_first, controls, forbid
+from daguerre.decoding.steering import MOST_NAMED, Operation, Steering, add, at_first, controls, forbid
 from daguerre.errors import DataError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog, NamedConcept
@@ -62,11 +63,11 @@ def half_open(committed: int = 0) -> Canvas:
 
 
 def peak(model: Model, concept: int) -> float:
-    """The largest logit that a concept's vector gives a token that may be predicted."""
+    """By how much a concept's vector raises its top token above the mean of the tokens that may be predicted."""
     backbone = model.backbone
     assert backbone.concepts is not None
-    vector = backbone.concepts.vectors(torch.tensor([concept]))[0]
-    return float(backbone.logits(vector[None]).max())
+    logits = backbone.logits(backbone.concepts.vectors(torch.tensor([concept])))[0]
+    return float(logits.max() - logits[torch.isfinite(logits)].mean())
 
 
 def test_operations_change_a_weight_one_after_the_other(plain: Model) -> None:
@@ -130,11 +131,13 @@ def test_adding_raises_the_logit_of_the_concepts_top_token_by_the_strength(model
     for concept, strength in ((1, 3.0), (11, -2.0)):
         top = int(backbone.logits(heads.vectors(torch.tensor([concept])))[0].argmax())
         before, after = steered_logits(model, add(concept, strength), canvas, at)
-        assert after[top] - before[top] == pytest.approx(strength, abs=1e-4)
+        fine = np.isfinite(before)
+        mean = (after[fine] - before[fine]).mean()
+        assert after[top] - before[top] - mean == pytest.approx(strength, abs=1e-4)
 
 
 def test_forbidding_takes_the_concept_out_and_bans_its_tokens_without_helping_others(model: Model) -> None:
-    """Against W (h - w K) - b relu(W K) / peak, from the hidden state itself."""
+    """Against W (h - w K) - b relu(P) / peak, where P is W K less its mean, from the hidden state itself."""
     canvas = canvas_of(model)
     at = canvas.gaps[0][0]
     backbone, heads = model.backbone, model.backbone.concepts
@@ -145,7 +148,8 @@ def test_forbidding_takes_the_concept_out_and_bans_its_tokens_without_helping_ot
     fine = np.isfinite(promoted)
     hidden = np.linalg.lstsq(backbone.projection.double().numpy()[fine], before[fine], rcond=None)[0]
     weight = float(heads.weights(torch.from_numpy(hidden).float()[None])[0, 1])
-    banned = 7.0 * np.maximum(promoted[fine], 0) / promoted[fine].max()
+    above = promoted[fine] - promoted[fine].mean()
+    banned = 7.0 * np.maximum(above, 0) / above.max()
     assert banned.max() == pytest.approx(7.0)
     assert (banned >= 0).all()
     np.testing.assert_allclose(after[fine], before[fine] - weight * promoted[fine] - banned, atol=2e-4)
@@ -255,6 +259,51 @@ def test_what_is_forbidden_in_one_place_may_be_added_in_another() -> None:
         by_number.resolved(CATALOG)
 
 
+def test_what_is_refused_as_a_conflict_is_what_two_operations_disagree_about() -> None:
+    """Beside every pair of operations, one after the other."""
+    kinds, spans = (
+        [("add", 1.0), ("set", 1.0), ("suppress", 1.0), ("forbid", 2.0)],
+        [None, 0, 1, (0, 2), (2, 4), (1, 3)],
+    )
+    random, refused = np.random.default_rng(0), 0
+    for _ in range(300):
+        drawn = [(kinds[random.integers(4)], random.choice(4, 2).tolist(), spans[random.integers(6)]) for _ in range(3)]
+        program = [Operation(kind=kind, concepts=at, strength=s, span=where) for (kind, s), at, where in drawn]  # type: ignore[arg-type]
+        wrong = any(
+            {one.kind, other.kind} in ({"forbid", "add"}, {"forbid", "set"})
+            and set(one.concepts) & set(other.concepts)
+            and shared(one.span, other.span)
+            for one, other in combinations(program, 2)
+        )
+        refused += wrong
+        try:
+            Steering(tuple(program))
+        except InputError:
+            assert wrong
+        else:
+            assert not wrong
+    assert 50 < refused < 250
+
+
+def shared(one: Any, other: Any) -> bool:
+    """Whether spans of tokens have one in common, or gaps are the same; a gap may hold any token."""
+    sets = [set(range(*span)) if isinstance(span, tuple) else span for span in (one, other)]
+    if None in sets or isinstance(one, int) != isinstance(other, int):
+        return True
+    return sets[0] == sets[1] if isinstance(one, int) else bool(sets[0] & sets[1])
+
+
+def test_a_program_names_a_bounded_number_of_concepts() -> None:
+    places = [(2 * n, 2 * n + 1) for n in range(MOST_NAMED // 2)]
+    several = [Operation(kind="forbid", concepts=("a",), span=place) for place in places]
+    several += [Operation(kind="add", concepts=("a",), strength=1.0, span=(b, b + 1)) for _, b in places]
+    assert len(Steering(tuple(several)).operations) == MOST_NAMED
+    many = Operation(kind="forbid", concepts=tuple(range(MOST_NAMED + 1)))
+    for program in ([*several, Operation(kind="forbid", concepts=("b",))], [many]):
+        with pytest.raises(InputError, match="name at most 1,000 concepts in all, not 1,001: leave some out"):
+            Steering(tuple(program))
+
+
 def test_a_concept_that_promotes_nothing_cannot_be_steered_in_logits(make_model: Callable[..., Model]) -> None:
     model = make_model(concepts=SHAPE)
     with torch.no_grad():
@@ -356,8 +405,11 @@ def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], said: st
 
 @pytest.mark.parametrize("options", [{"explain": True}, {"forbid": ["loop"]}, {"steer": add(1, 2.0)}])
 def test_a_model_without_heads_says_so(causal: Model, options: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError, match="this model has no concept heads"):
+    needed_by = next(iter(options))
+    said = f"this model has no concept heads, which {needed_by} needs: use one that has, such as daguerre.load"
+    with pytest.raises(UnsupportedError, match=said) as caught:
         causal.generate(PROMPT, 4, **options)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_name_that_the_model_does_not_know_is_refused(plain: Model) -> None:
@@ -397,7 +449,11 @@ def test_every_mode_is_steered_or_says_why_not(make_model: Callable[..., Model],
     free = run()
     assert run(explain=True) == free
     assert run(steer=add(0, 12.0)) != free
-    assert run(steer=add(0, 12.0, span=(0, 4))) != free
+    if mode == "beam":
+        with pytest.raises(UnsupportedError, match="leave out the spans of steer, or choose another mode"):
+            run(steer=add(0, 12.0, span=(0, 4)))
+    else:
+        assert run(steer=add(0, 12.0, span=(0, 4))) != free
     if mode in ("beam", "ancestral"):
         with pytest.raises(UnsupportedError, match="commits nothing before the end"):
             run(steer=add(0, 12.0, schedule="fade"))
@@ -423,7 +479,10 @@ def test_steering_does_not_choose_another_mode(plain: Model) -> None:
     assert free == "beam"
     for options in ({"explain": True}, {"forbid": ["loop"]}, {"steer": add(0, 3.0)}):
         assert plain.infill(PROMPT, "\nx = 1\n", 4, **options).usage.mode == free  # type: ignore[arg-type]
-    assert plain.infill(PROMPT, "\nx = 1\n", 4, steer=at_first("loop")).usage.mode == "block"
+    for depending in (at_first("loop"), add(0, 3.0, span=0), add(0, 3.0, span=(1, 3))):
+        assert plain.infill(PROMPT, "\nx = 1\n", 4, steer=depending).usage.mode == "block"
+    free = plain.generate(PROMPT, 4).usage.mode
+    assert plain.generate(PROMPT, 4, steer=add(0, 3.0, span=0)).usage.mode == free
 
 
 def test_spans_have_no_place_where_text_moves(make_model: Callable[..., Model]) -> None:

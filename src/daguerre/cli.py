@@ -76,8 +76,9 @@ concepts_app.command()(concepts.explain)
 concepts_app.command()(concept_search.find)
 concepts_app.command()(concept_search.search)
 app.add_typer(audit_app, name="audit")
-for command in (auditing.key, auditing.verify, auditing.show, auditing.erase, auditing.schema):
+for command in (auditing.key, auditing.verify, auditing.show, auditing.head, auditing.note, auditing.erase):
     audit_app.command()(command)
+audit_app.command()(auditing.schema)
 app.command()(models.pull)
 app.command()(models.models)
 app.command("inspect")(models.inspect_model)

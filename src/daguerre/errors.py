@@ -91,3 +91,12 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
     more = ", ..." if len(names) > MOST_NAMED else ""
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names[:MOST_NAMED])}{more}"
     return InputError(f"unknown {kind} {name!r}: {hint}")
+
+
+def no_concept_heads(needed_by: str | None = None) -> UnsupportedError:
+    """An UnsupportedError for a model without concept heads, with the name of what needs them, if there is one."""
+    why = "" if needed_by is None else f", which {needed_by} needs"
+    return UnsupportedError(
+        f'this model has no concept heads{why}: use one that has, such as daguerre.load("concepts"), or train some '
+        "with `daguerre train concepts`"
+    )

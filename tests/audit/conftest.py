@@ -12,6 +12,7 @@ import torch
 from conftest import tiny_config
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.recorder import Recorder
+from daguerre.audit.summary import Alerts
 from daguerre.model import Model
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ConceptShape
@@ -19,6 +20,8 @@ from daguerre.models.tokenizer import Tokenizer
 
 SHAPE = ConceptShape(known=12, discovered=24, rank=8, kept_known=4, kept_discovered=6)
 PROMPT = "def fib(n):\n    if n"
+WATCHFUL = Alerts(concepts=tuple(range(8)), weight=0.01)
+"""Alerts that most texts raise."""
 MakeNamed = Callable[..., Model]
 
 
@@ -48,7 +51,7 @@ def small(named: MakeNamed) -> Model:
 def recorded(small: Model, signing: SigningKey, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger of 20 generations, which nobody writes to."""
     path = tmp_path_factory.mktemp("ledger") / "audit.jsonl"
-    with Recorder(str(path), small, signing, name="small") as recorder:
+    with Recorder(str(path), small, signing, name="small", alerts=WATCHFUL) as recorder:
         for seed in range(20):
             recorder.generate(PROMPT, 4, temperature=1.0, seed=seed)
     return path

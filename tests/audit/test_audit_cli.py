@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,26 @@ def run(*arguments: object, fails: bool = False) -> str:
     return done.output
 
 
-@pytest.fixture
-def keyed(tmp_path: Path) -> Path:
-    """A ledger of a model in a folder, and its keys, made by the commands."""
-    run("key", tmp_path / "key")
-    return tmp_path
+@pytest.fixture(scope="module")
+def keyed(named: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with keys, made by the command, a model, and a ledger of it, which nobody writes to.
 
-
-@pytest.fixture
-def ledger(keyed: Path, causal: Model) -> Path:
-    save_model(keyed / "model", causal.backbone, causal.tokenizer)
-    model = load(keyed / "model", dtype="float32", backend="torch")  # a file may round weights
-    with Recorder(str(keyed / "audit.jsonl"), model, str(keyed / "key"), name=str(keyed / "model")) as recorder:
+    It computes with PyTorch: the native library would have to be compiled first.
+    """
+    folder, made = tmp_path_factory.mktemp("keyed"), named(concepts=None)
+    run("key", folder / "key")
+    save_model(folder / "model", made.backbone, made.tokenizer, extra={"recipe": "small"})
+    model = load(folder / "model", dtype="float32", backend="torch")  # a file may round weights
+    with Recorder(str(folder / "audit.jsonl"), model, str(folder / "key"), name=str(folder / "model")) as recorder:
         recorder.generate("a = ", 4)
         recorder.generate("b = ", 4)
-    return keyed / "audit.jsonl"
+    return folder
+
+
+@pytest.fixture
+def ledger(keyed: Path, tmp_path: Path) -> Path:
+    """A copy of the ledger."""
+    return copied(keyed / "audit.jsonl", tmp_path)
 
 
 def test_a_ledger_is_verified_with_the_model_that_it_names(ledger: Path, keyed: Path) -> None:
@@ -55,16 +61,19 @@ def test_a_ledger_is_verified_with_the_model_that_it_names(ledger: Path, keyed: 
 
 def test_an_altered_model_file_fails(ledger: Path, keyed: Path, named: Any) -> None:
     other = named(seed=3, concepts=None)
+    (keyed / "model").rename(keyed / "right")
     save_model(keyed / "model", other.backbone, other.tokenizer)
 
     out = run("verify", ledger, fails=True)
 
+    shutil.rmtree(keyed / "model")
+    (keyed / "right").rename(keyed / "model")
     assert "weights_sha256 differs" in out and "NOT SOUND" in out
 
 
-def test_another_key_fails(ledger: Path, keyed: Path) -> None:
-    run("key", keyed / "other")
-    assert "another key" in run("verify", ledger, "--no-replay", "--key", keyed / "other.pub", fails=True)
+def test_another_key_fails(ledger: Path, tmp_path: Path) -> None:
+    run("key", tmp_path / "other")
+    assert "another key" in run("verify", ledger, "--no-replay", "--key", tmp_path / "other.pub", fails=True)
 
 
 def test_a_head_that_is_shown_is_checked(ledger: Path) -> None:
@@ -72,8 +81,15 @@ def test_a_head_that_is_shown_is_checked(ledger: Path) -> None:
     head = shown.splitlines()[-1].split()[1].rstrip(":")
 
     assert head == Entry.parse(list(lines(ledger))[-1]).hash
+    assert run("head", ledger) == f"{head} 2\n"
     run("verify", ledger, "--no-replay", "--head", head)
     assert "records are missing" in run("verify", ledger, "--no-replay", "--head", "0" * 63 + "1", fails=True)
+
+
+def test_a_model_says_what_its_folder_knows_of_its_training(ledger: Path) -> None:
+    (record, _) = json.loads(run("show", ledger, "--json"))
+    none = {"run": None, "data_sha256": None, "tokens": None}
+    assert record["model"]["training"] == {"recipe": "small", **none}
 
 
 def test_a_record_is_shown_with_its_text_until_it_is_erased(ledger: Path, keyed: Path) -> None:
@@ -92,12 +108,27 @@ def test_a_record_is_shown_with_its_text_until_it_is_erased(ledger: Path, keyed:
             run("erase", ledger, unknown, "--key", keyed / "key")
 
 
-def test_a_record_that_names_no_model_asks_for_one(recorded: Path, tmp_path: Path, causal: Model) -> None:
+def test_what_became_of_a_record_is_written_down(ledger: Path, keyed: Path) -> None:
+    record = json.loads(run("show", ledger, "--json"))[0]["id"]
+    how = ("--event", "review", "--key", keyed / "key", "--fact", "by=reviewer 3", "--text", "a name")
+
+    written = run("note", ledger, record[:13], *how).split()[1]
+
+    shown = json.loads(run("show", ledger, written))
+    assert (shown["record"]["of"], shown["record"]["facts"]) == (record, {"by": "reviewer 3"})
+    assert shown["sealed"] == {"note": "a name"}
+    assert f"follow_up: review, of {record}" in run("show", ledger)
+    assert "3 records" in run("verify", ledger, "--no-replay")
+    with pytest.raises(InputError, match="NAME=TEXT"):
+        run("note", ledger, record, "--event", "review", "--key", keyed / "key", "--fact", "by")
+
+
+def test_a_record_that_names_no_model_asks_for_one(small: Model, tmp_path: Path) -> None:
     signing = SigningKey.make(tmp_path / "key")
-    with Recorder(str(tmp_path / "audit.jsonl"), causal, signing) as recorder:
+    with Recorder(str(tmp_path / "audit.jsonl"), small, signing) as recorder:
         recorder.generate("a = ", 2)
     assert "give --model" in run("verify", tmp_path / "audit.jsonl", fails=True)
-    run("verify", copied(recorded, tmp_path), "--no-replay", fails=False)
+    run("verify", tmp_path / "audit.jsonl", "--no-replay")
 
 
 def test_a_missing_ledger_is_said_in_one_line(tmp_path: Path) -> None:

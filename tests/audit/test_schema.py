@@ -14,6 +14,7 @@ from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Ledger
 from daguerre.audit.recorder import Recorder
 from daguerre.audit.schema import SEALED, complaint, part, schema
+from daguerre.audit.summary import Alerts
 from daguerre.audit.trial import opened
 from daguerre.errors import InputError
 from daguerre.model import Model
@@ -21,17 +22,20 @@ from daguerre.model import Model
 
 @pytest.fixture(scope="module")
 def values(
-    small: Model, causal: Model, signing: SigningKey, tmp_path_factory: pytest.TempPathFactory
+    small: Model, named: Any, signing: SigningKey, tmp_path_factory: pytest.TempPathFactory
 ) -> list[tuple[Any, str | None]]:
     """A record of every kind, and its sealed part."""
     path = tmp_path_factory.mktemp("ledger") / "audit.jsonl"
-    for model in (small, causal):
-        with Recorder(str(path), model, signing, subject={"system": "ide"}) as recorder:
+    for model, alerts in ((small, Alerts(concepts=tuple(range(8)), weight=0.01)), (named(concepts=None), None)):
+        with Recorder(str(path), model, signing, subject={"system": "ide"}, alerts=alerts) as recorder:
             recorder.generate("a = ", 3, mode="block", regex="[0-9]+")
             with pytest.raises(InputError):
                 recorder.generate("a = ", -3)
     with Ledger(path, signing) as ledger:
-        ledger.erase(opened(path)[0][0]["id"])
+        first, second = (clear["id"] for clear, _ in opened(path)[:2])
+        ledger.follow_up(second, "review", {"by": "reviewer 3"}, "a note")
+        ledger.follow_up(second, "decision")
+        ledger.erase(first)
         ledger.append("repair", {"torn": {"bytes": 3, "sha256": "0" * 64, "file": "x"}})
     found: list[tuple[Any, str | None]] = []
     for clear, content in opened(path):
@@ -60,7 +64,7 @@ def test_the_schema_is_one() -> None:
 
 def test_every_kind_of_record_follows_the_schema(values: list[tuple[Any, str | None]]) -> None:
     kinds = {value["kind"] for value, kind in values if kind is None}
-    assert kinds == {"generation", "refusal", "erasure", "repair"}
+    assert kinds == {"generation", "refusal", "erasure", "repair", "change", "follow_up"}
     for value, kind in values:
         assert complaint(value, kind) is None
         assert judged(value, kind)

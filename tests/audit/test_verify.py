@@ -1,23 +1,20 @@
-"""Verification by replay: what is sound, and every kind of tampering."""
+"""Verification by replay: what is sound, what is erased, and what cannot be computed again."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from conftest import GEMMA
 from daguerre.audit.evidence import EXACT, HALF, SINGLE
+from daguerre.audit.facts import software_facts
 from daguerre.audit.keys import SigningKey
 from daguerre.audit.ledger import Entry, Ledger, lines, record_keys
-from daguerre.audit.record import software_facts, weights_hashes
 from daguerre.audit.recorder import Recorder
-from daguerre.audit.trial import CHANGES, Records, copied, forge, forged_number, num_caught, opened, tampered
+from daguerre.audit.trial import copied, opened
 from daguerre.audit.verify import REPLAYED, tolerance_of, verify
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
@@ -151,174 +148,6 @@ def test_a_search_of_the_default_kind_and_filled_and_edited_texts_are_sound(
 
     assert list(report.complaints()) == []
     assert report.num_replayed == 5
-
-
-def edited(where: str, change: Callable[[dict[str, Any]], None]) -> Callable[[Records], None]:
-    """An edit of the last record: of what is in the "clear", or what is "sealed"."""
-
-    def edit(records: Records) -> None:
-        clear, content = records[-1]
-        assert content is not None
-        change(clear if where == "clear" else content)
-
-    return edit
-
-
-def first_step(content: dict[str, Any], name: str) -> list[Any]:
-    """A column of the first step that has evidence, of its trace or of the evidence itself."""
-    number = next(number for number, step in enumerate(content["evidence"]) if step is not None)
-    of_trace: dict[str, list[Any]] = content["trace"]["steps"][number]
-    return of_trace[name] if name in of_trace else content["evidence"][number][name]
-
-
-def add(name: str, by: float) -> Callable[[dict[str, Any]], None]:
-    def change(content: dict[str, Any]) -> None:
-        column = first_step(content, name)
-        column = column[0] if isinstance(column[0], list) else column
-        column[0] += by
-
-    return change
-
-
-def moved_to_residual(content: dict[str, Any]) -> None:
-    """A contribution that is hidden in the residual, so that the sum is right."""
-    first_step(content, "known")[0] -= 1.0
-    first_step(content, "residual")[0] += 1.0
-
-
-def unlisted(content: dict[str, Any]) -> None:
-    for name in ("concepts", "weights", "contributions"):
-        del first_step(content, name)[0][0]
-
-
-def silent(content: dict[str, Any]) -> None:
-    number = next(number for number, step in enumerate(content["evidence"]) if step is not None)
-    content["evidence"][number] = None
-
-
-def other_text(content: dict[str, Any]) -> None:
-    content["output"] = {"text": "harmless", "texts": ["harmless"]}
-
-
-FORGERIES = {
-    "a token": edited("sealed", add("tokens", 1)),
-    "a probability": edited("sealed", lambda content: first_step(content, "probabilities").__setitem__(0, 0.123)),
-    "a logit": edited("sealed", add("logit", 0.5)),
-    "a weight": edited("sealed", add("weights", 0.1)),
-    "a contribution": edited("sealed", add("contributions", 0.5)),
-    "a concept's number": edited("sealed", add("concepts", 1)),
-    "a sum of contributions": edited("sealed", add("known", 0.5)),
-    "the residual": edited("sealed", add("residual", 0.5)),
-    "a contribution moved to the residual": edited("sealed", moved_to_residual),
-    "a concept left out": edited("sealed", unlisted),
-    "evidence left out": edited("sealed", silent),
-    "the prompt": edited(
-        "sealed", lambda content: content["request"]["arguments"].update(prompt="def f(n):\n    if n")
-    ),
-    "the output": edited("sealed", other_text),
-    "the weights' hash": edited("clear", lambda record: record["model"].update(weights_sha256="0" * 64)),
-    "the concepts' hash": edited("clear", lambda record: record["model"].update(concepts_sha256="0" * 64)),
-    "what passed between forwards": edited("clear", lambda record: record["between_forwards"].update(hidden=True)),
-    "what the validators say": edited("clear", lambda record: record["validators"].update(parses_as_python=True)),
-    "how much is explained": edited("clear", lambda record: record["evidence"].update(explained=0)),
-    "a steering program": edited("clear", lambda record: record["controls"].update(steer=STEER)),
-}
-
-
-@pytest.mark.parametrize("what", FORGERIES)
-def test_the_owner_of_the_key_cannot_change(
-    what: str, recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
-) -> None:
-    path = copied(recorded, tmp_path)
-    forge(path, signing, lambda records: None)
-    assert verify(path).sound
-
-    forge(path, signing, FORGERIES[what])
-
-    report = verify(path, small)
-    assert [bool(record.problems) for record in report.records] == [False] * 19 + [True], list(report.complaints())
-    assert not report.problems  # the chain, the signatures and the head are as good as before
-
-
-def test_drawn_tokens_are_not_taken_for_the_likeliest_ones(
-    recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
-) -> None:
-    path = copied(recorded, tmp_path)
-    forge(path, signing, lambda records: [clear["decoding"].update(temperature=0) for clear, _ in records] and None)
-
-    problems = [problem for record in verify(path, small).records for problem in record.problems]
-    assert problems
-    assert all("another token is likelier" in problem for problem in problems)
-
-
-def test_steered_runs_are_replayed_with_their_program(small: Model, signing: SigningKey, tmp_path: Path) -> None:
-    path = ran(tmp_path / "audit.jsonl", signing, small, {"steering": REQUESTS["steering"]}, {})
-    assert verify(path, small).sound
-
-    forge(path, signing, edited("clear", lambda record: record["controls"]["steer"][0].update(strength=4.0)))
-
-    assert not verify(path, small).sound
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_number_forged_at_random_is_found(
-    seed: int, recorded: Path, small: Model, signing: SigningKey, tmp_path: Path
-) -> None:
-    path, random = copied(recorded, tmp_path), np.random.default_rng(seed)
-
-    forge(path, signing, lambda records: forged_number(records, random))
-
-    assert not verify(path, small).sound
-
-
-def test_random_tampering_is_found_without_a_model(recorded: Path) -> None:
-    assert num_caught(recorded, 100, seed=1) == 100
-
-
-@pytest.mark.parametrize("number", range(len(CHANGES)))
-def test_each_kind_of_tampering_changes_the_content(number: int) -> None:
-    random, content = np.random.default_rng(0), b'{"a":1}\n{"b":2}\n{"c":3}\n'
-    assert any(CHANGES[number](content, random) != content for _ in range(20))
-    assert tampered(content, random) != content
-
-
-def test_reordered_dropped_and_doubled_records_are_found(recorded: Path, tmp_path: Path) -> None:
-    rows = [line + b"\n" for line in lines(recorded)]
-    changed = {
-        "swapped": [*rows[:3], rows[4], rows[3], *rows[5:]],
-        "the first dropped": rows[1:],
-        "one dropped": [*rows[:7], *rows[8:]],
-        "the last dropped": rows[:-1],
-        "one doubled": [*rows[:7], rows[6], *rows[7:]],
-    }
-    for what, kept in changed.items():
-        path = copied(recorded, tmp_path)
-        path.write_bytes(b"".join(kept))
-        assert not verify(path).sound, what
-
-
-def test_another_model_and_altered_weights_are_found(recorded: Path, small: Model, named: Any) -> None:
-    assert verify(recorded, small).sound
-    altered = named()
-    with torch.no_grad():
-        altered.backbone.embedding.weight[300, 0] += 0.01
-
-    for model, said in (
-        (named(seed=1), "weights_sha256"),
-        (altered, "weights_sha256"),
-        (named(dtype="bfloat16"), "float32"),
-    ):
-        report = verify(recorded, model)
-        assert all(any(said in problem for problem in record.problems) for record in report.records)
-        assert report.num_replayed == 0
-
-
-def test_altered_heads_are_told_from_altered_weights(small: Model, named: Any) -> None:
-    altered = named()
-    with torch.no_grad():
-        altered.backbone.concepts.known_embedding.weight[0, 0] += 0.01
-    (weights, heads), (same, other) = weights_hashes(small.backbone), weights_hashes(altered.backbone)
-    assert weights == same and heads != other
 
 
 def test_an_erased_text_is_gone_and_the_chain_stays_valid(

@@ -275,6 +275,8 @@ def test_shares_are_those_of_a_restatement(explaining: Model) -> None:
         assert found["cc"][row] == pytest.approx((of_known + of_discovered) / total, rel=1e-4)
         assert found["cc_known"][row] == pytest.approx(of_known / total, rel=1e-4)
         assert found["cc_each"][row] == pytest.approx(each / (each + of_rest), rel=1e-4)
+        both = abs(float((known + discovered) @ y))
+        assert found["cancelled"][row] == pytest.approx(1 - both / (of_known + of_discovered), abs=1e-4)
         assert found["residual_square"][row] == pytest.approx(float(rest @ rest), rel=1e-4)
         full = backbone.logits(h).log_softmax(-1)
         for part, name in ((rest, "residual"), (known, "known"), (discovered, "discovered")):

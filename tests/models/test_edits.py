@@ -5,7 +5,7 @@ Letters: A wanted rows, J concepts of an edit, D width, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -384,6 +384,22 @@ def test_steps_of_a_caller_are_edited_and_explained(drafting: Backbone, name: An
         assert np.array_equal(said.hidden, plain.hidden) and np.array_equal(said.evidence, plain.hidden)
         assert difference(said.logits, logits_of(backend, plain.hidden, edit)) < 1e-5
         assert plain.evidence is None
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_arrays_of_an_edit_may_be_read_only_or_views_and_stay_as_they_are(backbone: Backbone, name: Any) -> None:
+    backend: Any = backend_of(name, backbone)
+    forward = make(backend, 1)
+    edit = edit_of(backend.config, len(forward.wanted))
+    arrays = {one.name: getattr(edit, one.name) for one in fields(edit)}
+    copies = {name: array.copy() for name, array in arrays.items()}
+    views = {name: array.repeat(2, axis=-1)[..., ::2] for name, array in arrays.items()}
+    want = answer_of(backend, forward, ask=Logits(), edit=edit)
+    for array in arrays.values():
+        array.flags.writeable = False
+    for other in (edit, Edit(**views)):
+        assert same_bits(answer_of(backend, forward, ask=Logits(), edit=other), want)
+    assert all(np.array_equal(arrays[name], copies[name]) for name in arrays)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -4,6 +4,7 @@ ARM where a compiler for it and an emulator are installed.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -44,17 +45,19 @@ def build(kept: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 
 def compile_driver(command: tuple[str, ...], folder: Path) -> Path:
-    """Where the program is; compiled unless it is there."""
+    """Where the program is; compiled unless it is there, or another process compiles it now."""
     sources = sorted([*DRIVER.parent.iterdir(), *SOURCES.iterdir()])
     key = hashlib.sha256(repr(command).encode() + b"".join(source.read_bytes() for source in sources))
     path = folder / f"check-{key.hexdigest()}"
-    if not path.exists():
-        beside = path.with_name(path.name + ".tmp")
-        compiler, *more = command
-        arguments = [compiler, *FLAGS, *more, "-I", SOURCES, DRIVER, "-o", beside]
-        done = subprocess.run(arguments, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        beside.replace(path)
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            beside = path.with_suffix(".tmp")
+            compiler, *more = command
+            arguments = [compiler, *FLAGS, *more, "-I", SOURCES, DRIVER, "-o", beside]
+            done = subprocess.run(arguments, check=False, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            beside.replace(path)
     return path
 
 

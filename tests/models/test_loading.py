@@ -18,7 +18,7 @@ from daguerre.errors import CheckpointError, InputError
 from daguerre.model import Model
 from daguerre.models import loading
 from daguerre.models.denoiser import auto_dtype
-from daguerre.models.loading import load_model, read_extra, save_model
+from daguerre.models.loading import load_model, model_folder, read_extra, save_model
 from daguerre.models.processor import native_dtype
 from daguerre.models.tokenizer import Tokenizer
 
@@ -223,14 +223,24 @@ def test_saving_refuses_a_tokenizer_of_another_vocabulary(causal: Model, tmp_pat
     assert not (tmp_path / "m").exists()
 
 
-def test_the_default_model_is_in_the_package_or_said_to_be_missing(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "folder"), [([], "default"), (["default"], "default"), (["concepts"], "concepts-model")]
+)
+def test_a_model_of_the_package_is_loaded_by_its_name_or_said_to_be_missing(
+    given: list[str], folder: str, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A folder of that name in the working directory does not hide it."""
     monkeypatch.setattr(loading.resources, "files", lambda package: tmp_path)
-    with pytest.raises(CheckpointError, match="train a model and load its folder"):
-        daguerre.load()
-    shutil.copytree(saved, tmp_path / "assets" / "default")
-    assert daguerre.load().generate("x", 4).usage.completion_tokens > 0
+    monkeypatch.chdir(tmp_path)
+    for name in given:
+        (tmp_path / name).mkdir()
+    with pytest.raises(CheckpointError, match=r"is not in this installation.*train a model and load its folder"):
+        daguerre.load(*given)
+    with pytest.raises(InputError, match="is for names on a hub"):
+        daguerre.load(*given, revision="main")
+    shutil.copytree(saved, tmp_path / "assets" / folder)
+    assert model_folder(*given) == tmp_path / "assets" / folder
+    assert daguerre.load(*given).generate("x", 4).usage.completion_tokens > 0
 
 
 def test_load_says_what_is_missing(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -372,6 +374,32 @@ def test_a_second_start_compiles_nothing(
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path / "file"))
     interface._load(flags)
     assert len(compiles) == 3
+
+
+def test_processes_that_start_side_by_side_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Threads here, which hold locks of files of their own as processes do."""
+    interface.library()
+    used, folder, compiles = (*interface.FLAGS, *interface.compiler_flags()), cache_folder(), list[Any]()
+    assert folder is not None
+    whole, starts = folder / "compiled" / f"native-{interface._key(used)}.so", Barrier(3)
+
+    def compiled(flags: Any, folder: Path) -> Any:
+        compiles.append(flags)
+        sleep(0.2)
+        made = folder / "made.so"
+        shutil.copy(whole, made)
+        return made, interface.ctypes.CDLL(str(made))
+
+    def start(flags: tuple[str, ...]) -> Any:
+        starts.wait()
+        return interface._load(flags)
+
+    monkeypatch.setattr(interface, "_compile", compiled)
+    monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
+    flags = (*interface.FLAGS, "-march=native")
+    with ThreadPoolExecutor(3) as pool:
+        assert all(hasattr(found, "daguerre_forward") for found in pool.map(start, [flags] * 3))
+    assert len(compiles) == 1
 
 
 def test_a_compiler_that_fails_is_quoted_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,8 +137,14 @@ def test_counts_are_those_of_the_windows_one_by_one(shard: Shard, words: Tokeniz
     share, given = together[concept] / together[concept].sum(), tokens / tokens.sum()
     for token in np.flatnonzero(tokens):
         lifted = share[token] >= LIFTED * given[token] and together[concept, token] >= FEWEST
-        assert counts.lifted[concept, token] == lifted
-    assert counts.lifted[concept].any()
+        assert counts.liked[concept, token] == lifted
+    assert counts.liked[concept].any()
+    found = counts.tokens_of()
+    np.testing.assert_allclose(found.usual, given, rtol=1e-6)
+    np.testing.assert_allclose(found.given[concept], share, rtol=1e-6)
+    ratios = share[counts.liked[concept]] / given[counts.liked[concept]]
+    assert float(found.most[concept]) == pytest.approx(np.log(ratios.max()), rel=1e-5)
+    assert (found.most[~found.liked.any(dim=1)] == 0).all()
 
 
 @pytest.mark.parametrize("layout", ["blocks", "drafts", "infill", "suffix", "canvas", "next_token"])

@@ -20,8 +20,12 @@ from daguerre.train.batch import Batch, batch_loss
 from daguerre.train.concept_heads import count_concepts, initialize_heads, with_concept_heads
 from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import (
+    EVEN,
+    WEIGHTS,
     ConceptLoss,
     ConceptTraining,
+    TokensOf,
+    alignment_loss,
     any_loss,
     forced_discovered,
     forced_known,
@@ -106,6 +110,39 @@ def test_reconstruction_is_the_squared_distance_by_the_size_of_the_target() -> N
     assert unexplained(target, target) == 0 and unexplained(target, target.mean(0).expand(6, 3)) == pytest.approx(1)
 
 
+def test_alignment_is_the_cross_entropy_of_the_tokens_of_each_concept() -> None:
+    """Two concepts and one without tokens, by loops."""
+    raised = random(3, 5)
+    usual, given = torch.tensor([0.3, 0.2, 0.2, 0.2, 0.1]), torch.tensor([[0.1, 0, 0.8, 0, 0.1], [0.0, 1, 0, 0, 0]])
+    given = torch.cat([given, torch.zeros(1, 5)])
+    liked = given / usual >= 2
+    most = torch.where(liked, given / usual, torch.ones(())).amax(dim=1).log()
+    tokens, total = TokensOf(usual, given, liked, most), 0.0
+    even = [(1 - EVEN) * p + EVEN / 5 for p in usual.tolist()]
+    for row, wanted, peak in zip(raised[:2].tolist(), given.tolist(), (math.log(4), math.log(5)), strict=False):
+        weights = [p * math.exp(peak / max(row) * r) for p, r in zip(even, row, strict=True)]
+        total -= sum(p * math.log(w / sum(weights)) for p, w in zip(wanted, weights, strict=True))
+    assert min(float(row.max()) for row in raised[:2]) > 0
+    raised.requires_grad_()
+    loss = alignment_loss(raised, tokens)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(total / 2, rel=1e-5)
+    assert raised.grad is not None and raised.grad[:2].any() and not raised.grad[2].any()
+    nothing = replace(tokens, liked=torch.zeros(3, 5, dtype=torch.bool))
+    assert float(alignment_loss(raised.detach(), nothing)) == 0
+
+
+def test_the_vector_of_least_alignment_loss_raises_tokens_by_their_log_lift() -> None:
+    usual, given = torch.tensor([0.25, 0.25, 0.25, 0.25]), torch.tensor([[0.625, 0.25, 0.0625, 0.0625]])
+    lift = given / usual
+    tokens = TokensOf(usual, given, lift >= 2, lift.amax(dim=1).log())
+    best = float(alignment_loss(lift.log(), tokens))
+    entropy = -float((given * given.log()).sum())
+    assert best == pytest.approx(entropy, rel=1e-5)
+    for seed in range(5):
+        assert float(alignment_loss(lift.log() + 0.1 * random(1, 4, seed=seed), tokens)) > best
+
+
 def test_independence_is_the_linear_hsic_of_the_two_parts() -> None:
     """By Gram matrices: tr(K H L H) / (A - 1), over the square of the width."""
     k, u = random(12, 4), random(12, 4, seed=1)
@@ -183,31 +220,39 @@ def test_the_held_out_loss_is_that_of_the_model_as_it_is_and_its_parts_are_resta
         expected = {
             "reconstruction": float(reconstruction_loss(parts.discovered, target)),
             "independence": float(independence_loss(parts.known, parts.discovered)),
-            "unexplained": unexplained(h, parts.known + parts.discovered),
+            "residual": float(unexplained(h, parts.known + parts.discovered)),
         }
     for name, value in expected.items():
         assert report.parts[name] == pytest.approx(value, rel=1e-4), name
-    total = float(plain.loss) + sum(
-        getattr(OPTIONS, name) * value for name, value in report.parts.items() if name != "unexplained"
-    )
+    total = float(plain.loss) + sum(getattr(OPTIONS, name) * value for name, value in report.parts.items())
     assert float(report.loss) == pytest.approx(total, rel=1e-5)
+
+
+def liking(which: slice, vocab_size: int) -> TokensOf:
+    """Every concept makes these tokens likelier, and has the first of them alone."""
+    liked, given = torch.zeros(NUM, vocab_size, dtype=torch.bool), torch.zeros(NUM, vocab_size)
+    liked[:, which] = True
+    given[:, int(liked[0].int().argmax())] = 1.0
+    return TokensOf(torch.full((vocab_size,), 1 / vocab_size), given, liked, torch.full((NUM,), math.log(vocab_size)))
 
 
 def gradients(model: Any, batch: Batch, share: float, **options: Any) -> dict[str, float]:
     """The largest gradient of each weight that has one."""
     model.zero_grad(set_to_none=True)
-    loss = ConceptLoss(replace(OPTIONS, **options), torch.ones(NUM, model.config.vocab_size, dtype=torch.bool))
+    loss = ConceptLoss(replace(OPTIONS, **options), liking(slice(None), model.config.vocab_size))
     loss.at(share)(model, batch).loss.backward()
     return {n: float(w.grad.abs().max()) for n, w in model.named_parameters() if w.grad is not None}
 
 
-OFF = {"presence": 0.0, "any": 0.0, "reconstruction": 0.0, "independence": 0.0, "respond": 0.0, "express": 0.0}
+OFF = dict.fromkeys(WEIGHTS, 0.0)
 
 
-def test_until_the_backbone_learns_only_heads_have_gradients(model: Any, batches: list[Batch]) -> None:
+def test_before_the_backbone_learns_and_after_it_only_heads_have_gradients(model: Any, batches: list[Batch]) -> None:
     frozen, joint = gradients(model, batches[0], 0.2), gradients(model, batches[0], 0.35)
     assert {name for name in frozen if not name.startswith("concepts.")} == set()
     assert frozen and any(size for name, size in joint.items() if name.startswith("layers."))
+    settled = gradients(model, batches[0], 0.9, settled=0.8)
+    assert settled.keys() == frozen.keys()
 
 
 @pytest.mark.parametrize(
@@ -217,6 +262,8 @@ def test_until_the_backbone_learns_only_heads_have_gradients(model: Any, batches
         ("any", ("known_predictor", "layers.0"), ("known_embedding", "discovered")),
         ("reconstruction", ("discovered_up", "discovered_basis"), ("known", "layers.0")),
         ("independence", ("discovered_up", "discovered_basis"), ("known", "layers.0")),
+        ("residual", ("known_embedding", "discovered_up", "discovered_basis"), ("known_predictor", "layers.0")),
+        ("alignment", ("known_embedding",), ("known_predictor", "discovered", "layers.0", "embedding")),
     ],
 )
 def test_each_loss_trains_what_it_should(
@@ -280,13 +327,12 @@ def test_injected_concepts_are_recognized_and_expressed(model: Any, batches: lis
         heads.known_embedding.weight.add_(0.1)
         model.embedding.weight[model.config.mask_id] = 5.0
     can_be_predicted = [v for v in range(model.config.vocab_size) if v not in model.config.unpredictable_ids]
-    express = torch.zeros(NUM, model.config.vocab_size, dtype=torch.bool)
-    express[:, 30:60] = True
+    tokens = liking(slice(30, 60), model.config.vocab_size)
     only = replace(OPTIONS, **OFF, residual_drop=0.0)
     found = {}
     with torch.no_grad():
         for name in ("respond", "express"):
-            loss = ConceptLoss(replace(only, **{name: 1.0}), express).at(0.9)(model, batch)
+            loss = ConceptLoss(replace(only, **{name: 1.0}), tokens).at(0.9)(model, batch)
             found[name] = float(loss.loss) - float(batch_loss(model, batch).loss)
         hidden = run_batch(model, batch.tokens, batch.layout)
         rows = [
@@ -299,7 +345,8 @@ def test_injected_concepts_are_recognized_and_expressed(model: Any, batches: lis
         respond, expressed = 0.0, 0.0
         for (b, r), concept in zip(rows, drawn.tolist(), strict=True):
             vector = heads.known_embedding.weight[concept]
-            h = hidden[b, r] + OPTIONS.strength * vector / (model.projection @ vector)[can_be_predicted].max()
+            raised = (model.projection @ vector)[can_be_predicted]
+            h = hidden[b, r] + OPTIONS.strength * vector / (raised.max() - raised.mean())
             respond -= math.log(1 / (1 + math.exp(-float(heads.known_logits(h)[concept]))))
             expressed -= math.log(float(model.logits(h).softmax(-1)[30:60].sum()))
     assert found["respond"] == pytest.approx(respond / len(rows), rel=1e-3)
@@ -329,7 +376,7 @@ def test_the_recipe_of_the_repository_is_read_and_written() -> None:
     assert recipe.concepts is not None and recipe_from_dict(asdict(recipe)) == recipe
 
 
-RUN = replace(RECIPE, concepts=OPTIONS, steps=8, checkpoint_steps=2, eval_steps=4)
+RUN = replace(RECIPE, concepts=OPTIONS, steps=8, checkpoint_steps=2, eval_steps=8)
 
 
 def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_heads(corpus: Path, tmp_path: Path) -> None:
@@ -341,7 +388,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_heads(corpus: Path
     found = config_of(tmp_path / "whole" / "model").concepts
     assert found is not None and found.taxonomy == taxonomy().sha256
     header = (tmp_path / "whole" / "held.csv").read_text().splitlines()[0]
-    assert {"presence", "any", "unexplained"} <= set(header.split(","))
+    assert {"presence", "any", "residual"} <= set(header.split(","))
 
 
 def test_a_run_from_a_model_with_heads_keeps_them(corpus: Path, tmp_path: Path) -> None:

@@ -9,4 +9,5 @@ from __future__ import annotations
 from daguerre.audit.keys import SigningKey as SigningKey
 from daguerre.audit.ledger import Ledger as Ledger
 from daguerre.audit.recorder import Recorder as Recorder
+from daguerre.audit.summary import Alerts as Alerts
 from daguerre.audit.verify import verify as verify

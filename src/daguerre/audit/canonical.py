@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any
+
+import numpy as np
 
 from daguerre.errors import DataError, MissingExtra
 
@@ -23,3 +28,20 @@ def canonical(value: Any) -> bytes:
 def digest(content: bytes) -> str:
     """SHA-256, in 64 hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; what JSON does not have as the text that Python shows of it."""
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, Sequence | np.ndarray | set | frozenset) and not isinstance(value, bytes | bytearray):
+        return [plain(one) for one in value]
+    return repr(value)

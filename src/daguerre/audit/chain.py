@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from daguerre.audit.canonical import digest
 from daguerre.audit.keys import from_text, is_signed, to_text
-from daguerre.audit.ledger import FIRST, Entry, Head, head_path, is_written, lines, record_keys
+from daguerre.audit.ledger import FIRST, Entry, Head, changed, head_path, is_written, lines, record_keys
 from daguerre.audit.schema import complaint
 from daguerre.errors import DataError
 
@@ -70,6 +70,7 @@ def check_chain(path: Path, report: Report, public: bytes | None) -> dict[int, E
     the number of their line.
     """
     entries, before, ids, hashes = dict[int, Entry](), FIRST, set[str](), [FIRST]
+    model: Mapping[str, Any] | None = None
     head = _head(path, report)  # before the lines, to which a writer may add meanwhile
     for number, line in enumerate(lines(path)):
         checked = Checked(number)
@@ -93,6 +94,8 @@ def check_chain(path: Path, report: Report, public: bytes | None) -> dict[int, E
         checked.problems += _of_line(entry, number, last, signer)
         if checked.id in ids:
             checked.problems.append("its id is that of an earlier record")
+        checked.problems += _of_history(entry.record, ids, model)
+        model = entry.record.get("model", model)
         ids.add(checked.id)
         entries[number] = entry
     report.head = before
@@ -114,6 +117,20 @@ def _of_line(entry: Entry, number: int, before: str, signer: str) -> Iterator[st
         yield "its sealed part is missing, or was added"
     elif entry.sealed is not None and digest(entry.sealed) != record["sealed_sha256"]:
         yield "its sealed part was changed"
+
+
+def _of_history(record: Mapping[str, Any], ids: Set[str], model: Mapping[str, Any] | None) -> Iterator[str]:
+    """What is wrong with what a record says of earlier ones. model: the facts of the last one."""
+    named = record.get("of", record.get("erased"))
+    if named is not None and named not in ids:
+        yield "no earlier record has the id that it names"
+    after = record.get("model")
+    if record["kind"] == "change":
+        differing = changed(record["before"], record["model"])
+        if record["before"] != model or not differing or record["changed"] != differing:
+            yield "the change of the model that it tells is not the one that happened"
+    elif model is not None and after is not None and changed(model, after):
+        yield "its model is another one than before, and no record tells of the change"
 
 
 def _bytes(text: str) -> bytes:

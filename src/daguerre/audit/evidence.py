@@ -5,7 +5,7 @@ of it all known concepts, all discovered ones, the residual, bans of concepts, a
 `TOP` known and discovered concepts with the largest contributions their weights and contributions. Numbers have seven
 digits. Of a model without concept heads it keeps the logit alone.
 
-`recorded` makes these columns from a run's evidence, and again from a replay's; `differences` compares the two.
+`columns` writes them, from the `attributions` of a run's evidence; `differences` compares them with those of a replay.
 
 Letters: A tokens, P parts of guidance, D width.
 """
@@ -61,6 +61,7 @@ class Attribution:
     loose      concepts that rounding may add to the kept ones, or take from them: by how much their weight and their
                contribution may then differ
     loose_logit   by how much the logit may, since steering changes the weights of kept concepts alone
+    loose_size    by how much the length of the residual may
     """
 
     sums: dict[str, float]
@@ -71,6 +72,7 @@ class Attribution:
     shares: float = 1.0
     loose: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     loose_logit: float = 0.0
+    loose_size: float = 0.0
 
     @classmethod
     def of(cls, token: TokenExplanation, num_known: int, **more: Any) -> Attribution:
@@ -135,8 +137,9 @@ def attributions(
 def _loose(
     backbone: Backbone, controls: ProgramControls | None, evidence: np.ndarray, ids: Tensor, by: float
 ) -> list[dict[str, Any]]:
-    """`loose` and `loose_logit` of each token, where weights may differ `by` so much: a kept concept is loose if one
-    that is not kept has nearly its weight, and the other way round. Steering at most doubles a weight that it changes.
+    """`loose`, `loose_logit` and `loose_size` of each token, where weights may differ `by` so much: a kept concept is
+    loose if one that is not kept has nearly its weight, and the other way round. Steering at most doubles a weight that
+    it changes.
     """
     heads, width = backbone.concepts, backbone.config.width
     assert heads is not None
@@ -152,15 +155,54 @@ def _loose(
     out = []
     for row, token in zip(weights, ids, strict=True):
         numbers = row.nonzero()[:, 0]
-        effects = (heads.vectors(numbers).double() @ backbone.projection[token].double()).abs()
+        vectors = heads.vectors(numbers).double()
+        effects = (vectors @ backbone.projection[token].double()).abs()
         sizes = {
             int(number): (twice * float(row[number]), twice * float(row[number] * effect))
             for number, effect in zip(numbers.tolist(), effects, strict=True)
             for twice in (1 + (number in steered),)
         }
         logit = sum(size for number, (_, size) in sizes.items() if number in steered)
-        out.append({"loose": sizes, "loose_logit": logit})
+        size = float(row[numbers].double() @ vectors.norm(dim=-1))
+        out.append({"loose": sizes, "loose_logit": logit, "loose_size": size})
     return out
+
+
+@dataclass(frozen=True, eq=False)
+class Unexplained:
+    """How much of the variance of a text's hidden states h its concepts leave to the residuals e.
+
+    sizes    |e| of each token, float64 (A,)
+    spread   the sum of |h - mean h|^2
+    share    sum |e|^2 / spread: 0 where concepts say everything, above 1 where they say less than the mean. None for
+             fewer than two tokens, under guidance, where h has two parts, and for a model without concept heads
+    """
+
+    sizes: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    spread: float = 0.0
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, backbone: Backbone, evidence: np.ndarray) -> Unexplained:
+        """The same of evidence, float32 (A, P, E)."""
+        heads, width = backbone.concepts, backbone.config.width
+        if heads is None or evidence.shape[0] < 2 or evidence.shape[1] > 1:
+            return cls()
+        h = torch.from_numpy(evidence[:, 0, 1 : 1 + width]).to(backbone.embedding.weight.device)
+        sizes = heads.decompose(h).residual.double().norm(dim=-1)
+        return cls(sizes.cpu().numpy(), float((h.double() - h.double().mean(dim=0)).square().sum()))
+
+    @property
+    def share(self) -> float | None:
+        return float(np.square(self.sizes).sum()) / self.spread if self.spread else None
+
+    def differs(self, recorded: float | None, loose: Sequence[float], tolerance: Tolerance) -> bool:
+        """Whether a recorded share is another one. loose: by how much each |e| may differ."""
+        share = self.share
+        if recorded is None or share is None:
+            return recorded is not share
+        slack = float((2 * self.sizes * np.array(loose) + np.square(loose)).sum()) / self.spread
+        return not abs(recorded - share) <= 4 * tolerance.relative * max(1.0, share) + slack
 
 
 def _near_edge(weights: Tensor, num: int, by: float) -> Tensor:

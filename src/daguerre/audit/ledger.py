@@ -27,7 +27,7 @@ from typing import Any
 
 from daguerre.audit.canonical import canonical, digest
 from daguerre.audit.keys import RecordKeys, SigningKey, from_text, is_signed, seal, to_text, unseal
-from daguerre.errors import DataError, InputError
+from daguerre.errors import DataError, InputError, unknown
 from daguerre.files import atomic_write, sync_folder
 
 VERSION = 1
@@ -35,6 +35,14 @@ FIRST = "0" * 64
 """What the first record names as the hash of the one before it."""
 RECORD, HEAD = b"daguerre audit record\n", b"daguerre audit head\n"
 """What a signature begins with, so that one of a head is none of a record."""
+EVENTS = ("anchor", "correction", "decision", "explanation", "incident", "notice", "review")
+"""What may follow a record: the head was kept elsewhere; its output was corrected, or a decision rested on it; that was
+explained; something went wrong; somebody was told; somebody looked at it.
+"""
+UNHASHED = ("name", "family", "training")
+"""Facts of a model that no weights tell."""
+MODEL = b'"model":{"'
+"""What is in a line whose record is of a model; in a text the quotes would have backslashes."""
 TAIL = 1 << 16
 LOG = logging.getLogger("daguerre")
 
@@ -146,6 +154,30 @@ def lines(path: Path) -> Iterator[bytes]:
         raise InputError(f"the ledger {path} cannot be read ({error.strerror}): check the path") from None
 
 
+def last_of(path: Path) -> tuple[str, int]:
+    """The head of a ledger as its lines give it: the hash of the last record, and how many there are. It checks none.
+    InputError for a file that cannot be read; DataError for one whose last line is none.
+    """
+    last, num = b"", 0
+    for line in lines(path):
+        last, num = line, num + 1
+    return (Entry.parse(last).hash if last else FIRST), num
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Which facts of a model differ, in order, but those that depend on the name that it is loaded by."""
+    names = (before.keys() | after.keys()) - {"name", "training"}
+    return sorted(name for name in names if before.get(name) != after.get(name))
+
+
+def texts_by_name(what: str, given: Mapping[str, str] | None) -> dict[str, str]:
+    """Facts that a caller gives. InputError for anything but texts by name."""
+    facts = {} if given is None else dict(given)
+    if not all(isinstance(text, str) for pair in facts.items() for text in pair):
+        raise InputError(f"{what} must map names to texts, not {given!r:.60}")
+    return facts
+
+
 def is_written(path: Path) -> bool:
     """Whether somebody has the ledger open to write."""
     file = os.open(path, os.O_RDONLY)
@@ -163,6 +195,8 @@ class Ledger:
 
     A record that `append` has returned is on the disk. What a crash left of a line is moved aside into a file
     `L.torn-1`, and so on, when the ledger is next opened, and a record of kind "repair" says so.
+
+    A record of another model than the last one that was of a model comes after one of kind "change".
 
     key  what signs: a `SigningKey`, or its file. DataError if another process has the ledger open, if its last record
     is not signed with this key, or if it is not the record that the head names.
@@ -184,6 +218,7 @@ class Ledger:
         try:
             torn = self._cut_torn_line()
             self._check_last()
+            self._model = self._last_model()
             if torn is not None:
                 self.append("repair", {"torn": torn})
         except BaseException:
@@ -195,11 +230,33 @@ class Ledger:
         JSON does not have, and where the disk is full; the ledger is then as it was.
         """
         with self._appending:
-            record_id, plain = str(uuid.uuid4()), None if secret is None else canonical(secret)
-            with self._undone():
-                sealed = None if plain is None else seal(plain, self._keys.make(record_id), record_id)
-                self._write(self._entry(record_id, kind, content, sealed))
+            before, after = self._model, content.get("model")
+            differing = [] if before is None or after is None else changed(before, after)
+            if differing:
+                self._append("change", {"before": before, "model": after, "changed": differing}, None)
+                self._model = after
+            record_id = self._append(kind, content, secret)
+            self._model = before if after is None else after
             return record_id
+
+    def _append(self, kind: str, content: Mapping[str, Any], secret: Mapping[str, Any] | None) -> str:
+        record_id, plain = str(uuid.uuid4()), None if secret is None else canonical(secret)
+        with self._undone():
+            sealed = None if plain is None else seal(plain, self._keys.make(record_id), record_id)
+            self._write(self._entry(record_id, kind, content, sealed))
+        return record_id
+
+    def follow_up(
+        self, record_id: str, event: str, facts: Mapping[str, str] | None = None, note: str | None = None
+    ) -> str:
+        """Append what became of an earlier record, and return the id of the new one. event: one of EVENTS; facts: texts
+        by name, in the clear, without personal data; note: a text that is sealed. InputError for what is none of that.
+        """
+        if event not in EVENTS:
+            raise unknown("event", event, EVENTS)
+        self._check_has(record_id)
+        content = {"of": record_id, "event": event, "facts": texts_by_name("facts", facts)}
+        return self.append("follow_up", content, None if note is None else {"note": note})
 
     def _entry(self, record_id: str, kind: str, content: Mapping[str, Any], sealed: bytes | None) -> Entry:
         record = {
@@ -219,8 +276,13 @@ class Ledger:
         """Destroy the key of a record, so that nobody can read its text again, and append a record that says so. What
         was copied of the file of keys is out of reach. InputError for a record without a key.
         """
+        self._check_has(record_id)
         self._keys.destroy(record_id)
         self.append("erasure", {"erased": record_id, "why": why})
+
+    def _check_has(self, record_id: str) -> None:
+        if not any(f'"id":"{record_id}",'.encode() in line for line in lines(self.path)):
+            raise InputError(f"{self.path} has no record {record_id!r}: see `daguerre audit show`")
 
     def close(self) -> None:
         """Let go of the file."""
@@ -297,6 +359,13 @@ class Ledger:
         if (head.records + 1, head.last) != (self.records, before):
             raise DataError(damaged)
         self._write_head(Head(self.records, self.last))
+
+    def _last_model(self) -> dict[str, Any] | None:
+        """The facts of the last model; None: no record is of one."""
+        last = None
+        for line in lines(self.path):
+            last = line if MODEL in line else last
+        return None if last is None else Entry.parse(last).record.get("model")
 
     def _last_line(self) -> bytes:
         size, place, rest = os.fstat(self._file).st_size, 0, b""

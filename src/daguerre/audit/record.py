@@ -1,32 +1,26 @@
 """The contents of a record: what is in the clear, and what is sealed with the record's key.
 
 In the clear is what names no person: the model, the software, options that are numbers and names, the steering program,
-hashes, counts. Sealed is the text in all its forms: the request, options that are texts, the trace, whose token ids are
-the text, and the evidence, since logits and concepts tell whoever has the model what the tokens were. Hashes of texts
-are salted with a number that is sealed, or a short text could be found by trying.
+hashes, counts, shares and alerts. Sealed is the text in all its forms: the request, options that are texts, the trace,
+whose token ids are the text, and the evidence, since logits and concepts tell whoever has the model what the tokens
+were. Hashes of texts are salted with a number that is sealed, or a short text could be found by trying.
 """
 
 from __future__ import annotations
 
 import ast
-import hashlib
-import importlib.metadata
 import json
-import math
-import platform
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-import torch
 
-import daguerre
-from daguerre.audit.canonical import canonical, digest
-from daguerre.audit.evidence import TOP, attributions, columns
+from daguerre.audit.canonical import canonical, digest, plain
+from daguerre.audit.evidence import TOP, Unexplained, attributions, columns, short
+from daguerre.audit.summary import Alerts, concept_summary
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.plan import Plan
@@ -35,9 +29,7 @@ from daguerre.decoding.settings import Settings
 from daguerre.decoding.steering import ProgramControls
 from daguerre.errors import DataError
 from daguerre.model import Model
-from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.processor import instruction_set
 from daguerre.trace import Event, Trace
 
 TEXTS = frozenset(
@@ -60,7 +52,19 @@ TEXTS = frozenset(
 CONTROLS = frozenset({"steer", "forbid", "forbid_exactly"})
 """Options that are in the record's `controls`."""
 UNRECORDED = CONTROLS | {"scorer", "explain"}
-Overlap = Callable[[str], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a recorder adds to records.
+
+    overlap   called with each output's text: what of it is in the training data, as JSON
+    inputs    called with each result: which inputs mattered to it, as JSON
+    """
+
+    overlap: Callable[[str], Mapping[str, Any]] | None = None
+    inputs: Callable[[Result], Mapping[str, Any]] | None = None
+    alerts: Alerts = field(default_factory=Alerts)
 
 
 @dataclass(frozen=True)
@@ -73,82 +77,6 @@ class Request:
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
         return {"operation": self.operation, "arguments": plain(self.arguments)}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it; what JSON does not have as the text that Python shows of it."""
-    if value is None or isinstance(value, str | bool):
-        return value
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    if isinstance(value, Sequence | np.ndarray | set | frozenset) and not isinstance(value, bytes | bytearray):
-        return [plain(one) for one in value]
-    return repr(value)
-
-
-def model_facts(model: Model, name: str | None) -> dict[str, Any]:
-    """Which model: hashes of what it computes with, as it is in memory."""
-    config, catalog = model.config, model.concepts
-    weights, heads = weights_hashes(model.backbone)
-    return {
-        "name": name,
-        "family": model.family,
-        "parameters": model.backbone.num_parameters,
-        "weights_sha256": weights,
-        "concepts_sha256": heads,
-        "config_sha256": digest(json.dumps(plain(config.to_dict()), sort_keys=True).encode()),
-        "tokenizer_sha256": model.tokenizer.sha256,
-        "taxonomy_sha256": None if config.concepts is None else config.concepts.taxonomy or None,
-        "catalog_sha256": None if catalog is None else digest(json.dumps(plain(catalog), sort_keys=True).encode()),
-    }
-
-
-def weights_hashes(backbone: Backbone) -> tuple[str, str | None]:
-    """SHA-256 of the names, types, shapes and bytes of all weights but the concept heads', and of those; None: there
-    are no heads.
-    """
-    hashes = hashlib.sha256(), hashlib.sha256()
-    for name, weight in sorted(backbone.state_dict().items()):
-        one = weight.detach().cpu().contiguous()
-        into = hashes[name.startswith("concepts.")]
-        into.update(f"{name} {one.dtype} {list(one.shape)}\n".encode())
-        into.update(memoryview(one.reshape(-1).view(torch.uint8).numpy()))
-    return hashes[0].hexdigest(), None if backbone.concepts is None else hashes[1].hexdigest()
-
-
-def software_facts(model: Model) -> dict[str, Any]:
-    """What computed: versions, and the parts that decide the last bits."""
-    native = isinstance(model.denoiser.backend, NativeBackend)
-    return {
-        "daguerre": daguerre.__version__,
-        "commit": commit(),
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "backend": "native" if native else "torch",
-        "dtype": str(model.dtype).removeprefix("torch."),
-        "quantize": model.denoiser.quantize,
-        "device": str(model.backbone.embedding.weight.device),
-        "machine": platform.machine(),
-        "instruction_set": instruction_set(),
-    }
-
-
-@lru_cache(maxsize=1)
-def commit() -> str | None:
-    """The commit that was installed, where pip knows it (PEP 610)."""
-    try:
-        text = importlib.metadata.distribution("daguerre").read_text("direct_url.json")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = json.loads(text or "{}").get("vcs_info", {}).get("commit_id")
-    return None if found is None else str(found)
 
 
 def decoding_facts(decode: Settings) -> tuple[dict[str, Any], str]:
@@ -199,8 +127,8 @@ def passed_between_forwards(model: Model) -> dict[str, Any]:
 
 def evidence_of(
     backbone: Backbone, controls: ProgramControls | None, events: Sequence[Event]
-) -> list[dict[str, Any] | None]:
-    """The columns of each step of a run; None for one without evidence."""
+) -> tuple[list[dict[str, Any] | None], float | None]:
+    """The columns of each step of a run, None for one without evidence; and the unexplained share of its variance."""
     asked, rows, tokens = list[np.ndarray | None](), list[np.ndarray](), list[int]()
     for event in events:
         known = None
@@ -209,8 +137,12 @@ def evidence_of(
             rows.append(event.evidence[known])
             tokens += event.decision.tokens[known].tolist()
         asked.append(known)
-    found = iter(attributions(backbone, controls, np.concatenate(rows), tokens) if tokens else ())
-    return [None if known is None else columns([next(found) if one else None for one in known]) for known in asked]
+    if not tokens:
+        return [None if known is None else columns([None] * len(known)) for known in asked], None
+    evidence = np.concatenate(rows)
+    found = iter(attributions(backbone, controls, evidence, tokens))
+    steps = [None if known is None else columns([next(found) if one else None for one in known]) for known in asked]
+    return steps, Unexplained.of(backbone, evidence).share
 
 
 def generation(
@@ -221,11 +153,11 @@ def generation(
     events: Sequence[Event],
     controls: ProgramControls | None,
     sample: int,
-    overlap: Overlap | None,
+    beside: Beside,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a record of a generation has beside its head: in the clear, and sealed."""
     clear_options, sealed_options = decoding_facts(plan.decode)
-    evidence = evidence_of(model.backbone, controls, events)
+    evidence, unexplained = evidence_of(model.backbone, controls, events)
     salt, asked = secrets.token_hex(32), request.to_dict()
     secret = {
         "salt": salt,
@@ -234,7 +166,8 @@ def generation(
         "trace": json.loads(result.trace.to_json()),
         "evidence": evidence,
         "output": {"text": result.text, "texts": list(result.texts)},
-        "overlap": None if overlap is None else plain(overlap(result.text)),
+        "overlap": None if beside.overlap is None else plain(beside.overlap(result.text)),
+        "inputs": None if beside.inputs is None else plain(beside.inputs(result)),
     }
     clear = {
         "sample": sample,
@@ -247,15 +180,28 @@ def generation(
             "explained": sum(sum(v is not None for v in step["logit"]) for step in evidence if step is not None),
             "listed": TOP if model.backbone.concepts is not None else 0,
         },
+        "concepts": concept_facts(model, beside.alerts, evidence, unexplained),
         "output": {
             "sha256": salted(salt, secret["output"]),
             "tokens": len(result.tokens),
+            "characters": len(result.text),
             "forwards": result.usage.forwards,
             "finish_reason": result.finish_reason,
         },
         "validators": validators(plan, request, result.text),
     }
     return clear, secret
+
+
+def concept_facts(
+    model: Model, alerts: Alerts, steps: Sequence[Mapping[str, Any] | None], unexplained: float | None
+) -> dict[str, Any] | None:
+    """What a record says of its concepts as a whole; None for a model without concept heads."""
+    if model.concepts is None:
+        return None
+    rules = alerts.rules(model.concepts)
+    fvu = None if unexplained is None else short(unexplained)
+    return rules | concept_summary(rules, steps) | {"fvu": fvu}
 
 
 def salted(salt: str, value: Any) -> str:

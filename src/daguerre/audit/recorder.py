@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from types import TracebackType
 from typing import Any
 
+from daguerre.audit.canonical import plain
+from daguerre.audit.facts import model_facts, software_facts
 from daguerre.audit.keys import SigningKey
-from daguerre.audit.ledger import Ledger
-from daguerre.audit.record import (
-    Overlap,
-    Request,
-    generation,
-    model_facts,
-    plain,
-    software_facts,
-)
+from daguerre.audit.ledger import Ledger, texts_by_name
+from daguerre.audit.record import Beside, Request, generation
 from daguerre.audit.replay import LAWS, PLANS, controls_of
+from daguerre.audit.summary import Alerts
 from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
@@ -28,7 +24,7 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result
 from daguerre.decoding.sample import Sample
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError, no_concept_heads
 from daguerre.model import Model
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.wrappers.explaining import Explained
@@ -43,8 +39,14 @@ class Recorder:
     model     the model, whose weights must not change from now on
     key       for a ledger given by its path: the signing key, or its file
     name      what `daguerre audit verify` loads the model by: "default", a folder, a name on a hub
-    subject   facts of the deployment, texts by name, which go into every record in the clear: put no personal data here
+    subject   facts of the deployment, texts by name, which go into every record in the clear: put no personal data
+              here. The schema lists the usual names: system, purpose, retention, steered_by and so on
     overlap   called with each output's text: what of it is in the training data, as JSON, which is sealed
+    inputs    called with each result: which inputs mattered to it, as JSON, which is sealed; see
+              `audit.summary.input_attribution`
+    alerts    which concepts are watched; without it those of the group "risk"
+
+    `records` are the ids of the records of the last call, which `Ledger.follow_up` takes.
     """
 
     def __init__(
@@ -55,17 +57,24 @@ class Recorder:
         *,
         name: str | None = None,
         subject: Mapping[str, str] | None = None,
-        overlap: Overlap | None = None,
+        overlap: Callable[[str], Mapping[str, Any]] | None = None,
+        inputs: Callable[[Result], Mapping[str, Any]] | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
+        self._beside = Beside(overlap, inputs, alerts or Alerts())
+        if alerts is not None:
+            if model.concepts is None:
+                raise no_concept_heads("an alert")
+            alerts.rules(model.concepts)
+        self._subject = texts_by_name("subject", subject)
         if not isinstance(ledger, Ledger):
             if key is None:
                 raise InputError("a ledger needs a key: make one with `daguerre audit key FILE`, and give key=FILE")
             ledger = Ledger(ledger, key)
         elif key is not None:
             raise InputError("this ledger has its key already: leave out key")
-        self.ledger, self.model, self._overlap = ledger, model, overlap
+        self.ledger, self.model, self.records = ledger, model, tuple[str, ...]()
         self._facts = {"model": model_facts(model, name), "software": software_facts(model)}
-        self._subject = checked_subject(subject)
 
     def __enter__(self) -> Recorder:
         return self
@@ -134,7 +143,7 @@ class Recorder:
         options: Mapping[str, Any],
     ) -> Result:
         """Plan, run, record, return. What fails is recorded, too."""
-        about = {"subject": self._subject | checked_subject(subject)}
+        about = {"subject": self._subject | texts_by_name("subject", subject)}
         given = self.model.with_defaults(decode, options)
         named = inspect.signature(PLANS[operation]).parameters
         more = {name: given[name] for name in given if name in named and name not in ("defaults", "catalog")}
@@ -145,16 +154,19 @@ class Recorder:
             check_recordable(plan)
             kind = "failure"
             samples, results = self._samples(plan, given.get("timeout"))
+            steered = controls_of(self.model, plan)
+            records = [
+                generation(self.model, plan, request, result, sample.events, steered, number, self._beside)
+                for number, (sample, result) in enumerate(zip(samples, results, strict=True))
+            ]
         except Exception as error:
             how = {name: getattr(decode, name) for name in decode.given} if isinstance(decode, Decode) else {}
             how |= {name: value for name, value in options.items() if name in OPTIONS}
             secret = {"request": request.to_dict(), "options": plain(how), "message": str(error)}
-            self.ledger.append(kind, about | self._facts | {"error": type(error).__name__}, secret)
+            self.records = (self.ledger.append(kind, about | self._facts | {"error": type(error).__name__}, secret),)
             raise
-        steered = controls_of(self.model, plan)
-        for number, (sample, result) in enumerate(zip(samples, results, strict=True)):
-            clear, secret = generation(self.model, plan, request, result, sample.events, steered, number, self._overlap)
-            self.ledger.append("generation", about | self._facts | clear, secret)
+        write = self.ledger.append
+        self.records = tuple(write("generation", about | self._facts | clear, secret) for clear, secret in records)
         first, *others = results
         return replace(first, others=tuple(others)) if others else first
 
@@ -172,14 +184,6 @@ class Recorder:
         else:
             Together(denoiser.backend, samples).run()
         return samples, [sample.result() for sample in samples]
-
-
-def checked_subject(subject: Mapping[str, str] | None) -> dict[str, str]:
-    """The facts of a deployment or a request. InputError for anything but texts by name."""
-    facts = {} if subject is None else dict(subject)
-    if not all(isinstance(text, str) for pair in facts.items() for text in pair):
-        raise InputError(f"subject must map names to texts, not {subject!r:.60}")
-    return facts
 
 
 def check_recordable(plan: Plan) -> None:

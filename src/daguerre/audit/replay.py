@@ -25,18 +25,15 @@ from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.plans import plan_edit, plan_fill, plan_generate, plan_infill
 from daguerre.decoding.revision import readings
+from daguerre.decoding.sample import wrapped
 from daguerre.decoding.steering import ProgramControls, controls
 from daguerre.errors import DataError
 from daguerre.model import Model
 from daguerre.models.catalog import Catalog
-from daguerre.models.denoiser import Denoiser
 from daguerre.models.forward import Logits
 from daguerre.models.rows import Tree, first_run
 from daguerre.models.session import Asking, Session, together
 from daguerre.models.stale import RULES
-from daguerre.models.wrappers.explaining import Explained
-from daguerre.models.wrappers.guidance import Guided
-from daguerre.models.wrappers.steering import Steered
 from daguerre.sampling.logits import biased, softmax
 from daguerre.sampling.rules import Rule, forbidden
 from daguerre.trace import Trace
@@ -108,22 +105,14 @@ def controls_of(model: Model, plan: Plan) -> ProgramControls | None:
     return controls(program, model.backbone, plan.catalog or Catalog.numbered(shape))
 
 
-def wrapped(model: Model, plan: Plan, steered: ProgramControls | None) -> Denoiser:
-    """The denoiser of a run, with evidence."""
-    denoiser: Denoiser = Explained(model.denoiser)
-    if steered is not None:
-        denoiser = Steered(denoiser, steered)
-    guidance = plan.decode.logit_guidance
-    return denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
-
-
 def replay(
     model: Model, plan: Plan, trace: Trace, asked: Sequence[np.ndarray | None], steered: ProgramControls | None
 ) -> Asking[list[Found]]:
     """What the model says of the tokens of a trace that were asked for: `asked`, bool (k,) of each step's tokens; None:
     of none. DataError for a step that the mode cannot have taken.
     """
-    denoiser, steps, before = wrapped(model, plan, steered), list[Step](), trace.canvas
+    denoiser = wrapped(model.denoiser, plan, steered, explain=True)
+    steps, before = list[Step](), trace.canvas
     cache = plan.decode.cache if plan.decode.cache == "approximate_int8" else "none"
 
     def session() -> Session:

@@ -18,6 +18,7 @@ import numpy as np
 from daguerre.audit.canonical import canonical, digest
 from daguerre.audit.keys import SigningKey, seal
 from daguerre.audit.ledger import FIRST, RECORD, Entry, Head, head_path, lines, record_keys
+from daguerre.audit.summary import PARTS, concept_summary
 from daguerre.audit.verify import Load, verify
 from daguerre.model import Model
 
@@ -127,10 +128,15 @@ def opened(path: Path) -> Records:
 
 
 def forge(path: Path, key: SigningKey, edit: Callable[[Records], None]) -> None:
-    """What the owner of the key can do: change records, and make everything else fit."""
+    """What the owner of the key can do: change records, and make everything else fit, also what is said of a record's
+    concepts as a whole if that was left as it is.
+    """
     records, keys, before, out = opened(path), record_keys(path).read(), FIRST, b""
+    said = {record["id"]: copy.deepcopy(record.get("concepts")) for record, _ in records}
     edit(records)
     for number, (record, content) in enumerate(records):
+        if content is not None and said.get(record["id"]) and record["concepts"] == said[record["id"]]:
+            record["concepts"] |= concept_summary(record["concepts"], content["evidence"])
         secret, sealed = keys.get(record["id"]), None
         if content is not None and secret is not None:
             sealed = seal(canonical(content), secret, record["id"])
@@ -154,21 +160,35 @@ def num_forgeries_caught(path: Path, key: SigningKey, model: Model | Load, num: 
     return caught
 
 
+def _sums(record: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """The numbers that sum a record up: the object that each is in, and its key."""
+    said = record["concepts"] or {"shares": None, "fvu": None}
+    shares = [(said["shares"], part) for part in PARTS] if said["shares"] else []
+    fvu = [] if said["fvu"] is None else [(said, "fvu")]
+    return [(record["output"], "tokens"), (record["output"], "characters"), *shares, *fvu]
+
+
 def forged_number(records: Records, random: np.random.Generator) -> None:
-    """Change one number of one record: a committed token, its probability, its logit or a part of it, or a concept's
-    number, weight or contribution.
+    """Change one number of one record: a committed token, its probability, its logit or a part of it, a concept's
+    number, weight or contribution, or one that sums a record up.
     """
     while True:
-        content = records[int(random.integers(len(records)))][1]
+        record, content = records[int(random.integers(len(records)))]
         steps = [] if content is None else [n for n, step in enumerate(content["evidence"]) if step is not None]
         if content is None or not steps:
             continue
         number = int(random.choice(steps))
         columns, step = content["evidence"][number], content["trace"]["steps"][number]
-        name = str(random.choice([*columns, "tokens", "probabilities"]))
+        names, sums = [*columns, "tokens", "probabilities"], _sums(record)
+        which = int(random.integers(len(names) + len(sums)))
+        if which >= len(names):
+            held, key = sums[which - len(names)]
+            held[key] += (-0.1 if held[key] > 0.5 else 0.1) if key in PARTS else 1
+            return
+        name = names[which]
         place = int(random.choice([n for n, value in enumerate(columns["logit"]) if value is not None] or [0]))
         column = step[name] if name in step else columns[name]
-        held = copy.deepcopy(column)
+        before = copy.deepcopy(column)
         if name == "tokens":
             column[place] = max(0, column[place] + int(random.choice([-1, 1])))
         elif name == "probabilities":
@@ -179,5 +199,5 @@ def forged_number(records: Records, random: np.random.Generator) -> None:
                 column[place][among] += 1 if name == "concepts" else float(random.choice([-1, 1]))
         elif column[place] is not None:
             column[place] += float(random.choice([-1, 1])) * max(1.0, 0.1 * abs(column[place]))
-        if column != held:
+        if column != before:
             return

@@ -19,19 +19,23 @@ from typing import Any
 import numpy as np
 
 from daguerre.audit.chain import REPLAYED, UNREAD, Checked, Report, check_chain, open_all
-from daguerre.audit.evidence import EXACT, HALF, SINGLE, TOP, Attribution, Tolerance, asked, attributions, differences
-from daguerre.audit.ledger import FIRST, Entry
-from daguerre.audit.record import (
-    Request,
-    decode_of,
-    model_facts,
-    passed_between_forwards,
-    salted,
-    software_facts,
-    trace_of,
-    validators,
+from daguerre.audit.evidence import (
+    EXACT,
+    HALF,
+    SINGLE,
+    TOP,
+    Attribution,
+    Tolerance,
+    Unexplained,
+    asked,
+    attributions,
+    differences,
 )
+from daguerre.audit.facts import model_facts, software_facts
+from daguerre.audit.ledger import FIRST, UNHASHED, Entry
+from daguerre.audit.record import Request, decode_of, passed_between_forwards, salted, trace_of, validators
 from daguerre.audit.replay import Found, controls_of, plan_of, replay, why_not
+from daguerre.audit.summary import concept_summary
 from daguerre.canvas import Decision
 from daguerre.decoding.drive import compute
 from daguerre.decoding.plan import Plan
@@ -69,9 +73,33 @@ def verify(
     if head is not None and head not in {entry.hash for entry in entries.values()} | {FIRST}:
         report.problems.append(f"it has no record of the hash {head}, which was given: records are missing or others")
     opened = open_all(source, entries, report)
+    for number, content in opened.items():
+        if entries[number].record["kind"] == "generation":
+            report.records[number].problems += _of_contents(entries[number].record, content)
     if model is not None:
         _replay_all({number: entries[number] for number in opened}, opened, model, report)
     return report
+
+
+def _of_contents(record: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """Where a record's sealed part and what is said of it in the clear do not fit, which no model is needed for."""
+    if record["input"]["sha256"] != salted(content["salt"], content["request"]):
+        yield "the hash of its input differs"
+    if record["output"]["sha256"] != salted(content["salt"], content["output"]):
+        yield "the hash of its output differs"
+    if record["output"]["characters"] != len(content["output"]["text"]):
+        yield "the length of its output differs"
+    said = record["concepts"]
+    if said is None:
+        return
+    try:
+        found = concept_summary(said, content["evidence"])
+    except WRONG as error:
+        yield f"its evidence has no shares and no alerts: {error}"
+        return
+    for name, value in found.items():
+        if said[name] != value:
+            yield f"what it says of its concepts differs: {name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +146,8 @@ class _Models:
     def of(self, record: Mapping[str, Any]) -> tuple[Model, dict[str, Any], dict[str, Any]]:
         """The model of a record, and the facts of the model and of what computes it here."""
         names = "backend", "dtype", "quantize", "device"
-        key = json.dumps([record["model"]["name"], *(record["software"][name] for name in names)])
+        said = record["model"]
+        key = json.dumps([said["name"], said["weights_sha256"], *(record["software"][name] for name in names)])
         if isinstance(self._model, Model):
             key = ""
         if key not in self._made:
@@ -131,20 +160,23 @@ def _prepared(record: Mapping[str, Any], content: Mapping[str, Any], models: _Mo
     """The record with its model, plan and trace; None where something is wrong, or no replay is possible."""
     try:
         model, facts, software = models.of(record)
-        checked.problems += _of_model(record, facts, software)
-        if checked.problems:
-            return None
-        plan, trace = plan_of(model, content["request"], decode_of(record, content)), trace_of(content)
-        checked.problems += _of_texts(record, content, model, plan, trace)
+        problems = list(_of_model(record, facts, software, model))
+        if not problems:
+            plan, trace = plan_of(model, content["request"], decode_of(record, content)), trace_of(content)
+            problems += _of_texts(record, content, model, plan, trace)
     except WRONG as error:
         checked.problems.append(f"no plan can be made of its request and options: {error}")
+        return None
+    if problems:
+        checked.problems += problems
         return None
     reason = why_not(plan)
     if reason is not None:
         checked.status = f"{UNREAD}: {reason}"
         return None
-    checked.problems += _of_evidence(record, content, plan, trace)
-    if checked.problems:
+    problems += _of_evidence(record, content, plan, trace)
+    checked.problems += problems
+    if problems:
         return None
     return _Job(checked, record, content, model, plan, trace, tolerance_of(record["software"], software))
 
@@ -158,15 +190,22 @@ def tolerance_of(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> Tolera
     return SINGLE if single else HALF
 
 
-def _of_model(record: Mapping[str, Any], facts: Mapping[str, Any], software: Mapping[str, Any]) -> Iterator[str]:
+def _of_model(
+    record: Mapping[str, Any], facts: Mapping[str, Any], software: Mapping[str, Any], model: Model
+) -> Iterator[str]:
     """Where a record names another model than the one at hand."""
     if record["software"]["dtype"] != software["dtype"]:
         kinds = record["software"]["dtype"], software["dtype"]
         yield f"it was computed in {kinds[0]}, and the model at hand is loaded in {kinds[1]}: load it in {kinds[0]}"
         return
     for name, value in facts.items():
-        if name not in ("name", "family") and record["model"][name] != value:
+        if name not in UNHASHED and record["model"][name] != value:
             yield f"it is of another model: {name} differs"
+    watched = {} if record["concepts"] is None else record["concepts"]["watched"]
+    if (model.concepts is None) != (record["concepts"] is None):
+        yield "it is of a model with concept heads or without them, and the one at hand is not"
+    elif model.concepts is not None and {model.concepts.name(one): one for one in watched.values()} != watched:
+        yield "its watched concepts have other names"
 
 
 def _of_texts(
@@ -184,10 +223,6 @@ def _of_texts(
     if content["output"] != {"text": joined(plan, texts), "texts": texts}:
         yield "its output is not the text that its trace ends with"
     request = Request(**content["request"])
-    if record["input"]["sha256"] != salted(content["salt"], content["request"]):
-        yield "the hash of its input differs"
-    if record["output"]["sha256"] != salted(content["salt"], content["output"]):
-        yield "the hash of its output differs"
     if record["output"]["tokens"] != sum(len(reading.positions) for reading in readings):
         yield "the number of its tokens differs"
     if record["between_forwards"] != passed_between_forwards(model):
@@ -252,12 +287,19 @@ def _replay_batch(batch: Sequence[_Job]) -> None:
 def _compare(job: _Job, found: Sequence[Found]) -> None:
     """Compare a replay with its record."""
     job.checked.status = REPLAYED
+    said = job.record["concepts"]
     if not found:
+        if said is not None and said["fvu"] is not None:
+            job.checked.problems.append("it has an unexplained share of no hidden states")
         return
     decisions = [job.trace.steps[part.step].decision for part in found]
     tokens = [token for part, one in zip(found, decisions, strict=True) for token in one.tokens[part.places].tolist()]
     evidence, steered = np.concatenate([part.evidence for part in found]), controls_of(job.model, job.plan)
-    each = iter(attributions(job.model.backbone, steered, evidence, tokens, job.tolerance))
+    again = attributions(job.model.backbone, steered, evidence, tokens, job.tolerance)
+    unexplained, loose = Unexplained.of(job.model.backbone, evidence), [one.loose_size for one in again]
+    if said is not None and unexplained.differs(said["fvu"], loose, job.tolerance):
+        job.checked.problems.append(f"its unexplained share is {said['fvu']}, in the replay {unexplained.share}")
+    each = iter(again)
     for part, decision in zip(found, decisions, strict=True):
         for index, place in enumerate(part.places.tolist()):
             _compare_token(job, part, index, decision, place, next(each))

@@ -139,6 +139,10 @@ def summary(record: Mapping[str, Any]) -> str:
         return f"{record['output']['tokens']} tokens, {record['model']['name'] or 'a model without a name'}"
     if record["kind"] == "erasure":
         return f"of {record['erased']}"
+    if record["kind"] == "follow_up":
+        return f"{record['event']}, of {record['of']}"
+    if record["kind"] == "change":
+        return f"of the model: {', '.join(record['changed'])}"
     if record["kind"] == "repair":
         return f"{record['torn']['bytes']} bytes are now in {record['torn']['file']}"
     return str(record["error"])
@@ -165,6 +169,38 @@ def erase(
     with Ledger(ledger, key) as opened:
         opened.erase(record_id, why)
     typer.echo(f"the text of record {record_id} is erased here: destroy all copies of {ledger}.keys as well")
+
+
+def head(ledger: LedgerPath) -> None:
+    """Print the hash of the last record, and how many there are: to be kept, or time-stamped, elsewhere."""
+    from daguerre.audit.ledger import last_of
+
+    typer.echo("{} {}".format(*last_of(ledger)))
+
+
+def note(
+    ledger: LedgerPath,
+    record: Annotated[str, typer.Argument(metavar="RECORD", help="The id of a record, or its first digits.")],
+    event: Annotated[
+        str,
+        typer.Option("--event", help="anchor, correction, decision, explanation, incident, notice or review."),
+    ],
+    key: SigningKeyPath,
+    facts: Annotated[
+        list[str] | None, typer.Option("--fact", help="NAME=TEXT, without personal data; may be repeated.")
+    ] = None,
+    text: Annotated[str | None, typer.Option("--text", help="A text, which is encrypted and can be erased.")] = None,
+) -> None:
+    """Write down what became of a record: somebody looked at it, a decision rested on it, something went wrong."""
+    from daguerre.audit.ledger import Entry, Ledger, lines
+
+    given = [one.partition("=") for one in facts or ()]
+    if not all(name and sign for name, sign, _ in given):
+        raise InputError("a fact is given as --fact NAME=TEXT")
+    record_id = find(ledger, map(Entry.parse, lines(ledger)), record).record["id"]
+    with Ledger(ledger, key) as opened:
+        written = opened.follow_up(record_id, event, {name: value for name, _, value in given}, text)
+    typer.echo(f"record {written} says so")
 
 
 def schema() -> None:

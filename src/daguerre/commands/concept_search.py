@@ -13,11 +13,10 @@ import typer
 
 from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import AsJson, ModelName
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, no_concept_heads
 
 LONGEST = 80
 """Characters of a line that are shown."""
-NO_HEADS = "this model has no concept heads: name one that was trained with recipes/concepts.toml"
 Most = Annotated[int, typer.Option("--num", "-n", min=1, help="Most results.")]
 
 
@@ -71,7 +70,7 @@ def search(
 
     loaded = load(model)
     if loaded.concepts is None:
-        raise UnsupportedError(NO_HEADS)
+        raise no_concept_heads()
     terms = parse_query(query, loaded.concepts)
     paths, skipped = list(python_files(folders)), list[Path]()
     if not paths:
@@ -120,5 +119,5 @@ def _concepts_in(name: str) -> Any:
     folder = model_folder(name, weights=False)
     shape = config_of(folder).concepts
     if shape is None:
-        raise UnsupportedError(NO_HEADS)
+        raise no_concept_heads()
     return read_catalog(folder / FILE, shape).concepts

@@ -82,7 +82,9 @@ def data_index(
 def data_self(
     data: Annotated[Path, typer.Option(help="A corpus of `daguerre data python`: prompts, and half of the text.")],
     out: Annotated[Path, typer.Option("--out", help="Folder of the new corpus.")],
-    model: Annotated[str, typer.Option("--from", help="The model that writes: `default` or a folder.")] = "default",
+    model: Annotated[
+        str, typer.Option("--from", help="The model that writes: `default`, `concepts` or a folder.")
+    ] = "default",
     tokens: Annotated[int, typer.Option(help="How many tokens it writes.")] = 3_000_000,
     seed: Annotated[int, typer.Option(help="Of prompts and samples.")] = 0,
     as_json: AsJson = False,
@@ -127,7 +129,7 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     start_from: Annotated[
-        str | None, typer.Option("--from", help="A model to start from: `default` or a folder.")
+        str | None, typer.Option("--from", help="A model to start from: `default`, `concepts` or a folder.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="A corpus, or a folder of Python source.")] = None,
     max_minutes: Annotated[

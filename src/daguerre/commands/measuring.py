@@ -112,7 +112,9 @@ EVALUATION: dict[str, Any] = {
 
 @takes(EVALUATION)
 def evaluate_model(
-    model: Annotated[str, typer.Argument(help="A model folder, a name on a model hub, or `default`.")] = "default",
+    model: Annotated[
+        str, typer.Argument(help="A model folder, a name on a model hub, `default` or `concepts`.")
+    ] = "default",
     data: Annotated[
         Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
     ] = None,
@@ -228,7 +230,7 @@ def _show_speed(report: dict[str, Any], out: Path | None, as_json: bool) -> None
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="A model folder, or `default`.")] = "default",
+    model: Annotated[str, typer.Argument(help="A model folder, `default` or `concepts`.")] = "default",
     data: Annotated[
         Path | None, typer.Option(help="A Python file or folder; the frozen held-out sample by default.")
     ] = None,

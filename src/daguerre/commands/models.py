@@ -13,7 +13,7 @@ from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
 
 Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
-AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model hub, or `default`.")]
+AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model hub, `default` or `concepts`.")]
 
 
 def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:
@@ -33,10 +33,11 @@ def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_j
 
 
 def models(as_json: AsJson = False) -> None:
-    """List the models in the hub's cache, and the families that are supported."""
+    """List the models of the package and of the hub's cache, and the families that are supported."""
     from daguerre.commands.describing import in_bytes
     from daguerre.models.families import FAMILIES
     from daguerre.models.hub import cached
+    from daguerre.models.loading import PACKAGED
 
     found = list(cached())
     if as_json:
@@ -52,8 +53,10 @@ def models(as_json: AsJson = False) -> None:
             for each in found
         ]
         families = {name: {"title": f.title, "examples": list(f.examples)} for name, f in FAMILIES.items()}
-        typer.echo(json.dumps({"cached": held, "families": families}, ensure_ascii=False))
+        every = {"packaged": [*PACKAGED], "cached": held, "families": families}
+        typer.echo(json.dumps(every, ensure_ascii=False))
         return
+    typer.echo(f"In the package: {', '.join(PACKAGED)}")
     typer.echo("In the cache:" if found else "In the cache: nothing; `daguerre pull NAME` downloads a model")
     for each in found:
         what = each.family or f"not supported: {each.reason.partition(';')[0]}"

@@ -17,7 +17,9 @@ from daguerre.commands.explaining import print_explained
 from daguerre.commands.loading import chooses_model
 from daguerre.errors import InputError
 
-ModelName = Annotated[str, typer.Option("--model", "-m", help="A folder, a name on a model hub, or `default`.")]
+ModelName = Annotated[
+    str, typer.Option("--model", "-m", help="A folder, a name on a model hub, `default` or `concepts`.")
+]
 BackendName = Annotated[
     str | None,
     typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),

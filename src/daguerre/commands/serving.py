@@ -18,7 +18,7 @@ KEYS = "DAGUERRE_API_KEYS"
 Models = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", "-m", help="A folder, a name on a hub, or `default`; NAME=MODEL serves it by that name. Repeatable."
+        "--model", "-m", help="A folder, a name on a hub, `default` or `concepts`; NAME=MODEL names it. Repeatable."
     ),
 ]
 MaxRunning = Annotated[int, typer.Option("--max-running", help="Samples that share a step; more wait.")]

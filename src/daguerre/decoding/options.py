@@ -14,7 +14,7 @@ from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
 from daguerre.decoding.settings import CONSTRAINTS, DrafterName, RankedBy, Settings
 from daguerre.decoding.steering import Steering
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import CACHE_MODES, check_cache
 from daguerre.models.stale import RULES
@@ -25,8 +25,11 @@ from daguerre.sampling.rules import EndRule
 
 COMMIT_LAST = frozenset({"beam", "renoise"})
 """Modes that commit nothing before the end, so that no schedule of steering has a place in them."""
-MOVE_TEXT = frozenset({"expand"})
-"""Modes whose tokens change their positions, so that no span of steering has a place in them."""
+NO_SPANS = {
+    "expand": "moves text while it is written",
+    "beam": "scores texts of many lengths, each with the text after the gap",
+}
+"""Modes that do not know a token's place in its gap, so that no span of steering has a meaning in them; and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,8 +276,8 @@ class Decode(Settings):
         if self.mode is not None:
             return self
         plain = self
-        if self.uses_concepts:  # which do not choose a mode, unless what is steered depends on what is committed
-            steer = None if self.steering.steady else self.steer
+        if self.uses_concepts:  # which do not choose a mode, unless what is steered depends on progress or place
+            steer = None if self.steering.steady and self.steering.everywhere else self.steer
             plain = replace(self, explain=False, steer=steer, forbid=(), forbid_exactly=False)
         return replace(self, mode=choose_mode(plain, config, infilling, denoise, searches))
 
@@ -302,18 +305,17 @@ class Decode(Settings):
         if self.remask and config.process != "absorbing":
             raise UnsupportedError(f"remask needs masks, and this model undoes {config.process} noise: leave it out")
         if self.uses_concepts and config.concepts is None:
-            raise UnsupportedError(
-                f"this model has no concept heads, which {self.uses_concepts[0]} needs: load one that has, such as one "
-                "trained by recipes/concepts.toml"
-            )
+            raise no_concept_heads(self.uses_concepts[0])
         if self.explain and config.gemma is not None:
             raise UnsupportedError("DiffusionGemma caps its logits, so they are no sums of parts: leave out explain")
         if not self.steering.steady and (config.process != "absorbing" or self.mode in COMMIT_LAST):
             raise UnsupportedError(
                 f'mode "{self.mode}" commits nothing before the end here: leave out the schedules of steer'
             )
-        if self.mode in MOVE_TEXT and any(one.span is not None for one in self.steering.operations):
-            raise UnsupportedError(f'mode "{self.mode}" moves text while it is written: leave out the spans of steer')
+        if self.mode in NO_SPANS and not self.steering.everywhere:
+            raise UnsupportedError(
+                f'mode "{self.mode}" {NO_SPANS[self.mode]}: leave out the spans of steer, or choose another mode'
+            )
         check_cache(config, self.cache)
         if self.sliding and (config.context == "block" or config.masks_in_place):
             raise UnsupportedError("this model's blocks stay where they begin, and cannot slide: leave out sliding")

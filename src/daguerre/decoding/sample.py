@@ -16,7 +16,7 @@ from daguerre.decoding.result import Result, make_result
 from daguerre.decoding.run import Run
 from daguerre.decoding.sampler import TokenSampler
 from daguerre.decoding.steering import ProgramControls, controls
-from daguerre.errors import UnsupportedError
+from daguerre.errors import no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import Denoiser
@@ -44,7 +44,7 @@ class Sample:
         self.backend = denoiser.backend
         self._backbone = _with_heads(denoiser) if decode.uses_concepts else None
         self._controls = self._steering()
-        session = self._wrapped(denoiser).session(plan.canvas, decode.cache)
+        session = wrapped(denoiser, plan, self._controls, decode.explain).session(plan.canvas, decode.cache)
         sampler = TokenSampler(
             decode.sampling,
             Counter(decode.seed, sample),
@@ -64,15 +64,6 @@ class Sample:
         if self._backbone is None or not self.plan.decode.steering:
             return None
         return controls(self.plan.decode.steering, self._backbone, self._catalog)
-
-    def _wrapped(self, denoiser: Denoiser) -> Denoiser:
-        """The denoiser with what the request adds: evidence, steering, guidance."""
-        decode, guidance = self.plan.decode, self.plan.decode.logit_guidance
-        if decode.explain:
-            denoiser = Explained(denoiser)
-        if self._controls is not None:
-            denoiser = Steered(denoiser, self._controls)
-        return denoiser if guidance is None else Guided(denoiser, guidance, self.plan.unconditional)
 
     @property
     def _catalog(self) -> Catalog:
@@ -137,11 +128,19 @@ class Sample:
         return make_result(self.plan, self.canvas, self.events, counts, self.deadline.passed(), self._cut, explained)
 
 
+def wrapped(denoiser: Denoiser, plan: Plan, steered: ProgramControls | None, explain: bool) -> Denoiser:
+    """The denoiser with what a request adds, in this order: evidence, steering, guidance."""
+    guidance = plan.decode.logit_guidance
+    if explain:
+        denoiser = Explained(denoiser)
+    if steered is not None:
+        denoiser = Steered(denoiser, steered)
+    return denoiser if guidance is None else Guided(denoiser, guidance, plan.unconditional)
+
+
 def _with_heads(denoiser: Denoiser) -> Backbone:
     """The backbone of a denoiser, whose concept heads explain and steer. UnsupportedError where there are none."""
     backbone = getattr(denoiser, "backbone", None)
     if not isinstance(backbone, Backbone) or backbone.concepts is None:
-        raise UnsupportedError(
-            "this model has no concept heads: load one that has, such as one trained by recipes/concepts.toml"
-        )
+        raise no_concept_heads()
     return backbone

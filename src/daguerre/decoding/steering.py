@@ -3,14 +3,17 @@
 A concept has a weight w in a hidden state h (`models.core.concept_heads`), and its vector K_c times that weight is its
 part of h. An operation changes weights, and with them h; all else of h stays as it is, the residual included:
 
-    add       w -> w + s / peak_c   a strength of s logits: the logit of c's top token rises by s; s may be below 0
+    add       w -> w + s / peak_c   a strength of s logits: the logit of c's top token rises by s above the mean's; s
+                                    may be below 0
     suppress  w -> (1 - r) w        a share r of the weight, 0 to 1, goes
     set       w -> v                the weight is v; 1 is a concept that is fully on
-    forbid    w -> 0                and the logits of the tokens that c promotes fall: by b relu(W K_c) / peak_c, so its
+    forbid    w -> 0                and the logits of the tokens that c promotes fall: by b relu(P_c) / peak_c, so its
                                     top token loses b logits and no token gains, as the tokens that point away from K_c
                                     would where b K_c were subtracted from h
 
-peak_c is the largest of (W K_c)_v over all tokens v that can be predicted. Operations apply in their order, each to the
+P_c is how far K_c raises the logit of each token above the mean of those that can be predicted
+(`Backbone.promoted`), and peak_c the largest of these. (A number that is added to all logits changes no distribution,
+and training leaves it open, so W K_c alone would be no measure.) Operations apply in their order, each to the
 weights that those before it left: a `set` overrides an earlier `add` of the same concept, and an `add` after a
 `suppress` is not suppressed. So the weights after a program are an affine function of those before it, w -> shift +
 (1 + scale) w, which is what a backend computes (`models.forward.Edit`).
@@ -28,7 +31,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import combinations
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -42,10 +44,12 @@ from daguerre.models.json_files import parse_json
 
 Kind = Literal["add", "suppress", "set", "forbid"]
 ScheduleName = Literal["constant", "until", "fade"]
+Where = int | tuple[int, int] | None
 VERSION = 1
-TOKENS_AT_ONCE = 8192
 STRENGTHS: dict[str, float | None] = {"add": None, "suppress": 1.0, "set": None, "forbid": 20.0}
 """The strength of an operation that names none; None: it must name one."""
+MOST_NAMED = 1000
+"""No program names more concepts, counted once for each operation on them: all take time in every forward."""
 MOST_STRENGTH = 1e6
 """No strength is larger: sums in float32 keep their meaning."""
 Amounts = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -63,7 +67,8 @@ class Operation:
     strength  add: logits, of either sign; suppress: a share, 0 to 1 (default 1); set: a weight; forbid: logits above 0
               (default 20)
     span      where. None: everywhere; a number: the gap of that number, from 0; two numbers [start, end): tokens of the
-              gaps, counted from 0 through all of them, what healing took back included
+              gaps, counted from 0 through all of them, what healing took back included. Modes "beam" and "expand" take
+              no span
     schedule  when. constant: always; until: as long as fewer than `tokens` tokens of the gaps are committed; fade: the
               factor falls from 1 to 0 in proportion to the committed share of the gaps
     tokens    of schedule "until"
@@ -72,7 +77,7 @@ class Operation:
     kind: Kind
     concepts: tuple[str | int, ...]
     strength: float | None = None
-    span: int | tuple[int, int] | None = None
+    span: Where = None
     schedule: ScheduleName = "constant"
     tokens: int | None = None
 
@@ -112,7 +117,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Steering:
-    """A program: operations, in order. InputError where one adds or sets what another forbids at the same place."""
+    """A program: operations, in order, which name at most MOST_NAMED concepts. InputError for more, and where one adds
+    or sets what another forbids at the same place.
+    """
 
     operations: tuple[Operation, ...] = ()
 
@@ -120,14 +127,13 @@ class Steering:
         object.__setattr__(self, "operations", tuple(self.operations))
         if not all(isinstance(one, Operation) for one in self.operations):
             raise InputError("a steering program is a list of operations: see daguerre.decoding.steering.Operation")
-        for one, other in combinations(self.operations, 2):
-            kinds = {one.kind, other.kind}
-            both = [concept for concept in one.concepts if concept in other.concepts]
-            if both and "forbid" in kinds and kinds & {"add", "set"} and _overlap(one.span, other.span):
-                raise InputError(
-                    f"the steering program forbids {both[0]!r} and {(kinds - {'forbid'}).pop()}s it at the same place: "
-                    "leave out one of the two"
-                )
+        num = sum(len(one.concepts) for one in self.operations)
+        if num > MOST_NAMED:
+            raise InputError(
+                f"the operations of a steering program name at most {MOST_NAMED:,} concepts in all, not {num:,}: leave "
+                "some out"
+            )
+        _check_conflicts(self.operations)
 
     @classmethod
     def of(cls, given: object) -> Steering:
@@ -153,6 +159,11 @@ class Steering:
     def steady(self) -> bool:
         """Whether no operation depends on what is committed."""
         return all(one.schedule == "constant" for one in self.operations)
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether no operation has a span."""
+        return all(one.span is None for one in self.operations)
 
     def check_spans(self, canvas: Canvas, searched: bool = False) -> None:
         """InputError for an operation whose span is behind the last gap, where it would do nothing. searched: the
@@ -220,7 +231,7 @@ def _several(given: object) -> tuple[str | int, ...]:
     return tuple(dict.fromkeys(several))
 
 
-def _checked_span(span: object) -> int | tuple[int, int] | None:
+def _checked_span(span: object) -> Where:
     if span is None or (type(span) is int and span >= 0):
         return span
     if isinstance(span, Sequence) and not isinstance(span, str) and [type(edge) for edge in span] == [int, int]:
@@ -230,13 +241,31 @@ def _checked_span(span: object) -> int | tuple[int, int] | None:
     raise InputError(f"a span is the number of a gap, or two numbers [start, end), from 0, not {span!r:.60}")
 
 
-def _overlap(one: int | tuple[int, int] | None, other: int | tuple[int, int] | None) -> bool:
+def _overlap(one: Where, other: Where) -> bool:
     """Whether two spans may share a place; a gap and a run of tokens may."""
     if isinstance(one, int) and isinstance(other, int):
         return one == other
     if isinstance(one, tuple) and isinstance(other, tuple):
         return max(one[0], other[0]) < min(one[1], other[1])
     return True
+
+
+def _check_conflicts(operations: Sequence[Operation]) -> None:
+    """InputError where one operation forbids a concept and another adds or sets it at the same place."""
+    forbidden, written = dict[str | int, dict[Where, Kind]](), dict[str | int, dict[Where, Kind]]()
+    for one in operations:
+        if one.kind == "suppress":
+            continue
+        alike, against = (forbidden, written) if one.kind == "forbid" else (written, forbidden)
+        for concept in one.concepts:
+            for span, kind in against.get(concept, {}).items():
+                if _overlap(one.span, span):
+                    other = kind if one.kind == "forbid" else one.kind
+                    raise InputError(
+                        f"the steering program forbids {concept!r} and {other}s it at the same place: leave out one of "
+                        "the two"
+                    )
+            alike.setdefault(concept, {})[one.span] = one.kind
 
 
 def _operation(given: object) -> Operation:
@@ -264,7 +293,7 @@ class ProgramControls:
     concepts  int32 (J,), those of the program, ascending
     write     float32 (J, D), their vectors
     mask      float32 (J, V): what each bans at a strength of 1; None where nothing is forbidden
-    peaks     float64 (J,): the logit of each concept's top token at a weight of 1
+    peaks     float64 (J,): by how much each concept's top token rises above the mean token at a weight of 1
     """
 
     program: Steering
@@ -286,7 +315,7 @@ class ProgramControls:
     @cached_property
     def _everywhere(self) -> Amounts | None:
         """The amounts of any position, float32 (1, J), where they are the same at all of them."""
-        if not self.steady or any(one.span is not None for one in self.program.operations):
+        if not (self.steady and self.program.everywhere):
             return None
         return self._at(Canvas(np.zeros(1), np.zeros(1), ()), np.zeros(1, dtype=np.int64))
 
@@ -337,7 +366,7 @@ class _Progress:
             return float(self._num_committed < one.tokens)
         return 1 - self._num_committed / max(1, self._num)
 
-    def _inside(self, span: int | tuple[int, int] | None) -> np.ndarray:
+    def _inside(self, span: Where) -> np.ndarray:
         if span is None:
             return np.ones(len(self._positions))
         gaps = self._canvas.gaps
@@ -366,9 +395,7 @@ def controls(program: Steering, backbone: Backbone, catalog: Catalog) -> Program
     assert heads is not None
     concepts = np.unique([number for one in numbered.operations for number in one.concepts]).astype(np.int32)
     vectors = heads.vectors(torch.from_numpy(concepts).long().to(backbone.embedding.weight.device))
-    parts = backbone.projection.split(TOKENS_AT_ONCE)  # in float32 all of it may be gigabytes
-    promoted = torch.cat([vectors @ some.float().T for some in parts], dim=-1)
-    promoted = promoted.index_fill(-1, backbone.never, 0.0)  # type: ignore[arg-type]
+    promoted = backbone.promoted(vectors)
     peaks = promoted.amax(dim=-1).double().cpu().numpy()
     in_logits = {number for one in numbered.operations if one.kind in ("add", "forbid") for number in one.concepts}
     for number, peak in zip(concepts.tolist(), peaks.tolist(), strict=True):

@@ -33,6 +33,8 @@ from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER, read_to
 from daguerre.models.weights import WEIGHTS as WEIGHTS
 
 DEFAULT_MODEL = "default"
+PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
+"""The models of the package: their names, and their folders in `assets`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,28 +152,28 @@ def model_folder(
     family: str | None = None,
     weights: bool = True,
 ) -> Path:
-    """The folder of a model: "default" is the one in the package; a path is a folder; any other name with one slash is
-    that of a model on a hub, at `revision`, which is downloaded if it is not in the cache (`daguerre.models.hub.pull`),
-    without its `weights` if they are not needed.
+    """The folder of a model: a name of PACKAGED is that of one in the package; a path is a folder; any other name with
+    one slash is that of a model on a hub, at `revision`, which is downloaded if it is not in the cache
+    (`daguerre.models.hub.pull`), without its `weights` if they are not needed.
 
-    A folder never touches the network. CheckpointError if there is no such folder, if the package has no model, or if
-    the hub's cannot be had; InputError for a revision of a folder.
+    A folder never touches the network. CheckpointError if there is no such folder, if the package does not have the
+    model, or if the hub's cannot be had; InputError for a revision of a folder.
     """
-    path = named_path(name, "a model")
-    if name != DEFAULT_MODEL and isinstance(name, str) and not path.exists() and is_name(name):
+    path, packaged = named_path(name, "a model"), isinstance(name, str) and name in PACKAGED
+    if isinstance(name, str) and not packaged and not path.exists() and is_name(name):
         return pull(name, revision, family=family, weights=weights)
     if revision is not None:
         raise InputError(f"revision={revision!r} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
-    if name != DEFAULT_MODEL:
+    if not packaged:
         if not path.is_dir():
             raise CheckpointError(
                 f"there is no folder {os.fspath(name)}: check the path; names on a hub are owner/repository"
             )
         return path
-    path = Path(str(resources.files("daguerre") / "assets" / DEFAULT_MODEL))
+    path = Path(str(resources.files("daguerre") / "assets" / PACKAGED[str(name)]))
     if not (path / CONFIG).is_file():
         raise CheckpointError(
-            "the default model is not in this installation: install the daguerre wheel, or train a model and load "
+            f"the model {name!r} is not in this installation: install the daguerre wheel, or train a model and load "
             "its folder"
         )
     return path

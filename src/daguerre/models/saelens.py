@@ -28,7 +28,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError
+from daguerre.errors import UnsupportedError, no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
@@ -92,7 +92,7 @@ def export_concepts(backbone: Backbone, catalog: Catalog, folder: Path, model_na
 def prepare(config: ModelConfig, folder: Path) -> None:
     """Make the folder; with the errors of `export_concepts`, before any weights are read."""
     if config.concepts is None:
-        raise UnsupportedError("this model has no concept heads to export: train some with recipes/concepts.toml")
+        raise no_concept_heads("the export")
     make_folder(folder)
 
 

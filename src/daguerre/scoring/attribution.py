@@ -9,6 +9,12 @@ line, and token i's part is (Sundararajan, Taly and Yan, arXiv 1703.01365)
 The integral is the mean over the midpoints of `num_steps` equal parts, and by how much the sum misses is its error,
 which comes with the result. A position that was masked is the baseline, and its part is exactly 0.
 
+Where `suppress`, `set` or `forbid` steer, F depends on the weights of concepts, and a weight is 0 while its concept is
+not among those that the heads keep (`models.core.concept_heads`). So F jumps where the line passes from one set of kept
+concepts to another. Gradients do not see a jump: the parts then add up to F(x) - F(x') less the sum of the jumps, which
+is owed to no position in particular, and more steps do not lessen this error. With `add` alone there are no such jumps.
+In a mixture of experts F also jumps where other experts are chosen, steered or not.
+
 Letters: B points of the line, R rows, N heads, H head width, D width, L positions.
 """
 

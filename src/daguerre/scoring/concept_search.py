@@ -35,7 +35,7 @@ import torch
 
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import compute
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.concept_heads import CLAMP, ConceptHeads
 from daguerre.models.core.config import ModelConfig
@@ -144,7 +144,7 @@ def search(
     if unit not in UNITS:
         raise unknown("unit", unit, UNITS)
     if heads is None:
-        raise UnsupportedError("this model has no concept heads to search with: load one that has")
+        raise no_concept_heads("search by concept")
     tokenizer.require_bytes("search by concept")
     return _search(Reader(denoiser, heads, [one.number for one in terms], by), tokenizer, terms, documents, by, unit)
 
@@ -214,7 +214,8 @@ class Reader:
         """What the tokens of each text have, float32 (T, J). A token that no row predicts has the smallest value."""
         nothing = -CLAMP if self.by == "peak" else 0.0
         out = [np.full((len(ids), len(self._numbers)), nothing, dtype=np.float32) for ids in texts]
-        todo = [(number, window) for number, ids in enumerate(texts) for window in windows(len(ids), self._most)]
+        most = self._most
+        todo = [(number, each) for number, ids in enumerate(texts) for each in windows(len(ids), most, most // 4)]
         for some in _groups(todo, AT_ONCE):
             askings = [self._window(texts[number][start:stop], read - start) for number, (start, read, stop) in some]
             found = compute(together(*askings), self.denoiser.backend)
@@ -261,15 +262,15 @@ class Reader:
         return out
 
 
-def windows(num: int, most: int) -> Iterator[tuple[int, int, int]]:
+def windows(num: int, most: int, again: int) -> Iterator[tuple[int, int, int]]:
     """How a text of `num` tokens is read, at most `most` at a time: (start, read, stop), of which those from `read` on
-    are read, and those before it are seen again.
+    are read, and the `again` tokens before it are seen again.
     """
     start = read = 0
     while read < num:
         stop = min(num, start + most)
         yield start, read, stop
-        start, read = stop - most // 4, stop
+        start, read = stop - again, stop
 
 
 def spans(config: ModelConfig, begin: int, end: int) -> list[tuple[int, int]]:

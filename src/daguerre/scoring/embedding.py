@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from daguerre.decoding.request import Text
-from daguerre.errors import ContextError, InputError, UnsupportedError, unknown
+from daguerre.errors import ContextError, InputError, no_concept_heads, unknown
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
@@ -54,7 +54,7 @@ def embed(
     if kind not in KINDS:
         raise unknown("kind of embedding", kind, KINDS)
     if kind != "hidden" and heads is None:
-        raise UnsupportedError(f'this model has no concept heads, which kind="{kind}" needs: leave out kind')
+        raise no_concept_heads(f'kind="{kind}"')
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InputError(f"embed takes a list of texts, not {type(texts).__name__}: write [text]")
     config = backend.config

@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 from daguerre.decoding.explanation import Explanation, TokenExplanation, explain
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, no_concept_heads
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.concept_search import windows
 from daguerre.scoring.embedding import clean_forward
 
 
@@ -52,16 +52,15 @@ def text_concepts(
     """The concepts of a text. UnsupportedError for a model without concept heads; InputError for an empty text."""
     config, heads = backbone.config, backbone.concepts
     if heads is None or catalog is None:
-        raise UnsupportedError(
-            "this model has no concept heads: load one that has, such as one trained by recipes/concepts.toml"
-        )
+        raise no_concept_heads()
     ids = tokenizer.encode_plain(text)
     if not ids:
         raise InputError("the text is empty, so it has no concepts: give a file with text")
-    texts, windows = list(_texts(tokenizer, ids)), list(_windows(config, len(ids)))
+    texts, most = list(_texts(tokenizer, ids)), config.max_positions - len(config.first)
+    todo = list(windows(len(ids), most, most // 2))
     weight = backbone.embedding.weight
     told, probabilities = list[TokenExplanation](), np.zeros((len(ids), catalog.num_known), dtype=np.float32)
-    for start, first, end in windows:
+    for start, first, end in todo:
         forward = clean_forward(config, ids[start:end])
         scored = np.arange(first, end)
         rows = scored - start + len(config.first) - int(config.shift)
@@ -76,20 +75,8 @@ def text_concepts(
         with torch.no_grad():
             logits = heads.known_logits(torch.from_numpy(answer.hidden).to(weight.device))
         probabilities[scored] = logits.sigmoid().cpu().numpy()
-    size = min(config.max_positions, len(config.first) + len(ids))
-    return TextConcepts(Explanation(tuple(told), catalog), probabilities, config.shift, len(windows), size)
-
-
-def _windows(config: ModelConfig, num: int) -> Iterator[tuple[int, int, int]]:
-    """Windows of a text of so many tokens: where each begins, the first of its tokens that it is read for, its end."""
-    size = config.max_positions - len(config.first)
-    if num <= size:
-        yield 0, 0, num
-        return
-    half = size // 2
-    yield 0, 0, size
-    for start in range(size - half, num - half, size - half):
-        yield start, start + half, min(num, start + size)
+    size = len(config.first) + min(most, len(ids))
+    return TextConcepts(Explanation(tuple(told), catalog), probabilities, config.shift, len(todo), size)
 
 
 def _texts(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterator[str]:

@@ -11,11 +11,12 @@ from typing import Any
 
 import orjson
 
+from daguerre.decoding.explanation import Explanation
 from daguerre.decoding.result import Result
 from daguerre.engine.job import Job
 from daguerre.errors import ContextError, InputError, UnsupportedError
 from daguerre.server.errors import ApiError
-from daguerre.server.protocol.common import EFFORTS, Diffusion, Sampling
+from daguerre.server.protocol.common import EFFORTS, OWN_FIELDS, Diffusion, Sampling
 
 FIELDS = {
     "schema": "response_format",
@@ -52,6 +53,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "verbosity": ((None, "medium"), "the length of an answer follows from max_tokens alone: leave it out"),
     "repetition_penalty": ((None, 1), "use frequency_penalty or presence_penalty"),
     "min_p": ((None, 0), "use top_p or top_k"),
+    **OWN_FIELDS,
 }
 """Fields that are known and cannot be honored but for these values, and what to do instead."""
 
@@ -145,5 +147,17 @@ def field_of(message: str, fields: Mapping[str, str]) -> str | None:
 
 
 def extras_of(result: Result, trace: bool) -> dict[str, Any]:
-    """The object `daguerre` of a choice: the trace if it was asked for. Empty where there is nothing to say."""
-    return {"daguerre": {"trace": orjson.loads(result.trace.to_json())}} if trace else {}
+    """The object `daguerre` of a choice: the trace and the concepts of its tokens, as far as they were asked for. Empty
+    where there is nothing to say.
+    """
+    own: dict[str, Any] = {"trace": orjson.loads(result.trace.to_json())} if trace else {}
+    if result.concepts is not None:
+        own["concepts"] = concepts_of(result.concepts)
+    return {"daguerre": own} if own else {}
+
+
+def concepts_of(explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON: `Explanation.to_dict`, and `num_known`, the number from which on concepts are discovered
+    ones.
+    """
+    return {"num_known": explanation.catalog.num_known, **explanation.to_dict()}

@@ -27,9 +27,9 @@ NEW_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n_pre
 TEXTS = ("messages", "input", "prompt", "input_prefix", "text", "content")
 """Fields with the text that a request is about; the first that is there is named where it is too long."""
 SCHEMAS = ("response_format", "tools", "functions", "text", "json_schema", "output_config", "output_format", "grammar")
-OWN_SCHEMAS = ("schema", "regex", "choices", "keywords", "forbidden", "ending", "tools")
+OWN_SCHEMAS = ("schema", "regex", "choices", "keywords", "forbidden", "ending", "tools", "steer", "forbid")
 """Fields that constraints are made of: OpenAI's and Anthropic's, and those of the object `daguerre`."""
-CONSTRAINTS = {"schema", "regex", "choices", "tools", "keywords", "forbidden", "ending"}
+CONSTRAINTS = {"schema", "regex", "choices", "tools", "keywords", "forbidden", "ending", "forbid_exactly"}
 COMPILING = 2
 """Constraints that are compiled at once; more wait, so that hostile ones leave processors to the others."""
 

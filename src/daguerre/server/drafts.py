@@ -9,6 +9,7 @@ from typing import Any, Literal
 from daguerre.canvas import Canvas
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import Result
+from daguerre.server.answers import concepts_of
 from daguerre.trace import Event
 
 State = Literal["open", "drawn", "pinned", "kept", "end"]
@@ -136,5 +137,5 @@ def result_json(result: Result) -> dict[str, Any]:
         "usage": asdict(result.usage),
         "diff": None if result.original is None else result.diff,
         "ignored": result.ignored,
-        "concepts": None if result.concepts is None else result.concepts.to_dict(),
+        "concepts": None if result.concepts is None else concepts_of(result.concepts),
     }

@@ -92,6 +92,15 @@ ANSWERS: Mapping[str, Schema] = {
     "/v1/daguerre/candidates": an_object(
         {"position": WHOLE, "candidates": listed(an_object({"id": WHOLE, "text": TEXT, "probability": NUMBER}))}
     ),
+    "/v1/daguerre/concepts": an_object(
+        {
+            "object": {"const": "daguerre.concepts"},
+            "model": TEXT,
+            "num_known": WHOLE,
+            "num_discovered": WHOLE,
+            "data": listed(an_object({"number": WHOLE, "name": TEXT, "group": TEXT, "description": TEXT})),
+        }
+    ),
     "/health": an_object({"status": TEXT}),
     "/ready": an_object({"status": TEXT}),
     "/version": an_object({"version": TEXT}),

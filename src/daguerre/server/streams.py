@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import orjson
 from fastapi import Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from daguerre.decoding.result import Result, StreamEvent
@@ -100,6 +100,11 @@ class ClosedStream(StreamingResponse):
         """Send the items."""
         async with aclosing(self.body_iterator):  # type: ignore[type-var]
             await super().stream_response(send)
+
+
+def json_answer(body: Any) -> Response:
+    """A response of JSON. It may have a number for each concept of each token, over which FastAPI takes its time."""
+    return Response(orjson.dumps(body), media_type="application/json")
 
 
 def event_stream(items: AsyncIterator[bytes], headers: dict[str, str] | None = None) -> StreamingResponse:

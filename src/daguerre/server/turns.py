@@ -26,7 +26,7 @@ from daguerre.server.scorers import Recorder
 from daguerre.server.settings import Settings
 from daguerre.server.streams import deltas
 
-SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "ending", "pins")
+SHAPING = ("schema", "tools", "regex", "choices", "keywords", "forbidden", "forbid_exactly", "ending", "pins")
 """Options that decide where a text ends, beside which `Decode` takes no stop strings: the server cuts at them."""
 WHOLE = ("schema", "regex", "choices")
 """Those after whose text nothing follows."""

@@ -28,6 +28,9 @@ KEPT_REQUESTS = 256
 KEPT_POSITIONS = 4_000_000
 """Of all requests that are done: the positions of their canvases, each counted once a step."""
 
+POSITION_BYTES = 16
+"""About the memory of one position."""
+
 
 class Watched:
     """One request: its job while it runs, and what has happened, from the start."""
@@ -38,7 +41,7 @@ class Watched:
         self.kind, self.changeable = kind, changeable
         self.canvases: list[Canvas] = []
         self.ended: float | None = None
-        self.num_watching = 0
+        self.num_watching, self._explained = 0, 0
         self._drafts = Drafts(job.plan)
         self._first = tokens_json(self._drafts.board)
         self._frames: list[tuple[str, dict[str, Any], Board]] = []
@@ -47,8 +50,8 @@ class Watched:
 
     @property
     def size(self) -> int:
-        """The positions that it keeps."""
-        return (1 + len(self.canvases)) * len(self.plan.canvas)
+        """The positions that it keeps; explanations of tokens count as the positions that take as much memory."""
+        return (1 + len(self.canvases)) * len(self.plan.canvas) + self._explained // POSITION_BYTES
 
     def head(self) -> dict[str, Any]:
         """What is known before the first step."""
@@ -93,7 +96,11 @@ class Watched:
         seconds = round(time.perf_counter() - self.job.submitted, 6)
         if event.result is not None:
             made, trace = result_json(event.result), orjson.Fragment(event.result.trace.to_json())
-            return "end", {"seconds": seconds, **made, "trace": trace}, []
+            if event.result.concepts is not None:
+                concepts = orjson.dumps(made["concepts"])
+                made["concepts"], self._explained = orjson.Fragment(concepts), len(concepts)
+            starts = [start for start, _ in (self.canvases[-1] if self.canvases else self.plan.canvas).gaps]
+            return "end", {"seconds": seconds, **made, "starts": starts, "trace": trace}, []
         assert event.step is not None
         canvas, changes = event.step.canvas, self._drafts.after(event.step, event.committed)
         self.canvases.append(canvas)

@@ -14,7 +14,7 @@ from daguerre.concepts.taxonomy import taxonomy
 from daguerre.errors import InputError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.shapes import ConceptShape
-from daguerre.train.concept_loss import ConceptTraining
+from daguerre.train.concept_loss import ConceptTraining, TokensOf
 from daguerre.train.data import LabeledWindows
 from daguerre.train.optim import LOW_RANK
 
@@ -76,9 +76,23 @@ class Counts:
         return given / np.maximum(1e-12, self.tokens / self.tokens.sum())
 
     @property
-    def lifted(self) -> np.ndarray:
+    def liked(self) -> np.ndarray:
         """The tokens that each concept makes likelier, bool (N, V)."""
-        return (self.lift >= LIFTED) & (self.together >= FEWEST)
+        out: np.ndarray = (self.lift >= LIFTED) & (self.together >= FEWEST)
+        return out
+
+    def tokens_of(self) -> TokensOf:
+        """The same for the loss."""
+        liked, lift = self.liked, self.lift
+        usual = self.tokens / self.tokens.sum()
+        given = self.together / np.maximum(1, self.together.sum(axis=1, keepdims=True))
+        most = np.log(np.where(liked, lift, 1.0).max(axis=1))
+        return TokensOf(
+            torch.from_numpy(usual).float(),
+            torch.from_numpy(given).float(),
+            torch.from_numpy(liked),
+            torch.from_numpy(most).float(),
+        )
 
 
 def count_concepts(windows: LabeledWindows, vocab_size: int, num_windows: int = COUNTED_WINDOWS) -> Counts:

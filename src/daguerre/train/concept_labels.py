@@ -73,13 +73,12 @@ class CorpusLabels:
 
 def token_concepts(spans: np.ndarray, starts: np.ndarray, ends: np.ndarray, num: int) -> np.ndarray:
     """The concepts of tokens, bool (T, num), from spans (S, 3) in bytes; see `CorpusLabels.of_tokens`."""
-    changes = np.zeros((len(starts) + 1, num), dtype=np.int32)
+    found = np.zeros((len(starts), num), dtype=bool)
     spans = spans[(spans[:, 1] < ends[-1]) & (spans[:, 2] > starts[0])] if len(starts) else spans[:0]
     first = np.searchsorted(ends, spans[:, 1], side="right")
-    last = np.maximum(np.searchsorted(starts, spans[:, 2], side="left"), first)
-    np.add.at(changes, (first, spans[:, 0]), 1)
-    np.add.at(changes, (last, spans[:, 0]), -1)
-    found = changes[:-1].cumsum(axis=0) > 0
+    last = np.searchsorted(starts, spans[:, 2], side="left")
+    for concept, start, end in zip(spans[:, 0].tolist(), first.tolist(), last.tolist(), strict=True):
+        found[start:end, concept] = True
     found[starts == ends] = False
     return found
 

@@ -1,6 +1,11 @@
 """The loss of a model with concept heads (Steerling-8B, arXiv 2608.07594, equations 9 to 15, 31 and 32).
 
     L = L_LM + presence L_presence + any L_any + reconstruction L_rec + independence L_indep + respond, express
+        + residual L_residual + alignment L_alignment
+
+The last two are not of the report: heads of a small model need them. Without L_residual the language loss lets known
+vectors grow, and what concepts leave of hidden states grows with them; without L_alignment the vectors of rare concepts
+promote any tokens.
 
 L_LM is the objective's own loss, on h or, in sequences that are drawn at random, on h without its residual, so that the
 concepts alone must carry the prediction. Every row is labeled with the concepts of the token that it predicts: clean
@@ -14,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -38,6 +43,12 @@ DISCOVERED_FORCED = 0.25
 """Teacher forcing of discovered concepts: 1 up to this share, then linear to KNOWN_FLOOR at the end."""
 
 
+EVEN = 0.1
+"""The share of P(v) that the loss of alignment spreads evenly over all tokens."""
+WEIGHTS = ("presence", "any", "reconstruction", "independence", "residual", "alignment", "respond", "express")
+"""The weights of losses."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConceptTraining:
     """How concept heads are trained: the table [concepts] of a recipe. Shares are of the run.
@@ -46,11 +57,12 @@ class ConceptTraining:
     discovered      discovered concepts for each known one
     rank, kept_known, kept_discovered   as in `ConceptShape`
     frozen          until this share the backbone is left as it is, and only the heads learn
+    settled         from this share on it is so again
     sparse          from this share on, only the heaviest concepts of a row count, as in a trained model
     unforced        from this share on no label takes the place of a weight; before, `forced_known`, `forced_discovered`
     residual_drop   in this share of the sequences the language loss is taken without the residual; in all of them as
                     long as only the heads learn
-    presence, any, reconstruction, independence   weights of the losses
+    presence, any, reconstruction, independence, residual, alignment   weights of the losses
     respond, express   weights of the losses of injected concepts, taken from the share `inject` on
     strength        how far an injected concept raises the logit of its top token among those that can be predicted
     detached        the language loss does not train the discovered head, as in the report
@@ -62,6 +74,7 @@ class ConceptTraining:
     kept_known: int = 32
     kept_discovered: int = 128
     frozen: float = 0.2
+    settled: float = 1.0
     sparse: float = 0.1
     unforced: float = 0.1
     residual_drop: float = 0.3
@@ -69,6 +82,8 @@ class ConceptTraining:
     any: float = 0.02
     reconstruction: float = 1.0
     independence: float = 1.0
+    residual: float = 3.0
+    alignment: float = 0.1
     respond: float = 0.1
     express: float = 0.1
     inject: float = 0.2
@@ -79,23 +94,41 @@ class ConceptTraining:
         for name in ("labeled", "discovered", "rank", "kept_known", "kept_discovered"):
             if getattr(self, name) < 1:
                 raise InputError(f"recipe: concepts.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("frozen", "sparse", "unforced", "residual_drop", "inject"):
+        for name in ("frozen", "settled", "sparse", "unforced", "residual_drop", "inject"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"recipe: concepts.{name} is a share of one, not {getattr(self, name)}")
-        for name in ("presence", "any", "reconstruction", "independence", "respond", "express"):
+        for name in WEIGHTS:
             if getattr(self, name) < 0:
                 raise InputError(f"recipe: concepts.{name} is a weight of 0 or more, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, eq=False)
-class ConceptLoss:
-    """`BatchLoss` at a share of the run; at share 1 the figures are those of the model as it will be used.
+class TokensOf:
+    """What a corpus says of the tokens of concepts (`concept_heads.Counts`).
 
-    express   bool (N, V): the tokens that each concept makes likelier (`train.lift`); None: nothing is injected
+    usual   float32 (V,): P(v) of each token v
+    given   float32 (N, V): P(v | c), of the tokens of concept c; 0 for a concept that is never seen
+    liked   bool (N, V): the tokens that a concept makes likelier
+    most    float32 (N,): the largest log P(v | c) / P(v) of those; 0 where there are none
+    """
+
+    usual: Tensor
+    given: Tensor
+    liked: Tensor
+    most: Tensor
+
+    def to(self, device: torch.device | str) -> TokensOf:
+        return TokensOf(*(getattr(self, each.name).to(device) for each in fields(self)))
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptLoss:
+    """`BatchLoss` at a share of the run; at share 1 the figures are those of the model as it will be used. tokens:
+    None: nothing is injected or aligned.
     """
 
     options: ConceptTraining
-    express: Tensor | None = None
+    tokens: TokensOf | None = None
     share: float = 1.0
     training: bool = False
 
@@ -105,12 +138,16 @@ class ConceptLoss:
 
     def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
         """The loss of a labeled batch, and its parts in the report."""
-        with only_heads(model) if self.training and self.share < self.options.frozen else nullcontext():
+        with only_heads(model) if self._only_heads else nullcontext():
             hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=_time(model, batch))
             with torch.autocast(hidden.device.type, enabled=False):
                 composed, extra, parts = self._concepts(model, batch, hidden.float())
             report = loss_of_hidden(model, batch, composed.to(hidden.dtype))
         return replace(report, loss=report.loss + extra, parts=parts)
+
+    @property
+    def _only_heads(self) -> bool:
+        return self.training and not self.options.frozen <= self.share < self.options.settled
 
     def _concepts(self, model: Backbone, batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor, dict[str, float]]:
         """The hidden states (B, R, D) that the language loss is taken on; the other losses; and the parts of those."""
@@ -123,7 +160,8 @@ class ConceptLoss:
         masked, span = (batch.level[sequence, row] >= 0), batch.layout.rows.span[sequence, row]
         z = heads.known_logits(h)
         sparse = not self.training or self.share >= options.sparse
-        known = heads.known_sum(_kept(z.sigmoid(), options.kept_known if sparse else None))
+        weights = _kept(z.sigmoid(), options.kept_known if sparse else None)
+        known = heads.known_sum(weights)
         detached = h.detach()
         found = heads.discovered_logits(detached).sigmoid()
         discovered = heads.discovered_sum(_kept(found, options.kept_discovered if sparse else None))
@@ -139,8 +177,12 @@ class ConceptLoss:
             known_share, discovered_share = self._forced()
             known = known_share * true_known + (1 - known_share) * known
             discovered = discovered_share * target + (1 - discovered_share) * discovered
+        losses["residual"] = unexplained(detached, heads.known_sum(weights.detach()) + discovered)
+        if self.tokens is not None:
+            losses["alignment"] = alignment_loss(
+                model.promoted(heads.known_embedding.weight[: y.shape[1]]), self.tokens
+            )
         parts = {name: float(loss.detach()) for name, loss in losses.items()}
-        parts |= {"unexplained": unexplained(detached, (known + discovered).detach())}
         composed = self._composed(batch, hidden, (sequence, row), h, known, discovered)
         if self._injects:
             losses |= self._injected(model, heads, h[masked], y[masked], batch.seed)
@@ -154,7 +196,7 @@ class ConceptLoss:
         if not self.training:
             return hidden
         generator = torch.Generator().manual_seed(batch.seed)
-        share = 1.0 if self.share < self.options.frozen else self.options.residual_drop
+        share = 1.0 if self._only_heads else self.options.residual_drop
         drawn = torch.rand(len(hidden), generator=generator) < share
         dropped = drawn.to(hidden.device)[place[0]]
         alone = known + (discovered.detach() if self.options.detached else discovered)
@@ -167,25 +209,23 @@ class ConceptLoss:
 
     @property
     def _injects(self) -> bool:
-        return self.training and self.express is not None and self.share >= self.options.inject
+        return self.training and self.tokens is not None and self.share >= self.options.inject
 
     def _injected(self, model: Backbone, heads: ConceptHeads, h: Tensor, y: Tensor, seed: int) -> dict[str, Tensor]:
         """The losses of adding one concept to each masked row (a, D), drawn from those that its token has."""
-        assert self.express is not None
-        usable = y * self.express.any(dim=1).to(y)
+        assert self.tokens is not None
+        usable = y * self.tokens.liked.any(dim=1).to(y)
         rows = usable.sum(dim=1) > 0
         if not rows.any():
             return {}
         generator = torch.Generator().manual_seed(seed ^ 1)
         concept = torch.multinomial(usable[rows].cpu(), 1, generator=generator)[:, 0].to(h.device)
         vectors = heads.known_embedding.weight[concept].float()
-        promoted = F.linear(vectors, model.projection.float()).detach()
-        promoted = promoted.index_fill(1, model.never, -math.inf)  # type: ignore[arg-type]
-        peak = promoted.amax(dim=1, keepdim=True).clamp_min(MIN_LOG)
+        peak = model.promoted(vectors).detach().amax(dim=1, keepdim=True).clamp_min(MIN_LOG)
         injected = h[rows].detach() + self.options.strength * vectors / peak
         z = heads.known_logits(injected).gather(1, concept[:, None])
         log_probs = F.log_softmax(model.logits(injected), dim=-1)
-        liked = log_probs.masked_fill(~self.express[concept], -math.inf).logsumexp(dim=-1)
+        liked = log_probs.masked_fill(~self.tokens.liked[concept], -math.inf).logsumexp(dim=-1)
         return {"respond": -F.logsigmoid(z).mean(), "express": -liked.mean()}
 
 
@@ -258,9 +298,26 @@ def independence_loss(known: Tensor, discovered: Tensor) -> Tensor:
     return (u.T @ k).square().sum() / (known.shape[1] ** 2 * max(1, len(known) - 1))
 
 
-def unexplained(h: Tensor, explained: Tensor) -> float:
+def unexplained(h: Tensor, explained: Tensor) -> Tensor:
     """The fraction of the variance of rows (A, D) that concepts leave: ||h - explained||^2 / ||h - mean h||^2."""
-    return float((h - explained).square().sum() / (h - h.mean(dim=0)).square().sum().clamp_min(MIN_LOG))
+    return (h - explained).square().sum() / (h - h.mean(dim=0)).square().sum().clamp_min(MIN_LOG)
+
+
+def alignment_loss(promoted: Tensor, tokens: TokensOf) -> Tensor:
+    """Cross-entropy of the tokens of a concept and softmax_v(log P(v) + a_c r_cv), mean over the concepts that make any
+    token likelier. r (N, V) is how far the vector of each concept raises each token (`Backbone.promoted`), and a_c
+    makes the largest of r_c the largest log-lift of the concept. So a vector points where adding it to what predicts
+    P(v) predicts P(v | c), by Bayes' rule, and its length is left to the other losses. EVEN of P goes to all tokens
+    alike, so that no vector gives its largest product to a token that hardly ever occurs.
+    """
+    some = tokens.liked.any(dim=1)
+    if not some.any():
+        return promoted.sum() * 0
+    raised = promoted[some]
+    scale = tokens.most[some] / raised.detach().amax(dim=1).clamp_min(MIN_LOG)
+    usual = (1 - EVEN) * tokens.usual + EVEN / len(tokens.usual)
+    log_probs = F.log_softmax(usual.log() + scale[:, None] * raised, dim=-1)
+    return -(tokens.given[some] * log_probs).sum(dim=1).mean()
 
 
 def forced_known(share: float) -> float:

@@ -28,6 +28,7 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import config_of, save_model
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.weights import sha256_of
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
 from daguerre.train.budget import CHECKPOINT, CURVES, EVALUATION, GRADIENTS, STEP, Budget, RunProgress
@@ -130,7 +131,7 @@ class Trainer:
         self.val_shard = val_shard if val_shard.num_documents else self.shard
         if self.batches.labeled is not None and isinstance(self.loss, ConceptLoss):
             counts = count_concepts(self.batches.labeled, self.tokenizer.vocab_size)
-            self.loss = replace(self.loss, express=torch.from_numpy(counts.lifted).to(self.device))
+            self.loss = replace(self.loss, tokens=counts.tokens_of().to(self.device))
             if self._fresh_heads:
                 initialize_heads(self.model, counts, self.recipe.seed)
                 self.average = Average(self.model, self.recipe.optim.ema)
@@ -334,7 +335,12 @@ class Trainer:
             config = replace(config, draft_acceptance=(measured["greedy"], measured["race"]))
         averaged = Backbone(config)
         averaged.load_state_dict(self.average.values)
-        extra = {"trained": asdict(self.progress), "recipe": self.recipe.name}
+        extra = {
+            "trained": asdict(self.progress),
+            "recipe": self.recipe.name,
+            "run": self.out.resolve().name,
+            "data_sha256": _manifest_hash(self.shard.folder),
+        }
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return save_model(self.out / "model", averaged, self.tokenizer, extra=extra, catalog=names)
 
@@ -368,6 +374,12 @@ def _data_facts(data: Path, run: Path) -> dict[str, Any]:
         "path": str(place.relative_to(out) if place.is_relative_to(out) else place),
         "splits": read_meta(data)["splits"],
     }
+
+
+def _manifest_hash(data: Path) -> str:
+    """SHA-256 of the list of a corpus's documents, or of its meta.json where it has none."""
+    listed = data / "manifest.jsonl"
+    return sha256_of(listed if listed.exists() else data / "meta.json")
 
 
 def _data_line(train: Shard, val: Shard) -> str:

@@ -4,13 +4,14 @@ Prompts are held-out files cut just before a statement of a function. Three ways
 concept; a comment above the statement names the concept and says what it is. A continuation counts if it uses the
 concept (`endings.uses`); a comment of ours does not count, since it is part of the prompt.
 
-The strength of steering is chosen for each concept on other prompts than those that are measured: the one with the
-largest rate of use times parse rate.
+The strength of steering, and for how many tokens it lasts, are chosen for each concept on other prompts than those that
+are measured: those with the largest rate of use times parse rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from daguerre.concepts.taxonomy import Concept, taxonomy
 from daguerre.errors import DataError
 from daguerre.evals.concepts.kept import Kept
 from daguerre.evals.concepts.suppression import NONE
-from daguerre.evals.concepts.writing import Prompt, Write, before_statements, figures
+from daguerre.evals.concepts.writing import NEW_TOKENS, Prompt, Write, before_statements, figures
 from daguerre.evals.workers import Progress
 
 STEERED, COMMENT = "steering", "a comment"
-STRENGTHS = (2.0, 4.0, 6.0, 9.0)
+STRENGTHS = (3.0, 6.0, 10.0)
+LASTING = (1, 4, 16, NEW_TOKENS)
 PROMPTS, TUNING = 60, 20
 """Prompts that are measured and, beside them, prompts on which strengths are chosen."""
 LEAST_USED, LEAST_PARSING = 0.7, 0.9
@@ -72,22 +74,26 @@ def _measure(
 ) -> dict[str, Any]:
     """The figures of one concept."""
     curve = [
-        {"strength": strength, **figures(tuning, concept, write, 2 * len(tuning), seed, added(concept, strength))}
-        for strength in STRENGTHS
+        {"strength": strength, "tokens": tokens, **figures(tuning, concept, write, 2 * len(tuning), seed, controls)}
+        for strength, tokens in product(STRENGTHS, LASTING)
+        for controls in [added(concept, strength, tokens)]
     ]
-    best = max(curve, key=lambda one: one["rate"] * one["parses"])["strength"]
+    best = max(curve, key=lambda one: one["rate"] * one["parses"])
+    strength, tokens = best["strength"], best["tokens"]
     commented = [Prompt(prompt.file, with_comment(prompt.text, concept)) for prompt in prompts]
     ways = {
         NONE: figures(prompts, concept, write, num, seed, {}),
-        STEERED: figures(prompts, concept, write, num, seed, added(concept, best)),
+        STEERED: figures(prompts, concept, write, num, seed, added(concept, strength, tokens)),
         COMMENT: figures(commented, concept, write, num, seed, {}),
     }
-    return {"concept": concept.name, "lexical": concept.lexical, "strength": best, "curve": curve, "ways": ways}
+    chosen = {"strength": strength, "tokens": tokens}
+    return {"concept": concept.name, "lexical": concept.lexical, **chosen, "curve": curve, "ways": ways}
 
 
-def added(concept: Concept, strength: float) -> dict[str, Any]:
-    """The controls that add a concept by so many logits."""
-    return {"steer": [{"kind": "add", "concepts": [concept.name], "strength": strength}]}
+def added(concept: Concept, strength: float, tokens: int) -> dict[str, Any]:
+    """The controls that add a concept by so many logits until so many tokens are written."""
+    operation = {"kind": "add", "concepts": [concept.name], "strength": strength, "schedule": "until", "tokens": tokens}
+    return {"steer": [operation]}
 
 
 def with_comment(prompt: str, concept: Concept) -> str:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from daguerre.concepts.taxonomy import taxonomy
-from daguerre.errors import DataError, UnsupportedError, unknown
+from daguerre.errors import DataError, UnsupportedError, no_concept_heads, unknown
 from daguerre.evals.bits import evenly
 from daguerre.evals.concepts.alignment import measure_alignment
 from daguerre.evals.concepts.bars import bars
@@ -133,7 +133,7 @@ def check_heads(model: Model) -> None:
     """UnsupportedError unless a model has concept heads of this taxonomy, and a clean stream to forecast from."""
     heads, known = model.backbone.concepts, taxonomy()
     if heads is None:
-        raise UnsupportedError("the model has no concept heads: train some with recipes/concepts.toml")
+        raise no_concept_heads()
     if heads.shape.known != known.num_ids or not heads.shape.taxonomy:
         raise UnsupportedError("the model's concepts are not those of daguerre's taxonomy: their labels are not known")
     if not model.config.can_draft:
@@ -265,5 +265,5 @@ def digest(model: Model) -> str:
     out = hashlib.sha256()
     for name, weight in sorted(model.backbone.state_dict().items()):
         out.update(name.encode())
-        out.update(weight.detach().contiguous().view(torch.uint8).numpy().tobytes())
+        out.update(weight.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return out.hexdigest()

@@ -74,6 +74,7 @@ def _shares(part: Row) -> str:
         "known alone": lambda row: _with_interval(row, "cc_known"),
         "single, absolute": lambda row: _with_interval(row, "cc_each"),
         "FVU": lambda row: optional(row.get("fvu"), 3),
+        "cancelled": text("{cancelled:.3f}"),
         "cosine": text("{cosine:.3f}"),
         "nats without residual": lambda row: _plus(row, "cost_residual"),
         "without known": lambda row: _plus(row, "cost_known"),
@@ -96,6 +97,10 @@ def _shares(part: Row) -> str:
             f"The plain model has {clean['plain_bits']:.3f} on the same windows: "
             f"{100 * clean['tax']:+.2f}% [{100 * low:+.2f}, {100 * high:+.2f}]."
         )
+    notes.append(
+        "Cancelled: what known and discovered concepts take away from one another in the token's logit, "
+        "1 - |k + u| / (|k| + |u|)."
+    )
     return f"### Shares\n\n{table_of(columns, rows)}\n\n{' '.join(notes)}"
 
 
@@ -138,6 +143,7 @@ def _injection(part: Row) -> str:
     columns: dict[str, Column] = {
         "concept": text("`{concept}`"),
         "strength": lambda row: f"{row['strength']:g}",
+        "for tokens": text("{tokens}"),
         "nothing asked, % / parses": of(NONE),
         "steering": of(STEERED),
         "a comment": of(COMMENT),
@@ -146,7 +152,8 @@ def _injection(part: Row) -> str:
     return (
         f"### Injection\n\n{table_of(columns, part['rows'])}\n\nThe concept appears in the next 48 tokens, % / the "
         f"text parses, %. {part['prompts']} prompts that end before a statement of a function, {part['generations']} "
-        f"generations each; strengths were chosen on {part['tuning']} other prompts. Means: {'; '.join(means)}."
+        f"generations each; strengths and how long they last were chosen on {part['tuning']} other prompts. "
+        f"Means: {'; '.join(means)}."
     )
 
 

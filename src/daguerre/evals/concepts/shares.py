@@ -8,6 +8,7 @@ y, over scored positions:
     cc_known   mean of |k.W_y| / (the same)
     cc_each    the same as cc with the absolute contributions of single concepts, sum_c |w_c K_c.W_y|, in place of
                |k.W_y| and |u.W_y|: concepts that cancel one another count in full
+    cancelled  mean of 1 - |(k + u).W_y| / (|k.W_y| + |u.W_y|): what of the two parts takes away from one another
     fvu        sum |e|^2 / sum |h - mean h|^2
     cosine     mean cosine of k + u and h
     cost_X     mean rise of the negative log-likelihood of y, in nats, where X (residual, known, discovered) is dropped
@@ -48,7 +49,8 @@ LEAST_SHARE, MOST_COST, MOST_TAX = 0.84, 0.1, 0.02
 ROWS = 1024
 """Rows that are decomposed at once."""
 PARTS = ("residual", "known", "discovered")
-MEANS = ("cc", "cc_known", "cc_each", "cosine", *(f"cost_{part}" for part in PARTS), "kl", "agreement", "nats")
+ROUTES = ("cc", "cc_known", "cc_each", "cancelled", "cosine", "kl", "agreement")
+MEANS = (*ROUTES, *(f"cost_{part}" for part in PARTS), "nats")
 
 
 @torch.inference_mode()
@@ -66,7 +68,8 @@ def measures(backbone: Backbone, hidden: Tensor, target: Tensor) -> dict[str, np
 def _measures(backbone: Backbone, heads: ConceptHeads, hidden: Tensor, target: Tensor) -> dict[str, Tensor]:
     found, h = heads.decompose(hidden), hidden.float()
     row = backbone.projection[target].float()
-    known, discovered, rest = ((part * row).sum(-1).abs() for part in (found.known, found.discovered, found.residual))
+    signed = [(part * row).sum(-1) for part in (found.known, found.discovered, found.residual)]
+    known, discovered, rest = (part.abs() for part in signed)
     each = _each(heads, found, row)
     full = backbone.logits(h).log_softmax(-1)
     without = backbone.logits(h - found.residual).log_softmax(-1)
@@ -75,6 +78,7 @@ def _measures(backbone: Backbone, heads: ConceptHeads, hidden: Tensor, target: T
         "cc": (known + discovered) / (known + discovered + rest),
         "cc_known": known / (known + discovered + rest),
         "cc_each": each / (each + rest),
+        "cancelled": 1 - (signed[0] + signed[1]).abs() / (known + discovered),
         "cosine": torch.cosine_similarity(found.known + found.discovered, h, dim=-1),
         "kl": (full.exp() * (full - without)).nan_to_num(0.0).sum(-1),
         "agreement": full.argmax(-1) == without.argmax(-1),
@@ -176,7 +180,7 @@ def clean_shares(
     column = {name: np.array([each[name] for each in sums]) for name in sums[0]}
     bits, dropped = (column[name] / np.log(2) for name in ("nats", "cost_residual"))
     out: dict[str, Any] = {"windows": len(windows), "tokens": int(column["tokens"].sum())}
-    for name in ("cc", "cc_known", "cc_each", "cosine", "kl", "agreement"):
+    for name in ROUTES:
         out[name], out[f"{name}_interval"] = resampled_ratio(column[name], column["tokens"], files, seed)
     out["bits"], out["bits_interval"] = resampled_ratio(bits, column["bytes"], files, seed)
     out["cost"], out["cost_interval"] = resampled_ratio(dropped, bits, files, seed)

@@ -38,6 +38,7 @@ def measure_audit(
         progress("audit: recording", 0, 3)
         long, short = (recorded(model, texts, key, folder, tokens, seed) for tokens in (TOKENS, FEW_TOKENS))
         progress("audit: checking", 1, 3)
+        verify(short)  # the first check compiles the schema
         (_, chain), (report, replay) = _checked(long, None), _checked(long, model)
         progress("audit: tampering", 2, 3)
         return {

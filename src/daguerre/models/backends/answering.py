@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.errors import UnsupportedError
+from daguerre.errors import UnsupportedError, no_concept_heads
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import (
@@ -77,7 +77,7 @@ class Editing:
         if one.edit is None:
             return cls(one.explain)
         values = (getattr(one.edit, each.name) for each in fields(Edit))
-        return cls(one.explain, *(None if x is None else torch.from_numpy(x.copy()).to(device) for x in values))
+        return cls(one.explain, *(None if x is None else _tensor(x).to(device) for x in values))
 
     def rows(self, rows: slice) -> Editing:
         """That of some rows."""
@@ -99,6 +99,11 @@ class Editing:
         return logits if self.mask is None or self.ban is None else logits - self.ban @ self.mask
 
 
+def _tensor(x: np.ndarray) -> Tensor:
+    """A tensor of an array that nobody changes: of the same memory, which may be megabytes, where PyTorch allows it."""
+    return torch.from_numpy(x if x.flags.c_contiguous and x.flags.writeable else x.copy())
+
+
 def check_edit(config: ModelConfig, edit: Edit, num_rows: int) -> None:
     """UnsupportedError for a model without the heads that an edit of so many rows reads."""
     num = len(edit.concepts)
@@ -107,9 +112,7 @@ def check_edit(config: ModelConfig, edit: Edit, num_rows: int) -> None:
     if not edit.scale.any():
         return
     if config.concepts is None:
-        raise UnsupportedError(
-            "this model has no concept heads, so nothing can be scaled by the weight of a concept: add a fixed amount"
-        )
+        raise no_concept_heads("scaling by the weight of a concept")
     last = config.concepts.known + config.concepts.discovered
     assert ((edit.concepts >= 0) & (edit.concepts < last)).all(), "a concept that the model does not have"
 

@@ -1,11 +1,13 @@
 """The compiled library of the native backend (source: the folder `native`) and its C interface.
 
 It is compiled once for the local processor, by an installed compiler, and kept in the folder of `files.cache_folder`.
+Of processes that start side by side one compiles, and the others wait for it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import logging
 import os
@@ -15,7 +17,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -194,13 +196,17 @@ def _load(flags: Sequence[str]) -> Any:
         with suppress(OSError):  # missing, damaged, or not readable
             return ctypes.CDLL(str(path))
     LOG.info("compiling the native backend for this processor%s", "" if path is None else "; this happens only once")
-    with tempfile.TemporaryDirectory() as temporary:
-        made, found = _compile(flags, Path(temporary))
+    with ExitStack() as stack:
         if path is not None:
-            with suppress(OSError):  # a full disk, or a folder that is not writable
+            with suppress(OSError):  # a folder that is not writable, or knows no locks
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with atomic_write(path) as file:
-                    file.write(made.read_bytes())
+                lock = stack.enter_context(path.with_suffix(".lock").open("w"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                return ctypes.CDLL(str(path))  # another process has compiled it meanwhile
+        made, found = _compile(flags, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        if path is not None:
+            with suppress(OSError), atomic_write(path) as file:  # a full disk, say
+                file.write(made.read_bytes())
         return found
 
 

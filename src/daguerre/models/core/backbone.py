@@ -23,6 +23,8 @@ from daguerre.models.core.experts import Mixture
 from daguerre.models.core.low_rank import DraftRows, LowRank, add_low_rank, draft_rows
 from daguerre.models.core.rotary import Rotary, query_scale, rotary_tables, rotate
 
+TOKENS_AT_ONCE = 8192
+"""Of a vocabulary projection as float32: all of it may be gigabytes."""
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -262,6 +264,16 @@ class Backbone(nn.Module):
         if self.output is not None and self.output.bias is not None:
             out = out + self.output.bias.float()
         return out.index_fill(-1, self.never, float("-inf"))  # type: ignore[arg-type]
+
+    def promoted(self, vectors: Tensor) -> Tensor:
+        """How far vectors (J, D), added to hidden states, raise each token's logit above the mean of those that can be
+        predicted: float32 (J, V), 0 for tokens that cannot be. The vocabulary projection gets no gradient.
+        """
+        parts = self.projection.detach().split(TOKENS_AT_ONCE)
+        raised = torch.cat([F.linear(vectors.float(), part.float()) for part in parts], dim=-1)
+        raised = raised.index_fill(-1, self.never, 0.0)  # type: ignore[arg-type]
+        mean = raised.sum(dim=-1, keepdim=True) / (raised.shape[-1] - len(self.never))
+        return (raised - mean).index_fill(-1, self.never, 0.0)  # type: ignore[arg-type]
 
     def conditioning(self, logits: Tensor) -> Tensor | None:
         """What self-conditioning keeps of the distributions of logits (A, V), (A, D); None for a model without it."""

@@ -2,15 +2,17 @@
 
 import * as client from "./client.js";
 import { showComparison } from "./compare.js";
+import { Concepts } from "./concepts.js";
 import { Form } from "./form.js";
 import { Inspector } from "./inspect.js";
 import { Pane } from "./panes.js";
 import { Player } from "./player.js";
 import { Recording } from "./recording.js";
-import { FormError, bodyOf, characters, fresh } from "./request.js";
+import { FormError, bodyOf, characters, conceptOptions, fresh } from "./request.js";
 import { nameOf } from "./settings.js";
 import { decoded, link } from "./share.js";
 import { LANGUAGES } from "./snippets.js";
+import { Steer } from "./steer.js";
 
 const camel = (id) => id.replace(/[-_](\w)/g, (_, letter) => letter.toUpperCase());
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((one) => [camel(one.id), one]));
@@ -23,11 +25,20 @@ let abort = null;
 let selection = null; // of a pane: {pane, gap, start, end}
 let redraws = 0;
 
-const form = new Form(page.form, page, showCode);
+const form = new Form(page.form, page, (state) => {
+  showCode();
+  steer.show(state);
+});
+const steer = new Steer(page, form);
 const inspector = new Inspector(page, useCandidate);
 const player = new Player(page, (seconds) => {
   for (const pane of panes) pane.show(seconds);
   if (page.tableCard.open) showTable();
+});
+const concepts = new Concepts(page, {
+  onPaint: () => player.show(),
+  onCandidates: (pane, gap, position) => inspector.show(pane.recording, pane.num, gap, position),
+  catalog: (model) => steer.catalog(model),
 });
 
 // Running
@@ -62,6 +73,7 @@ function begin(recordings) {
   page.error.hidden = true;
   page.comparison.hidden = true;
   inspector.close();
+  concepts.clear();
   for (const pane of panes) pane.remove();
   panes = recordings.map(() => new Pane(page.panes, page.pane, { onPick: pick, onSelect: select }));
   panes.forEach((pane, index) => pane.begin(recordings[index], structuredClone(form.state), titleOf(recordings, index)));
@@ -84,6 +96,7 @@ function finished(recordings) {
   if (still.matches) player.finish();
   page.trace.disabled = false;
   showComparison(page, recordings);
+  concepts.begin(panes);
   const [one] = recordings;
   const { usage, seconds, finish_reason: reason } = one.result;
   const end = { stop: "", length: " The budget is used up.", timeout: " Time was up." }[reason];
@@ -124,7 +137,8 @@ page.stop.addEventListener("click", () => abort?.abort());
 
 function pick(pane, gap, position) {
   player.pause();
-  inspector.show(pane.recording, pane.num, gap, position);
+  if (concepts.explains(pane, gap, position)) concepts.token(pane, gap, position);
+  else inspector.show(pane.recording, pane.num, gap, position);
 }
 
 function select(pane, selected) {
@@ -207,7 +221,7 @@ function again(pane, gap) {
   const end = start + chosen.map((token) => token.text).join("").length;
   redraws += 1;
   const { a } = form.state;
-  const options = { mode: "block", temperature: Number(a.temperature ?? 0) || 0.8, seed: Number(a.seed ?? 0) + redraws };
+  const options = { mode: "block", temperature: Number(a.temperature ?? 0) || 0.8, seed: Number(a.seed ?? 0) + redraws, ...conceptOptions(form.state) };
   const model = form.state.model ? { model: form.state.model } : {};
   return { kind: "edit", ...model, text, spans: [[characters(text, start), characters(text, end)]], options };
 }
@@ -292,7 +306,9 @@ async function begun() {
 
 async function listModels() {
   try {
-    const names = await client.models();
+    const facts = await client.models();
+    const names = facts.map((one) => one.id);
+    steer.setModels(facts);
     page.model.replaceChildren(...names.map((name) => new Option(name, name)));
     const wanted = names.includes(form.state.model) ? form.state.model : names[0];
     page.error.hidden = true;

@@ -32,6 +32,8 @@ export class DraftView {
     this.onPick = onPick;
     this.onSelect = onSelect;
     this.selected = null;
+    this.heat = null;
+    this.marked = ""; // the gap and position of the token that is explained
     this.focus = "0:0";
     root.addEventListener("click", (event) => this.clicked(event));
     root.addEventListener("keydown", (event) => this.typed(event));
@@ -70,7 +72,8 @@ export class DraftView {
     while (place.children.length > kept.length) place.lastChild.remove();
     kept.forEach((token, index) => {
       const spot = place.children[index] ?? place.appendChild(tokenElement(gap));
-      fillToken(spot, token, step);
+      fillToken(spot, token, step, this.heat?.(gap, token.position));
+      spot.classList.toggle("marked", this.marked === `${gap}:${token.position}`);
     });
     place.dataset.more = drawn.length > kept.length ? `  +${drawn.length - kept.length} open` : "";
   }
@@ -177,7 +180,7 @@ function tokenElement(gap) {
   return made;
 }
 
-function fillToken(spot, token, step) {
+function fillToken(spot, token, step, heat) {
   const text = token.state === "open" ? "░" : token.state === "end" ? "∎" : token.text;
   if (spot.textContent !== text) spot.textContent = text;
   const fresh = token.state === "drawn" && token.step === step;
@@ -185,8 +188,12 @@ function fillToken(spot, token, step) {
   spot.className = `token ${token.state}${token.final ? " final" : ""}${fresh ? " fresh" : ""}${selected ? " selected" : ""}`;
   spot.dataset.position = token.position;
   spot.dataset.state = token.state;
-  if (token.state === "drawn") spot.dataset.level = level(token.probability);
+  if (token.state === "drawn" && !heat) spot.dataset.level = level(token.probability);
   else delete spot.dataset.level;
-  spot.setAttribute("aria-label", described(token));
-  spot.title = described(token);
+  if (heat?.value) spot.dataset.heat = heat.value < 0 ? "lowers" : "raises";
+  else delete spot.dataset.heat;
+  spot.style.setProperty("--heat", Math.abs(heat?.value ?? 0).toFixed(3));
+  const words = heat ? `${described(token)}, ${heat.words}` : described(token);
+  spot.setAttribute("aria-label", words);
+  spot.title = words;
 }

@@ -51,8 +51,12 @@ function sentence(words) {
 }
 
 export async function models() {
-  const answer = await (await ask("GET", "v1/models")).json();
-  return answer.data.map((model) => model.id);
+  return (await (await ask("GET", "v1/models")).json()).data;
+}
+
+// The named concepts of a model.
+export async function concepts(model) {
+  return (await ask("GET", `v1/daguerre/concepts?model=${encodeURIComponent(model)}`)).json();
 }
 
 export async function candidates(body, signal) {

@@ -12,11 +12,18 @@ export class Pane {
       onSelect: (selected) => handlers.onSelect(this, selected),
     });
     this.num = 0;
+    this.heat = null; // of a text that is done, (gap, position) => {value, words}: what its tokens are colored by
+  }
+
+  // Whether the whole text is shown.
+  get over() {
+    return Boolean(this.recording.result) && this.num >= this.recording.steps.length;
   }
 
   begin(recording, state, title) {
     this.recording = recording;
     this.state = state;
+    this.title = title;
     this.root.querySelector(".pane-name").textContent = title;
     this.root.querySelector(".canvas").setAttribute("aria-label", title ? `Draft, ${title}` : "Draft");
   }
@@ -25,6 +32,7 @@ export class Pane {
     const { recording } = this;
     if (!recording?.head) return;
     this.num = recording.stepsAt(seconds);
+    this.view.heat = this.over ? this.heat : null;
     this.view.show(recording, this.num);
     const stats = recording.stats(this.num);
     this.stat("forwards", stats.forwards);
@@ -42,8 +50,7 @@ export class Pane {
   showCheck() {
     const { recording } = this;
     const place = this.root.querySelector(".check-result");
-    const over = recording.result && this.num >= recording.steps.length;
-    const found = over ? checked(this.state, recording.result.texts) : null;
+    const found = this.over ? checked(this.state, recording.result.texts) : null;
     const words = found ? `${found.right ? "✓" : "✗"} ${found.words}` : "";
     if (place.textContent !== words) place.textContent = words;
     place.classList.toggle("wrong", Boolean(found && !found.right));

@@ -1,3 +1,5 @@
+import { Explanation } from "./explanation.js";
+
 // What one request did: its first tokens, the changes of each step, and its result. Any step can be shown again.
 
 export class Recording {
@@ -7,6 +9,7 @@ export class Recording {
     this.head = null;
     this.steps = [];
     this.result = null;
+    this.explanation = null;
     this.running = true;
     this.boards = [];
   }
@@ -22,6 +25,7 @@ export class Recording {
     } else if (name === "end") {
       this.result = data;
       this.running = false;
+      if (data.concepts) this.explanation = new Explanation(data.concepts, data.starts);
     }
   }
 

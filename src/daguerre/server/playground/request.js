@@ -5,6 +5,7 @@ import { optionsOf } from "./settings.js";
 export const START = {
   model: "", kind: "generate", prompt: "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n        ", prefix: "", suffix: "", template: "", text: "", spans: [],
   max_tokens: "48", timeout: "", changeable: false, constraint: "", rule: "", pins: [], compare: false,
+  explain: false, steer: [], forbid_exactly: false,
   a: { mode: "block", block_size: "48", threshold: "0.5" }, b: { mode: "block", policy: "confidence", steps: "8" },
 };
 
@@ -36,6 +37,19 @@ export function parsedSchema(rule) {
   }
 }
 
+// What is explained and steered: concepts are forbidden after all else.
+export function conceptOptions(state) {
+  const changed = state.steer.filter((one) => one.kind !== "forbid");
+  const forbid = state.steer.filter((one) => one.kind === "forbid").map((one) => one.concept);
+  const steer = changed.map(({ kind, concept, strength }) => ({ kind, concepts: [concept], strength }));
+  return {
+    ...(state.explain ? { explain: true } : {}),
+    ...(steer.length ? { steer } : {}),
+    ...(forbid.length ? { forbid } : {}),
+    ...(forbid.length && state.forbid_exactly ? { forbid_exactly: true } : {}),
+  };
+}
+
 // The body of a request with one of the settings, "a" or "b". FormError says what is missing.
 export function bodyOf(state, letter) {
   const { options, effort } = optionsOf(state[letter]);
@@ -52,7 +66,7 @@ export function bodyOf(state, letter) {
   if (effort) body.effort = effort;
   if (state.changeable && (state.kind === "generate" || state.kind === "infill")) body.changeable = true;
   const pins = state.pins.map((pin) => ({ text: pin.text, at: Number(pin.at), ...(pin.gap ? { gap: pin.gap } : {}) }));
-  body.options = { ...options, ...constraint(state), ...(pins.length ? { pins } : {}) };
+  body.options = { ...options, ...constraint(state), ...(pins.length ? { pins } : {}), ...conceptOptions(state) };
   return body;
 }
 

@@ -31,6 +31,8 @@ function checkedState(value) {
     state[name] = given;
   }
   state.pins = state.pins.filter((pin) => typeof pin?.text === "string" && Number.isInteger(Number(pin.at)));
+  const kinds = { add: "number", suppress: "number", forbid: "undefined" };
+  state.steer = state.steer.filter((one) => typeof one?.concept === "string" && Object.hasOwn(kinds, one.kind) && typeof one.strength === kinds[one.kind]);
   state.spans = state.spans.filter((span) => Array.isArray(span) && span.length === 2 && span.every(Number.isInteger));
   return state;
 }

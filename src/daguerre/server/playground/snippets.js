@@ -1,6 +1,6 @@
 // The same call for other programs.
 
-const OWN = ["mode", "policy", "block_size", "steps", "threshold", "regex", "choices", "pins"]; // of the object `daguerre`
+const OWN = ["mode", "policy", "block_size", "steps", "threshold", "regex", "choices", "pins", "explain", "steer", "forbid", "forbid_exactly"]; // of the object `daguerre`
 const SAMPLING = ["temperature", "seed"];
 
 function json(value, indent = 2) {

@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from daguerre.decoding.effort import effort_options
 from daguerre.decoding.pins import Pin
+from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.catalog import Catalog
 from daguerre.server.errors import ApiError
 from daguerre.server.models import Served
 from daguerre.server.scorers import Penalties
@@ -29,6 +31,13 @@ EFFORTS = {
 """Words of OpenAI's and Mercury's clients, as efforts of `decoding.effort`."""
 Effort = Literal["none", "minimal", "instant", "low", "medium", "high", "xhigh", "max"]
 MAX_STOPS = 4
+MAX_STEERED = 128
+"""The most concepts that a request may steer, each counted as often as an operation names it."""
+OWN_FIELDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    name: ((None, False), f'put it into the object daguerre: {{"daguerre": {{"{name}": ...}}}}')
+    for name in ("explain", "steer", "forbid", "forbid_exactly")
+}
+"""Fields of the `daguerre` object that a body cannot have at its top, and what to do instead."""
 MAX_BIAS = 100.0
 """The largest bias of a token in OpenAI's API; its negative bans the token."""
 
@@ -48,6 +57,8 @@ class Diffusion(BaseModel):
     """The `daguerre` object of a request: what diffusion models alone can do. Unknown fields are errors.
 
     mode, policy, block_size, steps, threshold, revise, guidance, negative   as in `daguerre.Decode`
+    explain   whether the answer has the concepts of each token, for a model with concept heads
+    steer, forbid, forbid_exactly   as in `daguerre.Decode`; an operation is an object with the fields of `Operation`
     pins      texts or tokens at places of the gap: objects with "text" or "tokens", and "at"
     timeout   seconds by which the text is finished (anytime)
     priority  lower goes first
@@ -74,6 +85,10 @@ class Diffusion(BaseModel):
     keywords: list[str] | None = None
     forbidden: list[str] | None = None
     ending: str | None = None
+    explain: bool = False
+    steer: list[dict[str, Any]] | None = None
+    forbid: list[str] | None = None
+    forbid_exactly: bool = False
     pins: list[dict[str, Any]] | None = None
     cache: str | None = None
     timeout: float | None = None
@@ -142,6 +157,7 @@ def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
         options["logit_bias"] = {token_of(key): _bias(bias) for key, bias in body.logit_bias.items()}
     if body.frequency_penalty or body.presence_penalty:
         options["scorer"] = Penalties(body.frequency_penalty, body.presence_penalty, tuple(served.model.config.ends))
+    check_concepts(body.daguerre, served)
     options |= body.daguerre.options()
     return options | _effort(body, served, options)
 
@@ -163,6 +179,42 @@ def _effort(body: Sampling, served: Served, options: Mapping[str, Any]) -> dict[
         return {} if effort == "high" else block | effort_options(effort, config, defaults, {**options, **block})
     except InputError as error:
         raise ApiError(str(error), param="reasoning_effort") from None
+
+
+def catalog_of(served: Served, param: str) -> Catalog:
+    """The concepts of a model. ApiError, naming the field, where it has no concept heads."""
+    catalog = served.model.concepts
+    if catalog is None:
+        message = f"the model {served.name!r} has no concept heads: ask one whose concepts in /v1/models are not null"
+        raise ApiError(message, param=param, code="unsupported")
+    return catalog
+
+
+def check_concepts(own: Diffusion, served: Served) -> None:
+    """ApiError, naming the field, for concepts that a model cannot explain or steer."""
+    asked = [name for name in ("explain", "steer", "forbid") if getattr(own, name)]
+    if not asked:
+        return
+    catalog = catalog_of(served, f"daguerre.{asked[0]}")
+    check_steered(own.steer, own.forbid, "daguerre.")
+    for name in asked:
+        try:
+            Settings(**{name: getattr(own, name)}).steering.resolved(catalog)
+        except InputError as error:
+            raise ApiError(" ".join(str(error).split()), param=f"daguerre.{name}") from None
+
+
+def check_steered(steer: object, forbid: object, prefix: str) -> None:
+    """ApiError for more concepts than a request may steer. prefix: of the fields' names."""
+    given = steer if isinstance(steer, list) else []
+    named = [one.get("concepts") if isinstance(one, dict) else None for one in given]
+    numbers = {
+        "steer": sum(len(one) if isinstance(one, list) and one else 1 for one in named),
+        "forbid": len(forbid) if isinstance(forbid, list) else 0,
+    }
+    for name, num in numbers.items():
+        if num > MAX_STEERED:
+            raise ApiError(f"{name} may name at most {MAX_STEERED} concepts, not {num}", param=f"{prefix}{name}")
 
 
 def pin_of(one: object, param: str) -> Pin:

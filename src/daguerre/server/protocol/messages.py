@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from daguerre.server.errors import ApiError
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import MAX_STOPS, Body, Diffusion
+from daguerre.server.protocol.common import MAX_STOPS, OWN_FIELDS, Body, Diffusion
 
 NAMES = {
     "stop": "stop_sequences",
@@ -28,6 +28,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "context_management": ((None,), "no message is left out: leave it out"),
     "service_tier": ((None, "auto", "standard_only"), "there is one tier: leave it out"),
     "speed": ((None, "standard"), "there is one speed: leave it out"),
+    **OWN_FIELDS,
 }
 """Fields that are known and cannot be honored but for these values, and what to do instead."""
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, unknown
-from daguerre.server.protocol.common import pin_of, token_of
+from daguerre.server.protocol.common import check_steered, pin_of, token_of
 
 Kind = Literal["generate", "infill", "fill", "edit"]
 Span = tuple[int, int]
@@ -106,6 +106,7 @@ class RequestBody(Strict):
                 raise unknown("option", name, NAMES)
         if options.get("n", 1) != 1:
             raise InputError("a request that is watched has one sample: leave out n")
+        check_steered(options.get("steer"), options.get("forbid"), "options.")
         if isinstance(options.get("logit_bias"), dict):
             options["logit_bias"] = {token_of(key): bias for key, bias in options["logit_bias"].items()}
         if "pins" in options:

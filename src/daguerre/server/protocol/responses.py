@@ -10,7 +10,7 @@ from pydantic import Field
 from daguerre.server.errors import ApiError
 from daguerre.server.prompts import ROLES, content_text
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.common import Body, Diffusion, Effort
+from daguerre.server.protocol.common import OWN_FIELDS, Body, Diffusion, Effort
 
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "background": ((None, False), "answers are not made in the background: leave it out"),
@@ -20,6 +20,7 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "max_tool_calls": ((None,), "it is about tools of the server, which has none: leave it out"),
     "service_tier": ((None, "auto", "default"), "there is one tier: leave it out"),
     "context_management": ((None, []), "nothing is left out of the input: send less"),
+    **OWN_FIELDS,
 }
 """Fields with values that cannot be honored but for these, and what to do instead."""
 LOGPROBS = "message.output_text.logprobs"

@@ -24,7 +24,7 @@ from daguerre.server.errors import ApiError
 from daguerre.server.frames import frame_of, snapshots
 from daguerre.server.logprobs import chat_logprobs
 from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.streams import DONE, event_stream, guarded, result_of, sse
+from daguerre.server.streams import DONE, event_stream, guarded, json_answer, result_of, sse
 from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces
 from daguerre.server.watching import Registry, Watched
 
@@ -34,10 +34,13 @@ SUMMARY = {"reasoning_summary": {"content": None, "status": "unavailable"}}
 
 
 @router.post("/v1/chat/completions", response_model=None)
-async def chat(request: Request, body: ChatBody) -> Response | dict[str, Any]:
+async def chat(request: Request, body: ChatBody) -> Response:
     """Answer a conversation."""
     if body.store:
         raise ApiError("completions are not stored: leave out store", param="store")
+    if body.diffusing and (body.daguerre.trace or body.daguerre.explain):
+        message = "snapshots have no place for trace and explain: leave out diffusing, or these"
+        raise ApiError(message, param="diffusing", code="unsupported")
     state = request.app.state
     served = await asyncio.to_thread(state.pool.get, body.model)
     turn = await asyncio.to_thread(begin_turn, served, body, request.state.owner, state.settings)
@@ -57,7 +60,7 @@ async def chat(request: Request, body: ChatBody) -> Response | dict[str, Any]:
     choices = [_choice(turn, index, answer) for index, answer in enumerate(whole)]
     more = {"daguerre": _own(turn)} if _own(turn) else {}
     usage = usage_of(result.choices, turn.job, turn.effort)
-    return {**head, "choices": choices, "usage": usage, **more, **_summary(turn)}
+    return json_answer({**head, "choices": choices, "usage": usage, **more, **_summary(turn)})
 
 
 def _ending(error: dict[str, Any]) -> Sequence[bytes]:

@@ -38,7 +38,7 @@ from daguerre.server.prompt_scores import score_prompt
 from daguerre.server.protocol.common import decode_options
 from daguerre.server.protocol.completions import CompletionBody
 from daguerre.server.scorers import Recorder
-from daguerre.server.streams import DONE, Delta, deltas, event_stream, guarded, result_of, sse
+from daguerre.server.streams import DONE, Delta, deltas, event_stream, guarded, json_answer, result_of, sse
 
 __all__ = ["finish_of", "router", "usage_of"]
 router = APIRouter()
@@ -63,7 +63,7 @@ class Asked:
 
 
 @router.post("/v1/completions", response_model=None)
-async def completions(request: Request, body: CompletionBody) -> Response | dict[str, Any]:
+async def completions(request: Request, body: CompletionBody) -> Response:
     """Continue prompts, or fill the gap before a suffix."""
     served = await asyncio.to_thread(request.app.state.pool.get, body.model)
     asked = await asyncio.to_thread(begin, served, body, request.state.owner)
@@ -74,7 +74,7 @@ async def completions(request: Request, body: CompletionBody) -> Response | dict
         if one.job is not None:
             one.results = list((await result_of(request, one.job)).choices)
     choices = await asyncio.to_thread(_choices, asked, body)
-    return {**head, "choices": choices, "usage": _usage(asked, body)}
+    return json_answer({**head, "choices": choices, "usage": _usage(asked, body)})
 
 
 def begin(served: Served, body: CompletionBody, owner: str) -> list[Asked]:

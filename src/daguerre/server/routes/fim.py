@@ -43,8 +43,10 @@ async def fim(request: Request, body: FimBody) -> Response | dict[str, Any]:
 def begin(served: Served, body: FimBody, owner: str, settings: Settings) -> GapJob:
     """The job of a request."""
     refuse_fields(body)
-    if body.daguerre.changeable or body.daguerre.frames:
-        message = "changeable and frames are for /v1/completions and chat: leave them out; diffusing has drafts"
+    if body.daguerre.changeable or body.daguerre.frames or body.daguerre.explain:
+        message = (
+            "changeable, frames and explain are for /v1/completions and chat: leave them out; diffusing has drafts"
+        )
         raise ApiError(message, param="daguerre", code="unsupported")
     if body.stream_options is not None and body.stream_options.continuous_usage_stats:
         message = "continuous usage is counted by /v1/completions: leave it out, or set include_usage"

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 import daguerre
 from daguerre.decoding.result import Result
-from daguerre.server.answers import naming
+from daguerre.server.answers import naming, refuse_fields
 from daguerre.server.errors import ApiError
 from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
-from daguerre.server.protocol.common import decode_options
+from daguerre.server.protocol.common import OWN_FIELDS, decode_options
 from daguerre.server.protocol.llama import CompletionBody, InfillBody
 from daguerre.server.settings import Settings
 from daguerre.server.streams import event_stream, guarded, result_of, sse
@@ -58,8 +58,9 @@ async def _serve(request: Request, body: CompletionBody) -> Response:
 def _begin(served: Served, body: CompletionBody, owner: str, settings: Settings) -> GapJob:
     """The job of a request."""
     own = body.daguerre
-    if own.changeable or own.frames or own.trace:
-        message = "changeable, frames and trace are for /v1/completions and chat: leave them out"
+    refuse_fields(body, OWN_FIELDS)
+    if own.changeable or own.frames or own.trace or own.explain:
+        message = "changeable, frames, trace and explain are for /v1/completions and chat: leave them out"
         raise ApiError(message, param="daguerre", code="unsupported")
     before, after, extra = body.prompt, "", list[str]()
     if isinstance(body, InfillBody):

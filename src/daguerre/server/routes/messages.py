@@ -56,7 +56,7 @@ def _begin(served: Served, body: MessagesBody, owner: str, settings: Settings) -
             "messages are not kept: send the whole conversation, without thread", param="thread", code=THREADS
         )
     refuse_fields(body, REFUSED)
-    for name in ("changeable", "frames", "trace"):
+    for name in ("changeable", "frames", "trace", "explain"):
         if getattr(body.daguerre, name):
             message = f"messages have no place for {name}: use /v1/chat/completions"
             raise ApiError(message, param=f"daguerre.{name}", code="unsupported")

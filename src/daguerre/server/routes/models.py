@@ -69,6 +69,7 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
     facts = {"id": name, "object": "model", "created": 0, "owned_by": "daguerre", "name": name}
     if served is None:
         return facts
+    catalog = served.model.concepts
     length = min(served.model.config.max_positions, settings.max_context or served.model.config.max_positions)
     return facts | {
         "created": served.created,
@@ -81,6 +82,7 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
         "supported_features": FEATURES,
         "supported_endpoints": (*ENDPOINTS, *((INFILLING,) if _infills(served) else ())),
         "pricing": FREE,
+        "concepts": None if catalog is None else {"known": catalog.num_known, "discovered": catalog.num_discovered},
     }
 
 

@@ -107,7 +107,7 @@ async def candidates(request: Request, body: CandidatesBody) -> dict[str, Any]:
 
 def check_limits(body: RequestBody, settings: Settings) -> None:
     """ApiError for a constraint that is too large; the engine has the other bounds."""
-    for name in ("schema", "regex", "tools", "choices"):
+    for name in ("schema", "regex", "tools", "choices", "steer", "forbid"):
         if len(orjson.dumps(body.options.get(name))) > settings.max_schema:
             raise ApiError(f"{name} is larger than {settings.max_schema} bytes: shorten it", 413, f"options.{name}")
 

@@ -28,7 +28,7 @@ from daguerre.server.protocol.responses import NAMES, REFUSED, ResponseBody, cha
 from daguerre.server.response_events import Events, call_item, logprobs_of, message_item, text_part
 from daguerre.server.settings import Settings
 from daguerre.server.stored import Item, ResponseStore
-from daguerre.server.streams import DONE, event_stream, result_of
+from daguerre.server.streams import DONE, event_stream, json_answer, result_of
 from daguerre.server.turns import Answer, Piece, Turn, answers, begin_turn, pieces
 
 router = APIRouter()
@@ -36,7 +36,7 @@ Json = dict[str, Any]
 
 
 @router.post("/v1/responses", response_model=None)
-async def respond(request: Request, body: ResponseBody) -> Response | Json:
+async def respond(request: Request, body: ResponseBody) -> Response:
     """Answer the input."""
     refuse_fields(body, REFUSED)
     if body.daguerre.changeable:
@@ -54,7 +54,7 @@ async def respond(request: Request, body: ResponseBody) -> Response | Json:
     response |= _ended(turn, answer.result, answer.finish, _output(turn, answer))
     if body.store:
         store.add(response, owner, items)
-    return response
+    return json_answer(response)
 
 
 @router.post("/v1/responses/input_tokens", response_model=None)
@@ -66,9 +66,9 @@ async def input_tokens(request: Request, body: ResponseBody) -> Json:
 
 
 @router.get("/v1/responses/{key}", response_model=None)
-async def stored(request: Request, key: str) -> Json:
+async def stored(request: Request, key: str) -> Response:
     """A response that was stored."""
-    return dict(ResponseStore.of(request.app).get(key, request.state.owner).response)
+    return json_answer(dict(ResponseStore.of(request.app).get(key, request.state.owner).response))
 
 
 @router.get("/v1/responses/{key}/input_items", response_model=None)
@@ -154,8 +154,7 @@ def _ended(turn: Turn, result: Result, finish: str, output: list[Json]) -> Json:
     """The fields that an end changes."""
     whole = finish != "length"
     own: Json = {"ignored": turn.ignored} if turn.ignored else {}
-    if turn.body.daguerre.trace:
-        own |= extras_of(result, True)["daguerre"]
+    own |= extras_of(result, turn.body.daguerre.trace).get("daguerre", {})
     return {
         "status": "completed" if whole else "incomplete",
         "completed_at": int(time.time()) if whole else None,
