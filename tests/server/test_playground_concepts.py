@@ -237,7 +237,7 @@ def test_a_model_without_heads_says_why_nothing_is_explained(opened: Callable[..
     page.select_option("#model", "tiny")
     page.focus("#steer-concept")  # the model is loaded when its concepts are asked for
     expect(page.locator("#concepts-why")).to_contain_text("has no concept heads", timeout=playground.SLOW)
-    expect(page.locator("#concepts-why")).to_contain_text("recipes/concepts.toml")
+    expect(page.locator("#concepts-why")).to_contain_text("--model concepts")
     expect(page.locator("#explain")).to_be_disabled()
     expect(page.locator("#steer-add")).to_be_disabled()
     page.fill("#max_tokens", "8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from conftest import tiny_config
 from daguerre.errors import DataError, InputError
+from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.loading import load_model, read_extra, save_model, weights_hash
+from daguerre.models.core.shapes import ConceptShape
+from daguerre.models.loading import load_folder, load_model, read_extra, save_model, weights_hash
 from daguerre.train.average import average_models
 from daguerre.train.bpe import train_bpe
 
@@ -71,3 +74,20 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot write .*file.*give another --out"):
         average_models([(one, 0.5), (two, 0.5)], tmp_path / "file" / "mean")
+
+
+def test_the_first_parts_concept_heads_stay_where_others_have_none(tmp_path: Path) -> None:
+    plain = made(tmp_path, 0)
+    backbone, tokenizer = load_model(plain)
+    shape = ConceptShape(known=3, discovered=4, rank=2, kept_known=2, kept_discovered=2)
+    with_heads = Backbone(replace(backbone.config, concepts=shape)).initialize(1)
+    names = Catalog.numbered(shape)
+    first = save_model(tmp_path / "heads", with_heads, tokenizer, catalog=names)
+    mean = load_folder(average_models([(first, 0.75), (plain, 0.25)], tmp_path / "mean"))
+    assert mean.concepts == names
+    heads, other = load_model(first)[0].state_dict(), backbone.state_dict()
+    for name, tensor in mean.backbone.state_dict().items():
+        exact = heads[name] if name.startswith("concepts.") else 0.75 * heads[name] + 0.25 * other[name]
+        assert torch.allclose(tensor, exact, rtol=2**-8, atol=1e-6), name
+    with pytest.raises(InputError, match="another concepts"):
+        average_models([(plain, 0.5), (first, 0.5)], tmp_path / "no")

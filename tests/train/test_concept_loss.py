@@ -29,16 +29,17 @@ from daguerre.train.concept_loss import (
     any_loss,
     forced_discovered,
     forced_known,
+    hidden_states,
     independence_loss,
     presence_loss,
     reconstruction_loss,
-    spans_of,
     unexplained,
 )
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Mixture, Windows
 from daguerre.train.noising import IGNORE
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import load_recipe, recipe_from_dict
+from daguerre.train.row_pool import CLEAN, MASKED, READING, RowPool, Rows, rows_of, spans_of
 from daguerre.train.shards import Shard
 from daguerre.train.trainer import Trainer
 from training_runs import RECIPE, run, run_until
@@ -240,19 +241,23 @@ def gradients(model: Any, batch: Batch, share: float, **options: Any) -> dict[st
     """The largest gradient of each weight that has one."""
     model.zero_grad(set_to_none=True)
     loss = ConceptLoss(replace(OPTIONS, **options), liking(slice(None), model.config.vocab_size))
-    loss.at(share)(model, batch).loss.backward()
+    now = loss.at(share)
+    if now.heads_alone:
+        with torch.no_grad():
+            rows = rows_of(batch, hidden_states(model, batch, "sdpa"))
+        now.of_rows(model, rows, rows, 0).loss.backward()
+    else:
+        now(model, batch).loss.backward()
     return {n: float(w.grad.abs().max()) for n, w in model.named_parameters() if w.grad is not None}
 
 
 OFF = dict.fromkeys(WEIGHTS, 0.0)
 
 
-def test_before_the_backbone_learns_and_after_it_only_heads_have_gradients(model: Any, batches: list[Batch]) -> None:
+def test_until_the_backbone_learns_only_heads_have_gradients(model: Any, batches: list[Batch]) -> None:
     frozen, joint = gradients(model, batches[0], 0.2), gradients(model, batches[0], 0.35)
     assert {name for name in frozen if not name.startswith("concepts.")} == set()
     assert frozen and any(size for name, size in joint.items() if name.startswith("layers."))
-    settled = gradients(model, batches[0], 0.9, settled=0.8)
-    assert settled.keys() == frozen.keys()
 
 
 @pytest.mark.parametrize(
@@ -316,6 +321,69 @@ def test_the_language_loss_trains_discovered_concepts_only_where_it_is_asked_to(
     detached, attached = (gradients(model, batches[0], 0.9, **options, detached=flag) for flag in (True, False))
     assert not any(size for name, size in detached.items() if "discovered" in name)
     assert any(size for name, size in attached.items() if "discovered" in name)
+
+
+def test_the_loss_of_rows_is_that_of_their_concepts_alone(model: Any, batches: list[Batch]) -> None:
+    """Cross-entropy without the residual, and each loss as it is of the same rows of a batch."""
+    batch, heads = batches[0], model.concepts
+    with torch.no_grad():
+        hidden = hidden_states(model, batch, "sdpa")
+        rows = rows_of(batch, hidden)
+        report = ConceptLoss(OPTIONS).at(0.9).of_rows(model, rows, rows, 3)
+        whole = ConceptLoss(OPTIONS).at(0.9)(model, batch)
+        parts = heads.decompose(rows.hidden)
+        ce = torch.nn.functional.cross_entropy(model.logits(parts.known + parts.discovered), rows.token)
+    assert dict(report.parts) == pytest.approx(dict(whole.parts), rel=1e-5)
+    total = float(ce) + sum(getattr(OPTIONS, name) * value for name, value in report.parts.items())
+    assert float(report.loss) == pytest.approx(total, rel=1e-5)
+    assert report.clean_count == int((rows.kind == CLEAN).sum()) > 0
+
+
+def test_rows_have_the_labels_and_the_kind_of_the_token_that_they_predict(model: Any, batches: list[Batch]) -> None:
+    batch = batches[1]
+    assert batch.concepts is not None
+    hidden = torch.arange(batch.tokens.numel()).reshape(*batch.tokens.shape, 1).float()
+    rows, seen = rows_of(batch, hidden), 0
+    kinds = set[int]()
+    for b, r in (batch.origin != IGNORE).nonzero().tolist():
+        origin = int(batch.origin[b, r])
+        kind = CLEAN if batch.layout.rows.span[b, r] < 0 else MASKED if batch.level[b, r] >= 0 else READING
+        kinds.add(kind)
+        assert float(rows.hidden[seen, 0]) == b * batch.tokens.shape[1] + r and int(rows.kind[seen]) == kind
+        assert torch.equal(rows.concepts[seen], batch.concepts[b, origin])
+        expected = batch.target[b, r] if batch.target[b, r] != IGNORE else batch.tokens[b, origin]
+        assert int(rows.token[seen]) == int(expected)
+        seen += 1
+    assert seen == len(rows.kind) and kinds == {CLEAN, READING, MASKED}
+
+
+def made_rows(number: int) -> Rows:
+    """Rows whose hidden state says which they are: 5 to 8 of a number, of kinds in turn."""
+    place = torch.arange(5 + number % 4)
+    return Rows((1000.0 * number + place)[:, None], torch.zeros(len(place), 1).bool(), place, place % 3, place)
+
+
+def test_a_pool_draws_from_the_last_batches_and_each_kind_by_its_share() -> None:
+    asked = list[int]()
+    pool = RowPool(lambda number: asked.append(number) or made_rows(number), slots=4)  # type: ignore[func-returns-value]
+    for number in range(9):
+        rows, newest = pool.draw(number, 400, seed=number)
+        assert torch.equal(newest.hidden, made_rows(number).hidden)
+    assert asked == list(range(9))
+    numbers = (rows.hidden[:, 0] // 1000).int()
+    assert set(numbers.tolist()) == {5, 6, 7, 8}
+    assert [int((rows.kind == kind).sum()) for kind in range(3)] == [100, 100, 200]
+    for value, kind, token in zip(rows.hidden[:, 0].tolist(), rows.kind.tolist(), rows.token.tolist(), strict=True):
+        assert value % 1000 == token and kind == token % 3
+
+
+def test_what_a_pool_draws_does_not_depend_on_what_was_drawn_before() -> None:
+    went_on, fresh = RowPool(made_rows, slots=3), RowPool(made_rows, slots=3)
+    for number in range(6):
+        kept, _ = went_on.draw(number, 40, seed=number)
+    again, _ = fresh.draw(5, 40, seed=5)
+    assert torch.equal(kept.hidden, again.hidden) and torch.equal(kept.kind, again.kind)
+    assert not torch.equal(kept.hidden, fresh.draw(5, 40, seed=6)[0].hidden)
 
 
 def test_injected_concepts_are_recognized_and_expressed(model: Any, batches: list[Batch]) -> None:

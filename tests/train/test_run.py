@@ -211,7 +211,19 @@ def test_every_recipe_has_its_own_test() -> None:
     test_concept_loss.py.
     """
     folder = Path(__file__).parents[2] / "recipes"
-    known = {"small", "refine", "full", "longer", "settle", "adapt", "draft", "verified", "trajectory", "concepts"}
+    known = {
+        "small",
+        "refine",
+        "full",
+        "longer",
+        "settle",
+        "adapt",
+        "draft",
+        "verified",
+        "trajectory",
+        "concepts",
+        "heads",
+    }
     assert {path.stem for path in folder.glob("*.toml")} == known
 
 

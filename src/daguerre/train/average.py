@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 
 from daguerre.errors import DataError, InputError
-from daguerre.models.loading import CONFIG, load_model, model_folder, save_model, weights_hash
+from daguerre.models.loading import CONFIG, load_folder, load_model, model_folder, save_model, weights_hash
 
 
 def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -> Path:
     """Write to `out` the model whose every weight is the sum of those of `parts`, each by its share; returns `out`.
+    Where the first part alone has concept heads, they are taken as they are: train them alone afterwards.
 
     Summed in float32 in the order given, stored in bfloat16. InputError unless two or more parts of one shape and one
     vocabulary have positive shares that add up to 1, and for a model that is in `out` already; DataError where nothing
@@ -31,23 +32,26 @@ def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -
     if (Path(out) / CONFIG).exists():
         raise InputError(f"{out} has a model already: choose another folder")
     folders = [model_folder(name) for name, _ in parts]
-    backbone, tokenizer = load_model(folders[0], dtype=torch.float32)
+    first = load_folder(folders[0], dtype=torch.float32)
+    backbone, tokenizer = first.backbone, first.tokenizer
     weights = {name: parts[0][1] * tensor for name, tensor in backbone.state_dict().items()}
     for folder, (_, share) in zip(folders[1:], parts[1:], strict=True):
         other, its_tokenizer = load_model(folder, dtype=torch.float32)
         one, two = backbone.config.to_dict(), other.config.to_dict()
-        if differing := [key for key in one if one[key] != two[key]]:
+        alone = {"concepts"} if other.concepts is None else set[str]()
+        if differing := [key for key in one if one[key] != two[key] and key not in alone]:
             raise InputError(f"{folder} has another {differing[0]} than {folders[0]}: average models of one shape")
         if its_tokenizer != tokenizer:
             raise InputError(f"{folder} has another vocabulary than {folders[0]}: average models of one")
-        for name, tensor in other.state_dict().items():
-            weights[name] += share * tensor
+        theirs = other.state_dict()
+        for name, tensor in backbone.state_dict().items():
+            weights[name] += share * theirs.get(name, tensor)
     backbone.load_state_dict(weights)
     made = [
         {"weights_sha256": weights_hash(folder), "share": share}
         for folder, (_, share) in zip(folders, parts, strict=True)
     ]
     try:
-        return save_model(out, backbone, tokenizer, extra={"average": made})
+        return save_model(out, backbone, tokenizer, extra={"average": made}, catalog=first.concepts)
     except OSError as error:
         raise DataError(f"cannot write {out}: {error}; give another --out") from error

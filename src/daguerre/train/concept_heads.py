@@ -18,7 +18,7 @@ from daguerre.train.concept_loss import ConceptTraining, TokensOf
 from daguerre.train.data import LabeledWindows
 from daguerre.train.optim import LOW_RANK
 
-COUNTED_WINDOWS, WINDOW = 3000, 512
+COUNTED_WINDOWS, WINDOW = 20_000, 512
 LIFTED = 2.0
 """A concept makes a token likelier if P(token | concept) is at least this many times P(token)."""
 FEWEST = 5

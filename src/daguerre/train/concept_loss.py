@@ -8,8 +8,10 @@ vectors grow, and what concepts leave of hidden states grows with them; without 
 promote any tokens.
 
 L_LM is the objective's own loss, on h or, in sequences that are drawn at random, on h without its residual, so that the
-concepts alone must carry the prediction. Every row is labeled with the concepts of the token that it predicts: clean
-rows, which have not seen it (forecasting), masked rows, and the other rows of noisy spans, which have (reading).
+concepts alone must carry the prediction. As long as the heads alone learn, losses are those of single rows that are
+drawn from many batches (`train.row_pool`), and no row has its residual. Every row is labeled with the concepts of the
+token that it predicts: clean rows, which have not seen it (forecasting), masked rows, and the other rows of noisy
+spans, which have (reading).
 
 Letters: B sequences, T tokens of a text, R rows, A labeled rows, D width, N known concepts, M discovered ones, S spans.
 """
@@ -17,11 +19,11 @@ Letters: B sequences, T tokens of a text, R rows, A labeled rows, D width, N kno
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,7 +33,8 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.train.batch import Batch, LossReport, loss_of_hidden
-from daguerre.train.noising import IGNORE
+from daguerre.train.noising import IGNORE, NUM_LEVELS
+from daguerre.train.row_pool import CLEAN, MASKED, Rows, spans_of
 
 CONCEPTS = "concepts."
 """What the names of the weights of concept heads begin with."""
@@ -57,7 +60,6 @@ class ConceptTraining:
     discovered      discovered concepts for each known one
     rank, kept_known, kept_discovered   as in `ConceptShape`
     frozen          until this share the backbone is left as it is, and only the heads learn
-    settled         from this share on it is so again
     sparse          from this share on, only the heaviest concepts of a row count, as in a trained model
     unforced        from this share on no label takes the place of a weight; before, `forced_known`, `forced_discovered`
     residual_drop   in this share of the sequences the language loss is taken without the residual; in all of them as
@@ -74,7 +76,6 @@ class ConceptTraining:
     kept_known: int = 32
     kept_discovered: int = 128
     frozen: float = 0.2
-    settled: float = 1.0
     sparse: float = 0.1
     unforced: float = 0.1
     residual_drop: float = 0.3
@@ -94,7 +95,7 @@ class ConceptTraining:
         for name in ("labeled", "discovered", "rank", "kept_known", "kept_discovered"):
             if getattr(self, name) < 1:
                 raise InputError(f"recipe: concepts.{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("frozen", "settled", "sparse", "unforced", "residual_drop", "inject"):
+        for name in ("frozen", "sparse", "unforced", "residual_drop", "inject"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"recipe: concepts.{name} is a share of one, not {getattr(self, name)}")
         for name in WEIGHTS:
@@ -136,71 +137,81 @@ class ConceptLoss:
         """The loss that is trained at this share of the run."""
         return replace(self, share=share, training=True)
 
+    @property
+    def heads_alone(self) -> bool:
+        """Whether the backbone stays as it is: then the loss is that of rows (`of_rows`)."""
+        return self.training and self.share < self.options.frozen
+
     def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
         """The loss of a labeled batch, and its parts in the report."""
-        with only_heads(model) if self._only_heads else nullcontext():
-            hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=_time(model, batch))
-            with torch.autocast(hidden.device.type, enabled=False):
-                composed, extra, parts = self._concepts(model, batch, hidden.float())
-            report = loss_of_hidden(model, batch, composed.to(hidden.dtype))
-        return replace(report, loss=report.loss + extra, parts=parts)
-
-    @property
-    def _only_heads(self) -> bool:
-        return self.training and not self.options.frozen <= self.share < self.options.settled
-
-    def _concepts(self, model: Backbone, batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor, dict[str, float]]:
-        """The hidden states (B, R, D) that the language loss is taken on; the other losses; and the parts of those."""
-        options, heads = self.options, model.concepts
-        assert heads is not None and batch.concepts is not None
+        assert batch.concepts is not None
+        hidden = hidden_states(model, batch, attn_impl)
         labeled = batch.origin != IGNORE
         sequence, row = labeled.nonzero(as_tuple=True)
-        h = hidden[sequence, row]
+        masked, span = batch.level[sequence, row] >= 0, batch.layout.rows.span[sequence, row]
         y = batch.concepts[sequence, batch.origin[sequence, row]].float()
-        masked, span = (batch.level[sequence, row] >= 0), batch.layout.rows.span[sequence, row]
-        z = heads.known_logits(h)
+        with torch.autocast(hidden.device.type, enabled=False):
+            h = hidden[sequence, row].float()
+            losses, z, alone = self._losses(model, h, y, masked, batch.seed)
+            losses["any"] = any_loss(z, y, spans_of(sequence, span, masked))
+        composed = hidden
+        if self.training:
+            generator = torch.Generator().manual_seed(batch.seed)
+            drawn = torch.rand(len(hidden), generator=generator) < self.options.residual_drop
+            dropped = drawn.to(hidden.device)[sequence, None]
+            composed = hidden.index_put((sequence, row), torch.where(dropped, alone, h).to(hidden.dtype))
+        report = loss_of_hidden(model, batch, composed)
+        return replace(report, loss=report.loss + self._weighted(losses), parts=_parts(losses))
+
+    def of_rows(self, model: Backbone, rows: Rows, whole: Rows, seed: int) -> LossReport:
+        """The loss of rows of a backbone that stays as it is, without their residual; L_any is that of the spans of
+        another batch of rows, which is whole.
+        """
+        with torch.autocast(rows.hidden.device.type, enabled=False):
+            masked = rows.kind == MASKED
+            with only_heads(model):
+                losses, _, alone = self._losses(model, rows.hidden, rows.concepts.float(), masked, seed)
+                ce = F.cross_entropy(model.logits(alone), rows.token, reduction="none")
+                assert model.concepts is not None
+                seen = model.concepts.known_logits(whole.hidden)
+                losses["any"] = any_loss(seen, whole.concepts.float(), whole.span)
+        clean, nothing = ce.detach()[rows.kind == CLEAN], np.zeros(NUM_LEVELS)
+        loss = ce.mean() + self._weighted(losses)
+        return LossReport(loss, float(clean.sum()), len(clean), nothing, nothing.astype(np.int64), parts=_parts(losses))
+
+    def _weighted(self, losses: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack([getattr(self.options, name) * loss for name, loss in losses.items()]).sum()
+
+    def _losses(
+        self, model: Backbone, h: Tensor, y: Tensor, masked: Tensor, seed: int
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Of rows (A, D) with labels (A, N): losses, logits of known concepts (A, N), and the rows' concepts alone."""
+        options, heads = self.options, model.concepts
+        assert heads is not None
+        z, detached = heads.known_logits(h), h.detach()
         sparse = not self.training or self.share >= options.sparse
         weights = _kept(z.sigmoid(), options.kept_known if sparse else None)
         known = heads.known_sum(weights)
-        detached = h.detach()
         found = heads.discovered_logits(detached).sigmoid()
         discovered = heads.discovered_sum(_kept(found, options.kept_discovered if sparse else None))
         true_known = heads.known_sum(y)
         target = (detached - true_known).detach()
         losses = {
             "presence": presence_loss(z, y),
-            "any": any_loss(z, y, spans_of(sequence, span, masked)),
             "reconstruction": reconstruction_loss(discovered, target),
             "independence": independence_loss(known.detach(), discovered),
+            "residual": unexplained(detached, heads.known_sum(weights.detach()) + discovered),
         }
+        if self.tokens is not None:
+            promoted = model.promoted(heads.known_embedding.weight[: y.shape[1]])
+            losses["alignment"] = alignment_loss(promoted, self.tokens)
+        if self._injects:
+            losses |= self._injected(model, heads, h[masked], y[masked], seed)
         if self.training:
             known_share, discovered_share = self._forced()
             known = known_share * true_known + (1 - known_share) * known
             discovered = discovered_share * target + (1 - discovered_share) * discovered
-        losses["residual"] = unexplained(detached, heads.known_sum(weights.detach()) + discovered)
-        if self.tokens is not None:
-            losses["alignment"] = alignment_loss(
-                model.promoted(heads.known_embedding.weight[: y.shape[1]]), self.tokens
-            )
-        parts = {name: float(loss.detach()) for name, loss in losses.items()}
-        composed = self._composed(batch, hidden, (sequence, row), h, known, discovered)
-        if self._injects:
-            losses |= self._injected(model, heads, h[masked], y[masked], batch.seed)
-        weighted = [getattr(options, name) * loss for name, loss in losses.items()]
-        return composed, torch.stack(weighted).sum(), parts
-
-    def _composed(
-        self, batch: Batch, hidden: Tensor, place: tuple[Tensor, Tensor], h: Tensor, known: Tensor, discovered: Tensor
-    ) -> Tensor:
-        """Hidden states (B, R, D), without their residual in the sequences that are drawn."""
-        if not self.training:
-            return hidden
-        generator = torch.Generator().manual_seed(batch.seed)
-        share = 1.0 if self._only_heads else self.options.residual_drop
-        drawn = torch.rand(len(hidden), generator=generator) < share
-        dropped = drawn.to(hidden.device)[place[0]]
-        alone = known + (discovered.detach() if self.options.detached else discovered)
-        return hidden.index_put(place, torch.where(dropped[:, None], alone, h))
+        return losses, z, known + (discovered.detach() if options.detached else discovered)
 
     def _forced(self) -> tuple[float, float]:
         if self.share >= self.options.unforced:
@@ -242,8 +253,14 @@ def only_heads(model: Backbone) -> Iterator[None]:
             weight.requires_grad_(True)
 
 
-def _time(model: Backbone, batch: Batch) -> Any:
-    return batch.time if model.config.time_input else None
+def hidden_states(model: Backbone, batch: Batch, attn_impl: str) -> Tensor:
+    """The hidden states (B, R, D) of a batch."""
+    time = batch.time if model.config.time_input else None
+    return run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl, time_BR=time)
+
+
+def _parts(losses: Mapping[str, Tensor]) -> dict[str, float]:
+    return {name: float(loss.detach()) for name, loss in losses.items()}
 
 
 def _kept(weights: Tensor, num: int | None) -> Tensor:
@@ -257,18 +274,6 @@ def _kept(weights: Tensor, num: int | None) -> Tensor:
 def presence_loss(z: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of logits (A, N) and labels: summed over concepts, mean over rows."""
     return F.binary_cross_entropy_with_logits(z, y, reduction="none").sum(dim=1).mean()
-
-
-def spans_of(sequence: Tensor, span: Tensor, masked: Tensor) -> Tensor:
-    """To which span the rows (A,) of an `any_loss` count, int64; IGNORE: to none. Spans are numbered from 0 on: each
-    noisy span by its masked rows or, where nothing is masked, by all.
-    """
-    noisy = span >= 0
-    keys, number = torch.unique(sequence * (1 + span.clamp_min(0).max()) + span.clamp_min(0), return_inverse=True)
-    any_masked = torch.zeros(len(keys), dtype=torch.bool, device=span.device)
-    any_masked[number[noisy & masked]] = True
-    counts = noisy & (masked | ~any_masked[number])
-    return torch.where(counts, number, IGNORE)
 
 
 def any_loss(z: Tensor, y: Tensor, number: Tensor) -> Tensor:

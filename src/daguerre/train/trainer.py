@@ -28,7 +28,6 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.loading import config_of, save_model
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.models.weights import sha256_of
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
 from daguerre.train.budget import CHECKPOINT, CURVES, EVALUATION, GRADIENTS, STEP, Budget, RunProgress
@@ -42,7 +41,8 @@ from daguerre.train.checkpoint import (
 )
 from daguerre.train.concept_heads import count_concepts, initialize_heads
 from daguerre.train.concept_labels import corpus_labels
-from daguerre.train.concept_loss import ConceptLoss
+from daguerre.train.concept_loss import ConceptLoss, hidden_states
+from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
@@ -52,8 +52,9 @@ from daguerre.train.optim import Average, Optimizer
 from daguerre.train.precision import choose_precision
 from daguerre.train.recipe import Recipe, Stage
 from daguerre.train.report import Reporter, StepReport, StepTotals
+from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
 from daguerre.train.self_generated import with_self_generated_tokens
-from daguerre.train.shards import Shard, read_meta
+from daguerre.train.shards import Shard
 from daguerre.train.start import first_model
 
 DATA = "data"
@@ -91,6 +92,7 @@ class Trainer:
         self.stop_asked = False
         self._adapts, self._measured_step = start_from is not None, -1
         self._acceptance: tuple[tuple[float, ...], ...] = ()
+        self._pool: tuple[Stage, RowPool] | None = None
         out.mkdir(parents=True, exist_ok=True)
         if found is not None and saved is not None:
             self._restore(found, *saved)
@@ -99,7 +101,7 @@ class Trainer:
         self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
-        self.reporter.say(_data_line(self.shard, self.val_shard))
+        self.reporter.say(data_line(self.shard, self.val_shard))
 
     @property
     def progress(self) -> RunProgress:
@@ -124,7 +126,7 @@ class Trainer:
                 layer.compile(dynamic=False)
 
     def _open_data(self, folder: Path) -> None:
-        self.data = _data_facts(folder, self.out)
+        self.data = data_facts(folder, self.out)
         self.shard = Shard.open(folder, "train", self.tokenizer.sha256)
         self.batches = self._micro_batches(self.shard, self.recipe.seed)
         val_shard = Shard.open(folder, "val", self.tokenizer.sha256)
@@ -230,13 +232,30 @@ class Trainer:
 
     def _gradients(self, batch: Batch, share: float, index: int, stage: Stage) -> LossReport:
         """Add the gradients of micro-batch number `index`; its loss."""
-        batch = self._annealed(batch.to(self.device), share, index)
-        with self._autocast():
-            batch = with_self_generated_tokens(self.model, batch, self.recipe.attn_impl)
-            loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
-            report = loss(self.model, batch, self.recipe.attn_impl)
+        loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
+        if isinstance(loss, ConceptLoss) and loss.heads_alone:
+            rows, whole = self._row_pool(stage).draw(index, DRAWN, batch.seed)
+            report = loss.of_rows(self.model, rows, whole, batch.seed)
+        else:
+            self._pool = None
+            batch = self._annealed(batch.to(self.device), share, index)
+            with self._autocast():
+                batch = with_self_generated_tokens(self.model, batch, self.recipe.attn_impl)
+                report = loss(self.model, batch, self.recipe.attn_impl)
         (report.loss / stage.micro_batches).backward()
         return report
+
+    def _row_pool(self, stage: Stage) -> RowPool:
+        """The pool of rows of this stage's micro-batches, for the time that the backbone stays as it is."""
+
+        def compute(number: int) -> Rows:
+            batch = self.batches.make(number, stage.sequences, stage.length).to(self.device)
+            with torch.no_grad(), self._autocast():
+                return rows_of(batch, hidden_states(self.model, batch, self.recipe.attn_impl))
+
+        if self._pool is None or self._pool[0] != stage:
+            self._pool = stage, RowPool(compute)
+        return self._pool[1]
 
     def _expect_evaluation(self, num_rows: int) -> None:
         """Estimate the time of an evaluation from that of the last step's gradients, which had so many rows."""
@@ -339,7 +358,7 @@ class Trainer:
             "trained": asdict(self.progress),
             "recipe": self.recipe.name,
             "run": self.out.resolve().name,
-            "data_sha256": _manifest_hash(self.shard.folder),
+            "data_sha256": manifest_hash(self.shard.folder),
         }
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return save_model(self.out / "model", averaged, self.tokenizer, extra=extra, catalog=names)
@@ -365,33 +384,6 @@ class Trainer:
 
 FORWARD_SHARE = 1 / 3
 """A forward's share of the time of gradients, by which an evaluation is expected to take so long."""
-
-
-def _data_facts(data: Path, run: Path) -> dict[str, Any]:
-    """Where a run's data is, and what distinguishes it from other data."""
-    place, out = data.resolve(), run.resolve()
-    return {
-        "path": str(place.relative_to(out) if place.is_relative_to(out) else place),
-        "splits": read_meta(data)["splits"],
-    }
-
-
-def _manifest_hash(data: Path) -> str:
-    """SHA-256 of the list of a corpus's documents, or of its meta.json where it has none."""
-    listed = data / "manifest.jsonl"
-    return sha256_of(listed if listed.exists() else data / "meta.json")
-
-
-def _data_line(train: Shard, val: Shard) -> str:
-    """What is trained on, and what is held out of it."""
-    line = f"training text: {_size(train)}; "
-    if val is train:
-        return line + "the data has no validation split: held-out figures are of the training text itself"
-    return line + f"held out: {_size(val)}"
-
-
-def _size(shard: Shard) -> str:
-    return f"{shard.num_documents:,} file{'s' if shard.num_documents != 1 else ''}, {shard.num_tokens:,} tokens"
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -272,7 +272,7 @@ class Backbone(nn.Module):
         parts = self.projection.detach().split(TOKENS_AT_ONCE)
         raised = torch.cat([F.linear(vectors.float(), part.float()) for part in parts], dim=-1)
         raised = raised.index_fill(-1, self.never, 0.0)  # type: ignore[arg-type]
-        mean = raised.sum(dim=-1, keepdim=True) / (raised.shape[-1] - len(self.never))
+        mean = raised.sum(dim=-1, keepdim=True) / (raised.shape[-1] - len(self.config.unpredictable_ids))
         return (raised - mean).index_fill(-1, self.never, 0.0)  # type: ignore[arg-type]
 
     def conditioning(self, logits: Tensor) -> Tensor | None:

@@ -4,7 +4,7 @@ import { concepts } from "./client.js";
 import { showChips } from "./chips.js";
 
 const STRENGTHS = { add: "4", suppress: "1", forbid: "" };
-const NO_HEADS = "This model has no concept heads, so nothing can be explained or steered. Serve one that has; recipes/concepts.toml trains it.";
+const NO_HEADS = "This model has no concept heads, so nothing can be explained or steered. Serve one that has: daguerre serve --model concepts.";
 
 export class Steer {
   constructor(page, form) {
