@@ -24,6 +24,8 @@ from daguerre.models.core.shapes import ConceptShape
 
 CLAMP = 15.0
 """Logits of concepts are kept within this distance of 0."""
+SMALL = 4096
+"""Concepts of a kind whose vectors are all multiplied, kept or not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,13 +98,22 @@ class ConceptHeads(nn.Module):
         known_ids, known_logits = largest(self.known_logits(h), shape.kept_known)
         found_ids, found_logits = largest(self.discovered_logits(h), shape.kept_discovered)
         known_weights, found_weights = known_logits.sigmoid(), found_logits.sigmoid()
-        known = torch.einsum("ak,akd->ad", known_weights, self.known_embedding.weight[known_ids].float())
-        inner = self.discovered_coefficients.weight[found_ids].float()
-        discovered = _linear(self.discovered_basis, torch.einsum("ak,akr->ar", found_weights, inner))
+        known = _combined(known_weights, known_ids, self.known_embedding.weight)
+        inner = _combined(found_weights, found_ids, self.discovered_coefficients.weight)
+        discovered = _linear(self.discovered_basis, inner)
         residual = h - known - discovered
         return Decomposition(
             known_ids, known_weights, found_ids + shape.known, found_weights, known, discovered, residual
         )
+
+
+def _combined(weights: Tensor, ids: Tensor, table: Tensor) -> Tensor:
+    """sum_k w_ak table[i_ak], (A, D), of weights and numbers (A, K): one product with the whole table where that is
+    small, since rows that are gathered take more time than zeros.
+    """
+    if len(table) <= SMALL:
+        return weights.new_zeros(len(weights), len(table)).scatter(-1, ids, weights) @ table.float()
+    return torch.einsum("ak,akd->ad", weights, table[ids].float())
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
