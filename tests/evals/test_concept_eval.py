@@ -17,7 +17,7 @@ from daguerre.concepts.taxonomy import taxonomy
 from daguerre.concepts.texts import catalog_of
 from daguerre.decoding.drive import compute
 from daguerre.errors import DataError, InputError, UnsupportedError
-from daguerre.evals.concepts import alignment, controls, detection, measure, metrics, stability
+from daguerre.evals.concepts import alignment, controls, detection, measure, metrics, stability, writing
 from daguerre.evals.concepts.alignment import lifted, measure_alignment, token_counts, top_tokens
 from daguerre.evals.concepts.cases import CONDITIONS, PREFIX, SPAN, Case, Condition, cases_of, labeled, read_case
 from daguerre.evals.concepts.detection import OURS, Detection, hidden_states, measure_detection, our_scores
@@ -38,6 +38,7 @@ from daguerre.train.shards import write_shards
 
 NUM = taxonomy().num_ids
 CLEAN, HALF, NINE, FORECAST = CONDITIONS
+PROMPT = "def total(numbers):\n    "
 NOTHING = Kept(None, {})
 
 
@@ -385,6 +386,22 @@ def test_parts_are_made_once_and_belong_to_one_measurement(tmp_path: Path) -> No
 
 
 LIMITS = Limits(concept_spans=40, control_spans=30, generations=4, injections=4)
+
+
+def test_continuations_are_those_of_the_library_however_many_are_asked_for(
+    explaining: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also from prompts that the engine has stored, steered or not, and from more than it runs at once."""
+    monkeypatch.setattr(writing, "NEW_TOKENS", 4)
+    write = writing.writer(explaining)
+    for controls_ in ({}, {"forbid": ["for_loop"]}):
+        for prompt in (PROMPT, PROMPT * 3):
+            expected = explaining.generate(
+                prompt, 4, n=3, seed=5, temperature=writing.TEMPERATURE, mode="ar", **controls_
+            )
+            assert write(prompt, 3, 5, **controls_) == [choice.text for choice in expected.choices]
+    monkeypatch.setattr(writing, "MOST_RUNNING", 2)
+    assert len(writing.writer(explaining)(PROMPT, 600, 0)) == 600
 
 
 @pytest.fixture(scope="module")

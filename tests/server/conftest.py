@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 
 import daguerre
+from concept_models import with_heads
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
@@ -55,6 +56,18 @@ def server(tiny: Model, trained: Model) -> Iterator[str]:
     pool = ModelPool({"default": lambda: trained, "tiny": lambda: tiny})
     with running(make_app(pool)) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def headed(make_model: Callable[..., Model]) -> Model:
+    """A random model with concept heads."""
+    return with_heads(make_model, draft_head=24)
+
+
+@pytest.fixture(scope="module")
+def concept_pool(headed: Model, tiny: Model) -> ModelPool:
+    """That model as "headed", and as "tiny" one without heads; PyTorch computes both. A server closes its pool."""
+    return ModelPool({"headed": lambda: headed, "tiny": lambda: Model(tiny.backbone, tiny.tokenizer, "torch")})
 
 
 @pytest.fixture

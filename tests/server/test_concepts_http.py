@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from concept_models import CATALOG, SHAPE, with_heads
+from concept_models import CATALOG, SHAPE
 from daguerre.model import Model
 from daguerre.server.app import make_app
 from daguerre.server.models import ModelPool
@@ -35,23 +35,9 @@ PROGRAM: Json = {"steer": [{"kind": "add", "concepts": "call", "strength": 12.0}
 
 
 @pytest.fixture(scope="module")
-def headed(make_model: Callable[..., Model]) -> Model:
-    """A random model with concept heads."""
-    return with_heads(make_model, draft_head=24)
-
-
-@pytest.fixture(scope="module")
-def tiny(make_model: Callable[..., Model]) -> Model:
-    """A random model without."""
-    model = make_model(draft_head=24)
-    return Model(model.backbone, model.tokenizer, "torch")
-
-
-@pytest.fixture(scope="module")
-def address(headed: Model, tiny: Model) -> Iterator[str]:
+def address(concept_pool: ModelPool) -> Iterator[str]:
     """The address of a server of a model with concept heads and one without."""
-    pool = ModelPool({"headed": lambda: headed, "tiny": lambda: tiny})
-    with running(make_app(pool, Settings(max_schema=4096))) as url:
+    with running(make_app(concept_pool, Settings(max_schema=4096))) as url:
         yield url
 
 

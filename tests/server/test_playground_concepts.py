@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from concept_models import CATALOG, with_heads
+from concept_models import CATALOG
 from daguerre.decoding.explanation import Explanation
 from daguerre.model import Model
 from daguerre.server.app import make_app
@@ -29,22 +29,9 @@ STEER = [{"kind": "add", "concepts": ["call"], "strength": 6.0}, {"kind": "suppr
 
 
 @pytest.fixture(scope="module")
-def headed(make_model: Callable[..., Model]) -> Model:
-    """A random model with concept heads."""
-    return with_heads(make_model, draft_head=24)
-
-
-@pytest.fixture(scope="module")
-def tiny(make_model: Callable[..., Model]) -> Model:
-    """A random model without."""
-    model = make_model(draft_head=24)
-    return Model(model.backbone, model.tokenizer, "torch")
-
-
-@pytest.fixture(scope="module")
-def server(headed: Model, tiny: Model) -> Iterator[str]:
+def server(concept_pool: ModelPool) -> Iterator[str]:
     """The address of a server of a model with concept heads, and one without."""
-    with running(make_app(ModelPool({"headed": lambda: headed, "tiny": lambda: tiny}))) as url:
+    with running(make_app(concept_pool)) as url:
         yield url
 
 

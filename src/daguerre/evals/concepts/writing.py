@@ -19,7 +19,8 @@ from daguerre.evals.statistics import clustered_wilson
 from daguerre.model import Model
 
 NEW_TOKENS, TEMPERATURE = 48, 0.8
-MOST_RUNNING = 256
+MOST_RUNNING, MOST_WAITING = 256, 1 << 20
+"""Of the engine: no number of texts from one prompt is refused."""
 MOST_CHARACTERS = 4000
 """Prompts are the beginnings of files, not longer than this; the model reads what fits."""
 
@@ -35,8 +36,8 @@ def writer(model: Model) -> Write:
     """What writes with a model: one token at a time, since many texts in one forward gain nothing from drafts. A prompt
     is computed once, for its first token alone; the engine stores it for everything that is written from there.
     """
-    engine, room = Engine(model, max_running=MOST_RUNNING), model.config.max_positions - NEW_TOKENS
-    room -= len(model.config.first) + 1
+    engine = Engine(model, max_running=MOST_RUNNING, max_waiting=MOST_WAITING)
+    room = model.config.max_positions - NEW_TOKENS - len(model.config.first) - 1
 
     def write(prompt: str, num: int, seed: int, **controls: Any) -> list[str]:
         tokens = model.tokenizer.encode(prompt)
