@@ -191,7 +191,7 @@ class Scripted:
         if "forbid" in controls:
             return ["assert x\n"] * self.leak + ["x = )\n"] * (num - self.leak)
         if "steer" in controls:
-            return ["assert x\n", "x = )\n"] * num
+            return (["assert x\n", "x = )\n"] * num)[:num]
         return (["assert x\n", "x = 1\n"] * num)[:num]
 
 
@@ -205,8 +205,11 @@ def test_suppression_counts_uses_of_what_is_forbidden() -> None:
     (row,) = part["rows"]
     assert row["tried"] == row["prompts"] == 30
     assert row["has_bar"]
-    plain, steered, constrained = row["ways"]
-    assert [way["way"] for way in row["ways"]] == [NONE, STEERING, CONSTRAINT]
+    plain, steered, weakly, strongly, constrained = row["ways"]
+    others = ["steering, 5 logits", "steering, 20 logits"]
+    assert [way["way"] for way in row["ways"]] == [NONE, STEERING, *others, CONSTRAINT]
+    assert weakly["generations"] == strongly["generations"] == 60
+    assert steered["generations"] == constrained["generations"] == 240
     assert (plain["rate"], plain["parses"], plain["generations"]) == (0.5, 1.0, 60)
     assert (steered["rate"], steered["parses"]) == (0.125, 0.125)
     assert (constrained["rate"], constrained["parses"]) == (0.0, 1.0)
@@ -215,6 +218,8 @@ def test_suppression_counts_uses_of_what_is_forbidden() -> None:
     assert {str(controls) for *_, controls in write.calls} == {
         "{}",
         "{'forbid': ['assert_statement']}",
+        "{'steer': [{'kind': 'forbid', 'concepts': ['assert_statement'], 'strength': 5.0}]}",
+        "{'steer': [{'kind': 'forbid', 'concepts': ['assert_statement'], 'strength': 20.0}]}",
         "{'forbid': ['assert_statement'], 'forbid_exactly': True}",
     }
 
@@ -246,7 +251,7 @@ def test_a_concept_without_a_constraint_says_so() -> None:
 
     (row,) = measure_suppression(texts, [taxonomy().named("assert_statement")], write, 4, NOTHING, no_progress)["rows"]
 
-    assert [way["way"] for way in row["ways"]] == [NONE, STEERING]
+    assert CONSTRAINT not in [way["way"] for way in row["ways"]]
     assert row["no_constraint"] == "no text is in every instance"
 
 

@@ -89,5 +89,5 @@ def test_the_first_parts_concept_heads_stay_where_others_have_none(tmp_path: Pat
     for name, tensor in mean.backbone.state_dict().items():
         exact = heads[name] if name.startswith("concepts.") else 0.75 * heads[name] + 0.25 * other[name]
         assert torch.allclose(tensor, exact, rtol=2**-8, atol=1e-6), name
-    with pytest.raises(InputError, match="another concepts"):
+    with pytest.raises(InputError, match="name the model with heads first"):
         average_models([(plain, 0.5), (first, 0.5)], tmp_path / "no")

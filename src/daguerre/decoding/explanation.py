@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -36,8 +36,10 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.trace import Event
 
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE = 256
 NO_NUMBERS = np.zeros(0)
+OVER_CONCEPTS = ("concepts", "weights", "added", "effects", "bans")
+"""The arrays of a token's explanation."""
 TOP = 10
 Place = tuple[str, int, int]
 """A token: its text, its id, and its position on the canvas."""
@@ -205,7 +207,7 @@ def _token_dict(token: TokenExplanation, num: int | None) -> dict[str, Any]:
     base: dict[str, Any] = {"text": token.text, "id": token.id, "position": token.position, "logit": token.logit}
     if token.logit is None:
         return base
-    arrays = {name: getattr(token, name)[:num].tolist() for name in ("concepts", "weights", "added", "effects", "bans")}
+    arrays = {name: getattr(token, name)[:num].tolist() for name in OVER_CONCEPTS}
     return base | arrays | {"residual": token.residual, "bias": token.bias}
 
 
@@ -276,7 +278,7 @@ def explain(
         some = places[start : start + ROWS_AT_ONCE]
         ids = torch.tensor([token for _, token, _ in some], device=backbone.embedding.weight.device)
         parts = _Parts.of(backbone, controls, evidence[start : start + ROWS_AT_ONCE], ids)
-        out += [TokenExplanation(*place, **parts.token(row)) for row, place in enumerate(some)]
+        out += [TokenExplanation(*place, **said) for place, said in zip(some, parts.tokens(), strict=True)]
     return out
 
 
@@ -325,16 +327,28 @@ class _Parts:
         arrays |= {name: value.cpu().numpy() for name, value in sums.items()}
         return cls(**arrays, repeats=h.shape[1] > 1 or controls is not None)
 
-    def token(self, row: int) -> dict[str, Any]:
-        """The fields of a token's explanation: each concept once, the largest contributions first."""
-        arrays = {name: getattr(self, name)[row] for name in ("concepts", "weights", "added", "effects", "bans")}
-        if self.repeats:
-            concepts, first, place = np.unique(arrays["concepts"], return_index=True, return_inverse=True)
-            arrays |= {name: np.bincount(place, arrays[name]) for name in ("weights", "added", "bans")}
-            arrays |= {"concepts": concepts, "effects": arrays["effects"][first]}
-        order = np.argsort(-np.abs(arrays["weights"] * arrays["effects"]) - np.abs(arrays["bans"]), kind="stable")
-        numbers = {name: float(getattr(self, name)[row]) for name in ("logit", "residual", "bias")}
-        return {name: values[order] for name, values in arrays.items()} | numbers
+    def tokens(self) -> Iterator[dict[str, Any]]:
+        """The fields of each token's explanation: each concept once, the largest contributions first."""
+        arrays = [getattr(self, name) for name in OVER_CONCEPTS]
+        rows = map(_in_order, map(_once, zip(*arrays, strict=True))) if self.repeats else zip(*_in_order(arrays))
+        for row, logit, residual, bias in zip(rows, self.logit, self.residual, self.bias, strict=True):
+            sums = {"logit": float(logit), "residual": float(residual), "bias": float(bias)}
+            yield dict(zip(OVER_CONCEPTS, row, strict=True)) | sums
+
+
+def _once(row: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """A token's arrays of OVER_CONCEPTS with each concept once."""
+    concepts, first, place = np.unique(row[0], return_index=True, return_inverse=True)
+    weights, added, effects, bans = row[1:]
+    weights, added, bans = (np.bincount(place, values) for values in (weights, added, bans))
+    return [concepts, weights, added, effects[first], bans]
+
+
+def _in_order(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The arrays of OVER_CONCEPTS, (..., C) each, the largest contributions first."""
+    _, weights, _, effects, bans = arrays
+    order = np.argsort(-np.abs(weights * effects) - np.abs(bans), axis=-1, kind="stable")
+    return [np.take_along_axis(values, order, axis=-1) for values in arrays]
 
 
 def _steered(

@@ -46,7 +46,7 @@ Kind = Literal["add", "suppress", "set", "forbid"]
 ScheduleName = Literal["constant", "until", "fade"]
 Where = int | tuple[int, int] | None
 VERSION = 1
-STRENGTHS: dict[str, float | None] = {"add": None, "suppress": 1.0, "set": None, "forbid": 20.0}
+STRENGTHS: dict[str, float | None] = {"add": None, "suppress": 1.0, "set": None, "forbid": 10.0}
 """The strength of an operation that names none; None: it must name one."""
 MOST_NAMED = 1000
 """No program names more concepts, counted once for each operation on them: all take time in every forward."""
@@ -65,7 +65,7 @@ class Operation:
     kind      add, suppress, set or forbid
     concepts  one or several, by names or numbers (`daguerre.models.catalog.Catalog.number`); each is changed alike
     strength  add: logits, of either sign; suppress: a share, 0 to 1 (default 1); set: a weight; forbid: logits above 0
-              (default 20)
+              (default 10)
     span      where. None: everywhere; a number: the gap of that number, from 0; two numbers [start, end): tokens of the
               gaps, counted from 0 through all of them, what healing took back included. Modes "beam" and "expand" take
               no span
@@ -219,7 +219,7 @@ def at_first(concept: str | int, strength: float = 8.0, tokens: int = 32) -> Ste
     return add(concept, strength, schedule="until", tokens=tokens)
 
 
-def forbid(*concepts: str | int, strength: float = 20.0) -> Steering:
+def forbid(*concepts: str | int, strength: float = 10.0) -> Steering:
     """A program that forbids concepts everywhere."""
     return Steering((Operation(kind="forbid", concepts=concepts, strength=strength),))
 

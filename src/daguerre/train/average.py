@@ -39,6 +39,8 @@ def average_models(parts: Sequence[tuple[str | Path, float]], out: str | Path) -
         other, its_tokenizer = load_model(folder, dtype=torch.float32)
         one, two = backbone.config.to_dict(), other.config.to_dict()
         alone = {"concepts"} if other.concepts is None else set[str]()
+        if backbone.concepts is None and other.concepts is not None:
+            raise InputError(f"{folder} has concept heads and {folders[0]} has none: name the model with heads first")
         if differing := [key for key in one if one[key] != two[key] and key not in alone]:
             raise InputError(f"{folder} has another {differing[0]} than {folders[0]}: average models of one shape")
         if its_tokenizer != tokenizer:

@@ -164,8 +164,8 @@ class ConceptLoss:
         return replace(report, loss=report.loss + self._weighted(losses), parts=_parts(losses))
 
     def of_rows(self, model: Backbone, rows: Rows, whole: Rows, seed: int) -> LossReport:
-        """The loss of rows of a backbone that stays as it is, without their residual; L_any is that of the spans of
-        another batch of rows, which is whole.
+        """The loss of rows of a backbone that stays as it is, without their residual. L_any needs all rows of each
+        span, and rows are drawn from many, so it is that of `whole`: all rows of one micro-batch (`row_pool.rows_of`).
         """
         with torch.autocast(rows.hidden.device.type, enabled=False):
             masked = rows.kind == MASKED

@@ -78,24 +78,24 @@ def spans_of(sequence: Tensor, span: Tensor, masked: Tensor) -> Tensor:
 
 
 class RowPool:
-    """The rows of the last SLOTS micro-batches. `compute` gives those of micro-batch number i; it is called once for
-    each number, so what is drawn is a function of the number and the seed, also in a run that was resumed.
+    """The rows of the last SLOTS micro-batches. `compute` gives those of an earlier micro-batch number i that is not
+    held, as in a run that was resumed, so what is drawn is a function of the number and the seed.
     """
 
     def __init__(self, compute: Callable[[int], Rows], slots: int = SLOTS) -> None:
         self._compute, self._slots = compute, slots
         self._held = dict[int, Rows]()
 
-    def draw(self, number: int, num: int, seed: int) -> tuple[Rows, Rows]:
-        """`num` rows of micro-batches up to this number, with replacement; and all rows of this one."""
+    def draw(self, number: int, rows: Rows, num: int, seed: int) -> Rows:
+        """`num` rows of micro-batches up to this number, with replacement; `rows` are those of this one."""
         wanted = range(max(0, number - self._slots + 1), number + 1)
-        self._held = {n: rows for n, rows in self._held.items() if n in wanted}
+        self._held = {n: held for n, held in self._held.items() if n in wanted} | {number: rows}
         for each in wanted:
             if each not in self._held:
                 self._held[each] = self._compute(each)
         held = [self._held[each] for each in wanted]
-        kind = torch.cat([rows.kind for rows in held])
-        starts = torch.tensor([0, *(len(rows.kind) for rows in held)]).cumsum(0)
+        kind = torch.cat([each.kind for each in held])
+        starts = torch.tensor([0, *(len(each.kind) for each in held)]).cumsum(0)
         generator = torch.Generator().manual_seed(seed)
         drawn = []
         for which, share in enumerate(SHARES):
@@ -105,6 +105,6 @@ class RowPool:
         place = torch.cat(drawn).sort().values
         slot = torch.searchsorted(starts, place, right=True) - 1
         parts = [
-            rows.take((place[slot == index] - starts[index]).to(rows.kind.device)) for index, rows in enumerate(held)
+            each.take((place[slot == index] - starts[index]).to(each.kind.device)) for index, each in enumerate(held)
         ]
-        return Rows.joined(parts), self._held[number]
+        return Rows.joined(parts)

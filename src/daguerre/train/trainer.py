@@ -234,7 +234,8 @@ class Trainer:
         """Add the gradients of micro-batch number `index`; its loss."""
         loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
         if isinstance(loss, ConceptLoss) and loss.heads_alone:
-            rows, whole = self._row_pool(stage).draw(index, DRAWN, batch.seed)
+            whole = self._rows(batch)
+            rows = self._row_pool(stage).draw(index, whole, DRAWN, batch.seed)
             report = loss.of_rows(self.model, rows, whole, batch.seed)
         else:
             self._pool = None
@@ -249,13 +250,18 @@ class Trainer:
         """The pool of rows of this stage's micro-batches, for the time that the backbone stays as it is."""
 
         def compute(number: int) -> Rows:
-            batch = self.batches.make(number, stage.sequences, stage.length).to(self.device)
-            with torch.no_grad(), self._autocast():
-                return rows_of(batch, hidden_states(self.model, batch, self.recipe.attn_impl))
+            return self._rows(self.batches.make(number, stage.sequences, stage.length))
 
         if self._pool is None or self._pool[0] != stage:
             self._pool = stage, RowPool(compute)
         return self._pool[1]
+
+    @torch.no_grad()
+    def _rows(self, batch: Batch) -> Rows:
+        """The rows of a batch, for heads that learn alone."""
+        batch = batch.to(self.device)
+        with self._autocast():
+            return rows_of(batch, hidden_states(self.model, batch, self.recipe.attn_impl))
 
     def _expect_evaluation(self, num_rows: int) -> None:
         """Estimate the time of an evaluation from that of the last step's gradients, which had so many rows."""

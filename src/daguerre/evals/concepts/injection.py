@@ -25,8 +25,8 @@ from daguerre.evals.concepts.writing import NEW_TOKENS, Prompt, Write, before_st
 from daguerre.evals.workers import Progress
 
 STEERED, COMMENT = "steering", "a comment"
-STRENGTHS = (3.0, 6.0, 10.0)
-LASTING = (1, 4, 16, NEW_TOKENS)
+STRENGTHS = (4.0, 6.0, 8.0, 10.0)
+LASTING = (3, 6, 16, NEW_TOKENS)
 PROMPTS, TUNING = 60, 20
 """Prompts that are measured and, beside them, prompts on which strengths are chosen."""
 LEAST_USED, LEAST_PARSING = 0.7, 0.9

@@ -3,7 +3,7 @@
 Prompts are held-out files cut just before an instance of the concept. One is kept if KEPT_USES of SAMPLES continuations
 without steering use the concept (`endings.uses`). From those that are kept the concept is forbidden, first by steering
 alone, and then also by a language constraint where the concept has one, in as many generations as asked for, spread
-evenly over the prompts. A rate is the share of generations that use the concept; its interval takes generations of a
+evenly over the prompts. Steering has its default strength; fewer generations say what others do. A rate is the share of generations that use the concept; its interval takes generations of a
 prompt together. A concept with fewer than FEWEST_PROMPTS prompts is reported and has no bar.
 """
 
@@ -22,8 +22,10 @@ from daguerre.evals.workers import Progress
 
 SAMPLES, KEPT_USES = 20, 4
 FEWEST_PROMPTS, MOST_PROMPTS, MOST_TRIED = 25, 50, 200
+STRENGTHS = (5.0, 20.0)
+"""Strengths of steering beside the default one, in logits."""
 REFERENCE = 4
-"""Where nothing is forbidden there are so many times fewer generations."""
+"""Where nothing is forbidden, and with other strengths, there are so many times fewer generations."""
 MOST_USED, LEAST_PARSING = 0.02, 0.95
 """Bars: the largest rate by steering alone (with a constraint it is 0), and the least share of the parse rate without
 steering that is left."""
@@ -67,12 +69,15 @@ def _measure(
     if not found:
         return row | {"ways": []}
     ways: list[tuple[str, dict[str, Any]]] = [(NONE, {}), (STEERING, {"forbid": [concept.name]})]
+    for strength in STRENGTHS:
+        operation = {"kind": "forbid", "concepts": [concept.name], "strength": strength}
+        ways.append((f"{STEERING}, {strength:g} logits", {"steer": [operation]}))
     ways.append((CONSTRAINT, {"forbid": [concept.name], "forbid_exactly": True}))
     out = []
     for name, controls in ways:
         try:
             # The samples that chose the prompts would say too much: others are drawn, with another seed.
-            some = num if controls else max(1, num // REFERENCE)
+            some = num if name in (STEERING, CONSTRAINT) else max(1, num // REFERENCE)
             out.append({"way": name, **figures(found, concept, write, some, seed + 1, controls)})
         except InputError as error:
             if name != CONSTRAINT:
