@@ -406,7 +406,7 @@ def test_wrong_options_are_refused_in_one_line(options: dict[str, Any], said: st
 @pytest.mark.parametrize("options", [{"explain": True}, {"forbid": ["loop"]}, {"steer": add(1, 2.0)}])
 def test_a_model_without_heads_says_so(causal: Model, options: dict[str, Any]) -> None:
     needed_by = next(iter(options))
-    said = f"this model has no concept heads, which {needed_by} needs: use one that has, such as daguerre.load"
+    said = f"this model has no concept heads, which {needed_by} needs: use one that has, such as `--model concepts`"
     with pytest.raises(UnsupportedError, match=said) as caught:
         causal.generate(PROMPT, 4, **options)
     assert "\n" not in str(caught.value)

@@ -97,6 +97,6 @@ def no_concept_heads(needed_by: str | None = None) -> UnsupportedError:
     """An UnsupportedError for a model without concept heads, with the name of what needs them, if there is one."""
     why = "" if needed_by is None else f", which {needed_by} needs"
     return UnsupportedError(
-        f'this model has no concept heads{why}: use one that has, such as daguerre.load("concepts"), or train some '
-        "with `daguerre train concepts`"
+        f"this model has no concept heads{why}: use one that has, such as `--model concepts` or "
+        'daguerre.load("concepts"), or train some with `daguerre train concepts`'
     )

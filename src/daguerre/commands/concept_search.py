@@ -52,7 +52,7 @@ def search(
     folders: Annotated[
         list[Path], typer.Option("--in", metavar="DIR", help="A folder of Python files, or a file; may be repeated.")
     ],
-    model: ModelName = "default",
+    model: ModelName = "concepts",
     by: Annotated[
         str, typer.Option(help="peak: the most likely place counts; mean: the mean weight of all tokens.")
     ] = "peak",

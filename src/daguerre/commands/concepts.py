@@ -128,7 +128,7 @@ def show(
 @chooses_model
 def explain(
     file: Annotated[str, typer.Argument(help="A file of text, such as Python; `-` reads standard input.")],
-    model: ModelName = "default",
+    model: ModelName = "concepts",
     backend: BackendName = None,
     dtype: DtypeName = "auto",
     concept: Annotated[
