@@ -1,0 +1,235 @@
+"""The decision: a pure function of a request's features, the backends' state, and the configuration.
+
+Rules apply in this order, and each leaves some candidates:
+
+    operation, needs, context, tags, circuit, load   what a backend cannot do now, it is not asked for
+    conversation      a backend with an open tool call of the conversation has the request, if it can
+    wish              so has one that the request names
+    quality           at least the step type's floor, or the best there is
+    latency           the 95th percentile within the SLO, or the fastest there is
+    cost              the least, within `cost_within` of it
+    load              the fewest requests in flight for what it takes, then the order of the file
+
+Equal inputs have equal decisions, so a log of inputs can be decided again (`Decision.to_dict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from daguerre.router.config import Backend, Config
+from daguerre.router.features import BackendState, Features, State
+
+FRESH = BackendState()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A backend in a decision.
+
+    quality    predicted share of right answers, 0 to 1
+    first_p95  milliseconds until the first text, 95th percentile
+    p50, p95   milliseconds until the end
+    cost       dollars
+    load       requests in flight for each that it takes
+    excluded   why it is not chosen from; None: it is
+    """
+
+    name: str
+    quality: float
+    first_p95: float
+    p50: float
+    p95: float
+    cost: float
+    load: float
+    excluded: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What was decided, and why.
+
+    backend     None: no backend can serve the request
+    rule        which rule decided: conversation, wish, quality, latency, cost, load, explore, only; none
+    reason      the same in words
+    fallbacks   where to try next, in order
+    propensity  the probability with which `backend` was chosen
+    """
+
+    backend: str | None
+    rule: str
+    reason: str
+    step: str
+    fallbacks: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    propensity: float
+    config: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self) | {
+            "fallbacks": list(self.fallbacks),
+            "candidates": [asdict(each) for each in self.candidates],
+        }
+
+
+def choose(features: Features, state: State, config: Config) -> Decision:
+    """Which backend has a request; see the module."""
+    candidates = [_candidate(each, features, state.get(each.name, FRESH), config) for each in config.backends]
+    able = [each for each in candidates if each.excluded is None]
+    if not able:
+        return _decision(None, "none", _why_none(candidates), [], candidates, 1.0, features, config)
+    for rule, name in (("conversation", features.conversation), ("wish", features.wishes.get("backend"))):
+        held = [each for each in able if each.name == name]
+        if held:
+            said = "it has an open tool call of the conversation" if rule == "conversation" else "the request names it"
+            return _decision(held[0], rule, said, _ranked(able, features, config), candidates, 1.0, features, config)
+    ranked = _ranked(able, features, config)
+    best, rule, said = ranked[0], *_why(able, ranked, features, config)
+    return _explored(best, rule, said, ranked, candidates, features, config)
+
+
+def _candidate(backend: Backend, features: Features, state: BackendState, config: Config) -> Candidate:
+    """A backend with what is predicted of it."""
+    declared, tokens = backend.latency, _tokens(features, config)
+    first, token = _known(state.first, declared.first), _known(state.token, declared.token)
+    first_p95, token_p95 = _known(state.first_p95, declared.first_p95), _known(state.token_p95, declared.token_p95)
+    start = declared.cold_start if state.cold else 0.0
+    price = backend.price
+    cost = price.request + (features.input_tokens * price.input + tokens * price.output) / 1e6
+    return Candidate(
+        name=backend.name,
+        quality=features.quality.get(backend.name, backend.quality_of(features.step)),
+        first_p95=start + first_p95,
+        p50=start + first + tokens * token,
+        p95=start + first_p95 + tokens * token_p95,
+        cost=cost,
+        load=state.in_flight / backend.most_in_flight,
+        excluded=_excluded(backend, features, state, tokens, cost),
+    )
+
+
+def _excluded(backend: Backend, features: Features, state: BackendState, tokens: int, cost: float) -> str | None:
+    """What keeps a backend from a request; None: nothing does."""
+    if features.operation not in backend.operations:
+        return f"does not serve {features.operation}"
+    if missing := [need for need in features.needs if need not in backend.needs]:
+        return f"cannot do {', '.join(missing)}"
+    if features.input_tokens + tokens > backend.context:
+        return f"its context of {backend.context} is too short"
+    if missing := sorted(set(features.wishes.get("tags", ())) - set(backend.tags)):
+        return f"is not tagged {', '.join(missing)}"
+    most = features.wishes.get("max_cost")
+    if most is not None and cost > most:
+        return "costs more than the request allows"
+    if not state.open:
+        return "its circuit is open"
+    if state.in_flight >= backend.most_in_flight:
+        return "has as many requests as it takes"
+    return None
+
+
+def _tokens(features: Features, config: Config) -> int:
+    """How long the answer is expected to be."""
+    expected = config.rule(features.step).tokens
+    return expected if features.output_tokens is None else min(expected, features.output_tokens)
+
+
+def _known(measured: float | None, declared: float) -> float:
+    return declared if measured is None else measured
+
+
+def _slo(features: Features, config: Config) -> float | None:
+    """Milliseconds within which the answer must be there."""
+    own = features.wishes.get("slo_ms")
+    return config.rule(features.step).slo_ms if own is None else float(own)
+
+
+def _ranked(able: Sequence[Candidate], features: Features, config: Config) -> list[Candidate]:
+    """Candidates, the best first: those that meet more of the rules in their order."""
+    floor, slo = config.rule(features.step).quality, _slo(features, config)
+    order = {each.name: place for place, each in enumerate(config.backends)}
+    good = [each for each in able if each.quality >= floor]
+    rest = sorted((each for each in able if each.quality < floor), key=lambda each: (-each.quality, order[each.name]))
+    late = [] if slo is None else sorted((each for each in good if each.p95 > slo), key=lambda each: each.p95)
+    timely = [each for each in good if each not in late]
+    out = list[Candidate]()
+    while timely:
+        most = min(each.cost for each in timely) * (1 + config.cost_within)
+        cheap = [each for each in timely if each.cost <= most]
+        out += sorted(cheap, key=lambda each: (each.load, order[each.name]))
+        timely = [each for each in timely if each.cost > most]
+    return out + late + rest
+
+
+def _why(able: Sequence[Candidate], ranked: Sequence[Candidate], features: Features, config: Config) -> tuple[str, str]:
+    """Which rule put the first of the ranked there, and the same in words."""
+    best, floor, slo = ranked[0], config.rule(features.step).quality, _slo(features, config)
+    if len(able) == 1:
+        return "only", "no other backend can serve the request"
+    if best.quality < floor:
+        return "quality", f"none reaches the quality of {floor:g}; it is the best, with {best.quality:.2f}"
+    good = [each for each in able if each.quality >= floor]
+    if len(good) == 1:
+        return "quality", f"it alone reaches the quality of {floor:g} that {features.step} needs"
+    if slo is not None and best.p95 > slo:
+        return "latency", f"none is within {slo:g} ms; it is the fastest, with {best.p95:.0f} ms (p95)"
+    timely = good if slo is None else [each for each in good if each.p95 <= slo]
+    if len(timely) == 1:
+        return "latency", f"it alone is within {slo:g} ms, with {best.p95:.0f} ms (p95)"
+    cheap = [each for each in timely if each.cost <= min(one.cost for one in timely) * (1 + config.cost_within)]
+    if len(cheap) == 1:
+        return "cost", f"it costs least of {len(timely)} that are good and fast enough"
+    return "load", f"it has the least load of {len(cheap)} that are good, fast and cheap enough"
+
+
+def _explored(
+    best: Candidate,
+    rule: str,
+    said: str,
+    ranked: Sequence[Candidate],
+    candidates: Sequence[Candidate],
+    features: Features,
+    config: Config,
+) -> Decision:
+    """The decision for the best candidate or, for a share of requests, for any of those that reach the quality."""
+    share, floor = config.explore.share, config.rule(features.step).quality
+    others = [each for each in ranked[1:] if each.quality >= floor]
+    if not share or features.step not in config.explore.steps or not others:
+        return _decision(best, rule, said, ranked, candidates, 1.0, features, config)
+    some = [best, *others]
+    if features.draw >= share:
+        return _decision(best, rule, said, ranked, candidates, 1 - share + share / len(some), features, config)
+    chosen = some[min(int(features.draw / share * len(some)), len(some) - 1)]
+    propensity = share / len(some) + (1 - share if chosen is best else 0.0)
+    said = f"explored, one of {len(some)}; the best is {best.name}"
+    return _decision(chosen, "explore", said, ranked, candidates, propensity, features, config)
+
+
+def _decision(
+    chosen: Candidate | None,
+    rule: str,
+    said: str,
+    ranked: Sequence[Candidate],
+    candidates: Sequence[Candidate],
+    propensity: float,
+    features: Features,
+    config: Config,
+) -> Decision:
+    name = None if chosen is None else chosen.name
+    return Decision(
+        backend=name,
+        rule=rule,
+        reason=said,
+        step=features.step,
+        fallbacks=tuple(each.name for each in ranked if each.name != name),
+        candidates=tuple(candidates),
+        propensity=propensity,
+        config=config.sha256,
+    )
+
+
+def _why_none(candidates: Sequence[Candidate]) -> str:
+    return "no backend can serve the request: " + "; ".join(f"{each.name} {each.excluded}" for each in candidates)

@@ -1,0 +1,96 @@
+"""Configuration files: what is wrong is named with its line, and all of a file counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from daguerre.errors import DataError, InputError
+from daguerre.router.config import Config, parse_config, read_config
+
+WHOLE = """\
+cost_within = 0.05
+overrides = ["slo_ms", "backend"]
+
+[server]
+port = 9000
+
+[[backends]]
+name = "local"
+url = "http://127.0.0.1:8000/v1"
+model = "default"
+body = { daguerre = { mode = "ar" } }
+
+  [backends.price]
+  input = 0.1
+
+[[backends]]
+name = "large"
+url = "https://example.com/v1"
+model = "large-1"
+key_env = "LARGE_KEY"
+quality = { plan = 0.9, default = 0.7 }
+
+[backends.latency]
+first = 400
+
+[steps.plan]
+quality = 0.8
+slo_ms = 20000
+"""
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "route.toml").write_text(WHOLE)
+    found = read_config(tmp_path / "route.toml")
+    local, large = found.backends
+    assert local.body == {"daguerre": {"mode": "ar"}} and local.price.input == 0.1
+    assert (large.quality_of("plan"), large.quality_of("edit"), local.quality_of("edit")) == (0.9, 0.7, 0.5)
+    assert large.latency.first == 400 and found.server.port == 9000
+    assert found.rule("plan").slo_ms == 20000 and found.rule("edit").quality == 0
+    assert found.sha256 == parse_config(WHOLE + "\n# a remark\n", "other").sha256
+    assert found.sha256 != parse_config(WHOLE.replace("0.05", "0.06"), "other").sha256
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "said"),
+    [
+        ("input = 0.1", "input = -1", 14, "backends.0.price.input: Input should be greater than or equal to 0"),
+        ("quality = 0.8", "quality = 8", 27, "steps.plan.quality: Input should be less than or equal to 1"),
+        ("first = 400", "frist = 400", 24, "backends.1.latency.frist: Extra inputs are not permitted"),
+        ("[steps.plan]", "[steps.paln]", 26, "steps.paln"),
+        ('name = "large"', 'name = "local"', 7, "backends: two backends are called 'local': rename one"),
+        ('model = "large-1"\n', "", 16, "backends.1.model: Field required"),
+        ("port = 9000", "port = 90000", 5, "server.port"),
+        ('key_env = "LARGE_KEY"', 'key_env = "A"\nkey_file = "b"', 16, "give key_env or key_file, not both"),
+        ("cost_within = 0.05", "cost_wthin = 0.05", 1, "cost_wthin: Extra inputs are not permitted"),
+        ("cost_within = 0.05", "shadow = { share = 0.1 }", 1, "shadow has a share and no backend: name one"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(old: str, new: str, line: int, said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        parse_config(WHOLE.replace(old, new), "route.toml")
+    assert str(caught.value).startswith(f"route.toml, line {line}: "), caught.value
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_shadow_that_there_is_not_and_a_file_that_is_no_toml() -> None:
+    with pytest.raises(InputError, match="did you mean 'local'"):
+        parse_config(WHOLE + '[shadow]\nbackend = "locl"\n', "route.toml")
+    with pytest.raises(DataError, match=r"route.toml is no TOML: .*line 1"):
+        parse_config("a = = 1", "route.toml")
+    with pytest.raises(DataError, match="cannot read"):
+        read_config(Path("nowhere.toml"))
+
+
+def test_the_schema_takes_a_file_and_refuses_a_wrong_one() -> None:
+    import tomllib
+
+    schema, value = Config.model_json_schema(), tomllib.loads(WHOLE)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(value, schema)
+    value["backends"][0]["price"]["input"] = -1
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(value, schema)
