@@ -71,8 +71,8 @@ def test_a_hidden_state_is_the_sum_of_its_concepts_and_a_residual_as_plain_loops
         weights, known, discovered = restated(heads, h[row].double().tolist())
         ids = found.known_ids[row].tolist() + found.discovered_ids[row].tolist()
         numbers = found.known_weights[row].tolist() + found.discovered_weights[row].tolist()
-        assert ids == list(weights)
-        assert numbers == pytest.approx(list(weights.values()), rel=1e-5)
+        assert ids == sorted(weights)
+        assert numbers == pytest.approx([weights[one] for one in ids], rel=1e-5)
         dense = [weights.get(concept, 0.0) for concept in range(SHAPE.known + SHAPE.discovered)]
         assert all_weights[row].tolist() == pytest.approx(dense, rel=1e-5)
         assert found.known[row].tolist() == pytest.approx(known, abs=1e-5)
@@ -108,7 +108,7 @@ def test_of_equal_logits_the_first_are_kept() -> None:
     heads.discovered_up.bias.fill_(2 * CLAMP)  # all are clamped
     heads.discovered_up.bias[1] = 0.0
     found = heads.decompose(rows())
-    assert found.known_ids.tolist() == [[5, 0, 1]] * 6
+    assert found.known_ids.tolist() == [[0, 1, 5]] * 6
     assert (found.discovered_ids - SHAPE.known).tolist() == [[0, 2, 3, 4]] * 6
     assert (heads.weights(rows()) > 0).nonzero()[:7, 1].tolist() == [0, 1, 5, 9, 11, 12, 13]
 
@@ -133,10 +133,21 @@ def test_spare_rows_of_a_published_checkpoint_are_no_concepts() -> None:
     assert before.shape[1] == SHAPE.known + SHAPE.discovered
 
 
-def test_the_largest_come_in_their_order_and_with_their_values() -> None:
-    places, values = largest(torch.tensor([[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0]]), 3)
-    assert places.tolist() == [[1, 2, 3], [0, 1, 2]]
-    assert values.tolist() == [[3.0, 3.0, 2.0], [0.0, 0.0, 0.0]]
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_come_in_the_order_of_their_places_and_of_equals_the_first(dtype: torch.dtype) -> None:
+    given = torch.tensor([[1.0, 3.0, 2.0, 3.0], [0.0, 0.0, 0.0, 0.0], [2.0, 1.0, 1.0, 1.0]], dtype=dtype)
+    places, values = largest(given, 2)
+    assert places.tolist() == [[1, 3], [0, 1], [0, 1]]
+    assert values.tolist() == [[3.0, 3.0], [0.0, 0.0], [2.0, 1.0]]
+    assert largest(given, 4)[0].tolist() == [[0, 1, 2, 3]] * 3
+
+
+def test_the_largest_of_many_random_rows_are_those_of_a_stable_sort() -> None:
+    """With few values, so that most rows have equals at the edge."""
+    given = torch.randint(0, 6, (200, 40), generator=torch.Generator().manual_seed(0)).float()
+    places, values = largest(given, 7)
+    assert torch.equal(places, given.argsort(dim=-1, descending=True, stable=True)[:, :7].sort(-1).values)
+    assert torch.equal(values, given.gather(1, places))
 
 
 @pytest.mark.parametrize("wrong", [{"known": 0}, {"rank": -1}, {"kept_known": 10}, {"spare_known": -1}])

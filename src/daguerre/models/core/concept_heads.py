@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,7 +33,7 @@ SMALL = 4096
 class Decomposition:
     """Rows as sums, all float32 but the numbers: known + discovered + residual = h.
 
-    known_ids, known_weights            (A, K): the kept known concepts, heaviest first, and their weights
+    known_ids, known_weights            (A, K): the kept known concepts, in ascending order, and their weights
     discovered_ids, discovered_weights  (A, K'): the same of discovered ones, whose numbers begin at N
     known, discovered, residual         (A, D)
     """
@@ -122,16 +123,26 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 def largest(weights: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """The places and values (A, num) of the largest of each row (A, C), the first of equals first: `topk` promises no
-    order of equals, so rows that have some are sorted, which takes six times as long.
+    """The places and values (A, num) of the largest of each row (A, C), in ascending places; of equals the first."""
+    if num >= weights.shape[-1]:
+        kept = torch.ones_like(weights, dtype=torch.bool)
+    else:
+        least = _nth_largest(weights.detach(), num)
+        kept = weights >= least
+        if (over := kept.sum(dim=-1) > num).any():  # too many are equal to the least
+            first = weights[over].argsort(dim=-1, descending=True, stable=True)[..., :num]
+            kept[over] = torch.zeros_like(kept[over]).scatter(-1, first, value=True)
+    places = kept.nonzero()[:, -1].view(*weights.shape[:-1], min(num, weights.shape[-1]))
+    return places, weights.gather(-1, places)
+
+
+def _nth_largest(weights: Tensor, num: int) -> Tensor:
+    """The value (A, 1) that `num` of each row (A, C) reach. On a processor NumPy's partition takes a third of the time
+    of `topk`.
     """
-    values, places = weights.topk(num, dim=-1)
-    as_large = (weights >= values[..., -1:]).sum(dim=-1)
-    tied = (values[..., 1:] == values[..., :-1]).any(dim=-1) | (as_large > num)
-    if tied.any():
-        places[tied] = weights[tied].argsort(dim=-1, descending=True, stable=True)[..., :num]
-        values = weights.gather(-1, places)
-    return places, values
+    if weights.device.type == "cpu" and weights.dtype == torch.float32:
+        return torch.from_numpy(np.partition(weights.numpy(), -num, axis=-1)[..., -num, None])
+    return weights.topk(num, dim=-1).values[..., -1:]
 
 
 def kept_weights(logits: Tensor, num: int) -> Tensor:
