@@ -231,7 +231,7 @@ def test_generate_explains_each_line_beside_the_text(call: Callable[..., Called]
     code, text, err = call(*ask, "--explain")
     assert (code, text) == (0, plain[1])
     assert plain[2] == ""
-    assert re.search(r"line +text +named +all +largest concepts", err)
+    assert re.search(r"line +text +named +all +largest named", err)
     assert "through named concepts" in err
     assert call(*ask, "--explain-html", str(out))[0] == 0
     page = Page(out.read_text(encoding="utf-8"))
@@ -246,7 +246,7 @@ def test_why_prints_what_a_token_owes_to_those_before_it(call: Callable[..., Cal
     ask = ("generate", "def f(x):\n    return ", "-m", folder, "--max-tokens", "6", "--no-heal", *PLAIN)
     code, out, err = call(*ask, "--why", "3")
     assert (code, out) == (0, call(*ask)[1])
-    assert re.search(r"at \d+: logit -?[\d.]+, -?[\d.]+ without any text", err)
+    assert re.search(r"at \d+: logit -?[\d.]+, -?[\d.]+ with all inputs masked", err)
     assert re.search(r"\n +[+-][\d.]+  '.*' at \d+\n", err)
     assert re.search(r"completeness error [\d.]+ logits, [\d.]+% of the difference \(64 steps\)", err)
     assert_one_line(call(*ask, "--why", "1", "--n", "2"), "are of one sample")

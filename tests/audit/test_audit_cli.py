@@ -59,6 +59,23 @@ def test_a_ledger_is_verified_with_the_model_that_it_names(ledger: Path, keyed: 
     assert report["sound"] and [record["status"] for record in report["records"]] == ["replayed"] * 2
 
 
+def test_commands_that_write_text_record_it_where_a_ledger_is_named(keyed: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("a = 1\nb = 2\n")
+    model = ("--model", keyed / "model", "--backend", "torch", "--dtype", "float32", "--max-tokens", "2")
+    kept = ("--audit", tmp_path / "new.jsonl", "--audit-key", keyed / "key")
+    for command in (
+        ("generate", "a = "),
+        ("infill", "a = ", "\n"),
+        ("fill", "a = {}\n"),
+        ("edit", tmp_path / "x.py", "--lines", "2:2"),
+    ):
+        done = CliRunner().invoke(app, [str(one) for one in (*command, *model, *kept)])
+        assert done.exit_code == 0, (command, done.exception)
+    assert "4 records" in run("verify", tmp_path / "new.jsonl", "--key", keyed / "key.pub")
+    alone = CliRunner().invoke(app, ["generate", "a = ", "--audit", str(tmp_path / "other.jsonl")])
+    assert isinstance(alone.exception, InputError) and "belong together" in str(alone.exception)
+
+
 def test_an_altered_model_file_fails(ledger: Path, keyed: Path, named: Any) -> None:
     other = named(seed=3, concepts=None)
     (keyed / "model").rename(keyed / "right")
@@ -112,7 +129,7 @@ def test_what_became_of_a_record_is_written_down(ledger: Path, keyed: Path) -> N
     record = json.loads(run("show", ledger, "--json"))[0]["id"]
     how = ("--event", "review", "--key", keyed / "key", "--fact", "by=reviewer 3", "--text", "a name")
 
-    written = run("note", ledger, record[:13], *how).split()[1]
+    written = run("note", ledger, record[:13], *how).split()[-1]
 
     shown = json.loads(run("show", ledger, written))
     assert (shown["record"]["of"], shown["record"]["facts"]) == (record, {"by": "reviewer 3"})

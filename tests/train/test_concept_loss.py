@@ -38,7 +38,7 @@ from daguerre.train.concept_loss import (
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Mixture, Windows
 from daguerre.train.noising import IGNORE
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import load_recipe, recipe_from_dict
+from daguerre.train.recipe import Share, load_recipe, recipe_from_dict
 from daguerre.train.row_pool import CLEAN, MASKED, READING, RowPool, Rows, rows_of, spans_of
 from daguerre.train.shards import Shard
 from daguerre.train.trainer import Trainer
@@ -456,6 +456,27 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_same_heads(corpus: Path
     assert found is not None and found.taxonomy == taxonomy().sha256
     header = (tmp_path / "whole" / "held.csv").read_text().splitlines()[0]
     assert {"presence", "any", "residual"} <= set(header.split(","))
+
+
+@pytest.mark.parametrize(
+    ("layout", "shift"),
+    [("bd3", False), ("full", False), ("full", True), ("full_gap", False), ("full_gap", True)],
+)
+def test_heads_train_alone_and_jointly_in_other_contexts(
+    layout: str, shift: bool, corpus: Path, tmp_path: Path
+) -> None:
+    """Also where a row reads the first token of a text, which nothing predicts."""
+    context = {"context": "block", "block_size": 8} if layout == "bd3" else {"context": "full", "block_size": None}
+    assert RECIPE.model is not None
+    shape = replace(RECIPE.model, **context, shift=shift)
+    mixture = {"only": Share(share=1.0, layout=layout)}
+    trained = run(
+        replace(RUN, model=shape, mixture=mixture, steps=4, checkpoint_steps=4, eval_steps=0), tmp_path / "run", corpus
+    )
+    for weight in trained.model.parameters():
+        assert weight.isfinite().all()
+    heads = trained.model.concepts
+    assert heads is not None and heads.known_embedding.weight.any()
 
 
 def test_a_run_from_a_model_with_heads_keeps_them(corpus: Path, tmp_path: Path) -> None:

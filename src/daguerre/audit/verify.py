@@ -203,7 +203,7 @@ def _of_model(
             yield f"it is of another model: {name} differs"
     watched = {} if record["concepts"] is None else record["concepts"]["watched"]
     if (model.concepts is None) != (record["concepts"] is None):
-        yield "it is of a model with concept heads or without them, and the one at hand is not"
+        yield "only one of the two models has concept heads: the one of the record, or the one at hand"
     elif model.concepts is not None and {model.concepts.name(one): one for one in watched.values()} != watched:
         yield "its watched concepts have other names"
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,8 @@ from daguerre.commands.explaining import ExplainPage, Why, check_explained, prin
 from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import (
     AsJson,
+    AuditKey,
+    AuditLedger,
     BackendName,
     DraftText,
     DtypeName,
@@ -44,6 +48,8 @@ def generate(
     dtype: DtypeName = "auto",
     draft: DraftText = None,
     picture: Picture = None,
+    audit: AuditLedger = None,
+    audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
     as_json: AsJson = False,
@@ -54,7 +60,8 @@ def generate(
     check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     text = read_text(prompt)
-    result = loaded.generate(text, draft=read_draft(draft), **options)
+    with recorded(loaded, model, audit, audit_key) as asked:
+        result = asked.generate(text, draft=read_draft(draft), **options)
     print_result(result, as_json)
     write_explained(result, loaded, explain_html, why, text)
     draw_picture(result, loaded, picture)
@@ -72,6 +79,8 @@ def infill(
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
     search_length: SearchLength = None,
     picture: Picture = None,
+    audit: AuditLedger = None,
+    audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
     as_json: AsJson = False,
@@ -86,7 +95,8 @@ def infill(
         raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
     before, after = read_text(prefix), read_text(suffix)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    result = loaded.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
+    with recorded(loaded, model, audit, audit_key) as asked:
+        result = asked.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
     if whole:
         print_ignored(result)
         sys.stdout.write(before + result.text + after)
@@ -107,6 +117,8 @@ def fill(
     mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
     search_length: SearchLength = None,
     picture: Picture = None,
+    audit: AuditLedger = None,
+    audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
     as_json: AsJson = False,
@@ -116,7 +128,8 @@ def fill(
     check_picture(picture, options)
     check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    result = loaded.fill(read_text(template), mark=mark, search_length=search_length, **options)
+    with recorded(loaded, model, audit, audit_key) as asked:
+        result = asked.fill(read_text(template), mark=mark, search_length=search_length, **options)
     print_result(result, as_json)
     write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
@@ -135,6 +148,8 @@ def edit(
     strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
     search_length: SearchLength = None,
     picture: Picture = None,
+    audit: AuditLedger = None,
+    audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
     diff: Annotated[bool, typer.Option("--diff", help="Print the difference instead of the text.")] = False,
@@ -156,7 +171,8 @@ def edit(
     check_picture(picture, options)
     check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    result = loaded.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
+    with recorded(loaded, model, audit, audit_key) as asked:
+        result = asked.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
     if as_json:
         print_result(result, as_json)
     else:
@@ -165,6 +181,20 @@ def edit(
         print_explained(result)
     write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
+
+
+@contextmanager
+def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
+    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
+    if (ledger is None) != (key is None):
+        raise InputError("--audit and --audit-key belong together: give both or neither")
+    if ledger is None:
+        yield model
+        return
+    from daguerre.audit import Recorder
+
+    with Recorder(ledger, model, key, name=name) as recorder:
+        yield recorder
 
 
 @chooses_model

@@ -200,7 +200,7 @@ def note(
     record_id = find(ledger, map(Entry.parse, lines(ledger)), record).record["id"]
     with Ledger(ledger, key) as opened:
         written = opened.follow_up(record_id, event, {name: value for name, _, value in given}, text)
-    typer.echo(f"record {written} says so")
+    typer.echo(f"added as record {written}")
 
 
 def schema() -> None:

@@ -17,6 +17,8 @@ from daguerre.errors import InputError, no_concept_heads
 
 LONGEST = 80
 """Characters of a line that are shown."""
+LEAST = {"peak": math.log(0.01), "mean": -math.inf}
+"""Results below this score are not shown."""
 Most = Annotated[int, typer.Option("--num", "-n", min=1, help="Most results.")]
 
 
@@ -93,6 +95,9 @@ def search(
     if as_json:
         typer.echo(json.dumps({"found": [asdict(one) for one in best]}, ensure_ascii=False))
         return
+    best = [one for one in best if one.score >= LEAST[by]]
+    if not best:
+        typer.echo(f"no {unit} reaches {math.exp(LEAST['peak']):g}: try other concepts, or see them all with --json")
     for one in best:
         score = math.exp(one.score) if by == "peak" else one.score
         typer.echo(f"{score:.3f}  {one.document}:{one.first}-{one.last}  {one.unit}".rstrip())

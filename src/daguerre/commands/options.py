@@ -45,6 +45,13 @@ SearchLength = Annotated[
 Picture = Annotated[
     Path | None, typer.Option("--picture", help="Draw the canvas over time to this PNG file (needs the train extra).")
 ]
+AuditLedger = Annotated[
+    Path | None,
+    typer.Option("--audit", help="A ledger: what is asked and written becomes a record (needs --audit-key)."),
+]
+AuditKey = Annotated[
+    Path | None, typer.Option("--audit-key", help="The key that signs it: make one with `daguerre audit key FILE`.")
+]
 # What a request may ask for, shared by the commands that make one. Left out, each is as `Decode` and the model have it.
 REQUEST: dict[str, Any] = {
     "max_tokens": Annotated[int | None, typer.Option(help="Most tokens to write.")],
@@ -177,7 +184,7 @@ REQUEST: dict[str, Any] = {
     ],
     "steer": Annotated[Path | None, typer.Option(help="A steering program: a JSON file with operations on concepts.")],
     "forbid": Annotated[
-        list[str] | None, typer.Option(help="A concept that steering keeps out of the output; may be repeated.")
+        list[str] | None, typer.Option(help="A concept that steering makes unlikely; may be repeated.")
     ],
     "forbid_exactly": Annotated[
         bool | None,

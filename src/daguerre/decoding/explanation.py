@@ -149,9 +149,9 @@ class Explanation:
         """The tokens that the model was asked for."""
         return tuple(token for token in self.tokens if token.logit is not None)
 
-    def top(self, num: int = TOP) -> tuple[Share, ...]:
-        """The concepts with the largest shares of the text."""
-        return _top(self.explained, self.catalog, num)
+    def top(self, num: int = TOP, *, named: bool = False) -> tuple[Share, ...]:
+        """The concepts with the largest shares of the text; named: of those that have names."""
+        return _top(self.explained, self.catalog, num, named)
 
     def of(self, concept: str | int) -> np.ndarray:
         """The contribution of a concept to each token, in logits, float64 (tokens,); 0 where it is no part."""
@@ -169,9 +169,9 @@ class Explanation:
         each = [_shares(token, self.catalog.num_known) for token in asked] or [(0.0, 0.0, 0.0)]
         return Shares(*(float(mean) for mean in np.mean(each, axis=0)))
 
-    def lines(self, num: int = 3) -> tuple[LineExplanation, ...]:
-        """The text's lines with their `num` largest concepts. A token belongs to the line in which it begins; a line in
-        which none begins is left out.
+    def lines(self, num: int = 3, *, named: bool = False) -> tuple[LineExplanation, ...]:
+        """The text's lines with their `num` largest concepts; named: of those that have names. A token belongs to the
+        line in which it begins; a line in which none begins is left out.
         """
         texts = "".join(token.text for token in self.tokens).split("\n")
         return tuple(
@@ -179,7 +179,7 @@ class Explanation:
                 number,
                 texts[number - 1],
                 self.shares_of(some),
-                _top([token for token in some if token.logit is not None], self.catalog, num),
+                _top([token for token in some if token.logit is not None], self.catalog, num, named),
             )
             for number, some in _by_line(self.tokens).items()
         )
@@ -219,7 +219,7 @@ def _shares(token: TokenExplanation, num_known: int) -> tuple[float, float, floa
     return (known + discovered) / total, known / total, each / max(each + rest, tiny)
 
 
-def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int) -> tuple[Share, ...]:
+def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int, named: bool) -> tuple[Share, ...]:
     shares, sums, nums = defaultdict[int, float](float), defaultdict[int, float](float), defaultdict[int, int](int)
     for token in tokens:
         parts, size = token.contributions, max(token.size, np.finfo(np.float64).tiny)
@@ -227,7 +227,8 @@ def _top(tokens: Sequence[TokenExplanation], catalog: Catalog, num: int) -> tupl
             shares[number] += abs(part) / size
             sums[number] += part
             nums[number] += 1
-    best = sorted(shares, key=lambda number: (-shares[number], number))[:num]
+    some = [number for number in shares if number < catalog.num_known or not named]
+    best = sorted(some, key=lambda number: (-shares[number], number))[:num]
     return tuple(Share(one, catalog.name(one), shares[one] / len(tokens), sums[one], nums[one]) for one in best)
 
 
@@ -330,7 +331,11 @@ class _Parts:
     def tokens(self) -> Iterator[dict[str, Any]]:
         """The fields of each token's explanation: each concept once, the largest contributions first."""
         arrays = [getattr(self, name) for name in OVER_CONCEPTS]
-        rows = map(_in_order, map(_once, zip(*arrays, strict=True))) if self.repeats else zip(*_in_order(arrays))
+        rows = (
+            map(_in_order, map(_once, zip(*arrays, strict=True)))
+            if self.repeats
+            else zip(*_in_order(arrays), strict=True)
+        )
         for row, logit, residual, bias in zip(rows, self.logit, self.residual, self.bias, strict=True):
             sums = {"logit": float(logit), "residual": float(residual), "bias": float(bias)}
             yield dict(zip(OVER_CONCEPTS, row, strict=True)) | sums

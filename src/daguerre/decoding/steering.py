@@ -97,8 +97,8 @@ class Operation:
     def _checked_strength(self) -> float:
         value = STRENGTHS[self.kind] if self.strength is None else self.strength
         if value is None:
-            what = "logits, such as 4.0" if self.kind == "add" else "a weight, such as 1.0"
-            raise InputError(f"{self.kind} needs a strength: {what}")
+            what = "in logits, such as 4.0" if self.kind == "add" else "the weight, such as 1.0"
+            raise InputError(f"{self.kind} needs a strength: give one {what}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_STRENGTH:
             raise InputError(
                 f"the strength of {self.kind} must be a finite number, at most {MOST_STRENGTH:,.0f}, not {value!r:.40}"
@@ -202,7 +202,11 @@ class Steering:
             text = f'{{"version": {VERSION}, "operations": {text}}}'
         value = parse_json(text, "the steering program", DataError)
         if value.get("version") != VERSION:
-            raise DataError(f"this steering program has version {value.get('version')!r} and {VERSION} is read")
+            said = "no version" if "version" not in value else f"version {value['version']!r}"
+            raise DataError(
+                f'this steering program has {said} and {VERSION} is read: give it "version": {VERSION}, or give '
+                "a plain list of operations"
+            )
         strange = sorted(value.keys() - {"version", "operations"})
         if strange:
             raise DataError(f"a steering program has no key {strange[0]!r}: leave it out")

@@ -85,7 +85,8 @@ class Attribution:
         lines = [f"{part:+8.3f}  {word!r} at {at}" for at, word, part in self.top()]
         return "\n".join(
             [
-                f"{self.text!r} at {self.position}: logit {self.logit:.3f}, {self.baseline_logit:.3f} without any text",
+                f"{self.text!r} at {self.position}: logit {self.logit:.3f}, "
+                f"{self.baseline_logit:.3f} with all inputs masked",
                 *lines,
                 f"completeness error {self.error:.4f} logits, {100 * self.relative_error:.1f}% of the difference "
                 f"({self.num_steps} steps)",

@@ -171,11 +171,12 @@ class ConceptLoss:
             masked = rows.kind == MASKED
             with only_heads(model):
                 losses, _, alone = self._losses(model, rows.hidden, rows.concepts.float(), masked, seed)
-                ce = F.cross_entropy(model.logits(alone), rows.token, reduction="none")
+                said = ~torch.isin(rows.token, model.never)  # a text's first token is read and never predicted
+                ce = F.cross_entropy(model.logits(alone[said]), rows.token[said], reduction="none")
                 assert model.concepts is not None
                 seen = model.concepts.known_logits(whole.hidden)
                 losses["any"] = any_loss(seen, whole.concepts.float(), whole.span)
-        clean, nothing = ce.detach()[rows.kind == CLEAN], np.zeros(NUM_LEVELS)
+        clean, nothing = ce.detach()[rows.kind[said] == CLEAN], np.zeros(NUM_LEVELS)
         loss = ce.mean() + self._weighted(losses)
         return LossReport(loss, float(clean.sum()), len(clean), nothing, nothing.astype(np.int64), parts=_parts(losses))
 

@@ -94,14 +94,14 @@ def _style(value: float) -> str:
 
 
 def line_table(explanation: Explanation, num: int = 3) -> Table:
-    """The largest concepts of each line."""
+    """The largest named concepts of each line."""
     table = Table(box=None, pad_edge=False)
     table.add_column("line", justify="right")
-    table.add_column("text", no_wrap=True, max_width=44)
+    table.add_column("text", no_wrap=True, max_width=40)
     for name in ("named", "all"):
         table.add_column(name, justify="right")
-    table.add_column("largest concepts")
-    for line in explanation.lines(num):
+    table.add_column("largest named concepts", min_width=30)
+    for line in explanation.lines(num, named=True):
         largest = ", ".join(f"{one.name} {100 * one.share:.0f}%" for one in line.top)
         shares = f"{100 * line.shares.known:.0f}%", f"{100 * line.shares.aggregated:.0f}%"
         table.add_row(str(line.number), escape(line.text), *shares, escape(largest))
@@ -109,9 +109,11 @@ def line_table(explanation: Explanation, num: int = 3) -> Table:
 
 
 def top_table(explanation: Explanation, num: int = 10) -> Table:
-    """The largest concepts of the whole text."""
+    """The largest concepts of the whole text: those with names, and after them the others among the largest."""
     table = Table("concept", "share", "logits", "tokens", box=None, pad_edge=False)
-    for one in explanation.top(num):
+    found = explanation.top(num, named=True)
+    others = [one for one in explanation.top(num) if one.number >= explanation.catalog.num_known]
+    for one in (*found, *others[: num // 3]):
         table.add_row(escape(one.name), f"{100 * one.share:.1f}%", f"{one.contribution:+.1f}", str(one.num_tokens))
     return table
 

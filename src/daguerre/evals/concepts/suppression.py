@@ -3,8 +3,9 @@
 Prompts are held-out files cut just before an instance of the concept. One is kept if KEPT_USES of SAMPLES continuations
 without steering use the concept (`endings.uses`). From those that are kept the concept is forbidden, first by steering
 alone, and then also by a language constraint where the concept has one, in as many generations as asked for, spread
-evenly over the prompts. Steering has its default strength; fewer generations say what others do. A rate is the share of generations that use the concept; its interval takes generations of a
-prompt together. A concept with fewer than FEWEST_PROMPTS prompts is reported and has no bar.
+evenly over the prompts. Steering has its default strength; fewer generations say what others do. A rate is the share of
+generations that use the concept; its interval takes generations of a prompt together. A concept with fewer than
+FEWEST_PROMPTS prompts is reported and has no bar.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ from daguerre.model import Model
 NEW_TOKENS, TEMPERATURE = 48, 0.8
 MOST_RUNNING, MOST_WAITING = 256, 1 << 20
 """Of the engine: no number of texts from one prompt is refused."""
+SLACK = 16
+"""Positions that are left free: the end of a prompt may have more tokens by itself than in the whole."""
 MOST_CHARACTERS = 4000
 """Prompts are the beginnings of files, not longer than this; the model reads what fits."""
 
@@ -37,7 +39,7 @@ def writer(model: Model) -> Write:
     is computed once, for its first token alone; the engine stores it for everything that is written from there.
     """
     engine = Engine(model, max_running=MOST_RUNNING, max_waiting=MOST_WAITING)
-    room = model.config.max_positions - NEW_TOKENS - len(model.config.first) - 1
+    room = model.config.max_positions - NEW_TOKENS - len(model.config.first) - SLACK
 
     def write(prompt: str, num: int, seed: int, **controls: Any) -> list[str]:
         tokens = model.tokenizer.encode(prompt)
