@@ -19,6 +19,7 @@ from daguerre.commands import (
     measuring,
     models,
     overlap,
+    routing,
     serving,
 )
 from daguerre.commands.options import ModelName
@@ -41,6 +42,9 @@ concepts_app = typer.Typer(help="Concepts of Python source: labels, examples, ex
 audit_app = typer.Typer(help="Ledgers of generations: check, show, erase.", no_args_is_help=True)
 
 
+route_app = typer.Typer(invoke_without_command=True)
+
+
 @app.command()
 def demo(
     model: ModelName = "default",
@@ -56,6 +60,10 @@ for command in (asking.generate, asking.infill, asking.fill, asking.edit, chatti
     app.command()(command)
 app.command()(serving.serve)
 app.command()(serving.batch)
+app.add_typer(route_app, name="route")
+route_app.callback()(routing.route)
+route_app.command()(routing.replay)
+route_app.command()(routing.schema)
 app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")
 data_app.command("python")(making.data_python)

@@ -81,4 +81,6 @@ def test_no_number_has_ever_another_name() -> None:
     known = taxonomy()
     names = {one.id: one.name for one in known.concepts}
     first = "\n".join(f"{number} {names.get(number, 'retired')}" for number in range(384))
-    assert hashlib.sha256(first.encode()).hexdigest() == "70b375faaf4d2d9556a10c360e14e242d9c05f5c71044bbd0758861019640b5e"
+    assert (
+        hashlib.sha256(first.encode()).hexdigest() == "70b375faaf4d2d9556a10c360e14e242d9c05f5c71044bbd0758861019640b5e"
+    )

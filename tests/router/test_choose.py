@@ -128,6 +128,8 @@ def test_an_explored_share_is_spread_evenly_and_its_propensity_is_the_share_of_d
     assert all(each.fallbacks[-1] == "bad" for each in found)
     never = config(*all_, steps=steps, explore={"share": 0.3, "steps": ["reason"]})
     assert choose(request(draw=0.0), {}, never).propensity == 1.0
+    refused = choose(request(draw=0.0, wishes={"explore": False}), {}, some)
+    assert (refused.backend, refused.propensity) == ("a", 1.0)
 
 
 def restated(features: Features, state: State, given: Config) -> str | None:

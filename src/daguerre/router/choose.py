@@ -197,7 +197,8 @@ def _explored(
     """The decision for the best candidate or, for a share of requests, for any of those that reach the quality."""
     share, floor = config.explore.share, config.rule(features.step).quality
     others = [each for each in ranked[1:] if each.quality >= floor]
-    if not share or features.step not in config.explore.steps or not others:
+    refused = features.wishes.get("explore") is False or features.step not in config.explore.steps
+    if not share or refused or not others:
         return _decision(best, rule, said, ranked, candidates, 1.0, features, config)
     some = [best, *others]
     if features.draw >= share:

@@ -94,7 +94,7 @@ class Backend(Table):
     key_file: Path | None = None
     body: dict[str, Any] = Field(default_factory=dict)
     operations: tuple[Operation, ...] = ("chat", "completions")
-    needs: tuple[Need, ...] = ("tools", "schema")
+    needs: tuple[Need, ...] = ("tools", "schema", "strict_schema")
     context: Count = 8192
     tags: tuple[str, ...] = ()
     quality: dict[Step | Literal["default"], Share] = Field(default_factory=dict)

@@ -1,0 +1,286 @@
+"""The labeled requests that the classifier of step types learns from: `python recipes/steps/rows.py rows.jsonl`.
+
+families.toml has the templates and pools.toml what fills them; a seed fixes every row. A row is
+{"step", "family", "fold", "operation", "body"}. Shapes, personas, needless tools, history, limits, typing mistakes and
+case are drawn for all types alike, so that they say little about the type.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+FOLDS = 5
+EACH = 22
+"""Rows of a family."""
+SEED = 20
+SLOT = re.compile(r"\{([a-z_]+)\}")
+HERE = Path(__file__).parent
+SHARED = ("pl", "labels", "n", "money", "persona", "city", "day", "person", "company", "place", "element")
+"""Pools that all families share: words that every type has."""
+LIMITS = (16, 64, 100, 200, 256, 400, 512, 800, 1000, 1024, 2048, 4096)
+FORMATS: dict[str, Any] = {"labels": ("route", "label", "verdict"), "record": ("result", "Record", "Output", "data")}
+
+
+def rows(seed: int = SEED, each: int = EACH) -> Iterator[dict[str, Any]]:
+    """All rows, family by family."""
+    families = tomllib.loads((HERE / "families.toml").read_text(encoding="utf-8"))
+    pools = tomllib.loads((HERE / "pools.toml").read_text(encoding="utf-8"))
+    roles = pools.pop("roles")
+    for step, table in families.items():
+        for place, (name, family) in enumerate(table.items()):
+            fold = place % FOLDS
+            own = dealt(pools, fold) | {"role": roles[step][fold::FOLDS]}
+            maker = Maker(random.Random(f"{seed} {step} {name}"), own, family)
+            for _ in range(each):
+                operation, body = maker.request()
+                row = {"step": step, "family": f"{step}.{name}", "fold": fold}
+                yield row | {"operation": operation, "body": body}
+
+
+def dealt(pools: dict[str, list[str]], fold: int) -> dict[str, list[str]]:
+    """The items that families of a fold may use."""
+    return {name: items if name in SHARED else items[fold::FOLDS] for name, items in pools.items()}
+
+
+class Maker:
+    """Requests of one family."""
+
+    def __init__(self, draw: random.Random, pools: dict[str, list[str]], family: dict[str, Any]) -> None:
+        self.draw, self.pools, self.family = draw, pools, family
+
+    def request(self) -> tuple[str, dict[str, Any]]:
+        """An operation and a body."""
+        draw, family = self.draw, self.family
+        user = self.typed(self.fill(draw.choice(family["user"])))
+        system = self.fill(draw.choice(family["system"])) if "system" in family else ""
+        if not family.get("plain") and draw.random() < (0.25 if system else 0.4):
+            persona = self.fill(draw.choice(self.pools["persona"]))
+            system = f"{persona}\n\n{system}".strip() if draw.random() < 0.7 else f"{system}\n{persona}".strip()
+        if not family.get("plain") and draw.random() < (0.15 if "system" in family else 0.3):
+            system = f"{system} {draw.choice(self.pools['role'])}".strip()
+        if system and "system" in family and draw.random() < 0.12:
+            user, system = f"{system}\n\n{user}", ""
+        if family.get("suffix"):
+            return "completions", self.limited({"prompt": user, "suffix": self.fill("{code}\n")})
+        tools, choice = self.tools()
+        able = ["chat", "chat", "responses"] if tools or family.get("last") else ["chat", "chat", "chat", "responses"]
+        shape = draw.choice(able if tools or family.get("last") or "format" in family else [*able, "completions"])
+        if shape == "completions":
+            return shape, self.limited({"prompt": self.joined(system, user)})
+        turns = [*self.history(), ("user", user)]
+        if "last" in family:
+            turns += self.called()
+        body = self.chat(system, turns, tools) if shape == "chat" else self.responses(system, turns, tools)
+        if choice:
+            body["tool_choice"] = choice
+        return shape, self.limited(body | self.format(shape))
+
+    def fill(self, text: str, depth: int = 0) -> str:
+        """A template with its slots filled."""
+
+        def one(match: re.Match[str]) -> str:
+            name = match[1]
+            several = {"doc": ("sentence", 2, 6), "long": ("sentence", 9, 26), "codes": ("code", 2, 4)}
+            if name in several:
+                pool, least, most = several[name]
+                mark = " " if pool == "sentence" else "\n\n"
+                num = self.draw.randint(least, most)
+                parts = [self.fill(self.draw.choice(self.all(pool)), depth + 1) for _ in range(num)]
+                if pool == "sentence" and self.draw.random() < 0.3:
+                    parts.insert(num // 2, "\n\n")
+                return mark.join(parts)
+            items = self.pools.get(name)
+            return match[0] if not items or depth > 6 else self.fill(self.draw.choice(items), depth + 1)
+
+        return SLOT.sub(one, text)
+
+    def all(self, pool: str) -> list[str]:
+        return self.pools[pool]
+
+    def typed(self, text: str) -> str:
+        """As somebody types it: sometimes in lower case, without the last mark, or with a slip."""
+        chance = self.draw.random()
+        if chance < 0.08:
+            return text.lower()
+        if chance < 0.13:
+            return text.rstrip(".?!:")
+        if chance < 0.22 and len(text) > 30:
+            places = [place for place in range(min(len(text) - 1, 120)) if text[place : place + 2].isalpha()]
+            for place in self.draw.sample(places, min(2, len(places))):
+                text = text[:place] + text[place + 1] + text[place] + text[place + 2 :]
+        if 0.22 < chance < 0.27:
+            return self.draw.choice(["Hi! ", "Hello, ", "ok so ", "pls "]) + text
+        if 0.27 < chance < 0.31:
+            return text + self.draw.choice(
+                ["\n\nThanks!", " Thank you.", " (it's urgent)", "\n\n--\nSent from my phone"]
+            )
+        return text
+
+    def joined(self, system: str, user: str) -> str:
+        frame = self.draw.choice(
+            ["{s}\n\n{u}", "{s}\n\nUser: {u}\nAssistant:", "### Instruction\n{s}\n{u}\n\n### Response\n"]
+        )
+        return frame.replace("{s}", system).replace("{u}", user).strip() if system else user
+
+    def tools(self) -> tuple[list[dict[str, Any]], Any]:
+        """Tools of a request and which must be called."""
+        kind, draw = self.family.get("tools"), self.draw
+        if kind == "form" or kind == "label_form":
+            name = draw.choice(
+                ["Person", "Invoice", "Booking", "extract", "Record"]
+                if kind == "form"
+                else ["Label", "Route", "classify"]
+            )
+            tool = function(name, "Correctly extracted values." if kind == "form" else "The class.", self.schema(kind))
+            return [tool], {"type": "function", "function": {"name": name}} if draw.random() < 0.8 else "required"
+        if kind is None and (self.family.get("plain") or draw.random() > 0.2 or "format" in self.family):
+            return [], None
+        pool = self.pools["toolset"] * 2
+        some = [parsed(one) for one in dict.fromkeys(draw.sample(pool, draw.randint(1, min(3, len(pool)))))]
+        some += [
+            parsed(one)
+            for one in ("search_docs: Search documents. (query)", "memory: Notes. (text)")
+            if draw.random() < 0.5
+        ]
+        choice = draw.choice(["required", {"type": "function", "function": {"name": some[0]["function"]["name"]}}])
+        return some, choice if kind == "must" else draw.choice([None, None, "auto"])
+
+    def schema(self, kind: str) -> dict[str, Any]:
+        """The schema of a record, or of a choice."""
+        draw = self.draw
+        if kind in ("labels", "label_form"):
+            labels = [one.strip() for one in re.split(r",| or ", draw.choice(self.pools["labels"]))]
+            fields: dict[str, Any] = {draw.choice(FORMATS["labels"]): {"type": "string", "enum": labels}}
+            if draw.random() < 0.3:
+                fields["reason"] = {"type": "string"}
+            if draw.random() < 0.2:
+                fields = {"flag": {"type": "boolean"}}
+        elif self.family_of("plan"):
+            fields = {"steps": {"type": "array", "items": {"type": "string"}}}
+        elif self.family_of("fact"):
+            fields = {draw.choice(["answer", "value", "fact"]): {"type": "string"}}
+        else:
+            names = draw.sample(
+                ["name", "city", "date", "total", "items", "phone", "email", "company", "price"], draw.randint(2, 6)
+            )
+            fields = {name: {"type": draw.choice(["string", "number"])} for name in names}
+        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+    def family_of(self, word: str) -> bool:
+        text = " ".join([*self.family.get("system", ()), *self.family["user"]]).lower()
+        return f"{word}" in text and "{record}" not in text
+
+    def format(self, shape: str) -> dict[str, Any]:
+        """The field that asks for a format."""
+        kind = self.family.get("format")
+        if kind is None:
+            return {}
+        if kind == "object" or self.draw.random() < 0.1:
+            held: dict[str, Any] = {"type": "json_object"}
+            return {"response_format": held} if shape == "chat" else {"text": {"format": held}}
+        inner = {
+            "name": self.draw.choice(FORMATS[kind]),
+            "schema": self.schema(kind),
+            "strict": self.draw.random() < 0.7,
+        }
+        if shape == "chat":
+            return {"response_format": {"type": "json_schema", "json_schema": inner}}
+        return {"text": {"format": {"type": "json_schema", **inner}}}
+
+    def history(self) -> list[tuple[str, str]]:
+        """Earlier turns, about anything."""
+        if self.family.get("plain") or self.draw.random() > 0.15:
+            return []
+        asked = ["{tiny}", "{deed}", "{fact}?", "{change}\n{code}", "{topic}?", "{doc}"]
+        told = ["Sure.", "{sentence}", "{doc}", "Done.", "```\n{code}\n```"]
+        pairs = range(self.draw.randint(1, 3))
+        return [
+            (role, self.fill(self.draw.choice(some)))
+            for _ in pairs
+            for role, some in (("user", asked), ("assistant", told))
+        ]
+
+    def called(self) -> list[tuple[str, str]]:
+        """Calls of tools and their results."""
+        num = 1 if self.family["last"] == "more" or self.draw.random() < 0.6 else self.draw.randint(2, 3)
+        return [
+            one
+            for _ in range(num)
+            for one in (("call", "search_docs"), ("tool", self.fill(self.draw.choice(self.pools["result"]))))
+        ]
+
+    def chat(self, system: str, turns: list[tuple[str, str]], tools: list[dict[str, Any]]) -> dict[str, Any]:
+        """A body of chat completions."""
+        role = "developer" if self.draw.random() < 0.1 else "system"
+        messages: list[dict[str, Any]] = [{"role": role, "content": system}] if system else []
+        for place, (who, text) in enumerate(turns):
+            if who == "call":
+                name = tools[0]["function"]["name"] if tools else text
+                call = {"id": f"call_{place}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+                messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            elif who == "tool":
+                messages.append({"role": "tool", "tool_call_id": f"call_{place - 1}", "content": text})
+            else:
+                content: Any = [{"type": "text", "text": text}] if self.draw.random() < 0.1 else text
+                messages.append({"role": who, "content": content})
+        return {"messages": messages} | ({"tools": tools} if tools else {})
+
+    def responses(self, system: str, turns: list[tuple[str, str]], tools: list[dict[str, Any]]) -> dict[str, Any]:
+        """A body of responses."""
+        items: list[dict[str, Any]] = []
+        for place, (who, text) in enumerate(turns):
+            if who == "call":
+                name = tools[0]["function"]["name"] if tools else text
+                items.append({"type": "function_call", "call_id": f"call_{place}", "name": name, "arguments": "{}"})
+            elif who == "tool":
+                items.append({"type": "function_call_output", "call_id": f"call_{place - 1}", "output": text})
+            else:
+                items.append({"role": who, "content": text})
+        alone = len(items) == 1 and self.draw.random() < 0.6
+        body: dict[str, Any] = {"input": turns[0][1] if alone else items}
+        if system:
+            body["instructions"] = system
+        flat = [{"type": "function", **tool["function"]} for tool in tools]
+        return body | ({"tools": flat} if flat else {})
+
+    def limited(self, body: dict[str, Any]) -> dict[str, Any]:
+        """With a model, and sometimes a limit, a temperature, and a stream."""
+        body = {"model": "default"} | body
+        if self.draw.random() < 0.3:
+            name = "max_output_tokens" if "input" in body else self.draw.choice(["max_tokens", "max_completion_tokens"])
+            body[name] = self.draw.choice(LIMITS)
+        if self.draw.random() < 0.4:
+            body["temperature"] = self.draw.choice([0, 0.2, 0.7, 1])
+        if self.draw.random() < 0.3:
+            body["stream"] = True
+        return body
+
+
+def function(name: str, description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
+
+
+def parsed(line: str) -> dict[str, Any]:
+    """A tool from a line such as `name: What it does. (first, second)`."""
+    name, _, rest = line.partition(": ")
+    says, _, fields = rest.rstrip(")").partition(" (")
+    properties = {field.strip(): {"type": "string"} for field in fields.split(",")}
+    return function(name, says, {"type": "object", "properties": properties, "required": list(properties)})
+
+
+def main() -> None:
+    """Write all rows to the file that is named."""
+    with Path(sys.argv[1]).open("w", encoding="utf-8") as file:
+        for row in rows():
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Train the classifier of step types: `python recipes/steps/train.py [--out steps.npz] [--report report.json]`.
+
+Scores it on families of templates that it was not trained on (five folds; the content of the templates is dealt to the
+folds, too), then trains on all rows and writes the arrays. Requests whose operation or suffix says their type are left
+out of training and of the scores. Rows recorded from clients are scored apart with --recorded, and never trained on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rows import FOLDS, SEED, rows
+from sklearn.linear_model import LogisticRegression
+
+from daguerre.router.config import STEPS
+from daguerre.router.reading import Reading, read
+from daguerre.router.steps import StepModel, certain_step, likeliest, matrix
+
+OUT = Path(__file__).parents[2] / "src" / "daguerre" / "assets" / "router" / "steps.npz"
+STRENGTH = 1.0
+"""Inverse of the regularization (scikit-learn's C)."""
+
+
+def fit(counts: Any, labels: np.ndarray) -> StepModel:
+    """The model of features (a row each) and of the places of their types in STEPS."""
+    found = LogisticRegression(C=STRENGTH, max_iter=150, tol=1e-3).fit(counts, labels)
+    assert list(found.classes_) == list(range(len(STEPS)))
+    return StepModel(found.coef_.T.astype(np.float16), found.intercept_.astype(np.float32))
+
+
+def predicted(model: StepModel, readings: Sequence[Reading]) -> list[str]:
+    return [likeliest(model.of(reading)) for reading in readings]
+
+
+def report(actual: Sequence[str], found: Sequence[str]) -> dict[str, Any]:
+    """Accuracy, by type, and how often each type is taken for each other."""
+    counts = np.zeros((len(STEPS), len(STEPS)), dtype=int)
+    for one, other in zip(actual, found, strict=True):
+        counts[STEPS.index(one), STEPS.index(other)] += 1
+    sums = counts.sum(axis=1)
+    right = {step: round(counts[n, n] / sums[n], 3) for n, step in enumerate(STEPS) if sums[n]}
+    return {"rows": len(actual), "accuracy": round(float(counts.trace() / counts.sum()), 4), "by_step": right} | {
+        "confusion": counts.tolist()
+    }
+
+
+def table(said: dict[str, Any]) -> str:
+    """The confusion as text: a row each type, a column each prediction."""
+    width = max(map(len, STEPS))
+    head = " " * width + "".join(f"{step[:6]:>7}" for step in STEPS)
+    lines = [
+        f"{step:{width}}" + "".join(f"{n:7d}" for n in row) for step, row in zip(STEPS, said["confusion"], strict=True)
+    ]
+    return "\n".join([f"{said['accuracy']:.3f} of {said['rows']} rows", head, *lines])
+
+
+def held_out(counts: Any, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
+    """The prediction for each row of a model that saw no row of its fold's families."""
+    out = np.zeros(len(labels), dtype=int)
+    for fold in range(FOLDS):
+        model = fit(counts[folds != fold], labels[folds != fold])
+        out[folds == fold] = np.argmax(counts[folds == fold] @ model.weights.astype(np.float32) + model.bias, axis=1)
+    return out
+
+
+def labeled_rows(seed: int = SEED) -> list[dict[str, Any]]:
+    """Rows whose type has to be predicted, with their readings."""
+    some = [row | {"reading": read(row["operation"], row["body"])} for row in rows(seed)]
+    return [row for row in some if certain_step(row["reading"]) is None]
+
+
+def recorded_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a gzipped file of JSON lines."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def main() -> None:
+    """Score, train and write."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--out", type=Path, default=OUT)
+    options.add_argument("--report", type=Path)
+    options.add_argument("--recorded", type=Path)
+    options.add_argument("--no-folds", action="store_true", help="only train and write")
+    given = options.parse_args()
+    labeled, said = labeled_rows(), dict[str, Any]()
+    counts = matrix([row["reading"] for row in labeled])
+    actual = [row["step"] for row in labeled]
+    labels = np.array([STEPS.index(step) for step in actual])
+    model = fit(counts, labels)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    model.save(given.out)
+    said["sha256"] = hashlib.sha256(model.weights.tobytes() + model.bias.tobytes()).hexdigest()
+    print(
+        f"{given.out.name}: {given.out.stat().st_size} bytes, {len(labeled)} rows, weights {said['sha256']}", flush=True
+    )
+    if given.recorded is not None:
+        some = recorded_rows(given.recorded)
+        found = predicted(model, [read(row["operation"], row["body"]) for row in some])
+        said["recorded"] = report([row["step"] for row in some], found)
+        print("recorded from clients:", table(said["recorded"]), flush=True)
+    if not given.no_folds:
+        found = [STEPS[place] for place in held_out(counts, labels, np.array([row["fold"] for row in labeled]))]
+        said["held_out"] = report(actual, found)
+        print("families held out:", table(said["held_out"]))
+        for name in dict.fromkeys(row["family"] for row in labeled):
+            own = [(row["step"], other) for row, other in zip(labeled, found, strict=True) if row["family"] == name]
+            wrong = [other for one, other in own if one != other]
+            if len(wrong) > 0.3 * len(own):
+                print(f"  {name}: {len(wrong)} of {len(own)} wrong, as {max(set(wrong), key=wrong.count)}")
+    if given.report is not None:
+        given.report.write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The application of a router: OpenAI's routes in front of backends."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+import daguerre
+from daguerre.router.config import Config
+from daguerre.router.log import config_line
+from daguerre.router.proxy import Classify, Router, Write
+from daguerre.router.store import Store
+from daguerre.router.upstream import Upstreams
+from daguerre.server import errors
+from daguerre.server.gate import Gate
+from daguerre.server.settings import Keys, Settings
+
+ROUTES = {
+    "/v1/chat/completions": ("chat", "/chat/completions"),
+    "/v1/completions": ("completions", "/completions"),
+    "/v1/responses": ("responses", "/responses"),
+    "/v1/embeddings": ("embeddings", "/embeddings"),
+    "/v1/fim/completions": ("fim", "/fim/completions"),
+    "/v1/edit/completions": ("edit", "/edit/completions"),
+    "/v1/decisions": ("decisions", "/decisions"),
+}
+"""By path: the operation, and the path below a backend's base URL."""
+
+
+class Pool:
+    """What a server's process closes at its end: nothing here, since the application's lifespan does."""
+
+    def close(self, drain: float = 0.0) -> None:
+        """Nothing is open."""
+
+
+class Counts:
+    """Numbers of requests by path and status."""
+
+    def __init__(self) -> None:
+        self.answers = dict[tuple[str, int], int]()
+
+    def answered(self, path: str, status: int) -> None:
+        """Count an answer."""
+        self.answers[path, status] = self.answers.get((path, status), 0) + 1
+
+
+def make_app(router: Router, store: Store, write: Write, keys: Keys | None = None) -> FastAPI:
+    """The application of a router."""
+    config = router.config
+    settings = Settings(keys=keys or Keys(), max_body=config.server.most_body, log_text=False)
+
+    @asynccontextmanager
+    async def living(app: FastAPI) -> AsyncIterator[None]:
+        write(config_line(config))
+        yield
+        await router.upstreams.close()
+        store.close()
+
+    app = FastAPI(title="Daguerre router", version=daguerre.__version__, lifespan=living, redoc_url=None)
+    app.state.pool, app.state.settings, app.state.draining, app.state.num_running = Pool(), settings, False, 0
+    errors.install(app)
+    for path, (operation, below) in ROUTES.items():
+        app.add_api_route(path, _served(router, operation, below), methods=["POST"], response_model=None)
+    app.add_api_route("/v1/models", _models(router), methods=["GET"])
+    app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
+    app.add_middleware(Gate, settings=settings, metrics=Counts())  # type: ignore[arg-type]
+    return app
+
+
+def make_router(config: Config, store: Store, classify: Classify, write: Write, **how: Any) -> Router:
+    """A router of a configuration, whose lines `write` takes."""
+    return Router(config, Upstreams(config, **how), store, classify, write)
+
+
+def _served(router: Router, operation: str, below: str) -> Any:
+    async def route(request: Request) -> Response:
+        return await router.serve(request, operation, below)
+
+    route.__name__ = operation
+    return route
+
+
+def _models(router: Router) -> Any:
+    async def models() -> dict[str, Any]:
+        names = ["auto", *(one.name for one in router.config.backends)]
+        return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "daguerre"} for name in names]}
+
+    return models

@@ -1,0 +1,54 @@
+"""A circuit breaker: a backend that fails again and again has no requests for a while, and then one to try.
+
+closed      requests go there; FAILURES in a row open it
+open        none go there until a time that doubles with each opening, from COOL to MOST_COOL seconds; a backend that
+            says when to come back (Retry-After) is left alone until then
+half open   one request tries; its success closes the circuit, its failure opens it again
+"""
+
+from __future__ import annotations
+
+FAILURES = 3
+COOL, MOST_COOL = 2.0, 60.0
+
+
+class Circuit:
+    """The breaker of one backend. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._failures, self._openings = 0, 0
+        self._until = 0.0
+        self._probing = False
+
+    def state(self, now: float) -> str:
+        """closed, open, or half open."""
+        if now < self._until:
+            return "open"
+        return "half open" if self._openings else "closed"
+
+    def allows(self, now: float) -> bool:
+        """Whether a request may go there."""
+        return now >= self._until and not self._probing
+
+    def begin(self, now: float) -> None:
+        """A request goes there."""
+        self._probing = self.state(now) == "half open"
+
+    def succeeded(self) -> None:
+        """It was answered."""
+        self._failures = self._openings = 0
+        self._probing, self._until = False, 0.0
+
+    def failed(self, now: float, retry_after: float | None = None) -> None:
+        """It was not answered. retry_after: seconds that the backend asks for."""
+        self._failures += 1
+        if self._probing or self._failures >= FAILURES:
+            self._until = now + min(COOL * 2.0**self._openings, MOST_COOL)
+            self._openings += 1
+        if retry_after is not None:
+            self._until = max(self._until, now + min(retry_after, MOST_COOL))
+        self._probing = False
+
+    def left(self) -> None:
+        """Nobody waited for its answer, which says nothing about the backend."""
+        self._probing = False

@@ -1,0 +1,113 @@
+"""The log of decisions: one JSON line for each request, enough to decide it again.
+
+A line has the request's features, the backends' state, the decision, what was tried and what came of it. The first line
+of a run, and of each other configuration, is the configuration itself, so a log needs no other file. Texts are in it
+only when asked. A line that was cut off by a crash is the last one of its run, and is counted and left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from daguerre.errors import DataError
+from daguerre.router.choose import Decision, choose
+from daguerre.router.config import Config
+from daguerre.router.features import BackendState, Features, State
+
+VERSION = 1
+
+
+def config_line(config: Config) -> dict[str, Any]:
+    """The line of a configuration."""
+    return {"version": VERSION, "config": config.sha256, "value": config.model_dump(mode="json", exclude_unset=True)}
+
+
+def decision_line(features: Features, state: State, decision: Decision) -> dict[str, Any]:
+    """What a line says of a decision; the router adds what came of it."""
+    return {
+        "features": features.to_dict(),
+        "state": {name: asdict(each) for name, each in state.items()},
+        "decision": decision.to_dict(),
+    }
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of a log that was read: its number from 1, its values, and the configuration that it was decided with."""
+
+    number: int
+    line: dict[str, Any]
+    config: Config
+
+    @property
+    def features(self) -> Features:
+        """Those of the request."""
+        return Features.from_dict(self.line["features"])
+
+    @property
+    def state(self) -> State:
+        """That of the backends."""
+        return {name: BackendState(**each) for name, each in self.line["state"].items()}
+
+    def again(self, config: Config | None = None) -> Decision:
+        """The decision, made again; or that of another configuration."""
+        return choose(self.features, self.state, config or self.config)
+
+
+@dataclass
+class Read:
+    """What reading a log found beside its entries: lines that were cut off."""
+
+    cut_off: int = 0
+
+
+def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
+    """The requests of a log, in order. DataError, with the line's number, for what no router has written."""
+    configs = dict[str, Config]()
+    try:
+        file = path.open(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    with file:
+        for number, text in enumerate(file, 1):
+            try:
+                line = json.loads(text)
+            except ValueError:
+                if found is None or text.endswith("}\n"):
+                    raise DataError(f"line {number} of {path} is no JSON: it was changed, or is no log") from None
+                found.cut_off += 1
+                continue
+            try:
+                if "value" in line:
+                    config = Config.model_validate(line["value"])
+                    configs[line["config"]] = config
+                    continue
+                yield Entry(number, line, configs[line["decision"]["config"]])
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataError(f"line {number} of {path} is no line of a router's log: {error!r:.200}") from None
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Decisions of a log that were made again: how many, the numbers of lines whose decision is another one, and how
+    many lines were cut off.
+    """
+
+    decisions: int
+    differing: tuple[int, ...]
+    cut_off: int
+
+
+def replay(path: Path) -> Replay:
+    """Decide all requests of a log again, and compare every number of every decision."""
+    found, differing, num = Read(), list[int](), 0
+    for entry in read_log(path, found):
+        num += 1
+        again = json.loads(json.dumps(entry.again().to_dict()))
+        if again != entry.line["decision"]:
+            differing.append(entry.number)
+    return Replay(num, tuple(differing), found.cut_off)

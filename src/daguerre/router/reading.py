@@ -1,0 +1,238 @@
+"""What a request body holds, as texts and plain facts: one reading for features and for step types.
+
+Bodies are JSON of any kind. A field of the wrong type counts as absent here; whether the body is right is for the
+backend to say. Nothing raises, and nothing recurses, so depth is no danger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+IMAGES = ("image_url", "input_image", "image")
+SYSTEM = ("system", "developer")
+CALLS = ("function_call", "tool_call")
+RESULTS = ("function_call_output", "tool_result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A message. role: user, assistant, tool or system; calls: tools that it calls."""
+
+    role: str
+    text: str
+    calls: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A request.
+
+    turns     messages in their order; a prompt is one turn of the user
+    tools     names and descriptions of tools, and `schemas` the characters and bytes of all that defines them
+    choice    which tools must be called: none, auto, required, named
+    format    text, json_object or json_schema, and `schema` the names and values in the schema
+    strict    a schema must hold in every keyword
+    labels    whether the schema, or what else restricts the answer, is a choice among given labels
+    limit     the most tokens of the answer; None: it names none
+    suffix    the text after the gap
+    own       names of fields that are given in the `daguerre` object, or are of our own requests
+    """
+
+    operation: str
+    turns: tuple[Turn, ...]
+    tools: tuple[str, ...] = ()
+    described: str = ""
+    choice: str = "auto"
+    format: str = "text"
+    schema: str = ""
+    size: tuple[int, int] = (0, 0)
+    strict: bool = False
+    labels: bool = False
+    images: int = 0
+    logprobs: bool = False
+    limit: int | None = None
+    suffix: str = ""
+    own: frozenset[str] = frozenset()
+    stream: bool = False
+
+    def of(self, *roles: str) -> list[str]:
+        """The texts of some roles."""
+        return [turn.text for turn in self.turns if turn.role in roles]
+
+
+OWN = ("pins", "spans", "lines", "gaps", "template", "pattern", "strength", "questions", "kind")
+"""Fields of our own requests."""
+
+
+def read(operation: str, body: object) -> Reading:
+    """The reading of a body."""
+    given = body if isinstance(body, dict) else {}
+    turns, images = _turns(given)
+    if operation in ("decisions", "embeddings"):
+        turns += [Turn(role="user", text=" ".join(strings(given.get(name)))) for name in ("state", "questions")]
+    tools = [one for name in ("tools", "functions") for one in _dicts(given.get(name))]
+    functions = [_dict(one.get("function")) or one for one in tools]
+    format_, schema, strict, labels = _format(given)
+    sizes = [sized(strings(one)) for one in (*tools, schema)]
+    own = _dict(given.get("daguerre"))
+    return Reading(
+        operation=operation,
+        turns=tuple(turn for turn in turns if turn.text or turn.calls or turn.role != "system"),
+        tools=tuple(_text(one.get("name")) for one in functions),
+        described=" ".join(_text(one.get("description")) for one in functions),
+        choice=_choice(given),
+        format=format_,
+        schema=" ".join(strings(schema)),
+        size=(sum(size[0] for size in sizes), sum(size[1] for size in sizes)),
+        strict=strict or any(one.get("strict") is True for one in functions),
+        labels=labels or bool(own.get("choices")),
+        images=images,
+        logprobs=_logprobs(given),
+        limit=0 if operation in ("embeddings", "decisions") else _limit(given),
+        suffix=_text(given.get("suffix")) or _text(given.get("input_suffix")),
+        own=frozenset(str(name) for name, value in own.items() if value not in (None, False, [], {}))
+        | {name for name in OWN if given.get(name)},
+        stream=given.get("stream") is True or given.get("diffusing") is True,
+    )
+
+
+def strings(value: object) -> list[str]:
+    """All strings and keys in a JSON value, in no promised order of depth."""
+    out, left = list[str](), [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            out.append(one)
+        elif isinstance(one, dict):
+            for name, held in one.items():
+                out.append(str(name))
+                left.append(held)
+        elif isinstance(one, list):
+            left += reversed(one)
+        elif one is not None:
+            out.append(str(one)[:32] if not isinstance(one, int) else "0")
+    return out
+
+
+def sized(texts: Iterable[str]) -> tuple[int, int]:
+    """Characters and bytes of UTF-8, with three characters of JSON around each text."""
+    chars = extra = 0
+    for text in texts:
+        chars += len(text) + 3
+        extra += 0 if text.isascii() else len(text.encode("utf-8", "surrogatepass")) - len(text)
+    return chars, chars + extra
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _turns(body: dict[str, Any]) -> tuple[list[Turn], int]:
+    """Messages of all surfaces, and how many images they have."""
+    out, images = list[Turn](), 0
+    for name in ("system", "instructions"):
+        text, _ = _content(body.get(name))
+        out.append(Turn(role="system", text=text))
+    for name in ("messages", "input", "prompt", "input_prefix", "text", "template", "prefix"):
+        value = body.get(name)
+        if name == "text" and isinstance(value, dict):
+            continue
+        several = _dicts(value)
+        if value and not several:
+            out.append(Turn(role="user", text=_prompt(value)))
+        for one in several:
+            turn, num = _turn(one)
+            out.append(turn)
+            images += num
+    return out, images
+
+
+def _turn(item: dict[str, Any]) -> tuple[Turn, int]:
+    kind, role = item.get("type"), _text(item.get("role"))
+    if kind in CALLS:
+        return Turn(role="assistant", text=f"{_text(item.get('name'))} {_text(item.get('arguments'))}", calls=1), 0
+    if kind in RESULTS or role in ("tool", "function"):
+        text, images = _content(item.get("output", item.get("content")))
+        return Turn(role="tool", text=text), images
+    text, images = _content(item.get("content", item.get("text")))
+    calls = _dicts(item.get("tool_calls"))
+    called = [f"{_text(one.get('name'))} {_text(one.get('arguments'))}" for call in calls for one in _functions(call)]
+    role = "system" if role in SYSTEM else role if role == "assistant" else "user"
+    return Turn(role=role, text=" ".join([text, *called]).strip(), calls=len(calls)), images
+
+
+def _functions(call: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield _dict(call.get("function"))
+
+
+def _content(value: object) -> tuple[str, int]:
+    """The text of a content, and how many images it has."""
+    if isinstance(value, str):
+        return value, 0
+    parts = _dicts(value) if isinstance(value, list) else _dicts([value])
+    texts = [_text(part.get("text")) or _text(part.get("content")) for part in parts]
+    texts += [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return "\n".join(text for text in texts if text), sum(part.get("type") in IMAGES for part in parts)
+
+
+def _prompt(value: object) -> str:
+    """A prompt: a text, several, or tokens, each of which stands for four characters."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list):
+        return " ".join(strings(value))
+    return "\n".join(one if isinstance(one, str) else "0000" * _tokens(one) for one in value)
+
+
+def _tokens(value: object) -> int:
+    return len(value) if isinstance(value, list) else 1
+
+
+def _choice(body: dict[str, Any]) -> str:
+    choice = body.get("tool_choice", body.get("function_call"))
+    if isinstance(choice, dict):
+        kind = choice.get("type")
+        return "required" if kind == "any" else kind if kind in ("auto", "none") else "named"
+    return {"none": "none", "required": "required", "any": "required"}.get(_text(choice), "auto")
+
+
+def _format(body: dict[str, Any]) -> tuple[str, object, bool, bool]:
+    """The format of the answer, its schema, whether that is strict, and whether it is a choice of labels alone."""
+    wanted = _dict(body.get("response_format")) or _dict(_dict(body.get("text")).get("format"))
+    kind = wanted.get("type")
+    if kind not in ("json_object", "json_schema"):
+        return "text", None, False, False
+    held = _dict(wanted.get("json_schema")) or wanted
+    schema = _dict(held.get("schema"))
+    fields = [one for one in _dict(schema.get("properties")).values() if isinstance(one, dict)]
+    texts = [one for one in fields if one.get("type") == "string" and "enum" not in one]
+    labels = any("enum" in one or "$ref" in one or one.get("type") == "boolean" for one in fields) and len(texts) <= 1
+    return str(kind), schema, held.get("strict") is True, labels and len(fields) <= 3
+
+
+def _limit(body: dict[str, Any]) -> int | None:
+    """The limit of new tokens that the body names first."""
+    for name in ("max_completion_tokens", "max_output_tokens", "max_tokens", "n_predict"):
+        value = body.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+def _logprobs(body: dict[str, Any]) -> bool:
+    """Whether logprobs are asked for: true in chat, a number in completions."""
+    value, top = body.get("logprobs"), body.get("top_logprobs")
+    counts = value is True or (isinstance(value, int) and not isinstance(value, bool))
+    included = body.get("include")
+    named = isinstance(included, list) and "message.output_text.logprobs" in [one for one in included if one]
+    return counts or bool(top) or named

@@ -1,0 +1,60 @@
+"""The process of a router: it listens, says where, writes its log, and on SIGTERM ends what it has begun."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from daguerre.errors import InputError
+from daguerre.router.app import make_app, make_router
+from daguerre.router.config import Config
+from daguerre.router.steps import classify
+from daguerre.router.store import Store
+from daguerre.server.log import LineWriter, log_lines
+from daguerre.server.run import BACKLOG, Server, bind
+from daguerre.server.settings import Keys
+
+
+def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
+    """Serve until a signal. InputError where it cannot."""
+    host, listening = config.server.host, bind(config.server.host, config.server.port if port is None else port)
+    try:
+        store = Store(config.server.state)
+    except Exception as error:
+        raise InputError(f"cannot open {config.server.state}: {error}") from None
+    decisions = None if config.server.log is None else decision_log(config.server.log)
+
+    def write(line: dict[str, Any]) -> None:
+        if decisions is not None:
+            decisions.line(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+
+    app = make_app(make_router(config, store, classify, write), store, write, keys)
+    served = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False)
+    log = log_lines()
+    with listening:
+        where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        listening.listen(BACKLOG)
+        names = ", ".join(one.name for one in config.backends)
+        log.line(f"daguerre: routing to {names} at {where} (OpenAI's base URL: {where}/v1)")
+        try:
+            Server(served, app).run(sockets=[listening])
+        finally:
+            log.close()
+            if decisions is not None:
+                decisions.close()
+
+
+def decision_log(path: Path) -> LineWriter:
+    """A writer of lines at the end of a file, which begins on a line of its own. InputError where it cannot."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        os.write(descriptor, b"\n")
+    return LineWriter(descriptor)

@@ -1,0 +1,266 @@
+"""Backends over HTTP: requests to them, what they answer, and how they are doing."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import orjson
+
+from daguerre.errors import InputError
+from daguerre.router.circuit import Circuit
+from daguerre.router.config import Backend, Config
+from daguerre.router.features import BackendState, Features, State
+from daguerre.router.latency import Latencies
+
+PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
+"""Headers of a client that a backend sees. A client's key is not among them."""
+PASSED_BACK = ("content-type", "retry-after", "openai-processing-ms", "x-ratelimit-remaining-requests")
+CONNECT_SECONDS = 5.0
+TRANSIENT = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+"""Statuses after which another backend may do better."""
+OURS = frozenset({401, 402, 403, 404, 405})
+"""Statuses that say that a backend is not set up as the configuration says."""
+MOST_ANSWER = 64 << 20
+"""Bytes of an answer that is not streamed."""
+
+
+class BackendError(Exception):
+    """A backend did not answer.
+
+    kind         connect, timeout, status, body, or broken (after it had begun)
+    status       of its answer; 0: none
+    retry_after  seconds that it asks for
+    """
+
+    def __init__(self, kind: str, message: str, status: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.status, self.retry_after = kind, status, retry_after
+
+
+@dataclass
+class Upstream:
+    """A backend and how it is doing. key: its API key, which appears in no log, error or `repr`."""
+
+    backend: Backend
+    key: str | None = field(default=None, repr=False)
+    circuit: Circuit = field(default_factory=Circuit)
+    in_flight: int = 0
+
+    def headers(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Headers of a request to it, from those of a client."""
+        out = {name: given[name] for name in PASSED_ON if name in given}
+        out |= {"content-type": "application/json", "accept-encoding": "identity"}
+        return out if self.key is None else out | {"authorization": f"Bearer {self.key}"}
+
+    def body(self, given: Mapping[str, Any]) -> bytes:
+        """The body of a request to it: the client's, with the backend's model and fields."""
+        return orjson.dumps(merged({**given, "model": self.backend.model}, self.backend.body))
+
+
+def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with the fields of another one in place of its own, objects in objects alike."""
+    out = dict(given)
+    for name, value in over.items():
+        old = out.get(name)
+        out[name] = merged(old, value) if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return out
+
+
+class Upstreams:
+    """All backends of a configuration. InputError where a key is missing."""
+
+    def __init__(self, config: Config, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._all = {one.name: Upstream(one, key_of(one)) for one in config.backends}
+        self.latencies = Latencies()
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
+        self._client = httpx2.AsyncClient(
+            limits=limits, transport=transport, follow_redirects=False, trust_env=False, timeout=CONNECT_SECONDS
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    def __getitem__(self, name: str) -> Upstream:
+        return self._all[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._all.values())
+
+    def state(self, features: Features, tokens: int) -> State:
+        """What a decision needs to know of the backends now."""
+        now, size = time.monotonic(), (features.input_tokens, tokens)
+        out = State()
+        for name, one in self._all.items():
+            declared = one.backend.latency.first_p95, one.backend.latency.token_p95
+            first, first_p95, token, token_p95 = self.latencies.of(name, size, declared, now)
+            out[name] = BackendState(
+                open=one.circuit.allows(now),
+                in_flight=one.in_flight,
+                first=first,
+                first_p95=first_p95,
+                token=token,
+                token_p95=token_p95,
+            )
+        return out
+
+    @asynccontextmanager
+    async def ask(
+        self, name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncIterator[httpx2.Response]:
+        """A backend's answer to a request, whose body is not read yet. BackendError where there is none, or one that
+        another backend may do better; the circuit knows of it.
+        """
+        one, wait = self._all[name], self._all[name].backend.timeout
+        url = str(one.backend.url).rstrip("/") + path
+        times = httpx2.Timeout(wait, connect=min(CONNECT_SECONDS, wait))
+        one.circuit.begin(time.monotonic())
+        one.in_flight += 1
+        try:
+            async with self._client.stream(
+                "POST", url, content=one.body(body), headers=one.headers(headers), timeout=times
+            ) as response:
+                if response.status_code in TRANSIENT | OURS:
+                    raise await _refused(name, response)
+                yield response
+        except httpx2.ConnectError:
+            raise self._failed(one, BackendError("connect", f"{name} cannot be reached")) from None
+        except httpx2.TimeoutException:
+            raise self._failed(one, BackendError("timeout", f"{name} sent nothing for {wait:g} s")) from None
+        except httpx2.HTTPError as error:
+            raise self._failed(one, BackendError("broken", f"{name} broke off: {type(error).__name__}")) from None
+        except BackendError as error:
+            raise self._failed(one, error) from None
+        except BaseException:
+            one.circuit.left()
+            raise
+        else:
+            one.circuit.succeeded()
+        finally:
+            one.in_flight -= 1
+
+    def _failed(self, one: Upstream, error: BackendError) -> BackendError:
+        one.circuit.failed(time.monotonic(), error.retry_after)
+        return error
+
+
+async def _refused(name: str, response: httpx2.Response) -> BackendError:
+    """The error of a status that is no answer."""
+    status = response.status_code
+    after = response.headers.get("retry-after", "")
+    return BackendError(
+        "status", f"{name} answered with status {status}", status, float(after) if after.isdigit() else None
+    )
+
+
+async def whole_body(name: str, response: httpx2.Response) -> bytes:
+    """The body of an answer that is not streamed. BackendError for one that is no JSON."""
+    out = bytearray()
+    async for chunk in response.aiter_raw():
+        out += chunk
+        if len(out) > MOST_ANSWER:
+            raise BackendError("body", f"{name} sent more than {MOST_ANSWER} bytes")
+    try:
+        orjson.loads(out)
+    except orjson.JSONDecodeError:
+        raise BackendError("body", f"{name} sent a body that is no JSON") from None
+    return bytes(out)
+
+
+class EventCheck:
+    """Looks at a stream of server-sent events as it passes: that it is UTF-8 whose data are JSON, whether it has ended
+    as it should, and what it says of usage. Chunks stay as they are.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name, self._rest = name, b""
+        self._text = codecs.getincrementaldecoder("utf-8")()
+        self.usage: dict[str, Any] = {}
+        self.tool_calls = list[str]()
+        self.finish: str | None = None
+        self.done, self.events = False, 0
+
+    def add(self, chunk: bytes) -> None:
+        """The next chunk. BackendError for one that no client can read."""
+        try:
+            self._text.decode(chunk)
+        except UnicodeDecodeError:
+            raise BackendError("body", f"{self._name} sent text that is no UTF-8") from None
+        *lines, self._rest = (self._rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data(line[5:].strip())
+
+    def _data(self, data: bytes) -> None:
+        if data == b"[DONE]":
+            self.done = True
+            return
+        if not data:
+            return
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            raise BackendError("body", f"{self._name} sent an event that is no JSON") from None
+        self.events += 1
+        if isinstance(event, dict):
+            self._look(event)
+
+    def _look(self, event: dict[str, Any]) -> None:
+        response = event.get("response") if isinstance(event.get("response"), dict) else event
+        assert isinstance(response, dict)
+        if isinstance(response.get("usage"), dict):
+            self.usage = response["usage"]
+        self.tool_calls += tool_calls_of(event)
+        self.done = self.done or event.get("type") in ("response.completed", "response.failed", "response.incomplete")
+        choices = event.get("choices")
+        for choice in choices if isinstance(choices, list) else []:
+            if isinstance(choice, dict) and choice.get("finish_reason"):
+                self.finish = str(choice["finish_reason"])
+
+
+def tool_calls_of(value: Mapping[str, Any]) -> list[str]:
+    """The ids of the tool calls that an answer, or an event, makes, and of the answer itself where later ones may name
+    it.
+    """
+    out = list[str]()
+    choices = value.get("choices")
+    for choice in choices if isinstance(choices, list) else []:
+        said = choice.get("message") or choice.get("delta") if isinstance(choice, dict) else None
+        calls = said.get("tool_calls") if isinstance(said, dict) else None
+        out += [one["id"] for one in calls or [] if isinstance(one, dict) and isinstance(one.get("id"), str)]
+    response = value.get("response") if isinstance(value.get("response"), dict) else value
+    assert isinstance(response, Mapping)
+    if response.get("object") == "response" and isinstance(response.get("id"), str):
+        out.append(response["id"])
+        items = response.get("output")
+        for item in items if isinstance(items, list) else []:
+            if isinstance(item, dict) and item.get("type") == "function_call" and isinstance(item.get("call_id"), str):
+                out.append(item["call_id"])
+    return out
+
+
+def key_of(backend: Backend) -> str | None:
+    """A backend's API key. InputError where the place that the configuration names has none."""
+    if backend.key_env is not None:
+        key = os.environ.get(backend.key_env, "").strip()
+        if not key:
+            raise InputError(f"backend {backend.name!r}: set its key in the environment variable {backend.key_env}")
+        return key
+    if backend.key_file is not None:
+        try:
+            key = backend.key_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"backend {backend.name!r}: cannot read its key from {backend.key_file}: {error}"
+            ) from None
+        if not key:
+            raise InputError(f"backend {backend.name!r}: {backend.key_file} is empty")
+        return key
+    return None

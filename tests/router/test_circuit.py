@@ -1,0 +1,62 @@
+"""The circuit breaker, in each of its states."""
+
+from __future__ import annotations
+
+from daguerre.router.circuit import COOL, FAILURES, MOST_COOL, Circuit
+
+
+def opened(now: float = 0.0) -> Circuit:
+    one = Circuit()
+    for _ in range(FAILURES):
+        one.begin(now)
+        one.failed(now)
+    return one
+
+
+def test_it_opens_after_failures_in_a_row_alone() -> None:
+    one = Circuit()
+    for _ in range(10):
+        for _ in range(FAILURES - 1):
+            one.begin(0.0)
+            one.failed(0.0)
+        assert one.allows(0.0) and one.state(0.0) == "closed"
+        one.begin(0.0)
+        one.succeeded()
+    assert not opened().allows(0.0) and opened().state(0.0) == "open"
+
+
+def test_half_open_lets_one_request_try() -> None:
+    one = opened()
+    assert not one.allows(COOL - 0.01)
+    assert one.allows(COOL) and one.state(COOL) == "half open"
+    one.begin(COOL)
+    assert not one.allows(COOL), "a second one waits for the first"
+    one.succeeded()
+    assert one.allows(COOL) and one.state(COOL) == "closed"
+
+
+def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit() -> None:
+    one, now, waited = opened(), 0.0, []
+    for _ in range(8):
+        until = next(now + step / 2 for step in range(1, 1000) if one.allows(now + step / 2))
+        waited.append(until - now)
+        now = until
+        one.begin(now)
+        one.failed(now)
+    assert waited == [min(COOL * 2**place, MOST_COOL) for place in range(8)]
+
+
+def test_a_probe_that_nobody_waits_for_is_tried_again() -> None:
+    one = opened()
+    one.begin(COOL)
+    one.left()
+    assert one.allows(COOL) and one.state(COOL) == "half open"
+
+
+def test_a_backend_that_says_when_to_come_back_is_left_alone_until_then() -> None:
+    one = Circuit()
+    one.begin(0.0)
+    one.failed(0.0, retry_after=7.0)
+    assert not one.allows(6.9) and one.allows(7.0)
+    one.failed(10.0, retry_after=1e9)
+    assert one.allows(10.0 + MOST_COOL)

@@ -1,0 +1,321 @@
+"""The proxy over real sockets: what passes, what is tried again, what is never sent twice, and what the log says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from daguerre.router import proxy
+from daguerre.router.app import make_app, make_router
+from daguerre.router.log import replay
+from daguerre.router.store import Store
+from daguerre.router.upstream import merged
+from routing import config
+from scripted_backends import Reply, Scripted, answer, events, scripted
+from server.conftest import running
+
+SAY = {"model": "auto", "messages": [{"role": "user", "content": "Say hello."}]}
+
+
+class Log(list[dict[str, Any]]):
+    """The lines of a router, and a file of them."""
+
+    def of_requests(self, num: int = 1) -> list[dict[str, Any]]:
+        """Those of requests, once there are so many."""
+        for _ in range(500):
+            if len(found := [line for line in self if "decision" in line]) >= num:
+                return found
+            time.sleep(0.01)
+        raise AssertionError(f"{len(found)} lines of {num}")
+
+    def write(self, path: Path) -> Path:
+        path.write_text("".join(json.dumps(line) + "\n" for line in self))
+        return path
+
+
+@contextmanager
+def routed(*backends: Scripted, store: Store | None = None, each: Any = None, **more: Any) -> Iterator[tuple[str, Log]]:
+    """A router in front of backends "a", "b" and so on, of which each costs more than the one before it."""
+    log, step = Log(), more.pop("step", "plan")
+    with scripted(*backends):
+        given = [
+            {"name": "abc"[place], "url": one.url, "model": f"model-{place}", "price": {"request": place / 100}}
+            | {"operations": ["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]}
+            | {"needs": ["tools", "schema", "strict_schema", "suffix"], "timeout": 1.0}
+            | (each or {}).get("abc"[place], {})
+            for place, one in enumerate(backends)
+        ]
+        router_store = store or Store(None)
+        router = make_router(config(*given, **more), router_store, lambda operation, body: {step: 1.0}, log.append)
+        with running(make_app(router, router_store, log.append)) as url:
+            yield url, log
+
+
+def ask(url: str, body: dict[str, Any] = SAY, path: str = "/v1/chat/completions", **headers: str) -> httpx2.Response:
+    return httpx2.post(url + path, json=body, headers=headers, timeout=20)
+
+
+def test_an_answer_passes_with_what_was_decided_in_its_headers() -> None:
+    one, two = Scripted(), Scripted()
+    with routed(one, two, each={"a": {"body": {"daguerre": {"mode": "ar"}, "seed": 3}}}) as (url, log):
+        body = SAY | {"seed": 1, "daguerre": {"steps": 4}}
+        found = ask(url, body, authorization="Bearer of-the-client", cookie="c=1", **{"x-route-note": "n"})
+    assert found.status_code == 200 and found.content == answer()
+    said = {name: found.headers[f"x-route-{name}"] for name in ("backend", "step", "reason")}
+    assert said == {"backend": "a", "step": "plan", "reason": "it costs least of 2 that are good and fast enough"}
+    assert one.asked == [body | {"model": "model-0", "seed": 3, "daguerre": {"steps": 4, "mode": "ar"}}]
+    assert one.paths == ["/v1/chat/completions"] and not two.asked
+    assert not {"authorization", "cookie", "x-route-note"} & one.headers[0].keys()
+    (line,) = log.of_requests()
+    assert (line["id"], line["status"], line["cost"]) == (found.headers["x-route-id"], 200, 0.0)
+    assert line["tokens"] == {"input": 7, "output": 3, "counted": True}
+    assert [each["backend"] for each in line["attempts"]] == ["a"]
+    assert "hello" not in json.dumps(line) and "Say" not in json.dumps(line)
+
+
+def test_every_route_goes_to_its_own_path() -> None:
+    one = Scripted()
+    paths = ["chat/completions", "completions", "responses", "embeddings", "fim/completions", "edit/completions"]
+    with routed(one) as (url, _):
+        for path in [*paths, "decisions"]:
+            assert ask(url, {"model": "x"}, f"/v1/{path}").status_code == 200, path
+        assert ask(url, {}, "/v1/audio").status_code == 404
+        models = httpx2.get(f"{url}/v1/models").json()["data"]
+    assert one.paths == [f"/v1/{path}" for path in [*paths, "decisions"]]
+    assert [each["id"] for each in models] == ["auto", "a"]
+
+
+def test_a_stream_passes_chunk_for_chunk_as_it_comes() -> None:
+    chunks = events("Hel", "lo", "é".encode().decode())
+    one = Scripted(reply=lambda body: Reply(stream=chunks, pause=0.15))
+    with (
+        routed(one) as (url, log),
+        httpx2.stream("POST", f"{url}/v1/chat/completions", json=SAY | {"stream": True}, timeout=20) as found,
+    ):
+        assert found.headers["content-type"].startswith("text/event-stream")
+        got, times = b"", []
+        for chunk in found.iter_raw():
+            got += chunk
+            times.append(time.monotonic())
+    assert got == b"".join(chunks)
+    assert len(times) >= len(chunks) - 1 and times[-1] - times[0] > 0.3
+    (line,) = log.of_requests()
+    assert line["finish"] == "stop" and line["tokens"]["output"] == 3
+    (attempt,) = line["attempts"]
+    assert attempt["first_ms"] < attempt["ms"] and attempt["bytes"] == len(got)
+
+
+FAULTS: dict[str, Reply] = {
+    "status 500": Reply(500, b'{"error": {}}'),
+    "status 429": Reply(429, b"{}"),
+    "status 401": Reply(401, b"{}"),
+    "no JSON": Reply(body=b'{"id": '),
+    "no UTF-8": Reply(body=b'{"id": "\xff"}'),
+    "an early end": Reply(body=b"", ends="reset", headers={"content-length": "10"}),
+    "a stall": Reply(body=b"", ends="stall"),
+}
+BROKEN: dict[str, Reply] = {
+    "status 503": Reply(503, b"{}"),
+    "no event": Reply(stream=[]),
+    "an event that is no JSON": Reply(stream=[b"data: {oh\n\n"]),
+    "text that is no UTF-8": Reply(stream=[b"data: \xff\xfe\n\n"]),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("fault", [*FAULTS, *BROKEN])
+def test_before_the_first_byte_another_backend_has_the_request(fault: str, stream: bool) -> None:
+    reply = (BROKEN if stream else FAULTS).get(fault)
+    if reply is None:
+        return
+    one = Scripted(reply=lambda body: reply)
+    two = Scripted(reply=lambda body: Reply(stream=events("hi")) if stream else Reply())
+    with routed(one, two) as (url, log):
+        found = ask(url, SAY | {"stream": stream})
+    assert found.status_code == 200 and found.headers["x-route-backend"] == "b"
+    assert found.content == (b"".join(events("hi")) if stream else answer())
+    assert len(one.asked) == len(two.asked) == 1
+    (line,) = log.of_requests()
+    assert [each["backend"] for each in line["attempts"]] == ["a", "b"]
+    assert line["attempts"][0]["error"] in ("status", "body", "broken", "timeout")
+
+
+def test_a_backend_that_is_not_there_is_passed_over_and_then_left_alone() -> None:
+    one, two = Scripted(), Scripted()
+    with routed(one, two) as (url, log):
+        pass
+    dead = {"a": {"url": "http://127.0.0.1:9/v1"}}
+    one, two = Scripted(), Scripted()
+    with routed(one, two, each=dead) as (url, log):
+        for _ in range(5):
+            assert ask(url).headers["x-route-backend"] == "b"
+        lines = log.of_requests(5)
+    assert [[each["backend"] for each in line["attempts"]] for line in lines] == [["a", "b"]] * 3 + [["b"]] * 2
+    assert lines[-1]["decision"]["candidates"][0]["excluded"] == "its circuit is open"
+
+
+def test_what_the_client_did_wrong_is_not_sent_again() -> None:
+    said = b'{"error": {"message": "temperature is wrong"}}'
+    one, two = Scripted(reply=lambda body: Reply(400, said)), Scripted()
+    with routed(one, two) as (url, _):
+        found = ask(url)
+    assert (found.status_code, found.content) == (400, said) and not two.asked
+
+
+def test_where_all_fail_the_client_has_one_error_that_says_so() -> None:
+    one, two = (Scripted(reply=lambda body: Reply(500, b"{}")) for _ in range(2))
+    with routed(one, two) as (url, log):
+        found = ask(url)
+    assert found.status_code == 502
+    assert found.json()["error"]["message"] == (
+        "no backend answered: a answered with status 500; b answered with status 500"
+    )
+    assert log.of_requests()[0]["status"] == 502
+
+
+def test_a_single_backend_is_asked_once_more() -> None:
+    replies = iter([Reply(503, b"{}"), Reply()])
+    one = Scripted(reply=lambda body: next(replies))
+    with routed(one) as (url, _):
+        assert ask(url).status_code == 200
+    assert len(one.asked) == 2
+
+
+@pytest.mark.parametrize("ends", ["reset", "stall", "well"])
+def test_after_the_first_byte_nothing_is_sent_again_and_the_stream_ends_with_an_error(ends: str) -> None:
+    chunks = events("one", "two", done=False)[:2]
+    one, two = Scripted(reply=lambda body: Reply(stream=chunks, ends=ends)), Scripted()
+    with routed(one, two) as (url, log):
+        found = ask(url, SAY | {"stream": True})
+    assert found.status_code == 200 and not two.asked
+    *whole, last = found.content.split(b"\n\n")[:-1]
+    assert [each for each in whole if each] == [chunk.strip() for chunk in chunks]
+    error = json.loads(last.removeprefix(b"data: "))["error"]
+    assert error["code"] == "backend_failed" and error["message"].startswith("a ")
+    (line,) = log.of_requests()
+    assert line["status"] == 502 and len(line["attempts"]) == 1
+
+
+def test_rubbish_in_the_middle_of_a_stream_is_an_error_to_the_client() -> None:
+    for rubbish in (b"data: \xc3\x28\n\n", b"data: {not json}\n\n"):
+        one = Scripted(reply=lambda body, r=rubbish: Reply(stream=[*events("one", done=False)[:1], r], pause=0.05))
+        with routed(one, Scripted()) as (url, _):
+            found = ask(url, SAY | {"stream": True})
+        assert rubbish not in found.content and b"backend_failed" in found.content
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_client_that_leaves_ends_the_request_to_the_backend(stream: bool) -> None:
+    slow = Reply(stream=events(*"abcdefgh"), pause=0.5) if stream else Reply(body=b"", ends="stall")
+    one, two = Scripted(reply=lambda body: slow), Scripted()
+    with routed(one, two, each={"a": {"timeout": 30}}) as (url, log):
+
+        async def leave() -> None:
+            async with httpx2.AsyncClient() as client:
+                asking = client.stream("POST", f"{url}/v1/chat/completions", json=SAY | {"stream": stream}, timeout=20)
+
+                async def read() -> None:
+                    async with asking as found:
+                        async for _ in found.aiter_raw():
+                            pass
+
+                task = asyncio.ensure_future(read())
+                await asyncio.sleep(0.7)
+                task.cancel()
+                await asyncio.wait({task})
+
+        asyncio.run(leave())
+        for _ in range(300):
+            if one.num_left:
+                break
+            time.sleep(0.02)
+        (line,) = log.of_requests()
+        again = ask(url, SAY) if stream is None else None
+    assert one.num_left == 1 and not two.asked and again is None
+    assert line["status"] == 499
+    assert "error" not in line["attempts"][0], "a client that leaves says nothing about the backend"
+
+
+def test_a_conversation_with_an_open_tool_call_stays_with_its_backend() -> None:
+    call = {"id": "call_7", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    dear = Scripted(reply=lambda body: Reply(body=answer(None, tool_calls=[call])))  # type: ignore[arg-type]
+    cheap, store = Scripted(), Store(None)
+    wish = {"overrides": ["backend"]}
+    with routed(cheap, dear, store=store, **wish) as (url, log):
+        first = ask(url, SAY, **{"x-route-backend": "b"})
+        assert first.headers["x-route-backend"] == "b"
+        turns = [*SAY["messages"], first.json()["choices"][0]["message"]]  # type: ignore[has-type]
+        result = {"role": "tool", "tool_call_id": "call_7", "content": "4"}
+        second = ask(url, SAY | {"messages": [*turns, result]})
+        assert second.headers["x-route-backend"] == "b"
+        third = ask(url, SAY | {"messages": [*turns, result, {"role": "user", "content": "Thanks."}]})
+        assert third.headers["x-route-backend"] == "a", "the tool call is closed"
+        rules = [line["decision"]["rule"] for line in log.of_requests(3)]
+    assert rules == ["wish", "conversation", "cost"]
+
+
+def test_streamed_tool_calls_and_responses_bind_too() -> None:
+    delta = {"index": 0, "delta": {"tool_calls": [{"index": 0, "id": "call_s", "function": {"name": "f"}}]}}
+    stream = [f"data: {json.dumps({'choices': [delta]})}\n\n".encode(), *events("x")]
+    made = {"id": "resp_1", "object": "response", "output": [{"type": "function_call", "call_id": "call_r"}]}
+    store = Store(None)
+    with routed(Scripted(reply=lambda body: Reply(stream=stream)), store=store) as (url, _):
+        ask(url, SAY | {"stream": True})
+        assert proxy.call_ids("chat", {"messages": [{"role": "tool", "tool_call_id": "call_s"}]}) == ["call_s"]
+    store = Store(None)
+    with routed(Scripted(reply=lambda body: Reply(body=json.dumps(made).encode())), store=store) as (url, log):
+        ask(url, {"input": "hi"}, "/v1/responses")
+        for body in ({"previous_response_id": "resp_1", "input": "more"},
+                     {"input": [{"type": "function_call_output", "call_id": "call_r", "output": "1"}]}):  # fmt: skip
+            ask(url, body, "/v1/responses")
+        rules = [line["decision"]["rule"] for line in log.of_requests(3)]
+    assert rules == ["only", "conversation", "conversation"]
+
+
+def test_a_log_decides_again_as_it_did(tmp_path: Path) -> None:
+    flaky = iter(range(1000))
+    one = Scripted(reply=lambda body: Reply(500, b"{}") if next(flaky) % 4 == 0 else Reply())
+    two, three = Scripted(), Scripted()
+    with routed(one, two, three, explore={"share": 0.4}, steps={"plan": {"slo_ms": 5000}}) as (url, log):
+        for number in range(40):
+            assert ask(url, SAY | {"max_tokens": 10 + number, "stream": False}).status_code == 200
+        log.of_requests(40)
+    path = log.write(tmp_path / "log.jsonl")
+    found = replay(path)
+    assert (found.decisions, found.differing, found.cut_off) == (40, (), 0)
+    assert {line["decision"]["rule"] for line in log if "decision" in line} >= {"cost", "explore"}
+    changed = path.read_text().replace('"in_flight": 0', '"in_flight": 64')
+    path.write_text(changed)
+    assert len(replay(path).differing) == 40
+
+
+def test_a_line_that_was_cut_off_is_counted(tmp_path: Path) -> None:
+    with routed(Scripted()) as (url, log):
+        ask(url)
+        log.of_requests()
+    path = log.write(tmp_path / "log.jsonl")
+    path.write_text(path.read_text()[:-40] + "\n")
+    found = replay(path)
+    assert (found.decisions, found.cut_off) == (0, 1)
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'"x"', b"\xff"])
+def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
+    with routed(Scripted()) as (url, _):
+        found = httpx2.post(f"{url}/v1/chat/completions", content=body)
+    assert found.status_code == 400 and "JSON" in found.json()["error"]["message"]
+
+
+def test_fields_of_a_backend_go_into_objects_and_over_all_else() -> None:
+    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"c": 5}, "d": {"e": 1}}) == {
+        "a": {"b": 1, "c": 5},
+        "d": {"e": 1},
+    }

@@ -1,0 +1,258 @@
+"""The classifier of step types: what is certain, the weights' file, and how often it is right."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daguerre.errors import CheckpointError
+from daguerre.router.config import STEPS
+from daguerre.router.reading import read
+from daguerre.router.steps import (
+    FACTS,
+    PLACES,
+    ROWS,
+    SETTINGS_HASH,
+    StepModel,
+    classify,
+    facts,
+    features,
+    likeliest,
+    load_steps,
+    matrix,
+    parse_steps,
+)
+
+ROOT = Path(__file__).parents[2]
+ASSET = ROOT / "src" / "daguerre" / "assets" / "router" / "steps.npz"
+RECORDED = ROOT / "tests" / "data" / "routing" / "recorded.jsonl.gz"
+SCORES = json.loads((ROOT / "recipes" / "steps" / "scores.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[dict[str, Any]]:
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture(scope="module")
+def generator() -> Any:
+    sys.path.insert(0, str(ROOT / "recipes" / "steps"))
+    try:
+        import rows
+    finally:
+        sys.path.pop(0)
+    return rows
+
+
+def chat(text: str, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **more}
+
+
+def saved(model: StepModel, folder: Path) -> bytes:
+    path = folder / "steps.npz"
+    model.save(path)
+    return path.read_bytes()
+
+
+def rewritten(**arrays: np.ndarray) -> bytes:
+    """The package's file with other arrays."""
+    own = load_steps()
+    file = io.BytesIO()
+    np.savez(file, **({"weights": own.weights, "bias": own.bias, "settings": np.array(SETTINGS_HASH)} | arrays))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "step"),
+    [
+        ("decisions", {"state": "x", "questions": {"q": {"type": "noul"}}}, "classify"),
+        ("fim", {"prompt": "def f("}, "infill"),
+        ("edit", chat("x"), "edit"),
+        ("embeddings", {"input": "x"}, "look_up"),
+        ("completions", {"prompt": "a", "suffix": "b"}, "infill"),
+    ],
+)
+def test_where_the_request_says_its_type_nothing_is_predicted(operation: str, body: dict[str, Any], step: str) -> None:
+    assert classify(operation, body) == {name: float(name == step) for name in STEPS}
+
+
+@pytest.mark.parametrize(
+    "body", [{}, None, [], chat(""), chat("\ud800 x"), {"messages": [{"role": "tool"}]}, chat("x" * 10**6)]
+)
+def test_every_body_has_probabilities_that_add_up(body: object) -> None:
+    found = classify("chat", body)
+
+    assert tuple(found) == STEPS
+    assert all(0 <= one <= 1 for one in found.values())
+    assert sum(found.values()) == pytest.approx(1)
+
+
+def test_probabilities_are_the_softmax_of_the_sums_of_weights() -> None:
+    reading = read("chat", chat("Summarize this text: the boat was late.", max_tokens=50))
+    model = load_steps()
+    row = matrix([reading]).toarray()[0]
+
+    scores = row @ model.weights.astype(np.float64) + model.bias
+    expected = np.exp(scores) / np.exp(scores).sum()
+
+    assert list(model.of(reading).values()) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_features_are_rows_of_the_table_and_facts_have_a_row_each() -> None:
+    assert len(set(FACTS)) == len(FACTS)
+    assert sorted(PLACES.values()) == list(range(ROWS, ROWS + len(FACTS)))
+    rows, values = features(read("chat", chat("Plan a trip to Lisbon, then book it.")))
+    assert rows.min() >= 0 and rows.max() < ROWS + len(FACTS)
+    assert len(rows) == len(values) and (values > 0).all()
+
+
+def test_facts_say_what_the_structure_is() -> None:
+    tool = {"type": "function", "function": {"name": "find"}}
+    called = {"role": "assistant", "tool_calls": [{"function": {"name": "find", "arguments": "{}"}}]}
+    body = {
+        "messages": [{"role": "user", "content": "Find it, then tell me."}, called, {"role": "tool", "content": "x"}]
+    }
+    reading = read("chat", body | {"tools": [tool], "max_tokens": 200})
+
+    found = facts(reading, "Find it, then tell me.", "")
+
+    assert {"last tool", "tools 1", "results 1", "more to do", "tools and last tool", "limit over 100"} <= set(found)
+    assert not {"last user", "tools 2", "results 2", "limit over 300", "format json_object"} & set(found)
+
+
+def test_the_time_is_bounded_by_the_ends_of_long_texts() -> None:
+    rows, _ = features(read("chat", chat("one two three. " * 100_000, system="four five. " * 100_000)))
+
+    assert len(rows) < 2000
+
+
+def test_the_package_has_weights_without_pickles_that_are_small() -> None:
+    assert ASSET.stat().st_size < 1_000_000
+    with np.load(ASSET, allow_pickle=False) as arrays:
+        assert sorted(arrays.files) == ["bias", "settings", "weights"]
+        assert not any(arrays[name].dtype.hasobject for name in arrays.files)
+
+
+def test_the_weights_are_those_whose_scores_are_recorded() -> None:
+    model = load_steps()
+
+    assert hashlib.sha256(model.weights.tobytes() + model.bias.tobytes()).hexdigest() == SCORES["sha256"]
+
+
+def test_saving_and_loading_gives_the_same_model(tmp_path: Path) -> None:
+    model = load_steps()
+
+    data = saved(model, tmp_path)
+    again = load_steps(tmp_path / "steps.npz")
+
+    assert np.array_equal(again.weights, model.weights) and np.array_equal(again.bias, model.bias)
+    assert saved(again, tmp_path) == data
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "no weights"),
+        (b"PK\x03\x04 nothing", "no weights"),
+        (b"\x80\x04K\x01.", "no weights"),
+        ("settings", "other features"),
+        ("shape", "shapes"),
+        ("type", "float16"),
+        ("nan", "finite"),
+        ("object", "no weights"),
+    ],
+)
+def test_a_file_that_was_tampered_with_is_refused(data: bytes | str, says: str) -> None:
+    own = load_steps()
+    broken = own.weights.copy()
+    broken[0, 0] = np.nan
+    made = {
+        "settings": lambda: rewritten(settings=np.array("0" * 64)),
+        "shape": lambda: rewritten(weights=own.weights[1:]),
+        "type": lambda: rewritten(weights=own.weights.astype(np.float32)),
+        "nan": lambda: rewritten(weights=broken),
+        "object": lambda: rewritten(weights=np.array([{"a": 1}], dtype=object)),
+    }
+
+    with pytest.raises(CheckpointError, match=says):
+        parse_steps(data if isinstance(data, bytes) else made[data](), "a file")
+
+
+def test_a_file_that_is_cut_off_is_refused() -> None:
+    data = ASSET.read_bytes()
+
+    for size in (10, len(data) // 2, len(data) - 1):
+        with pytest.raises(CheckpointError):
+            parse_steps(data[:size], "a file")
+
+
+def test_a_file_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(CheckpointError, match="cannot read"):
+        load_steps(Path("no such file"))
+
+
+def test_training_rows_are_varied_and_fixed_by_the_seed(generator: Any) -> None:
+    some = list(generator.rows())
+    again = list(generator.rows())
+    families = {row["family"] for row in some}
+    texts = Counter(json.dumps(row["body"]) for row in some)
+
+    assert some == again
+    assert len(some) >= 3000 and len(texts) > 0.9 * len(some)
+    assert {row["step"] for row in some} == set(STEPS)
+    assert all(sum(name.startswith(f"{step}.") for name in families) >= 12 for step in STEPS)
+    assert {row["operation"] for row in some} == {"chat", "completions", "responses"}
+
+
+def test_no_family_is_in_two_folds_and_folds_share_no_content(generator: Any) -> None:
+    folds = {}
+    for row in generator.rows(each=2):
+        assert folds.setdefault(row["family"], row["fold"]) == row["fold"]
+    pools = {"fact": [str(n) for n in range(20)], "n": ["1"]}
+    dealt = [generator.dealt(pools, fold)["fact"] for fold in range(generator.FOLDS)]
+
+    assert sorted(item for one in dealt for item in one) == sorted(pools["fact"])
+
+
+def test_recorded_rows_are_many_of_several_clients_and_have_nothing_private(recorded: list[dict[str, Any]]) -> None:
+    text = json.dumps(recorded)
+
+    assert len(recorded) >= 300 and RECORDED.stat().st_size < 300_000
+    assert {row["step"] for row in recorded} == set(STEPS)
+    assert len({row["client"] for row in recorded}) >= 5
+    assert not [word for word in ("api_key", "127.0.0.1", "/home/", "/root", "Bearer") if word in text]
+
+
+def test_no_recorded_task_is_in_the_training_rows(recorded: list[dict[str, Any]], generator: Any) -> None:
+    trained = "\n".join(json.dumps(row["body"]).lower() for row in generator.rows(each=4))
+
+    for row in recorded:
+        reading = read(row["operation"], row["body"])
+        asked = (reading.of("user") or [""])[-1]
+        assert json.dumps(asked[:60]).lower().strip('"') not in trained
+
+
+def test_the_score_on_recorded_rows_is_the_one_that_is_documented(recorded: list[dict[str, Any]]) -> None:
+    right = sum(likeliest(classify(row["operation"], row["body"])) == row["step"] for row in recorded)
+
+    assert right / len(recorded) == pytest.approx(SCORES["recorded"]["accuracy"], abs=0.006)
+
+
+def test_documented_scores_are_those_of_the_last_training() -> None:
+    text = (ROOT / "docs" / "routing.md").read_text(encoding="utf-8")
+
+    for name in ("held_out", "recorded"):
+        said = SCORES[name]
+        diagonal = sum(row[place] for place, row in enumerate(said["confusion"]))
+        assert said["accuracy"] == pytest.approx(diagonal / said["rows"], abs=1e-4)
+        assert f"{said['accuracy']:.3f}" in text
