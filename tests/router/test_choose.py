@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from routing import backend, config, request
 
 from daguerre.router.choose import choose
 from daguerre.router.config import NEEDS, OPERATIONS, STEPS, Config
 from daguerre.router.features import BackendState, Features, State
+from routing import backend, config, request
 
 FAST = {"first": 10.0, "first_p95": 20.0, "token": 1.0, "token_p95": 2.0}
 SLOW = {"first": 900.0, "first_p95": 2000.0, "token": 20.0, "token_p95": 50.0}

@@ -66,7 +66,6 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("port = 9000", "port = 90000", 5, "server.port"),
         ('key_env = "LARGE_KEY"', 'key_env = "A"\nkey_file = "b"', 16, "give key_env or key_file, not both"),
         ("cost_within = 0.05", "cost_wthin = 0.05", 1, "cost_wthin: Extra inputs are not permitted"),
-        ("cost_within = 0.05", "shadow = { share = 0.1 }", 1, "shadow has a share and no backend: name one"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(old: str, new: str, line: int, said: str) -> None:
@@ -76,9 +75,9 @@ def test_what_is_wrong_is_named_with_its_line(old: str, new: str, line: int, sai
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_shadow_that_there_is_not_and_a_file_that_is_no_toml() -> None:
+def test_a_backend_that_there_is_not_and_a_file_that_is_no_toml() -> None:
     with pytest.raises(InputError, match="did you mean 'local'"):
-        parse_config(WHOLE + '[shadow]\nbackend = "locl"\n', "route.toml")
+        parse_config(WHOLE, "route.toml").backend("locl")
     with pytest.raises(DataError, match=r"route.toml is no TOML: .*line 1"):
         parse_config("a = = 1", "route.toml")
     with pytest.raises(DataError, match="cannot read"):

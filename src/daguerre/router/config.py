@@ -130,39 +130,6 @@ class Explore(Table):
     steps: tuple[Step, ...] = STEPS
 
 
-class Shadow(Table):
-    """A share of requests is also sent to `backend`, in the background."""
-
-    share: Share = 0.0
-    backend: str | None = None
-    most_in_flight: Count = 8
-
-
-class Hedge(Table):
-    """A second request to the next backend where the first has no text after the predicted percentile; at most a share
-    of all requests.
-    """
-
-    share: Share = 0.0
-    percentile: Annotated[float, Field(gt=0, lt=100)] = 95.0
-
-
-class Cache(Table):
-    """Answers that are kept: of requests without tools at temperature 0 alone, unless `any_temperature`."""
-
-    seconds: Annotated[float, Field(ge=0)] = 0.0
-    megabytes: Count = 64
-    any_temperature: bool = False
-    near: bool = False
-
-
-class Budget(Table):
-    """Of each API key, by its name; `default` for all others."""
-
-    dollars_a_day: Amount | None = None
-    requests_a_minute: Count | None = None
-
-
 class Server(Table):
     """Where the router listens, and who may ask. keys_file has lines as `daguerre serve --keys` reads them."""
 
@@ -188,10 +155,6 @@ class Config(Table):
     cost_within: Share = 0.0
     overrides: tuple[Override, ...] = ("slo_ms", "tags")
     explore: Explore = Explore()
-    shadow: Shadow = Shadow()
-    hedge: Hedge = Hedge()
-    cache: Cache = Cache()
-    budgets: dict[str, Budget] = Field(default_factory=dict)
     server: Server = Server()
 
     @field_validator("backends")
@@ -201,14 +164,6 @@ class Config(Table):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two backends are called {twice[0]!r}: rename one")
         return given
-
-    @model_validator(mode="after")
-    def _known_names(self) -> Self:
-        if self.shadow.backend is not None:
-            self.backend(self.shadow.backend)
-        if self.shadow.share and self.shadow.backend is None:
-            raise ValueError("shadow has a share and no backend: name one")
-        return self
 
     def backend(self, name: str) -> Backend:
         """The backend of a name. InputError if there is none."""
