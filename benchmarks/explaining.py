@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/explaining.py [--rounds 12] [--out benchmarks/results/explaining-1.json]
 
-The same prompt and seed in four ways, in turn, in each of three modes. A number is the median over rounds of the seconds
-of a whole `generate`, over its forwards, beside that of the plain way. What is written differs where steering changes
-it, so a ratio is of forwards and not of texts. Leave the machine idle.
+The same prompt and seed in four ways, in turn, in each of three modes. A number is the median over rounds of the
+seconds of a whole `generate`, over its forwards, beside that of the plain way. What is written differs where steering
+changes it, so a ratio is of forwards and not of texts. Leave the machine idle.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def markdown(report: dict[str, Any]) -> str:
         [
             "# What explaining and steering cost",
             "",
-            f"Time of a forward beside a plain one, medians of {report['rounds']} interleaved rounds of {TOKENS} tokens, "
-            f"threads: {report['threads']}. The bar is {MOST}.",
+            f"Time of a forward beside a plain one, medians of {report['rounds']} interleaved rounds of {TOKENS} "
+            f"tokens, threads: {report['threads']}. The bar is {MOST}.",
             "",
             *("| " + " | ".join(cells) + " |" for cells in (header, ["---"] * len(header), *rows)),
             "",
