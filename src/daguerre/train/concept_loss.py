@@ -171,7 +171,8 @@ class ConceptLoss:
             masked = rows.kind == MASKED
             with only_heads(model):
                 losses, _, alone = self._losses(model, rows.hidden, rows.concepts.float(), masked, seed)
-                said = ~torch.isin(rows.token, model.never)  # a text's first token is read and never predicted
+                # The first token of a text is read and never predicted.
+                said = ~torch.isin(rows.token, model.never)  # type: ignore[arg-type]
                 ce = F.cross_entropy(model.logits(alone[said]), rows.token[said], reduction="none")
                 assert model.concepts is not None
                 seen = model.concepts.known_logits(whole.hidden)
