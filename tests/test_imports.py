@@ -41,7 +41,7 @@ BESIDE = ("train", "evals", "concepts", "overlap", "audit", "view")
 TOP = ("commands", "cli", "__main__")
 LATE = (*BESIDE, "server", "router")
 # Importing these needs an extra; the commands that start them say which.
-EXTRA = ("server",)
+EXTRA = ("server", "router")
 
 
 @dataclass(frozen=True)

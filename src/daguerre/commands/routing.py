@@ -78,6 +78,5 @@ def need_route() -> None:
     try:
         import ddsketch  # noqa: F401
         import httpx2  # noqa: F401
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra(error.name or "ddsketch", "route") from None
+    except ImportError:
+        raise MissingExtra("ddsketch", "route") from None
