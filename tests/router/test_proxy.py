@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from starlette.requests import ClientDisconnect
 
 from daguerre.router import proxy
 from daguerre.router.app import make_app, make_router
@@ -242,6 +243,36 @@ def test_a_client_that_leaves_ends_the_request_to_the_backend(stream: bool) -> N
     assert one.num_left == 1 and not two.asked and again is None
     assert line["status"] == 499
     assert "error" not in line["attempts"][0], "a client that leaves says nothing about the backend"
+
+
+def test_a_client_that_is_gone_before_the_first_chunk_leaves_nothing_open() -> None:
+    """The answer cannot even begin, so nobody reads the chunks that would close the backend's connection."""
+    one, log, store = Scripted(reply=lambda body: Reply(stream=events("a", "b"), ends="stall")), Log(), Store(None)
+    body = json.dumps(SAY | {"stream": True}).encode()
+
+    async def gone(router: proxy.Router) -> int:
+        app = make_app(router, store, log.append)
+        scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "root_path": "",
+                 "query_string": b"", "headers": [], "http_version": "1.1", "scheme": "http", "server": ("h", 1),
+                 "client": ("h", 2), "asgi": {"version": "3.0", "spec_version": "2.4"}, "app": app}  # fmt: skip
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> Any:
+            return next(messages, {"type": "http.disconnect"})
+
+        async def send(message: Any) -> None:
+            raise OSError("the client is gone")
+
+        with pytest.raises((OSError, ClientDisconnect)):
+            await app(scope, receive, send)
+        return router.upstreams["a"].in_flight
+
+    with scripted(one):
+        backend = {"name": "a", "url": one.url, "model": "m", "timeout": 5}
+        router = make_router(config(backend), store, lambda operation, body: {"plan": 1.0}, log.append)
+        assert asyncio.run(gone(router)) == 0
+    assert len(one.asked) == 1
+    assert [line["status"] for line in log if "decision" in line] == [499]
 
 
 def test_a_conversation_with_an_open_tool_call_stays_with_its_backend() -> None:

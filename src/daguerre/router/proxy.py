@@ -18,6 +18,7 @@ import httpx2
 import orjson
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from daguerre.router.choose import Decision, choose
 from daguerre.router.config import Config
@@ -42,7 +43,6 @@ class Trip:
     """A request on its way, and what its line in the log will say."""
 
     id: str
-    owner: str
     path: str
     body: dict[str, Any]
     headers: Mapping[str, str]
@@ -105,13 +105,12 @@ class Router:
         tokens = self.config.rule(features.step).tokens
         state = self.upstreams.state(features, tokens)
         decision = choose(features, state, self.config)
-        owner = getattr(request.state, "owner", None) or ""
         line = {"id": key, "time": time.time(), "path": path, **decision_line(features, state, decision)}
         if asked.ignored:
             line["ignored"] = list(asked.ignored)
         if self.config.server.log_text:
             line["body"] = body
-        trip = Trip(key, owner, path, body, request.headers, asked, features, decision, line, tokens=tokens)
+        trip = Trip(key, path, body, request.headers, asked, features, decision, line, tokens=tokens)
         if decision.backend is None:
             error = _none_can(decision)
             self._end(trip, error.http_status)
@@ -176,7 +175,8 @@ class Router:
                     raise BackendError("body", f"{name} sent no event")
                 trip.attempts[-1]["first_ms"] = round(trip.passed(), 3)
                 await stack.enter_async_context(opening.pop_all())
-                return StreamingResponse(self._passing(trip, status, stack, first, chunks, check), status, headers)
+                passing = self._passing(trip, status, stack, first, chunks, check)
+                return _Stream(passing, status, headers, stack, lambda: self._end(trip, GONE))
 
         try:
             return await self._tried(trip, ask)
@@ -237,7 +237,6 @@ class Router:
         price = self.upstreams[name].backend.price
         cost = price.request + (counts["input"] * price.input + counts["output"] * price.output) / 1e6
         trip.line |= {"tokens": counts, "cost": cost} | ({"finish": finish} if finish else {})
-        self._store.spend(trip.owner, cost)
         if calls:
             self._store.hold(calls, name)
         tokens = int(counts["output"]) if trip.asked.stream else 1
@@ -250,6 +249,31 @@ class Router:
             done = {"attempts": trip.attempts, "status": status, "ms": round(trip.passed(), 3)}
             self._write(trip.line | done)
             trip.line = {}
+
+
+class _Stream(StreamingResponse):
+    """A stream whose backend is left at its end, also where the client was gone before the first chunk: then nobody
+    begins to read `chunks`, and what they would close stays open.
+    """
+
+    def __init__(
+        self,
+        chunks: AsyncIterator[bytes],
+        status: int,
+        headers: Mapping[str, str],
+        stack: AsyncExitStack,
+        end: Callable[[], None],
+    ) -> None:
+        super().__init__(chunks, status, headers)
+        self._stack, self._end = stack, end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._stack.aclose()
+            self._end()
 
 
 async def _json_of(request: Request) -> dict[str, Any]:

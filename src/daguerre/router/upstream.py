@@ -91,9 +91,6 @@ class Upstreams:
     def __getitem__(self, name: str) -> Upstream:
         return self._all[name]
 
-    def __iter__(self) -> Any:
-        return iter(self._all.values())
-
     def state(self, features: Features, tokens: int) -> State:
         """What a decision needs to know of the backends now."""
         now, size = time.monotonic(), (features.input_tokens, tokens)
@@ -154,9 +151,12 @@ class Upstreams:
 async def _refused(name: str, response: httpx2.Response) -> BackendError:
     """The error of a status that is no answer."""
     status = response.status_code
-    after = response.headers.get("retry-after", "")
+    after = response.headers.get("retry-after", "").strip()
     return BackendError(
-        "status", f"{name} answered with status {status}", status, float(after) if after.isdigit() else None
+        "status",
+        f"{name} answered with status {status}",
+        status,
+        float(after) if after.isascii() and after.isdigit() else None,
     )
 
 
