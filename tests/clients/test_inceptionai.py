@@ -72,7 +72,7 @@ def test_frames_of_a_diffusing_stream_replace_each_other(client: Inception, mode
     drafts = [chunk.choices[0].delta.content or "" for chunk in frames]
     whole = client.chat.completions.create(model=model, messages=USER, max_tokens=24, temperature=0, extra_body=how)
 
-    assert len(frames) > 3
+    assert len(frames) > 1
     assert all(chunk.model_extra["diffusion_meta"]["diffusion_content"] is True for chunk in frames)
     assert drafts[-1] == whole.choices[0].message.content
     assert any(not late.startswith(early) for early, late in zip(drafts, drafts[1:], strict=False))

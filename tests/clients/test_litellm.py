@@ -58,7 +58,7 @@ def test_frames_of_mercury_reach_the_caller(how: dict[str, Any], model: str) -> 
         f"inception/{model}", USER, max_tokens=16, temperature=0, stream=True, diffusing=True, extra_body=body, **how
     )
     drafts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-    assert len([draft for draft in drafts if draft]) > 2
+    assert len([draft for draft in drafts if draft]) > 1
 
 
 async def test_a_chat_is_answered_asynchronously(how: dict[str, Any], model: str) -> None:

@@ -65,15 +65,16 @@ def test_a_seed_gives_the_same_answer_and_none_another_one(client: httpx2.Client
 
 
 def test_usage_is_in_the_last_chunk_and_running_usage_in_every_one(client: httpx2.Client) -> None:
-    usage = asked(client, CHAT, WARM)["usage"]
-    chunks = streamed(client, CHAT, {**WARM, "stream_options": {"include_usage": True}})
+    body = {**WARM, "max_tokens": 200}
+    usage = asked(client, CHAT, body)["usage"]
+    chunks = streamed(client, CHAT, {**body, "stream_options": {"include_usage": True}})
     assert chunks[-1]["choices"] == [] and [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
     for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
         assert chunks[-1]["usage"][name] == usage[name]
     both = {"include_usage": True, "continuous_usage_stats": True}
-    counts = [chunk["usage"]["completion_tokens"] for chunk in streamed(client, CHAT, {**WARM, "stream_options": both})]
+    counts = [chunk["usage"]["completion_tokens"] for chunk in streamed(client, CHAT, {**body, "stream_options": both})]
     assert counts[0] == 0 and counts == sorted(counts) and counts[-2] == counts[-1] == usage["completion_tokens"]
-    assert len(set(counts)) > 5
+    assert len(set(counts)) > 2
 
 
 def test_logprobs_are_the_same_in_a_stream(client: httpx2.Client) -> None:

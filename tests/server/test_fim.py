@@ -92,12 +92,12 @@ def test_a_stream_has_the_text_of_the_answer(client: httpx2.Client, options: dic
 
 
 def test_frames_of_the_draft_come_when_they_are_asked_for(client: httpx2.Client) -> None:
-    body = {**ASK, "diffusing": True, "daguerre": {"mode": "block"}}
-    frames = chunks(client, "/v1/fim/completions", body)
-    whole = ask(client, **{**ASK, "daguerre": {"mode": "block"}})
+    body = {**ASK, "max_tokens": 96, "daguerre": {"mode": "block"}}
+    frames = chunks(client, "/v1/fim/completions", {**body, "diffusing": True})
+    whole = ask(client, **body)
     assert all(frame["diffusion_meta"]["diffusion_content"] for frame in frames)
     assert [frame["diffusion_meta"]["diffusion_progress"] for frame in frames] == [0.0] * (len(frames) - 1) + [1.0]
-    assert len(frames) > 2 and frames[-1]["choices"][0]["text"] == whole["choices"][0]["text"]
+    assert len(frames) > 1 and frames[-1]["choices"][0]["text"] == whole["choices"][0]["text"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ def test_a_response_has_all_its_fields(client: httpx2.Client) -> None:
 
 
 def test_the_events_of_a_text_come_in_order(client: httpx2.Client) -> None:
-    response, events = asked(client, PATH, ASK), streamed(client, PATH, ASK)
+    body = {**ASK, "max_output_tokens": 200}
+    response, events = asked(client, PATH, body), streamed(client, PATH, body)
     kinds = [event["type"].removeprefix("response.") for event in events]
     deltas = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
     assert kinds == [
@@ -57,7 +58,7 @@ def test_the_events_of_a_text_come_in_order(client: httpx2.Client) -> None:
     ]
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     last = events[-1]["response"]
-    assert "".join(deltas) == text_of(response) == text_of(last) and len(deltas) > 3
+    assert "".join(deltas) == text_of(response) == text_of(last) and len(deltas) > 1
     assert len({event["item_id"] for event in events if "item_id" in event}) == 1
     assert last["usage"]["output_tokens"] == response["usage"]["output_tokens"]
 
