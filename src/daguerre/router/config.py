@@ -59,7 +59,8 @@ class Price(Table):
 
 class Latency(Table):
     """What is expected of a backend before it was measured, in milliseconds: until its first text, and for each token
-    after it, at the median and at the 95th percentile; and how much a cold start adds.
+    after it, at the median and at the 95th percentile; and how much a cold start adds. A backend is cold where nobody
+    has asked it for `cold_after` seconds, or ever; None: it never is.
     """
 
     first: Amount = 500.0
@@ -67,14 +68,16 @@ class Latency(Table):
     token: Amount = 15.0
     token_p95: Amount = 30.0
     cold_start: Amount = 0.0
+    cold_after: Amount | None = None
 
 
 class Backend(Table):
-    """A server that speaks OpenAI's interface.
+    """A server that speaks OpenAI's interface, or one that litellm speaks for it.
 
     name        in decisions, logs and headers
-    url         its base, such as http://127.0.0.1:8000/v1
-    model       the name that it knows the model by
+    api         openai, or litellm: the library of that name asks APIs of other shapes (it is in the extra `litellm`)
+    url         its base, such as http://127.0.0.1:8000/v1; litellm knows those of hosted APIs
+    model       the name that it knows the model by; for litellm, with its provider, such as anthropic/claude-opus-4
     key_env, key_file   where its API key is; neither: it needs none
     body        fields that every request to it gets, such as a decoding mode
     operations  what it serves
@@ -88,7 +91,8 @@ class Backend(Table):
     """
 
     name: Annotated[str, Field(pattern=NAME)]
-    url: HttpUrl
+    api: Literal["openai", "litellm"] = "openai"
+    url: HttpUrl | None = None
     model: str
     key_env: str | None = None
     key_file: Path | None = None
@@ -107,6 +111,12 @@ class Backend(Table):
     def _one_key(self) -> Self:
         if self.key_env is not None and self.key_file is not None:
             raise ValueError("give key_env or key_file, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _has_url(self) -> Self:
+        if self.api == "openai" and self.url is None:
+            raise ValueError("give its url, such as http://127.0.0.1:8000/v1")
         return self
 
     def quality_of(self, step: str) -> float:
@@ -130,6 +140,80 @@ class Explore(Table):
     steps: tuple[Step, ...] = STEPS
 
 
+class Cache(Table):
+    """Answers that are kept, and given again to equal requests: of temperature 0, and without tools, unless the request
+    wishes `x-route-cache: on`.
+
+    ttl         seconds that an answer is kept; 0: nothing is
+    most_bytes  of all answers together; the oldest go first
+    near        the least similarity (cosine of counted words and word pairs) of a request's last message to one that
+                was answered, all else equal, whose answer may be given to a request that wishes `x-route-cache: near`;
+                None: that wish is refused
+    """
+
+    ttl: Amount = 0.0
+    most_bytes: Count = 64 * 2**20
+    near: Share | None = None
+
+
+class Hedge(Table):
+    """A second backend is asked where the first has sent nothing within the 95th percentile that was predicted for it:
+    the first of the two that answers wins, the other request is ended.
+
+    share   the most requests that may be asked twice, of all
+    steps   of these types
+    """
+
+    share: Share = 0.0
+    steps: tuple[Step, ...] = STEPS
+
+
+class Grader(Table):
+    """Says how good an answer is, 0 to 1, beside another one or alone.
+
+    exact   1 where it is equal to the other answer but for white space, its JSON as a value, its tool calls as calls
+    schema  1 where it is valid by the request's schema, or its tool calls are by theirs; nothing where there is none
+    tests   1 where `command` exits with 0: the answer is its standard input, code alone where it has a code fence, and
+            the request as JSON is in the file that the variable DAGUERRE_REQUEST names
+    judge   the number that the backend `judge` gives, asked whether the answer is right
+    """
+
+    kind: Literal["exact", "schema", "tests", "judge"] = "exact"
+    command: tuple[str, ...] = ()
+    judge: str | None = None
+    timeout: Annotated[float, Field(gt=0)] = 30.0
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind == "tests" and not self.command:
+            raise ValueError("a grader of kind tests needs a command, such as ['python', 'run_tests.py']")
+        if self.kind == "judge" and self.judge is None:
+            raise ValueError("a grader of kind judge needs the name of a backend: judge = 'name'")
+        return self
+
+
+class Shadow(Table):
+    """A share of requests is asked of a second backend also, in the background, after the client was answered.
+
+    backend         which; None: one that could have had the request, each as likely
+    most_in_flight  requests at a time; more are left out
+    """
+
+    share: Share = 0.0
+    backend: str | None = None
+    steps: tuple[Step, ...] = STEPS
+    most_in_flight: Count = 4
+
+
+class KeyLimits(Table):
+    """What the owner of a key may use; None: no limit."""
+
+    dollars_per_day: Amount | None = None
+    tokens_per_day: Count | None = None
+    requests_per_minute: Count | None = None
+    tokens_per_minute: Count | None = None
+
+
 class Server(Table):
     """Where the router listens, and who may ask. keys_file has lines as `daguerre serve --keys` reads them."""
 
@@ -148,6 +232,8 @@ class Config(Table):
     steps         what each step type needs; those that are not named have no floor and no SLO
     cost_within   costs within this share of the least count as equal, so that load decides
     overrides     which of its own wishes a request may name, in headers `x-route-*` or in `metadata`
+    quality_model a file of `daguerre route fit`: predicts for each request how likely each backend's answer is right
+    keys          limits by owner of a key, as the file of keys names them; `default` is for all others, each for itself
     """
 
     backends: Annotated[tuple[Backend, ...], Field(min_length=1)]
@@ -155,6 +241,12 @@ class Config(Table):
     cost_within: Share = 0.0
     overrides: tuple[Override, ...] = ("slo_ms", "tags")
     explore: Explore = Explore()
+    quality_model: Path | None = None
+    cache: Cache = Cache()
+    hedge: Hedge = Hedge()
+    shadow: Shadow = Shadow()
+    grader: Grader = Grader()
+    keys: dict[str, KeyLimits] = Field(default_factory=dict)
     server: Server = Server()
 
     @field_validator("backends")
@@ -164,6 +256,14 @@ class Config(Table):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two backends are called {twice[0]!r}: rename one")
         return given
+
+    @model_validator(mode="after")
+    def _known_backends(self) -> Self:
+        known = {each.name for each in self.backends}
+        for where, name in (("shadow.backend", self.shadow.backend), ("grader.judge", self.grader.judge)):
+            if name is not None and name not in known:
+                raise ValueError(f"{where} names no backend: {name!r}; there are {', '.join(sorted(known))}")
+        return self
 
     def backend(self, name: str) -> Backend:
         """The backend of a name. InputError if there is none."""
