@@ -12,7 +12,18 @@ def backend(name: str, **more: Any) -> dict[str, Any]:
     """A backend that can do everything."""
     all_of_it = {
         "operations": ["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"],
-        "needs": ["suffix", "pins", "spans", "edit", "decisions", "schema", "strict_schema", "tools", "images"],
+        "needs": [
+            "suffix",
+            "pins",
+            "spans",
+            "edit",
+            "decisions",
+            "schema",
+            "strict_schema",
+            "tools",
+            "images",
+            "daguerre",
+        ],
     }
     return {"name": name, "url": "http://127.0.0.1:1/v1", "model": name, "context": 100_000} | all_of_it | more
 

@@ -39,6 +39,7 @@ class Reply:
     """What a backend does with a request.
 
     body    of a whole answer; stream: the chunks of a stream, with `pause` seconds between them
+    delay   seconds before anything is sent
     ends    how the connection ends: "well", "reset", or "stall" (it stays open and nothing more comes)
     """
 
@@ -46,6 +47,7 @@ class Reply:
     body: bytes = field(default_factory=answer)
     stream: list[bytes] | None = None
     pause: float = 0.0
+    delay: float = 0.0
     ends: str = "well"
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -83,6 +85,8 @@ class Scripted:
         self.headers.append(headers)
         self.paths.append(head[0].split()[1])
         reply = self.reply(body)
+        if reply.delay:
+            await asyncio.sleep(reply.delay)
         kind = "application/json" if reply.stream is None else "text/event-stream"
         sent = {"content-type": kind} | reply.headers
         chunks = [reply.body] if reply.stream is None else reply.stream

@@ -93,7 +93,7 @@ def test_where_none_is_good_enough_the_best_has_it_and_where_none_is_in_time_the
     found = choose(request("facts"), {}, two)
     assert (found.backend, found.rule) == ("b", "quality")
     assert found.reason == "none reaches the quality of 0.9; it is the best, with 0.40"
-    fast = {"b": BackendState(first=1.0, first_p95=2.0, token=1.0, token_p95=1.0)}
+    fast = {"b": BackendState(first=1.0, first_p95=2.0, whole=9.0, whole_p95=12.0)}
     found = choose(request("plan", output_tokens=10), fast, two)
     assert (found.backend, found.rule) == ("b", "latency")
     assert found.reason == "none is within 1 ms; it is the fastest, with 12 ms (p95)"
@@ -108,9 +108,12 @@ def test_predictions_use_what_was_measured_and_what_is_declared_where_nothing_wa
     (found,) = choose(asked, {}, one).candidates
     assert (found.first_p95, found.p50, found.p95, found.quality) == (20.0, 60.0, 120.0, 0.7)
     assert found.cost == pytest.approx(0.001 + 1000 * 2e-6 + 50 * 10e-6)
-    state = {"a": BackendState(cold=True, first=7.0, first_p95=9.0, token=3.0, in_flight=16)}
+    state = {"a": BackendState(cold=True, first=7.0, first_p95=9.0, whole=30.0, in_flight=16)}
     (found,) = choose(request(output_tokens=10), state, one).candidates
-    assert (found.first_p95, found.p50, found.p95, found.load) == (5009.0, 5037.0, 5029.0, 0.25)
+    assert (found.first_p95, found.p50, found.p95, found.load) == (5009.0, 5030.0, 5040.0, 0.25)
+    state = {"a": BackendState(whole=30.0, whole_p95=33.0, first_p95=9.0, waiting=35.0)}
+    (found,) = choose(request(output_tokens=10), state, one).candidates
+    assert (found.first_p95, found.p50, found.p95) == (35.0, 30.0, 35.0), "others have waited longer than predicted"
 
 
 def test_an_explored_share_is_spread_evenly_and_its_propensity_is_the_share_of_draws() -> None:
@@ -139,12 +142,14 @@ def restated(features: Features, state: State, given: Config) -> str | None:
 
     def facts(each: Any) -> tuple[float, float, float, float]:
         now = state.get(each.name, BackendState())
-        first = each.latency.first_p95 if now.first_p95 is None else now.first_p95
-        token = each.latency.token_p95 if now.token_p95 is None else now.token_p95
+        whole = now.whole_p95
+        if whole is None:
+            whole = each.latency.first_p95 + tokens * each.latency.token_p95
+        whole = max(whole, now.waiting)
         cold = each.latency.cold_start if now.cold else 0.0
         cost = each.price.request + (features.input_tokens * each.price.input + tokens * each.price.output) / 1e6
         quality = features.quality.get(each.name, each.quality_of(features.step))
-        return quality, cold + first + tokens * token, cost, now.in_flight / each.most_in_flight
+        return quality, cold + whole, cost, now.in_flight / each.most_in_flight
 
     able = [
         each
@@ -200,7 +205,8 @@ def test_random_decisions_are_those_of_the_restatement_and_of_their_own_record()
                 open=bool(rng.random() < 0.85),
                 cold=bool(rng.random() < 0.3),
                 in_flight=int(rng.integers(66)),
-                token_p95=float(rng.integers(1, 40)) if rng.random() < 0.5 else None,
+                waiting=float(rng.choice([0.0, 2000.0])),
+                whole_p95=float(rng.integers(100, 9000)) if rng.random() < 0.5 else None,
             )
             for each in backends
             if rng.random() < 0.8

@@ -49,27 +49,41 @@ def test_of_nothing_there_is_no_quantile() -> None:
 
 
 def test_a_backend_is_measured_by_size_and_few_samples_are_drawn_towards_what_is_declared() -> None:
-    times, size = Latencies(), (300, 100)
-    assert times.of("a", size, (900.0, 20.0), 0.0) == (None, None, None, None)
+    times, size, declared = Latencies(), (300, 100), (900.0, 5000.0)
+    assert times.of("a", size, declared, 0.0) == (None, None, None, None)
     for at in range(2):
-        times.add("a", size, first=100.0, whole=100.0 + 99 * 4.0, tokens=100, at=float(at))
-    first, first_p95, token, token_p95 = times.of("a", (400, 200), (900.0, 20.0), 1.0)
-    assert first == pytest.approx(100.0, rel=0.011) and token == pytest.approx(4.0, rel=0.011)
-    assert first_p95 == pytest.approx((2 * 100.0 + 8 * 900.0) / 10, rel=0.01)
-    assert token_p95 == pytest.approx((2 * 4.0 + 8 * 20.0) / 10, rel=0.01)
-    assert times.of("a", (5000, 100), (900.0, 20.0), 1.0)[0] is None
-    assert times.of("b", size, (900.0, 20.0), 1.0)[0] is None
-    for at in range(2, 500):
-        times.add("a", size, first=100.0, whole=496.0, tokens=100, at=float(at))
+        times.add("a", size, first=100.0, whole=496.0, at=float(at))
+    first, first_p95, whole, whole_p95 = times.of("a", (400, 200), declared, 1.0)
+    assert first == pytest.approx(100.0, rel=0.011) and whole == pytest.approx(496.0, rel=0.011)
+    weight = 1 + 2.0 ** (-1 / latency.HALF_LIFE)
+    assert first_p95 == pytest.approx((weight * 100.0 + 8 * 900.0) / (weight + 8), rel=0.01)
+    assert whole_p95 == pytest.approx((weight * 496.0 + 8 * 5000.0) / (weight + 8), rel=0.01)
+    assert times.of("a", (5000, 100), declared, 1.0)[0] is None
+    assert times.of("b", size, declared, 1.0)[0] is None
+    for number in range(2, 500):
+        times.add("a", size, first=100.0, whole=496.0, at=float(number))
     weight = (2.0 ** ((np.arange(500) - 499) / latency.HALF_LIFE)).sum()
     expected = (weight * 100.0 + 8 * 900.0) / (weight + 8)
-    assert times.of("a", size, (900.0, 20.0), 499.0)[1] == pytest.approx(expected, rel=0.01)
+    assert times.of("a", size, declared, 499.0)[1] == pytest.approx(expected, rel=0.01)
 
 
-def test_an_answer_of_one_token_says_nothing_of_later_ones() -> None:
+def test_a_backend_that_nobody_asks_is_soon_expected_to_be_as_declared() -> None:
+    found = DecayedQuantiles(half_life=60.0)
+    for at in range(1000):
+        found.add(4000.0, at / 10)
+    weight = found.weight(99.9)
+    for idle in (0.0, 60.0, 240.0):
+        kept = weight * 2.0 ** (-(1 + latency.IDLE) * idle / 60.0)
+        expected = (kept * 4000.0 + 8 * 500.0) / (kept + 8)
+        assert found.near(500.0, 99.9 + idle)[1] == pytest.approx(expected, rel=0.011)
+    assert expected < 520.0, "of several hundred slow answers nothing is left after four half lives"
+
+
+def test_an_answer_that_is_not_streamed_says_nothing_of_first_texts() -> None:
     times = Latencies()
-    times.add("a", (1, 1), first=80.0, whole=80.0, tokens=1, at=0.0)
-    assert times.of("a", (1, 1), (1.0, 1.0), 0.0)[2:] == (None, None)
+    times.add("a", (1, 1), first=None, whole=80.0, at=0.0)
+    assert times.of("a", (1, 1), (1.0, 1.0), 0.0)[:2] == (None, None)
+    assert times.of("a", (1, 1), (1.0, 1.0), 0.0)[2] == pytest.approx(80.0, rel=0.011)
 
 
 def test_buckets_are_numbered_by_their_upper_edges() -> None:

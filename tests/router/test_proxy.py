@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from starlette.requests import ClientDisconnect
 
-from daguerre.router import proxy
+from daguerre.router import proxy, trip
 from daguerre.router.app import make_app, make_router
 from daguerre.router.log import replay
 from daguerre.router.store import Store
@@ -50,7 +50,7 @@ def routed(*backends: Scripted, store: Store | None = None, each: Any = None, **
         given = [
             {"name": "abc"[place], "url": one.url, "model": f"model-{place}", "price": {"request": place / 100}}
             | {"operations": ["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]}
-            | {"needs": ["tools", "schema", "strict_schema", "suffix"], "timeout": 1.0}
+            | {"needs": ["tools", "schema", "strict_schema", "suffix", "daguerre"], "timeout": 1.0}
             | (each or {}).get("abc"[place], {})
             for place, one in enumerate(backends)
         ]
@@ -255,12 +255,16 @@ def test_a_client_that_is_gone_before_the_first_chunk_leaves_nothing_open() -> N
         scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "raw_path": b"", "root_path": "",
                  "query_string": b"", "headers": [], "http_version": "1.1", "scheme": "http", "server": ("h", 1),
                  "client": ("h", 2), "asgi": {"version": "3.0", "spec_version": "2.4"}, "app": app}  # fmt: skip
-        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+        messages, left = iter([{"type": "http.request", "body": body, "more_body": False}]), asyncio.Event()
 
         async def receive() -> Any:
-            return next(messages, {"type": "http.disconnect"})
+            for message in messages:
+                return message
+            await left.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
+            left.set()
             raise OSError("the client is gone")
 
         with pytest.raises((OSError, ClientDisconnect)):
@@ -300,7 +304,7 @@ def test_streamed_tool_calls_and_responses_bind_too() -> None:
     store = Store(None)
     with routed(Scripted(reply=lambda body: Reply(stream=stream)), store=store) as (url, _):
         ask(url, SAY | {"stream": True})
-        assert proxy.call_ids("chat", {"messages": [{"role": "tool", "tool_call_id": "call_s"}]}) == ["call_s"]
+        assert trip.call_ids("chat", {"messages": [{"role": "tool", "tool_call_id": "call_s"}]}) == ["call_s"]
     store = Store(None)
     with routed(Scripted(reply=lambda body: Reply(body=json.dumps(made).encode())), store=store) as (url, log):
         ask(url, {"input": "hi"}, "/v1/responses")

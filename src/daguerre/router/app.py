@@ -12,8 +12,9 @@ from fastapi.responses import Response
 import daguerre
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
-from daguerre.router.proxy import Classify, Router, Write
+from daguerre.router.proxy import Classify, Router
 from daguerre.router.store import Store
+from daguerre.router.trip import Write
 from daguerre.router.upstream import Upstreams
 from daguerre.server import errors
 from daguerre.server.gate import Gate

@@ -94,17 +94,18 @@ def choose(features: Features, state: State, config: Config) -> Decision:
 def _candidate(backend: Backend, features: Features, state: BackendState, config: Config) -> Candidate:
     """A backend with what is predicted of it."""
     declared, tokens = backend.latency, _tokens(features, config)
-    first, token = _known(state.first, declared.first), _known(state.token, declared.token)
-    first_p95, token_p95 = _known(state.first_p95, declared.first_p95), _known(state.token_p95, declared.token_p95)
     start = declared.cold_start if state.cold else 0.0
+    first_p95 = _known(state.first_p95, declared.first_p95)
+    whole = _known(state.whole, declared.first + tokens * declared.token)
+    whole_p95 = _known(state.whole_p95, declared.first_p95 + tokens * declared.token_p95)
     price = backend.price
     cost = price.request + (features.input_tokens * price.input + tokens * price.output) / 1e6
     return Candidate(
         name=backend.name,
         quality=features.quality.get(backend.name, backend.quality_of(features.step)),
-        first_p95=start + first_p95,
-        p50=start + first + tokens * token,
-        p95=start + first_p95 + tokens * token_p95,
+        first_p95=start + max(first_p95, state.waiting),
+        p50=start + whole,
+        p95=start + max(whole_p95, state.waiting),
         cost=cost,
         load=state.in_flight / backend.most_in_flight,
         excluded=_excluded(backend, features, state, tokens, cost),

@@ -19,7 +19,19 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, fie
 from daguerre.errors import DataError, unknown
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
-Need = Literal["suffix", "pins", "spans", "edit", "decisions", "schema", "strict_schema", "tools", "images", "logprobs"]
+Need = Literal[
+    "suffix",
+    "pins",
+    "spans",
+    "edit",
+    "decisions",
+    "schema",
+    "strict_schema",
+    "tools",
+    "images",
+    "logprobs",
+    "daguerre",
+]
 Step = Literal[
     "classify",
     "look_up",
@@ -81,7 +93,8 @@ class Backend(Table):
     key_env, key_file   where its API key is; neither: it needs none
     body        fields that every request to it gets, such as a decoding mode
     operations  what it serves
-    needs       what else it can do: requests that need more never go there
+    needs       what else it can do: requests that need more never go there; `daguerre` is a request's object of that
+                name, with all that no other need is about
     context     tokens of the longest request, its answer included
     tags        such as where data stay; a request that asks for tags goes where all of them are
     quality     by step type, the share of requests that it answers well, 0 to 1; `default` for all others, .5 if it
@@ -138,6 +151,12 @@ class Explore(Table):
 
     share: Share = 0.0
     steps: tuple[Step, ...] = STEPS
+
+
+class Measuring(Table):
+    """How backends' latencies are kept: a measurement loses half its weight in so many seconds."""
+
+    half_life: Annotated[float, Field(gt=0)] = 60.0
 
 
 class Cache(Table):
@@ -242,6 +261,7 @@ class Config(Table):
     overrides: tuple[Override, ...] = ("slo_ms", "tags")
     explore: Explore = Explore()
     quality_model: Path | None = None
+    measuring: Measuring = Measuring()
     cache: Cache = Cache()
     hedge: Hedge = Hedge()
     shadow: Shadow = Shadow()

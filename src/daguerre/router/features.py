@@ -51,16 +51,19 @@ class BackendState:
     open        requests may go there: its circuit is closed, or a probe is due
     cold        it has to start first
     in_flight   requests that it is computing for this router
-    first, first_p95, token, token_p95   of its measured latency in the request's size bucket; None: not measured yet
+    waiting     how long the second oldest of these has waited for its first text: two are no accident. 0: there is none
+    first, first_p95, whole, whole_p95   until the first text and until the end, as measured in the request's size
+                bucket; None: not measured yet
     """
 
     open: bool = True
     cold: bool = False
     in_flight: int = 0
+    waiting: float = 0.0
     first: float | None = None
     first_p95: float | None = None
-    token: float | None = None
-    token_p95: float | None = None
+    whole: float | None = None
+    whole_p95: float | None = None
 
 
 State = dict[str, BackendState]

@@ -3,7 +3,8 @@
 A measurement loses half of its weight every HALF_LIFE seconds. The sketch (DDSketch, VLDB 2019: quantiles within a
 relative error of 1%) cannot forget, so later measurements weigh more instead: 2^(t / HALF_LIFE), which is the same
 but for a factor (forward decay, ICDE 2009). While samples are few, the 95th percentile is drawn towards what the
-configuration declares, as if PRIOR samples had said so.
+configuration declares, as if PRIOR samples had said so. A backend that nobody asks is forgotten faster, by IDLE half
+lives more in each: one that was slow is tried again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from collections import defaultdict
 
 from ddsketch import DDSketch
 
-HALF_LIFE = 300.0
+HALF_LIFE = 60.0
 PRIOR = 8.0
+IDLE = 3.0
 UNIT = 2.0**20
 """The first weight: the sketch counts ranks from 1, which must be small beside it."""
 MOST_DOUBLINGS = 512.0
@@ -27,7 +29,7 @@ class DecayedQuantiles:
     """Quantiles of measurements whose weights halve every `half_life` seconds. Times only go forward."""
 
     def __init__(self, half_life: float = HALF_LIFE) -> None:
-        self._half_life, self._start = half_life, 0.0
+        self._half_life, self._start, self._last = half_life, 0.0, 0.0
         self._sketch, self._began = DDSketch(), False
 
     def add(self, value: float, at: float) -> None:
@@ -37,6 +39,7 @@ class DecayedQuantiles:
         if self._doublings(at) > MOST_DOUBLINGS:
             self._begin_again(at)
         self._sketch.add(max(value, 0.0), UNIT * 2.0 ** self._doublings(at))
+        self._last = at
 
     def quantile(self, share: float) -> float | None:
         """The value that this share of the weight does not exceed; None without measurements."""
@@ -46,6 +49,14 @@ class DecayedQuantiles:
     def weight(self, at: float) -> float:
         """How many measurements of this moment weigh as much as all that there are."""
         return 0.0 if not self._began else float(self._sketch.count) / UNIT * 2.0 ** -self._doublings(at)
+
+    def near(self, declared: float, at: float) -> tuple[float | None, float | None]:
+        """The median, and the 95th percentile drawn towards a declared one; None without measurements."""
+        high = self.quantile(0.95)
+        if high is None:
+            return None, None
+        weight = self.weight(at) * 2.0 ** (-IDLE * max(0.0, at - self._last) / self._half_life)
+        return self.quantile(0.5), (weight * high + PRIOR * declared) / (weight + PRIOR)
 
     def _doublings(self, at: float) -> float:
         return max(0.0, at - self._start) / self._half_life
@@ -62,37 +73,34 @@ class DecayedQuantiles:
 
 
 class Latencies:
-    """Of all backends: milliseconds until the first text, and for each token after it."""
+    """Of all backends, in milliseconds: until the first text of a stream, and until the end of any answer."""
 
-    def __init__(self) -> None:
-        self._first = defaultdict[tuple[str, int, int], DecayedQuantiles](DecayedQuantiles)
-        self._token = defaultdict[tuple[str, int, int], DecayedQuantiles](DecayedQuantiles)
+    def __init__(self, half_life: float = HALF_LIFE) -> None:
+        def table() -> dict[tuple[str, int, int], DecayedQuantiles]:
+            return defaultdict(lambda: DecayedQuantiles(half_life))
 
-    def add(self, backend: str, size: tuple[int, int], first: float, whole: float, tokens: int, at: float) -> None:
-        """An answer of so many tokens, whose first text and end came after so many milliseconds; size: tokens of the
-        request and expected tokens of the answer.
+        self._first, self._whole = table(), table()
+
+    def add(self, backend: str, size: tuple[int, int], first: float | None, whole: float, at: float) -> None:
+        """An answer that ended after so many milliseconds, and whose first text came after `first`; None: it was not
+        streamed. size: tokens of the request and expected tokens of the answer.
         """
-        key = _key(backend, size)
-        self._first[key].add(first, at)
-        if tokens > 1:
-            self._token[key].add((whole - first) / (tokens - 1), at)
+        if first is not None:
+            self._first[_key(backend, size)].add(first, at)
+        self._whole[_key(backend, size)].add(whole, at)
 
     def of(
         self, backend: str, size: tuple[int, int], declared: tuple[float, float], at: float
     ) -> tuple[float | None, float | None, float | None, float | None]:
-        """The median and the 95th percentile until the first text, and those for a token; None where nothing was
+        """The median and the 95th percentile until the first text, and those until the end; None where nothing was
         measured. declared: the 95th percentiles of the configuration.
         """
-        key, out = _key(backend, size), list[float | None]()
-        for table, expected in ((self._first, declared[0]), (self._token, declared[1])):
-            found = table.get(key)
-            if found is None:
-                out += [None, None]
-                continue
-            high, weight = found.quantile(0.95), found.weight(at)
-            assert high is not None
-            out += [found.quantile(0.5), (weight * high + PRIOR * expected) / (weight + PRIOR)]
-        return out[0], out[1], out[2], out[3]
+        key, nothing = _key(backend, size), (None, None)
+        first, whole = self._first.get(key), self._whole.get(key)
+        return (
+            *(nothing if first is None else first.near(declared[0], at)),
+            *(nothing if whole is None else whole.near(declared[1], at)),
+        )
 
 
 def _key(backend: str, size: tuple[int, int]) -> tuple[str, int, int]:

@@ -1,73 +1,39 @@
-"""A request on its way: read, decided, sent to one backend after the other until one answers, passed on, logged.
+"""A request on its way: read, decided, answered by one backend, passed on, logged.
 
-Before the first byte reaches the client, a backend that fails is followed by the next of the decision's order; after
-it, nothing is sent again: a stream that breaks ends with an error event. A client that leaves ends the request to the
-backend. An answer that is not streamed is read whole first, so that one that is no JSON counts as a failure.
+Before the first byte reaches the client, a backend that fails is followed by the next; after it, nothing is sent again:
+a stream that breaks ends with an error event. A client that leaves ends the request to the backend. An answer that is
+not streamed is read whole first, so that one that is no JSON counts as a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import orjson
 from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from daguerre.router.attempts import Attempts, Opened
 from daguerre.router.choose import Decision, choose
 from daguerre.router.config import Config
-from daguerre.router.features import Features
 from daguerre.router.log import decision_line
-from daguerre.router.requests import Asked, features_of
+from daguerre.router.requests import features_of
 from daguerre.router.store import Store
-from daguerre.router.upstream import PASSED_BACK, BackendError, EventCheck, Upstreams, tool_calls_of, whole_body
+from daguerre.router.trip import Trip, Write, call_ids, counts_of
+from daguerre.router.upstream import BackendError, Upstreams
 from daguerre.server.errors import ApiError, error_body
 
-MOST_ATTEMPTS = 4
-BACKOFF = 0.1
-"""Seconds before a second attempt at the same backend; twice as long each time."""
+LOG = logging.getLogger("daguerre.router")
 GONE = 499
 Classify = Callable[[str, Mapping[str, Any]], Mapping[str, float]]
 """The probability of each step type of a request of an operation."""
-Write = Callable[[dict[str, Any]], None]
-
-
-@dataclass
-class Trip:
-    """A request on its way, and what its line in the log will say."""
-
-    id: str
-    path: str
-    body: dict[str, Any]
-    headers: Mapping[str, str]
-    asked: Asked
-    features: Features
-    decision: Decision
-    line: dict[str, Any]
-    started: float = field(default_factory=time.perf_counter)
-    attempts: list[dict[str, Any]] = field(default_factory=list)
-    tokens: int = 0
-    """Expected ones of the answer, by whose number latencies are kept."""
-
-    @property
-    def backend(self) -> str:
-        """The one of the last attempt."""
-        return str(self.attempts[-1]["backend"])
-
-    def passed(self) -> float:
-        """Milliseconds since it came."""
-        return 1000 * (time.perf_counter() - self.started)
-
-    def reply_headers(self) -> dict[str, str]:
-        """What the client is told of the decision."""
-        said = {"x-route-id": self.id, "x-route-step": self.features.step, "x-route-backend": self.backend}
-        return said | {"x-route-reason": self.decision.reason.encode("ascii", "replace").decode()[:200]}
 
 
 class Router:
@@ -80,175 +46,104 @@ class Router:
     def __init__(self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write) -> None:
         self.config, self.upstreams, self._store = config, upstreams, store
         self._classify, self._write = classify, write
+        self._attempts = Attempts(config, upstreams)
 
     async def serve(self, request: Request, operation: str, path: str) -> Response:
         """The answer to a request. ApiError where no backend has one."""
         trip = self._trip(request, operation, path, await _json_of(request))
         try:
-            if trip.asked.stream:
-                return await self._streamed(trip)
-            found = await _unless_gone(request, self._whole(trip))
-            self._end(trip, found.status_code)
-            return found
+            if trip.decision.backend is None:
+                raise _none_can(trip.decision)
+            opened = await _unless_gone(request, self._attempts.answer(trip))
+            if opened is None:
+                trip.end(GONE)
+                return Response(status_code=GONE)
+            headers = opened.headers | trip.reply_headers(opened.backend)
+            if opened.chunks is not None:
+                return _Stream(self._passing(trip, opened), opened, trip, headers)
+            await opened.stack.aclose()
+            self._answered(trip, opened, len(opened.first))
+            trip.end(opened.status)
+            return Response(opened.first, opened.status, headers)
         except ApiError as error:
-            self._end(trip, error.http_status)
+            trip.end(error.http_status)
             raise
         except asyncio.CancelledError:
-            self._end(trip, GONE)
+            trip.end(GONE)
             raise
 
     def _trip(self, request: Request, operation: str, path: str, body: dict[str, Any]) -> Trip:
-        key = request.state.request_id
+        key = f"route_{uuid.uuid4().hex}"
         asked = features_of(operation, body, request.headers, self.config, key)
         held = self._store.holder(call_ids(operation, body))
         features = asked.features(self._classify(operation, body), conversation=held)
         tokens = self.config.rule(features.step).tokens
         state = self.upstreams.state(features, tokens)
         decision = choose(features, state, self.config)
-        line = {"id": key, "time": time.time(), "path": path, **decision_line(features, state, decision)}
+        owner = getattr(request.state, "owner", "")
+        line = {"id": key, "request": request.state.request_id, "time": time.time(), "path": path}
+        line |= decision_line(features, state, decision) | ({"owner": owner} if owner else {})
         if asked.ignored:
             line["ignored"] = list(asked.ignored)
         if self.config.server.log_text:
             line["body"] = body
-        trip = Trip(key, path, body, request.headers, asked, features, decision, line, tokens=tokens)
-        if decision.backend is None:
-            error = _none_can(decision)
-            self._end(trip, error.http_status)
-            raise error
-        return trip
+        return Trip(
+            id=key,
+            owner=owner,
+            operation=operation,
+            path=path,
+            body=body,
+            headers=request.headers,
+            asked=asked,
+            features=features,
+            decision=decision,
+            tokens=tokens,
+            write=self._write,
+            line=line,
+        )
 
-    def _order(self, trip: Trip) -> list[str]:
-        """Which backends are tried, in order: the decision's, and again from its first where there are few."""
-        decision = trip.decision
-        assert decision.backend is not None
-        all_ = [decision.backend, *decision.fallbacks]
-        return (all_ * MOST_ATTEMPTS)[: max(2, min(MOST_ATTEMPTS, len(all_)))]
-
-    async def _tried(self, trip: Trip, ask: Callable[[str], Awaitable[Response]]) -> Response:
-        """The first answer of the backends in their order. ApiError where none has one."""
-        errors = list[BackendError]()
-        for name in self._order(trip):
-            if not self.upstreams[name].circuit.allows(time.monotonic()):
-                continue
-            before = sum(each["backend"] == name for each in trip.attempts)
-            if before:
-                await asyncio.sleep(BACKOFF * 2 ** (before - 1))
-            attempt: dict[str, Any] = {"backend": name, "begun_ms": round(trip.passed(), 3)}
-            trip.attempts.append(attempt)
-            try:
-                return await ask(name)
-            except BackendError as error:
-                attempt |= {"error": error.kind, "message": str(error), "status": error.status}
-                errors.append(error)
-        raise _all_failed(errors)
-
-    async def _whole(self, trip: Trip) -> Response:
-        async def ask(name: str) -> Response:
-            async with self.upstreams.ask(name, trip.path, trip.body, trip.headers) as response:
-                body, status = await whole_body(name, response), response.status_code
-                headers = _passed_back(response)
-            value = orjson.loads(body)
-            said = value if isinstance(value, dict) else {}
-            self._answered(trip, status, len(body), said.get("usage"), tool_calls_of(said), trip.passed())
-            return Response(body, status, headers | trip.reply_headers())
-
-        return await self._tried(trip, ask)
-
-    async def _streamed(self, trip: Trip) -> Response:
-        stack = AsyncExitStack()
-
-        async def ask(name: str) -> Response:
-            async with AsyncExitStack() as opening:
-                response = await opening.enter_async_context(
-                    self.upstreams.ask(name, trip.path, trip.body, trip.headers)
-                )
-                status, headers = response.status_code, _passed_back(response) | trip.reply_headers()
-                if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                    body = await whole_body(name, response)
-                    self._answered(trip, status, len(body), None, [], trip.passed())
-                    self._end(trip, status)
-                    return Response(body, status, headers)
-                chunks, check = aiter(response.aiter_raw()), EventCheck(name)
-                first = await anext(chunks, b"")
-                check.add(first)
-                if not first:
-                    raise BackendError("body", f"{name} sent no event")
-                trip.attempts[-1]["first_ms"] = round(trip.passed(), 3)
-                await stack.enter_async_context(opening.pop_all())
-                passing = self._passing(trip, status, stack, first, chunks, check)
-                return _Stream(passing, status, headers, stack, lambda: self._end(trip, GONE))
-
-        try:
-            return await self._tried(trip, ask)
-        except BaseException:
-            await stack.aclose()
-            raise
-
-    async def _passing(
-        self,
-        trip: Trip,
-        status: int,
-        stack: AsyncExitStack,
-        first: bytes,
-        chunks: AsyncIterator[bytes],
-        check: EventCheck,
-    ) -> AsyncIterator[bytes]:
+    async def _passing(self, trip: Trip, opened: Opened) -> AsyncIterator[bytes]:
         """The chunks as they come. Where they break off, an error event is the last."""
         size, ended = 0, GONE
+        assert opened.chunks is not None
         try:
             try:
-                async with stack:
-                    yield first
-                    size = len(first)
-                    async for chunk in chunks:
-                        check.add(chunk)
+                async with opened.stack:
+                    yield opened.first
+                    size = len(opened.first)
+                    async for chunk in opened.chunks:
+                        opened.check.add(chunk)
                         yield chunk
                         size += len(chunk)
-                    if not check.done:
-                        raise BackendError("broken", f"{trip.backend} ended the stream before its end")
-                ended = status
+                    if not opened.check.done:
+                        raise BackendError("broken", f"{opened.backend} ended the stream before its end")
+                ended = opened.status
             except BackendError as error:
-                trip.attempts[-1] |= {"error": error.kind, "message": str(error)}
+                opened.attempt |= {"error": error.kind, "message": str(error)}
                 ended = 502
                 yield b"\n\ndata: " + orjson.dumps(error_body(str(error), 502, None, "backend_failed")) + b"\n\n"
         finally:
-            if ended == status:
-                first_ms = float(trip.attempts[-1]["first_ms"])
-                self._answered(trip, status, size, check.usage, check.tool_calls, first_ms, check.finish)
-            self._end(trip, ended)
+            if ended == opened.status:
+                self._answered(trip, opened, size)
+            trip.end(ended)
 
-    def _answered(
-        self,
-        trip: Trip,
-        status: int,
-        size: int,
-        usage: object,
-        calls: list[str],
-        first: float,
-        finish: str | None = None,
-    ) -> None:
-        """Note what an answer says of its backend."""
-        name, whole = trip.backend, trip.passed()
-        begun = float(trip.attempts[-1]["begun_ms"])
-        trip.attempts[-1] |= {"status": status, "bytes": size, "first_ms": round(first, 3), "ms": round(whole, 3)}
-        if status >= 400:
+    def _answered(self, trip: Trip, opened: Opened, size: int) -> None:
+        """Note what a whole answer of so many bytes says of its backend."""
+        name, attempt, check, ended = opened.backend, opened.attempt, opened.check, trip.passed()
+        attempt |= {"status": opened.status, "bytes": size, "ms": round(ended, 3)}
+        if opened.status >= 400:
             return
-        counts = _counts(usage, trip.features.input_tokens, size)
+        counts = counts_of(check.usage, trip.features.input_tokens, size)
         price = self.upstreams[name].backend.price
         cost = price.request + (counts["input"] * price.input + counts["output"] * price.output) / 1e6
-        trip.line |= {"tokens": counts, "cost": cost} | ({"finish": finish} if finish else {})
-        if calls:
-            self._store.hold(calls, name)
-        tokens = int(counts["output"]) if trip.asked.stream else 1
-        sized = (trip.features.input_tokens, trip.tokens)
-        self.upstreams.latencies.add(name, sized, first - begun, whole - begun, tokens, time.monotonic())
-
-    def _end(self, trip: Trip, status: int) -> None:
-        """Write the line of a request, once."""
-        if trip.line:
-            done = {"attempts": trip.attempts, "status": status, "ms": round(trip.passed(), 3)}
-            self._write(trip.line | done)
-            trip.line = {}
+        trip.line |= {"tokens": counts, "cost": cost} | ({"finish": check.finish} if check.finish else {})
+        begun = float(attempt["begun_ms"])
+        first = None if opened.chunks is None else float(attempt["first_ms"]) - begun
+        self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
+        try:
+            self._store.hold(check.tool_calls, name)
+        except sqlite3.Error:
+            LOG.exception("the state of conversations cannot be written: the next request of this one may go elsewhere")
 
 
 class _Stream(StreamingResponse):
@@ -256,16 +151,9 @@ class _Stream(StreamingResponse):
     begins to read `chunks`, and what they would close stays open.
     """
 
-    def __init__(
-        self,
-        chunks: AsyncIterator[bytes],
-        status: int,
-        headers: Mapping[str, str],
-        stack: AsyncExitStack,
-        end: Callable[[], None],
-    ) -> None:
-        super().__init__(chunks, status, headers)
-        self._stack, self._end = stack, end
+    def __init__(self, chunks: AsyncIterator[bytes], opened: Opened, trip: Trip, headers: Mapping[str, str]) -> None:
+        super().__init__(chunks, opened.status, headers)
+        self._stack, self._trip = opened.stack, trip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""
@@ -273,7 +161,7 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             await self._stack.aclose()
-            self._end()
+            self._trip.end(GONE)
 
 
 async def _json_of(request: Request) -> dict[str, Any]:
@@ -286,8 +174,8 @@ async def _json_of(request: Request) -> dict[str, Any]:
     return value
 
 
-async def _unless_gone(request: Request, answer: Awaitable[Response]) -> Response:
-    """An answer, which is given up where the client leaves."""
+async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | None:
+    """An answer; None where the client leaves before it begins, and then it is given up."""
 
     async def leaves() -> None:
         while (await request.receive())["type"] != "http.disconnect":
@@ -298,44 +186,14 @@ async def _unless_gone(request: Request, answer: Awaitable[Response]) -> Respons
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        task.cancel()
-        await asyncio.wait({task})
-        return Response(status_code=GONE)
+        return None
     finally:
         gone.cancel()
-        task.cancel()
-
-
-def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:
-    """The ids by which a request goes on with a conversation whose tool calls are open: of results that follow the
-    model's last turn, and of an earlier response.
-    """
-    out = list[str]()
-    if operation == "responses" and isinstance(body.get("previous_response_id"), str):
-        out.append(body["previous_response_id"])
-    given = body.get("input") if operation == "responses" else body.get("messages")
-    for item in reversed(given if isinstance(given, list) else []):
-        if not isinstance(item, dict):
-            break
-        key = item.get("call_id") if item.get("type") == "function_call_output" else item.get("tool_call_id")
-        if not isinstance(key, str):
-            break
-        out.append(key)
-    return out
-
-
-def _passed_back(response: httpx2.Response) -> dict[str, str]:
-    return {name: response.headers[name] for name in PASSED_BACK if name in response.headers}
-
-
-def _counts(usage: object, input_tokens: int, size: int) -> dict[str, float | bool]:
-    """Tokens of a request and its answer: the backend's own count, or an estimate."""
-    said = usage if isinstance(usage, dict) else {}
-    into = said.get("prompt_tokens", said.get("input_tokens"))
-    out = said.get("completion_tokens", said.get("output_tokens"))
-    if isinstance(into, int):
-        return {"input": into, "output": out if isinstance(out, int) else 0, "counted": True}
-    return {"input": input_tokens, "output": size // 4, "counted": False}
+        if not task.done() or task.cancelled():
+            task.cancel()
+            for ended in await asyncio.gather(task, return_exceptions=True):
+                if isinstance(ended, Opened):
+                    await ended.stack.aclose()
 
 
 def _none_can(decision: Decision) -> ApiError:
@@ -344,13 +202,3 @@ def _none_can(decision: Decision) -> ApiError:
     if any(each.excluded in for_now for each in decision.candidates):
         return ApiError(decision.reason, 503, code="no_backend_now")
     return ApiError(decision.reason, 400, code="no_backend")
-
-
-def _all_failed(errors: list[BackendError]) -> ApiError:
-    """The error where every backend that was tried failed."""
-    if not errors:
-        return ApiError("no backend takes requests at the moment: try again", 503, code="no_backend_now")
-    last = errors[-1]
-    status = 504 if last.kind == "timeout" else 429 if last.status == 429 else 502
-    said = "; ".join(dict.fromkeys(map(str, errors)))
-    return ApiError(f"no backend answered: {said}", status, code="backend_failed")

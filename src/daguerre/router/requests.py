@@ -108,6 +108,7 @@ def needs_of(reading: Reading) -> tuple[str, ...]:
         "tools": (bool(reading.tools) and reading.choice != "none") or _uses_tools(reading),
         "images": reading.images > 0,
         "logprobs": reading.logprobs,
+        "daguerre": bool(reading.own - SPANS - EDITS - {"pins", "questions", "kind"}),
     }
     return tuple(sorted(name for name, needed in found.items() if needed))
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import httpx2
@@ -44,6 +45,15 @@ class BackendError(Exception):
         self.kind, self.status, self.retry_after = kind, status, retry_after
 
 
+@dataclass(frozen=True)
+class Reply:
+    """A backend's answer as it begins."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
 @dataclass
 class Upstream:
     """A backend and how it is doing. key: its API key, which appears in no log, error or `repr`."""
@@ -52,6 +62,27 @@ class Upstream:
     key: str | None = field(default=None, repr=False)
     circuit: Circuit = field(default_factory=Circuit)
     in_flight: int = 0
+    waiting: dict[object, float] = field(default_factory=dict)
+    """When each request began that has no text yet, in seconds of the monotonic clock, the oldest first."""
+    alive: float | None = None
+    """When it last sent something."""
+
+    def cold(self, now: float) -> bool:
+        """Whether it has to start first."""
+        after = self.backend.latency.cold_after
+        return after is not None and (self.alive is None or now - self.alive > after)
+
+    def waited(self, now: float) -> float:
+        """Milliseconds that the second oldest request has no text; 0: there is none."""
+        oldest = list(islice(self.waiting.values(), 2))
+        return 1000 * (now - oldest[1]) if len(oldest) > 1 else 0.0
+
+    async def alive_with(self, key: object, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+        """The chunks of an answer, noted as they come."""
+        async for chunk in chunks:
+            self.alive = time.monotonic()
+            self.waiting.pop(key, None)
+            yield chunk
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
         """Headers of a request to it, from those of a client."""
@@ -78,7 +109,7 @@ class Upstreams:
 
     def __init__(self, config: Config, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._all = {one.name: Upstream(one, key_of(one)) for one in config.backends}
-        self.latencies = Latencies()
+        self.latencies = Latencies(config.measuring.half_life)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
         self._client = httpx2.AsyncClient(
             limits=limits, transport=transport, follow_redirects=False, trust_env=False, timeout=CONNECT_SECONDS
@@ -96,37 +127,42 @@ class Upstreams:
         now, size = time.monotonic(), (features.input_tokens, tokens)
         out = State()
         for name, one in self._all.items():
-            declared = one.backend.latency.first_p95, one.backend.latency.token_p95
-            first, first_p95, token, token_p95 = self.latencies.of(name, size, declared, now)
+            latency = one.backend.latency
+            declared = latency.first_p95, latency.first_p95 + tokens * latency.token_p95
+            first, first_p95, whole, whole_p95 = self.latencies.of(name, size, declared, now)
             out[name] = BackendState(
                 open=one.circuit.allows(now),
+                cold=one.cold(now),
                 in_flight=one.in_flight,
+                waiting=one.waited(now),
                 first=first,
                 first_p95=first_p95,
-                token=token,
-                token_p95=token_p95,
+                whole=whole,
+                whole_p95=whole_p95,
             )
         return out
 
     @asynccontextmanager
     async def ask(
         self, name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
-    ) -> AsyncIterator[httpx2.Response]:
+    ) -> AsyncIterator[Reply]:
         """A backend's answer to a request, whose body is not read yet. BackendError where there is none, or one that
         another backend may do better; the circuit knows of it.
         """
-        one, wait = self._all[name], self._all[name].backend.timeout
+        one, wait, key = self._all[name], self._all[name].backend.timeout, object()
         url = str(one.backend.url).rstrip("/") + path
         times = httpx2.Timeout(wait, connect=min(CONNECT_SECONDS, wait))
         one.circuit.begin(time.monotonic())
         one.in_flight += 1
+        one.waiting[key] = time.monotonic()
         try:
             async with self._client.stream(
                 "POST", url, content=one.body(body), headers=one.headers(headers), timeout=times
             ) as response:
                 if response.status_code in TRANSIENT | OURS:
                     raise await _refused(name, response)
-                yield response
+                async with aclosing(one.alive_with(key, response.aiter_raw())) as chunks:
+                    yield Reply(response.status_code, response.headers, chunks)
         except httpx2.ConnectError:
             raise self._failed(one, BackendError("connect", f"{name} cannot be reached")) from None
         except httpx2.TimeoutException:
@@ -142,6 +178,7 @@ class Upstreams:
             one.circuit.succeeded()
         finally:
             one.in_flight -= 1
+            one.waiting.pop(key, None)
 
     def _failed(self, one: Upstream, error: BackendError) -> BackendError:
         one.circuit.failed(time.monotonic(), error.retry_after)
@@ -160,10 +197,10 @@ async def _refused(name: str, response: httpx2.Response) -> BackendError:
     )
 
 
-async def whole_body(name: str, response: httpx2.Response) -> bytes:
+async def whole_body(name: str, reply: Reply) -> bytes:
     """The body of an answer that is not streamed. BackendError for one that is no JSON."""
     out = bytearray()
-    async for chunk in response.aiter_raw():
+    async for chunk in reply.chunks:
         out += chunk
         if len(out) > MOST_ANSWER:
             raise BackendError("body", f"{name} sent more than {MOST_ANSWER} bytes")
@@ -197,6 +234,11 @@ class EventCheck:
         for line in lines:
             if line.startswith(b"data:"):
                 self._data(line[5:].strip())
+
+    def whole(self, value: object) -> None:
+        """An answer that is not streamed."""
+        if isinstance(value, dict):
+            self._look(value)
 
     def _data(self, data: bytes) -> None:
         if data == b"[DONE]":

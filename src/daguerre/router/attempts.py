@@ -1,0 +1,176 @@
+"""Getting an answer to begin: backends are asked in a decision's order, one after the other, until one answers.
+
+A backend that fails is followed by the next. A backend that sends nothing for longer than was predicted is joined by
+one more where hedging allows it (Dean and Barroso, The Tail at Scale, CACM 2013): the first of the two that answers
+wins, and the request to the other is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from daguerre.router.choose import Candidate, Decision
+from daguerre.router.config import Config
+from daguerre.router.trip import Trip
+from daguerre.router.upstream import PASSED_BACK, BackendError, EventCheck, Reply, Upstreams, whole_body
+from daguerre.server.errors import ApiError
+
+MOST_ATTEMPTS = 4
+BACKOFF = 0.1
+"""Seconds before a second attempt at the same backend; twice as long each time."""
+MOST_CREDIT = 10.0
+"""Hedged requests that may be saved up."""
+
+
+@dataclass
+class Opened:
+    """An answer that has begun, whose connection `stack` closes.
+
+    first   all of an answer that is not streamed; else its first chunk
+    chunks  what follows; None: the answer is not streamed
+    check   has seen `first`
+    """
+
+    attempt: dict[str, Any]
+    status: int
+    headers: dict[str, str]
+    first: bytes
+    stack: AsyncExitStack
+    chunks: AsyncIterator[bytes] | None
+    check: EventCheck
+
+    @property
+    def backend(self) -> str:
+        """Whose answer it is."""
+        return str(self.attempt["backend"])
+
+
+class Attempts:
+    """Asks backends."""
+
+    def __init__(self, config: Config, upstreams: Upstreams) -> None:
+        self._config, self._upstreams, self._credit = config, upstreams, 1.0
+
+    async def answer(self, trip: Trip) -> Opened:
+        """The first answer of the backends in their order. ApiError where none has one."""
+        errors, self._credit = list[BackendError](), min(self._credit + self._config.hedge.share, MOST_CREDIT)
+        for name in _order(trip.decision):
+            if not self._upstreams[name].circuit.allows(time.monotonic()):
+                continue
+            before = sum(each["backend"] == name for each in trip.attempts)
+            if before:
+                await asyncio.sleep(BACKOFF * 2 ** (before - 1))
+            try:
+                hedge = None if trip.attempts else self._hedge(trip)
+                return await (self._open(trip, name) if hedge is None else self._either(trip, name, *hedge))
+            except BackendError as error:
+                errors.append(error)
+        raise _all_failed(errors)
+
+    async def _open(self, trip: Trip, name: str, **more: Any) -> Opened:
+        """The answer of one backend, once it has begun. BackendError where there is none."""
+        attempt = trip.try_at(name, **more)
+        try:
+            async with AsyncExitStack() as stack:
+                reply = await stack.enter_async_context(self._upstreams.ask(name, trip.path, trip.body, trip.headers))
+                check = EventCheck(name)
+                if reply.headers.get("content-type", "").startswith("text/event-stream"):
+                    first, chunks = await anext(reply.chunks, b""), reply.chunks
+                    if not first:
+                        raise BackendError("body", f"{name} sent no event")
+                    check.add(first)
+                else:
+                    first, chunks = await whole_body(name, reply), None
+                    check.whole(orjson.loads(first))
+                attempt |= {"first_ms": round(trip.passed(), 3)}
+                return Opened(attempt, reply.status, _passed_back(reply), first, stack.pop_all(), chunks, check)
+        except BackendError as error:
+            attempt |= {"error": error.kind, "message": str(error), "status": error.status}
+            raise
+
+    def _hedge(self, trip: Trip) -> tuple[str, float] | None:
+        """Which backend joins the first if that is late, and after how many seconds; None: none does."""
+        hedge, decision, features = self._config.hedge, trip.decision, trip.features
+        kept = trip.operation == "responses" and trip.body.get("store") is not False
+        bound = features.conversation is not None or kept
+        if not hedge.share or bound or features.step not in hedge.steps:
+            return None
+        by_name = {each.name: each for each in decision.candidates}
+        floor = self._config.rule(features.step).quality
+        others = [by_name[name] for name in decision.fallbacks if by_name[name].quality >= floor]
+        if decision.backend is None or not others:
+            return None
+
+        def late(one: Candidate) -> float:
+            return one.first_p95 if features.stream else one.p95
+
+        second = min(others, key=late)
+        return second.name, late(by_name[decision.backend]) / 1000
+
+    async def _either(self, trip: Trip, name: str, second: str, wait: float) -> Opened:
+        """The answer of a backend or, if it is late, of whichever of two is first."""
+        asked = {asyncio.ensure_future(self._open(trip, name))}
+        began, opened = time.monotonic(), None
+        try:
+            done, left = await asyncio.wait(asked, timeout=wait)
+            if not done and self._credit >= 1 and self._upstreams[second].circuit.allows(time.monotonic()):
+                self._credit -= 1
+                asked.add(asyncio.ensure_future(self._open(trip, second, hedge=True)))
+                left = set(asked)
+            error: BaseException | None = None
+            while True:
+                for task in done:
+                    error = task.exception() or error
+                    if task.exception() is None:
+                        opened = task.result()
+                        return opened
+                if not left:
+                    assert error is not None
+                    raise error
+                done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if opened is not None and opened.backend == second:
+                late = 1000 * (time.monotonic() - began)
+                self._upstreams.latencies.add(name, trip.size, late if trip.asked.stream else None, late, began)
+            await _give_up([task for task in asked if opened is None or not _is(task, opened)])
+
+
+def _is(task: asyncio.Future[Opened], opened: Opened) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None and task.result() is opened
+
+
+async def _give_up(tasks: list[asyncio.Future[Opened]]) -> None:
+    """End requests that nobody waits for, and close the answers of those that had begun."""
+    for task in tasks:
+        task.cancel()
+    for ended in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(ended, Opened):
+            await ended.stack.aclose()
+
+
+def _order(decision: Decision) -> list[str]:
+    """Which backends are tried, in order: the decision's, and again from its first where there are few."""
+    assert decision.backend is not None
+    all_ = [decision.backend, *decision.fallbacks]
+    return (all_ * MOST_ATTEMPTS)[: max(2, min(MOST_ATTEMPTS, len(all_)))]
+
+
+def _passed_back(reply: Reply) -> dict[str, str]:
+    return {name: reply.headers[name] for name in PASSED_BACK if name in reply.headers}
+
+
+def _all_failed(errors: list[BackendError]) -> ApiError:
+    """The error where every backend that was tried failed."""
+    if not errors:
+        return ApiError("no backend takes requests at the moment: try again", 503, code="no_backend_now")
+    last = errors[-1]
+    status = 504 if last.kind == "timeout" else 429 if last.status == 429 else 502
+    said = "; ".join(dict.fromkeys(map(str, errors)))
+    return ApiError(f"no backend answered: {said}", status, code="backend_failed")

@@ -1,0 +1,141 @@
+"""Hedged requests over real sockets, and what is known of backends that wait or are cold."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from daguerre.router.config import Backend
+from daguerre.router.upstream import Upstream
+from router.test_proxy import SAY, ask, routed
+from scripted_backends import Reply, Scripted, answer, events
+
+SOON = {"latency": {"first_p95": 100.0, "token_p95": 0.0}}
+"""A tenth of a second is predicted."""
+STALL = Reply(body=b"", ends="stall")
+
+
+def hedged(*backends: Scripted, share: float = 1.0, **more: Any) -> Any:
+    return routed(*backends, each={"a": SOON | {"timeout": 10}, "b": SOON}, hedge={"share": share}, **more)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_backend_that_is_late_is_joined_by_a_second_and_the_first_answer_wins(stream: bool) -> None:
+    one = Scripted(reply=lambda body: STALL)
+    two = Scripted(reply=lambda body: Reply(stream=events("hi")) if stream else Reply())
+    with hedged(one, two) as (url, log):
+        began = time.monotonic()
+        found = ask(url, SAY | {"stream": stream})
+        took = time.monotonic() - began
+        for _ in range(300):
+            if one.num_left:
+                break
+            time.sleep(0.01)
+    assert found.status_code == 200 and found.headers["x-route-backend"] == "b"
+    assert found.content == (b"".join(events("hi")) if stream else answer())
+    assert took < 8 and one.num_left == 1, "the request to the first is ended"
+    (line,) = log.of_requests()
+    first, second = line["attempts"]
+    assert (first["backend"], second["backend"], second["hedge"]) == ("a", "b", True)
+    assert "error" not in first and second["begun_ms"] >= 100.0
+    assert line["status"] == 200 and line["tokens"]["input"] == 7
+
+
+def test_a_backend_that_is_in_time_is_not_joined() -> None:
+    one, two = Scripted(), Scripted()
+    with hedged(one, two) as (url, log):
+        for _ in range(3):
+            assert ask(url).headers["x-route-backend"] == "a"
+    assert not two.asked and len(log.of_requests(3)[0]["attempts"]) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_the_first_may_still_win_and_then_the_second_is_ended(stream: bool) -> None:
+    said = Reply(stream=events("hi")) if stream else Reply()
+    one, two = Scripted(reply=lambda body: replace(said, delay=0.4)), Scripted(reply=lambda body: STALL)
+    with hedged(one, two) as (url, log):
+        found = ask(url, SAY | {"stream": stream})
+        for _ in range(300):
+            if two.num_left:
+                break
+            time.sleep(0.01)
+    assert found.status_code == 200 and found.headers["x-route-backend"] == "a" and two.num_left == 1
+    assert [each["backend"] for each in log.of_requests()[0]["attempts"]] == ["a", "b"]
+
+
+def test_where_both_fail_the_next_backend_is_tried() -> None:
+    one, two, three = Scripted(reply=lambda body: Reply(503, b"{}")), Scripted(), Scripted()
+    one.reply = lambda body: Reply(body=b"", ends="reset", headers={"content-length": "9"})
+    two.reply = lambda body: Reply(500, b"{}")
+    with hedged(one, two, three) as (url, log):
+        found = ask(url)
+    assert found.status_code == 200 and found.headers["x-route-backend"] == "c"
+    assert [each["backend"] for each in log.of_requests()[0]["attempts"]] == ["a", "b", "c"]
+
+
+def test_no_more_requests_are_hedged_than_the_budget_has() -> None:
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    with routed(
+        one, two, each={"a": SOON | {"timeout": 0.4}, "b": SOON}, hedge={"share": 0.01}, overrides=["backend"]
+    ) as (url, log):
+        for _ in range(2):
+            assert ask(url).status_code == 200
+        lines = log.of_requests(2)
+    assert [[bool(each.get("hedge")) for each in line["attempts"]] for line in lines] == [[False, True], [False, False]]
+    assert lines[1]["attempts"][0]["error"] == "timeout"
+
+
+def test_some_requests_are_never_hedged() -> None:
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    each = {"a": SOON | {"timeout": 0.4}, "b": SOON}
+    with routed(one, two, each=each, hedge={"share": 1.0, "steps": ["reason"]}) as (url, log):
+        ask(url)
+        assert "hedge" not in log.of_requests()[0]["attempts"][1]
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    with routed(one, two, each=each, hedge={"share": 1.0}) as (url, log):
+        ask(url, {"input": "hi"}, "/v1/responses")
+        assert "hedge" not in log.of_requests()[0]["attempts"][1], "its answer is stored where it is made"
+        ask(url, {"input": "hi", "store": False}, "/v1/responses")
+        assert log.of_requests(2)[1]["attempts"][1]["hedge"] is True
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    floor = {"steps": {"plan": {"quality": 0.5}}, "hedge": {"share": 1.0}}
+    qualities = {"a": each["a"] | {"quality": {"plan": 0.9}}, "b": each["b"] | {"quality": {"plan": 0.1}}}
+    with routed(one, two, each=qualities, **floor) as (url, log):
+        ask(url)
+        assert "hedge" not in log.of_requests()[0]["attempts"][1], "the other is not good enough"
+
+
+def test_a_decision_knows_how_long_others_have_waited() -> None:
+    release = threading.Event()
+    one, two = Scripted(reply=lambda body: STALL if not release.is_set() else Reply()), Scripted()
+    rules = {"steps": {"plan": {"slo_ms": 300.0}}}
+    with routed(one, two, each={"a": SOON | {"timeout": 5}, "b": SOON}, **rules) as (url, log):
+        threads = [threading.Thread(target=ask, args=(url,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while len(one.asked) < 2:
+            time.sleep(0.01)
+        time.sleep(0.6)
+        found = ask(url)
+        release.set()
+        for thread in threads:
+            thread.join()
+    assert found.headers["x-route-backend"] == "b"
+    (line, *_) = [line for line in log.of_requests(3) if line["id"] == found.headers["x-route-id"]]
+    assert line["state"]["a"]["waiting"] > 500.0 and line["decision"]["rule"] == "latency"
+
+
+def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:
+    given = Backend.model_validate(
+        {"name": "a", "url": "http://h/v1", "model": "m", "latency": {"cold_start": 9.0, "cold_after": 30.0}}
+    )
+    one = Upstream(given)
+    assert one.cold(100.0)
+    one.alive = 100.0
+    assert not one.cold(130.0) and one.cold(130.5)
+    always = Upstream(Backend.model_validate({"name": "a", "url": "http://h/v1", "model": "m"}))
+    assert not always.cold(5.0)
