@@ -28,16 +28,14 @@ def test_a_backend_that_is_late_is_joined_by_a_second_and_the_first_answer_wins(
     one = Scripted(reply=lambda body: STALL)
     two = Scripted(reply=lambda body: Reply(stream=events("hi")) if stream else Reply())
     with hedged(one, two) as (url, log):
-        began = time.monotonic()
         found = ask(url, SAY | {"stream": stream})
-        took = time.monotonic() - began
         for _ in range(300):
             if one.num_left:
                 break
             time.sleep(0.01)
     assert found.status_code == 200 and found.headers["x-route-backend"] == "b"
     assert found.content == (b"".join(events("hi")) if stream else answer())
-    assert took < 8 and one.num_left == 1, "the request to the first is ended"
+    assert one.num_left == 1, "the request to the first is ended"
     (line,) = log.of_requests()
     first, second = line["attempts"]
     assert (first["backend"], second["backend"], second["hedge"]) == ("a", "b", True)

@@ -59,7 +59,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     async def living(app: FastAPI) -> AsyncIterator[None]:
         write(config_line(config))
         yield
-        await router.upstreams.close()
+        await router.close()
         store.close()
 
     app = FastAPI(title="Daguerre router", version=daguerre.__version__, lifespan=living, redoc_url=None)

@@ -195,11 +195,14 @@ class Grader(Table):
     tests   1 where `command` exits with 0: the answer is its standard input, code alone where it has a code fence, and
             the request as JSON is in the file that the variable DAGUERRE_REQUEST names
     judge   the number that the backend `judge` gives, asked whether the answer is right
+
+    share   of answers that have no shadow, those that are graded alone; not by `exact`
     """
 
     kind: Literal["exact", "schema", "tests", "judge"] = "exact"
     command: tuple[str, ...] = ()
     judge: str | None = None
+    share: Share = 0.0
     timeout: Annotated[float, Field(gt=0)] = 30.0
 
     @model_validator(mode="after")
@@ -208,6 +211,8 @@ class Grader(Table):
             raise ValueError("a grader of kind tests needs a command, such as ['python', 'run_tests.py']")
         if self.kind == "judge" and self.judge is None:
             raise ValueError("a grader of kind judge needs the name of a backend: judge = 'name'")
+        if self.kind == "exact" and self.share:
+            raise ValueError("a grader of kind exact compares two answers: leave share out, or choose another kind")
         return self
 
 

@@ -25,8 +25,9 @@ from daguerre.router.choose import Decision, choose
 from daguerre.router.config import Config
 from daguerre.router.log import decision_line
 from daguerre.router.requests import features_of
+from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
-from daguerre.router.trip import Trip, Write, call_ids, counts_of
+from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
 from daguerre.router.upstream import BackendError, Upstreams
 from daguerre.server.errors import ApiError, error_body
 
@@ -46,7 +47,12 @@ class Router:
     def __init__(self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write) -> None:
         self.config, self.upstreams, self._store = config, upstreams, store
         self._classify, self._write = classify, write
-        self._attempts = Attempts(config, upstreams)
+        self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, write)
+
+    async def close(self) -> None:
+        """End what runs in the background, and close all connections."""
+        await self._shadows.close()
+        await self.upstreams.close()
 
     async def serve(self, request: Request, operation: str, path: str) -> Response:
         """The answer to a request. ApiError where no backend has one."""
@@ -64,6 +70,7 @@ class Router:
             await opened.stack.aclose()
             self._answered(trip, opened, len(opened.first))
             trip.end(opened.status)
+            self._after(trip, opened, opened.first)
             return Response(opened.first, opened.status, headers)
         except ApiError as error:
             trip.end(error.http_status)
@@ -104,7 +111,8 @@ class Router:
 
     async def _passing(self, trip: Trip, opened: Opened) -> AsyncIterator[bytes]:
         """The chunks as they come. Where they break off, an error event is the last."""
-        size, ended = 0, GONE
+        size, ended, kept = 0, GONE, [opened.first]
+        keep = self._shadows.wants(trip)
         assert opened.chunks is not None
         try:
             try:
@@ -115,6 +123,8 @@ class Router:
                         opened.check.add(chunk)
                         yield chunk
                         size += len(chunk)
+                        if keep and size <= MOST_KEPT:
+                            kept.append(chunk)
                     if not opened.check.done:
                         raise BackendError("broken", f"{opened.backend} ended the stream before its end")
                 ended = opened.status
@@ -126,6 +136,13 @@ class Router:
             if ended == opened.status:
                 self._answered(trip, opened, size)
             trip.end(ended)
+            if ended == opened.status and keep and size <= MOST_KEPT:
+                self._after(trip, opened, b"".join(kept))
+
+    def _after(self, trip: Trip, opened: Opened, answer: bytes) -> None:
+        """What follows an answer that the client has."""
+        if opened.status < 400:
+            self._shadows.begin(trip, opened.backend, answer, opened.chunks is not None)
 
     def _answered(self, trip: Trip, opened: Opened, size: int) -> None:
         """Note what a whole answer of so many bytes says of its backend."""
@@ -134,8 +151,7 @@ class Router:
         if opened.status >= 400:
             return
         counts = counts_of(check.usage, trip.features.input_tokens, size)
-        price = self.upstreams[name].backend.price
-        cost = price.request + (counts["input"] * price.input + counts["output"] * price.output) / 1e6
+        cost = cost_of(counts, self.upstreams[name].backend.price)
         trip.line |= {"tokens": counts, "cost": cost} | ({"finish": check.finish} if check.finish else {})
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None else float(attempt["first_ms"]) - begun

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from daguerre.router.choose import Decision
+from daguerre.router.config import Price
 from daguerre.router.features import Features
 from daguerre.router.requests import Asked
 
@@ -76,6 +77,11 @@ def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:
             break
         out.append(key)
     return out
+
+
+def cost_of(counts: Mapping[str, float | bool], price: Price) -> float:
+    """Dollars for so many tokens."""
+    return price.request + (counts["input"] * price.input + counts["output"] * price.output) / 1e6
 
 
 def counts_of(usage: object, input_tokens: int, size: int) -> dict[str, float | bool]:

@@ -1,0 +1,136 @@
+"""What happens after a client was answered: a share of requests goes to a second backend too, and answers are graded.
+
+A shadow never delays its request: it begins after the client has its answer, at most `most_in_flight` at a time, and
+what fails in it is told in its own line of the log. The first backend's answer is what the client got; a shadow's is
+read, graded and thrown away, so a tool that it calls is never run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from daguerre.router.answers import Answer, answer_of
+from daguerre.router.config import Config
+from daguerre.router.graders import grade
+from daguerre.router.trip import Trip, Write, cost_of, counts_of
+from daguerre.router.upstream import BackendError, EventCheck, Upstreams, whole_body
+
+LOG = logging.getLogger("daguerre.router")
+MOST_KEPT = 4 << 20
+"""Bytes of an answer that is graded."""
+
+
+class Shadows:
+    """Asks again, and grades."""
+
+    def __init__(self, config: Config, upstreams: Upstreams, write: Write) -> None:
+        self._config, self._upstreams, self._write = config, upstreams, write
+        self._tasks = set[asyncio.Task[None]]()
+
+    def wants(self, trip: Trip) -> bool:
+        """Whether the answer to a request is needed after its end."""
+        return self._second(trip) is not None or self._graded_alone(trip)
+
+    def begin(self, trip: Trip, backend: str, answer: bytes, streamed: bool) -> None:
+        """Go on with a request that a backend has answered."""
+        second = self._second(trip)
+        if second == backend:
+            second = None
+        if second is None and not self._graded_alone(trip):
+            return
+        if len(self._tasks) >= self._config.shadow.most_in_flight or len(answer) > MOST_KEPT:
+            return
+        task = asyncio.create_task(self._follow(trip, second, answer, streamed))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Give up what runs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _second(self, trip: Trip) -> str | None:
+        """The backend that a request's shadow goes to; None: it has none."""
+        shadow, body = self._config.shadow, trip.body
+        bound = trip.features.conversation is not None or any(
+            body.get(name) for name in ("previous_response_id", "conversation", "background")
+        )
+        if bound or trip.operation == "embeddings" or trip.features.step not in shadow.steps:
+            return None
+        draw = uniform(trip.id, "shadow")
+        if draw >= shadow.share:
+            return None
+        able = [
+            each.name
+            for each in trip.decision.candidates
+            if each.excluded is None and each.name != trip.decision.backend and shadow.backend in (None, each.name)
+        ]
+        return able[min(int(draw / shadow.share * len(able)), len(able) - 1)] if able else None
+
+    def _graded_alone(self, trip: Trip) -> bool:
+        grader = self._config.grader
+        return grader.kind != "exact" and uniform(trip.id, "grade") < grader.share and trip.operation != "embeddings"
+
+    async def _follow(self, trip: Trip, second: str | None, answer: bytes, streamed: bool) -> None:
+        """Ask the second backend, grade both answers, and write the line."""
+        line: dict[str, Any] = {"shadow_of": trip.id, "backend": second, "grader": self._config.grader.kind}
+        try:
+            main = answer_of(trip.operation, answer, streamed)
+            other = None if second is None else await self._asked(trip, second, line)
+            line["grade"] = None if second is None else await self._graded(trip, other, main)
+            alone = self._config.grader.kind != "exact"
+            line["main_grade"] = await self._graded(trip, main, None) if alone else None
+        except BackendError as error:
+            line |= {"error": error.kind, "message": str(error), "status": error.status}
+        except Exception:
+            LOG.exception("a shadow failed")
+            line["error"] = "router"
+        self._write(line)
+
+    async def _asked(self, trip: Trip, name: str, line: dict[str, Any]) -> Answer | None:
+        """The answer of the second backend, whose facts go into the line."""
+        body = {key: value for key, value in trip.body.items() if key not in ("stream", "stream_options", "diffusing")}
+        body |= {"store": False} if trip.operation == "responses" else {}
+        began, check = time.monotonic(), EventCheck(name)
+        if not self._upstreams[name].circuit.allows(began):
+            raise BackendError("circuit", f"the circuit of {name} is open")
+        async with self._upstreams.ask(name, trip.path, body, trip.headers) as reply:
+            given = await whole_body(name, reply)
+        ended = time.monotonic()
+        took = 1000 * (ended - began)
+        line |= {"status": reply.status, "ms": round(took, 3)}
+        if reply.status >= 400:
+            return None
+        self._upstreams.latencies.add(name, trip.size, None, took, ended)
+        check.whole(orjson.loads(given))
+        counts = counts_of(check.usage, trip.features.input_tokens, len(given))
+        line |= {"tokens": counts, "cost": cost_of(counts, self._upstreams[name].backend.price), "finish": check.finish}
+        return answer_of(trip.operation, given, streamed=False)
+
+    async def _graded(self, trip: Trip, answer: Answer | None, other: Answer | None) -> float | None:
+        """The grade of an answer; one that cannot be read has none."""
+        if answer is None:
+            return None
+        return await grade(self._config.grader, trip.body, trip.operation, answer, other, self._judge)
+
+    async def _judge(self, body: Mapping[str, Any]) -> str:
+        """What the backend that judges says to a chat."""
+        name = self._config.grader.judge
+        assert name is not None
+        async with self._upstreams.ask(name, "/chat/completions", body, {}) as reply:
+            said = answer_of("chat", await whole_body(name, reply), streamed=False)
+        return "" if said is None else said.text
+
+
+def uniform(key: str, purpose: str) -> float:
+    """A number of a request, 0 to 1, that is another one for each purpose."""
+    digest = hashlib.sha256(f"{purpose}:{key}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / 2.0**56
