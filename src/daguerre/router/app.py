@@ -18,6 +18,7 @@ from daguerre.router.trip import Write
 from daguerre.router.upstream import Upstreams
 from daguerre.server import errors
 from daguerre.server.gate import Gate
+from daguerre.server.metrics import CONTENT_TYPE
 from daguerre.server.settings import Keys, Settings
 
 ROUTES = {
@@ -39,17 +40,6 @@ class Pool:
         """Nothing is open."""
 
 
-class Counts:
-    """Numbers of requests by path and status."""
-
-    def __init__(self) -> None:
-        self.answers = dict[tuple[str, int], int]()
-
-    def answered(self, path: str, status: int) -> None:
-        """Count an answer."""
-        self.answers[path, status] = self.answers.get((path, status), 0) + 1
-
-
 def make_app(router: Router, store: Store, write: Write, keys: Keys | None = None) -> FastAPI:
     """The application of a router."""
     config = router.config
@@ -68,8 +58,10 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     for path, (operation, below) in ROUTES.items():
         app.add_api_route(path, _served(router, operation, below), methods=["POST"], response_model=None)
     app.add_api_route("/v1/models", _models(router), methods=["GET"])
+    app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=CONTENT_TYPE), methods=["GET"])
+    app.add_api_route("/status", router.status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
-    app.add_middleware(Gate, settings=settings, metrics=Counts())  # type: ignore[arg-type]
+    app.add_middleware(Gate, settings=settings, metrics=router.watch)  # type: ignore[arg-type]
     return app
 
 

@@ -93,7 +93,7 @@ def choose(features: Features, state: State, config: Config) -> Decision:
 
 def _candidate(backend: Backend, features: Features, state: BackendState, config: Config) -> Candidate:
     """A backend with what is predicted of it."""
-    declared, tokens = backend.latency, _tokens(features, config)
+    declared, tokens = backend.latency, expected_tokens(features, config)
     start = declared.cold_start if state.cold else 0.0
     first_p95 = _known(state.first_p95, declared.first_p95)
     whole = _known(state.whole, declared.first + tokens * declared.token)
@@ -132,7 +132,7 @@ def _excluded(backend: Backend, features: Features, state: BackendState, tokens:
     return None
 
 
-def _tokens(features: Features, config: Config) -> int:
+def expected_tokens(features: Features, config: Config) -> int:
     """How long the answer is expected to be."""
     expected = config.rule(features.step).tokens
     return expected if features.output_tokens is None else min(expected, features.output_tokens)

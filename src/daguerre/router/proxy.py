@@ -21,7 +21,7 @@ from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from daguerre.router.attempts import Attempts, Opened
-from daguerre.router.choose import Decision, choose
+from daguerre.router.choose import Decision, choose, expected_tokens
 from daguerre.router.config import Config
 from daguerre.router.log import decision_line
 from daguerre.router.requests import features_of
@@ -29,6 +29,7 @@ from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
 from daguerre.router.trip import Trip, Write, call_ids, cost_of, counts_of
 from daguerre.router.upstream import BackendError, Upstreams
+from daguerre.router.watching import Sums, Watch
 from daguerre.server.errors import ApiError, error_body
 
 LOG = logging.getLogger("daguerre.router")
@@ -47,7 +48,27 @@ class Router:
     def __init__(self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write) -> None:
         self.config, self.upstreams, self._store = config, upstreams, store
         self._classify, self._write = classify, write
-        self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, write)
+        self.watch = Watch(config)
+        self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
+
+    def _note(self, line: dict[str, Any]) -> None:
+        self.watch.line(line)
+        self._write(line)
+
+    def status(self) -> dict[str, Any]:
+        """How the router and its backends are doing, as JSON values."""
+        now, found = time.monotonic(), self.watch.status()
+        for backend in self.config.backends:
+            one = self.upstreams[backend.name]
+            found["backends"].setdefault(backend.name, Sums().to_dict())
+            found["backends"][backend.name] |= {
+                "model": backend.model,
+                "circuit": one.circuit.state(now),
+                "in_flight": one.in_flight,
+                "most_in_flight": backend.most_in_flight,
+                "cold": one.cold(now),
+            }
+        return found
 
     async def close(self) -> None:
         """End what runs in the background, and close all connections."""
@@ -64,6 +85,7 @@ class Router:
             if opened is None:
                 trip.end(GONE)
                 return Response(status_code=GONE)
+            trip.line["backend"] = opened.backend
             headers = opened.headers | trip.reply_headers(opened.backend)
             if opened.chunks is not None:
                 return _Stream(self._passing(trip, opened), opened, trip, headers)
@@ -80,16 +102,17 @@ class Router:
             raise
 
     def _trip(self, request: Request, operation: str, path: str, body: dict[str, Any]) -> Trip:
-        key = f"route_{uuid.uuid4().hex}"
+        key, began = f"route_{uuid.uuid4().hex}", time.perf_counter()
         asked = features_of(operation, body, request.headers, self.config, key)
         held = self._store.holder(call_ids(operation, body))
         features = asked.features(self._classify(operation, body), conversation=held)
-        tokens = self.config.rule(features.step).tokens
+        tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens)
         decision = choose(features, state, self.config)
         owner = getattr(request.state, "owner", "")
         line = {"id": key, "request": request.state.request_id, "time": time.time(), "path": path}
         line |= decision_line(features, state, decision) | ({"owner": owner} if owner else {})
+        line["decided_ms"] = round(1000 * (time.perf_counter() - began), 3)
         if asked.ignored:
             line["ignored"] = list(asked.ignored)
         if self.config.server.log_text:
@@ -105,7 +128,7 @@ class Router:
             features=features,
             decision=decision,
             tokens=tokens,
-            write=self._write,
+            write=self._note,
             line=line,
         )
 
