@@ -91,7 +91,19 @@ def test_every_route_goes_to_its_own_path() -> None:
         assert ask(url, {}, "/v1/audio").status_code == 404
         models = httpx2.get(f"{url}/v1/models").json()["data"]
     assert one.paths == [f"/v1/{path}" for path in [*paths, "decisions"]]
-    assert [each["id"] for each in models] == ["auto", "a"]
+    assert [each["id"] for each in models] == ["auto"]
+
+
+def test_a_model_that_is_the_name_of_a_backend_is_a_wish_for_it() -> None:
+    one, two = Scripted(), Scripted()
+    with routed(one, two, overrides=["backend"]) as (url, log):
+        models = httpx2.get(f"{url}/v1/models").json()["data"]
+        found = [ask(url, SAY | {"model": name}).headers["x-route-backend"] for name in ("b", "gpt-5", "auto", "a")]
+    assert [each["id"] for each in models] == ["auto", "a", "b"] and found == ["b", "a", "a", "a"]
+    with routed(one, two) as (url, log):
+        assert ask(url, SAY | {"model": "b"}).headers["x-route-backend"] == "a"
+        (said,) = log.of_requests()[0]["ignored"]
+    assert said == "x-route-backend is not allowed: add 'backend' to overrides in the router's configuration"
 
 
 def test_a_stream_passes_chunk_for_chunk_as_it_comes() -> None:

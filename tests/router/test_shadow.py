@@ -11,7 +11,7 @@ import pytest
 
 from daguerre.errors import DataError
 from daguerre.router.config import parse_config
-from daguerre.router.shadow import uniform
+from daguerre.router.requests import draw_of
 from router.test_proxy import SAY, Log, ask, routed
 from scripted_backends import Reply, Scripted, answer, events
 
@@ -79,7 +79,7 @@ def test_a_share_of_requests_has_a_shadow_and_the_backend_is_drawn_evenly() -> N
         for _ in range(60):
             ask(url)
         lines = log.of_requests(60)
-        chosen = {line["id"] for line in lines if uniform(line["id"], "shadow") < 0.5}
+        chosen = {line["id"] for line in lines if draw_of(line["id"], "shadow:") < 0.5}
         found = shadows(log, len(chosen))
     assert {line["shadow_of"] for line in found} == chosen and 10 < len(chosen) < 50
     assert {line["backend"] for line in found} == {"b", "c"}

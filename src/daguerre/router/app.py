@@ -80,7 +80,8 @@ def _served(router: Router, operation: str, below: str) -> Any:
 
 def _models(router: Router) -> Any:
     async def models() -> dict[str, Any]:
-        names = ["auto", *(one.name for one in router.config.backends)]
+        named = "backend" in router.config.overrides
+        names = ["auto", *(one.name for one in router.config.backends if named)]
         return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "daguerre"} for name in names]}
 
     return models

@@ -1,7 +1,8 @@
 """What the router decides by, read from a request: its body and headers, never its text.
 
 Wishes stand in the headers `x-slo-ms` and `x-route-backend`, `x-route-step`, `x-route-tags`, `x-route-max-cost`,
-`x-route-cache`, `x-route-explore`, or under the same names in the body's `metadata`; a header goes before metadata.
+`x-route-cache`, `x-route-explore`, or under the same names in the body's `metadata`; a header goes before metadata. A
+`model` that is the name of a backend is a wish for it; any other name stands for all backends.
 """
 
 from __future__ import annotations
@@ -126,16 +127,19 @@ def input_tokens(reading: Reading) -> int:
     return fixed + round(PER_CHARACTER * chars + PER_EXTRA_BYTE * (size - chars))
 
 
-def draw_of(request_id: str) -> float:
-    """A uniform number in [0, 1) that the id of a request fixes."""
-    digest = hashlib.sha256(request_id.encode("utf-8", "surrogatepass")).digest()
+def draw_of(request_id: str, purpose: str = "") -> float:
+    """A uniform number in [0, 1) that the id of a request fixes, another one for each purpose."""
+    digest = hashlib.sha256((purpose + request_id).encode("utf-8", "surrogatepass")).digest()
     return (int.from_bytes(digest[:8], "big") >> 11) / 2**53
 
 
 def wishes_of(body: object, headers: Mapping[str, str], config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The wishes of a request that are allowed, and a sentence for each other one."""
-    metadata = body.get("metadata") if isinstance(body, dict) else None
+    fields = body if isinstance(body, dict) else {}
+    metadata, model = fields.get("metadata"), fields.get("model")
     given: dict[str, Any] = {}
+    if isinstance(model, str) and any(each.name == model for each in config.backends):
+        given["x-route-backend"] = model
     for source in (metadata if isinstance(metadata, dict) else {}, headers):
         given |= {str(name).lower(): value for name, value in source.items() if _is_wish(str(name))}
     wishes, ignored = dict[str, Any](), list[str]()

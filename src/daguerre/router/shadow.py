@@ -8,7 +8,6 @@ read, graded and thrown away, so a tool that it calls is never run.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ import orjson
 from daguerre.router.answers import Answer, answer_of
 from daguerre.router.config import Config
 from daguerre.router.graders import grade
+from daguerre.router.requests import draw_of
 from daguerre.router.trip import Trip, Write, cost_of, counts_of
 from daguerre.router.upstream import BackendError, EventCheck, Upstreams, whole_body
 
@@ -65,7 +65,7 @@ class Shadows:
         )
         if bound or trip.operation == "embeddings" or trip.features.step not in shadow.steps:
             return None
-        draw = uniform(trip.id, "shadow")
+        draw = draw_of(trip.id, "shadow:")
         if draw >= shadow.share:
             return None
         able = [
@@ -77,7 +77,7 @@ class Shadows:
 
     def _graded_alone(self, trip: Trip) -> bool:
         grader = self._config.grader
-        return grader.kind != "exact" and uniform(trip.id, "grade") < grader.share and trip.operation != "embeddings"
+        return grader.kind != "exact" and draw_of(trip.id, "grade:") < grader.share and trip.operation != "embeddings"
 
     async def _follow(self, trip: Trip, second: str | None, answer: bytes, streamed: bool) -> None:
         """Ask the second backend, grade both answers, and write the line."""
@@ -128,9 +128,3 @@ class Shadows:
         async with self._upstreams.ask(name, "/chat/completions", body, {}) as reply:
             said = answer_of("chat", await whole_body(name, reply), streamed=False)
         return "" if said is None else said.text
-
-
-def uniform(key: str, purpose: str) -> float:
-    """A number of a request, 0 to 1, that is another one for each purpose."""
-    digest = hashlib.sha256(f"{purpose}:{key}".encode()).digest()
-    return int.from_bytes(digest[:7], "big") / 2.0**56
