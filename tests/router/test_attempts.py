@@ -137,3 +137,15 @@ def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:
     assert not one.cold(130.0) and one.cold(130.5)
     always = Upstream(Backend.model_validate({"name": "a", "url": "http://h/v1", "model": "m"}))
     assert not always.cold(5.0)
+
+
+def test_a_second_backend_joins_while_it_can_still_be_within_the_slo() -> None:
+    one, two = Scripted(reply=lambda body: STALL), Scripted()
+    rules = {"hedge": {"share": 1.0}, "steps": {"plan": {"slo_ms": 5300.0}}}
+    late = {"latency": {"first": 50.0, "first_p95": 5250.0, "token": 0.0, "token_p95": 0.0}}
+    soon = {"latency": {"first_p95": 5100.0, "token_p95": 0.0}}
+    with routed(one, two, each={"a": late | {"timeout": 8}, "b": soon}, **rules) as (url, log):
+        assert ask(url).headers["x-route-backend"] == "b"
+        first, second = log.of_requests()[0]["attempts"]
+    assert first["backend"] == "a" and second["hedge"] and second["begun_ms"] >= 200.0
+    assert second["begun_ms"] < 5250.0, "not only when the first is later than predicted"

@@ -1,8 +1,9 @@
 """Getting an answer to begin: backends are asked in a decision's order, one after the other, until one answers.
 
-A backend that fails is followed by the next. A backend that sends nothing for longer than was predicted is joined by
-one more where hedging allows it (Dean and Barroso, The Tail at Scale, CACM 2013): the first of the two that answers
-wins, and the request to the other is ended.
+A backend that fails is followed by the next. A backend that sends nothing for longer than was predicted for 95% of its
+answers, or until only just enough of the SLO is left for another, is joined by one more where hedging allows it (Dean
+and Barroso, The Tail at Scale, CACM 2013): the first of the two that answers wins, and the request to the other is
+ended.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from daguerre.router.choose import Candidate, Decision
+from daguerre.router.choose import Candidate, Decision, slo_of
 from daguerre.router.config import Config
 from daguerre.router.trip import Trip
 from daguerre.router.upstream import PASSED_BACK, BackendError, EventCheck, Reply, Upstreams, whole_body
@@ -111,8 +112,11 @@ class Attempts:
         def late(one: Candidate) -> float:
             return one.first_p95 if features.stream else one.p95
 
-        second = min(others, key=late)
-        return second.name, late(by_name[decision.backend]) / 1000
+        first, second, slo = by_name[decision.backend], min(others, key=late), slo_of(features, self._config)
+        wait = late(first)
+        if slo is not None and slo - second.p95 > first.p50:
+            wait = min(wait, slo - second.p95)
+        return second.name, wait / 1000
 
     async def _either(self, trip: Trip, name: str, second: str, wait: float) -> Opened:
         """The answer of a backend or, if it is late, of whichever of two is first."""

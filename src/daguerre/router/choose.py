@@ -142,7 +142,7 @@ def _known(measured: float | None, declared: float) -> float:
     return declared if measured is None else measured
 
 
-def _slo(features: Features, config: Config) -> float | None:
+def slo_of(features: Features, config: Config) -> float | None:
     """Milliseconds within which the answer must be there."""
     own = features.wishes.get("slo_ms")
     return config.rule(features.step).slo_ms if own is None else float(own)
@@ -150,7 +150,7 @@ def _slo(features: Features, config: Config) -> float | None:
 
 def _ranked(able: Sequence[Candidate], features: Features, config: Config) -> list[Candidate]:
     """Candidates, the best first: those that meet more of the rules in their order."""
-    floor, slo = config.rule(features.step).quality, _slo(features, config)
+    floor, slo = config.rule(features.step).quality, slo_of(features, config)
     order = {each.name: place for place, each in enumerate(config.backends)}
     good = [each for each in able if each.quality >= floor]
     rest = sorted((each for each in able if each.quality < floor), key=lambda each: (-each.quality, order[each.name]))
@@ -167,7 +167,7 @@ def _ranked(able: Sequence[Candidate], features: Features, config: Config) -> li
 
 def _why(able: Sequence[Candidate], ranked: Sequence[Candidate], features: Features, config: Config) -> tuple[str, str]:
     """Which rule put the first of the ranked there, and the same in words."""
-    best, floor, slo = ranked[0], config.rule(features.step).quality, _slo(features, config)
+    best, floor, slo = ranked[0], config.rule(features.step).quality, slo_of(features, config)
     if len(able) == 1:
         return "only", "no other backend can serve the request"
     if best.quality < floor:

@@ -176,8 +176,9 @@ class Cache(Table):
 
 
 class Hedge(Table):
-    """A second backend is asked where the first has sent nothing within the 95th percentile that was predicted for it:
-    the first of the two that answers wins, the other request is ended.
+    """A second backend is asked where the first has sent nothing within the 95th percentile that was predicted for it,
+    or within what the SLO leaves if the second needs its own: the first of the two that answers wins, the other request
+    is ended, and may still be billed.
 
     share   the most requests that may be asked twice, of all
     steps   of these types
