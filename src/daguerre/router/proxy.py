@@ -8,11 +8,10 @@ not streamed is read whole first, so that one that is no JSON counts as a failur
 from __future__ import annotations
 
 import asyncio
-import logging
-import sqlite3
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -20,9 +19,13 @@ from fastapi import Request
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from daguerre.errors import DaguerreError
 from daguerre.router.attempts import Attempts, Opened
+from daguerre.router.cache import CacheKey, Hit
 from daguerre.router.choose import Decision, choose, expected_tokens
 from daguerre.router.config import Config
+from daguerre.router.kept import Kept, hit_headers
+from daguerre.router.limits import Limits
 from daguerre.router.log import decision_line
 from daguerre.router.requests import features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
@@ -32,7 +35,6 @@ from daguerre.router.upstream import BackendError, Upstreams
 from daguerre.router.watching import Sums, Watch
 from daguerre.server.errors import ApiError, error_body
 
-LOG = logging.getLogger("daguerre.router")
 GONE = 499
 Classify = Callable[[str, Mapping[str, Any]], Mapping[str, float]]
 """The probability of each step type of a request of an operation."""
@@ -50,10 +52,19 @@ class Router:
         self._classify, self._write = classify, write
         self.watch = Watch(config)
         self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
+        self._kept, self._limits = Kept(config, store), Limits(store.db, config.keys)
 
     def _note(self, line: dict[str, Any]) -> None:
         self.watch.line(line)
         self._write(line)
+
+    def _ended(self, trip: Trip, line: dict[str, Any]) -> None:
+        """A request has its line, and its owner is charged."""
+        if trip.reservation is not None:
+            tokens = line.get("tokens", {"input": 0, "output": 0})
+            total = int(tokens["input"] + tokens["output"])
+            self._limits.settle(trip.reservation, line.get("cost", 0.0), total, time.time())
+        self._note(line)
 
     def status(self) -> dict[str, Any]:
         """How the router and its backends are doing, as JSON values."""
@@ -68,7 +79,8 @@ class Router:
                 "most_in_flight": backend.most_in_flight,
                 "cold": one.cold(now),
             }
-        return found
+        used = {name or "all": asdict(usage) for name, usage in self._limits.usages(time.time()).items()}
+        return found | {"cache": asdict(self._kept.stats()), "used_today": used}
 
     async def close(self) -> None:
         """End what runs in the background, and close all connections."""
@@ -79,8 +91,14 @@ class Router:
         """The answer to a request. ApiError where no backend has one."""
         trip = self._trip(request, operation, path, await _json_of(request))
         try:
+            key = self._kept.key(trip)
+            if key is not None and (hit := self._kept.get(trip, key)) is not None:
+                return self._repeated(trip, hit)
             if trip.decision.backend is None:
                 raise _none_can(trip.decision)
+            trip.reservation = self._limits.admit(
+                trip.owner, _expected_cost(trip.decision), sum(trip.size), time.time()
+            )
             opened = await _unless_gone(request, self._attempts.answer(trip))
             if opened is None:
                 trip.end(GONE)
@@ -88,13 +106,13 @@ class Router:
             trip.line["backend"] = opened.backend
             headers = opened.headers | trip.reply_headers(opened.backend)
             if opened.chunks is not None:
-                return _Stream(self._passing(trip, opened), opened, trip, headers)
+                return _Stream(self._passing(trip, opened, key), opened, trip, headers)
             await opened.stack.aclose()
             self._answered(trip, opened, len(opened.first))
             trip.end(opened.status)
-            self._after(trip, opened, opened.first)
+            self._after(trip, opened, key, opened.first)
             return Response(opened.first, opened.status, headers)
-        except ApiError as error:
+        except DaguerreError as error:
             trip.end(error.http_status)
             raise
         except asyncio.CancelledError:
@@ -128,14 +146,21 @@ class Router:
             features=features,
             decision=decision,
             tokens=tokens,
-            write=self._note,
+            ended=self._ended,
             line=line,
         )
 
-    async def _passing(self, trip: Trip, opened: Opened) -> AsyncIterator[bytes]:
+    def _repeated(self, trip: Trip, hit: Hit) -> Response:
+        """An answer that was kept."""
+        trip.line |= {"backend": hit.answer.backend, "cost": 0.0}
+        trip.reservation = self._limits.admit(trip.owner, 0.0, 0, time.time())
+        trip.end(200)
+        return Response(hit.answer.body, 200, trip.reply_headers(hit.answer.backend) | hit_headers(hit))
+
+    async def _passing(self, trip: Trip, opened: Opened, key: CacheKey | None) -> AsyncIterator[bytes]:
         """The chunks as they come. Where they break off, an error event is the last."""
         size, ended, kept = 0, GONE, [opened.first]
-        keep = self._shadows.wants(trip)
+        most = max(MOST_KEPT if self._shadows.wants(trip) else 0, self._kept.most_bytes if key is not None else 0)
         assert opened.chunks is not None
         try:
             try:
@@ -146,7 +171,7 @@ class Router:
                         opened.check.add(chunk)
                         yield chunk
                         size += len(chunk)
-                        if keep and size <= MOST_KEPT:
+                        if size <= most:
                             kept.append(chunk)
                     if not opened.check.done:
                         raise BackendError("broken", f"{opened.backend} ended the stream before its end")
@@ -158,14 +183,26 @@ class Router:
         finally:
             if ended == opened.status:
                 self._answered(trip, opened, size)
+            else:
+                self._billed(trip, opened, size)
             trip.end(ended)
-            if ended == opened.status and keep and size <= MOST_KEPT:
-                self._after(trip, opened, b"".join(kept))
+            if ended == opened.status and size <= most:
+                self._after(trip, opened, key, b"".join(kept))
 
-    def _after(self, trip: Trip, opened: Opened, answer: bytes) -> None:
+    def _after(self, trip: Trip, opened: Opened, key: CacheKey | None, answer: bytes) -> None:
         """What follows an answer that the client has."""
-        if opened.status < 400:
-            self._shadows.begin(trip, opened.backend, answer, opened.chunks is not None)
+        if opened.status >= 400:
+            return
+        if key is not None:
+            self._kept.keep(trip, key, opened, answer)
+        self._shadows.begin(trip, opened.backend, answer, opened.chunks is not None)
+
+    def _billed(self, trip: Trip, opened: Opened, size: int) -> None:
+        """Note what so many bytes of an answer cost."""
+        counts = counts_of(opened.check.usage, trip.features.input_tokens, size)
+        cost = cost_of(counts, self.upstreams[opened.backend].backend.price)
+        opened.attempt["bytes"] = size
+        trip.line |= {"tokens": counts, "cost": cost}
 
     def _answered(self, trip: Trip, opened: Opened, size: int) -> None:
         """Note what a whole answer of so many bytes says of its backend."""
@@ -173,16 +210,12 @@ class Router:
         attempt |= {"status": opened.status, "bytes": size, "ms": round(ended, 3)}
         if opened.status >= 400:
             return
-        counts = counts_of(check.usage, trip.features.input_tokens, size)
-        cost = cost_of(counts, self.upstreams[name].backend.price)
-        trip.line |= {"tokens": counts, "cost": cost} | ({"finish": check.finish} if check.finish else {})
+        self._billed(trip, opened, size)
+        trip.line |= {"finish": check.finish} if check.finish else {}
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
-        try:
-            self._store.hold(check.tool_calls, name)
-        except sqlite3.Error:
-            LOG.exception("the state of conversations cannot be written: the next request of this one may go elsewhere")
+        self._store.hold(check.tool_calls, name)
 
 
 class _Stream(StreamingResponse):
@@ -233,6 +266,10 @@ async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | 
             for ended in await asyncio.gather(task, return_exceptions=True):
                 if isinstance(ended, Opened):
                     await ended.stack.aclose()
+
+
+def _expected_cost(decision: Decision) -> float:
+    return next(each.cost for each in decision.candidates if each.name == decision.backend)
 
 
 def _none_can(decision: Decision) -> ApiError:

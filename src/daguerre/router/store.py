@@ -4,11 +4,13 @@ answer that a later request names.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
+LOG = logging.getLogger("daguerre.router")
 HELD_SECONDS = 24 * 3600.0
 """How long an open tool call binds its conversation to a backend."""
 TABLES = """
@@ -18,13 +20,20 @@ CREATE INDEX IF NOT EXISTS held_at ON held (at);
 
 
 class Store:
-    """A database in a file; None: in memory. Used by one thread at a time."""
+    """A database in a file; None: in memory. Used by one thread at a time. One that is full or damaged fails no
+    request.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(TABLES)
+
+    @property
+    def db(self) -> sqlite3.Connection:
+        """The database, for others' tables."""
+        return self._db
 
     def close(self) -> None:
         """Close the file."""
@@ -33,13 +42,19 @@ class Store:
     def hold(self, ids: Iterable[str], backend: str) -> None:
         """A backend has these tool calls, or this answer, of a conversation."""
         now = time.time()
-        self._db.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?)", [(one, backend, now) for one in ids])
-        self._db.execute("DELETE FROM held WHERE at < ?", (now - HELD_SECONDS,))
+        try:
+            self._db.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?)", [(one, backend, now) for one in ids])
+            self._db.execute("DELETE FROM held WHERE at < ?", (now - HELD_SECONDS,))
+        except sqlite3.Error:
+            LOG.exception("the state cannot be written: a conversation with open tool calls may change its backend")
 
     def holder(self, ids: Iterable[str]) -> str | None:
         """The backend of the last of these that is known."""
         found = None
-        for one in ids:
-            row = self._db.execute("SELECT backend FROM held WHERE id = ?", (one,)).fetchone()
-            found = found if row is None else str(row[0])
+        try:
+            for one in ids:
+                row = self._db.execute("SELECT backend FROM held WHERE id = ?", (one,)).fetchone()
+                found = found if row is None else str(row[0])
+        except sqlite3.Error:
+            LOG.exception("the state cannot be read: a conversation with open tool calls may change its backend")
         return found

@@ -10,6 +10,7 @@ from typing import Any
 from daguerre.router.choose import Decision
 from daguerre.router.config import Price
 from daguerre.router.features import Features
+from daguerre.router.limits import Reservation
 from daguerre.router.requests import Asked
 
 Write = Callable[[dict[str, Any]], None]
@@ -29,8 +30,10 @@ class Trip:
     features: Features
     decision: Decision
     tokens: int
-    write: Write
+    ended: Callable[[Trip, dict[str, Any]], None]
     line: dict[str, Any]
+    """What is known so far; empty once it is written."""
+    reservation: Reservation | None = None
     started: float = field(default_factory=time.perf_counter)
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -58,7 +61,7 @@ class Trip:
         """Write the line of the request, once."""
         line, self.line = self.line, {}
         if line:
-            self.write(line | {"attempts": self.attempts, "status": status, "ms": round(self.passed(), 3)})
+            self.ended(self, line | {"attempts": self.attempts, "status": status, "ms": round(self.passed(), 3)})
 
 
 def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:

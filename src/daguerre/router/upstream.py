@@ -19,6 +19,7 @@ from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import Latencies
+from daguerre.server.errors import ApiError
 
 PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
 """Headers of a client that a backend sees. A client's key is not among them."""
@@ -91,8 +92,14 @@ class Upstream:
         return out if self.key is None else out | {"authorization": f"Bearer {self.key}"}
 
     def body(self, given: Mapping[str, Any]) -> bytes:
-        """The body of a request to it: the client's, with the backend's model and fields."""
-        return orjson.dumps(merged({**given, "model": self.backend.model}, self.backend.body))
+        """The body of a request to it: the client's, with the backend's model and fields. ApiError for one that is
+        nested too deeply to be written.
+        """
+        try:
+            return orjson.dumps(merged({**given, "model": self.backend.model}, self.backend.body))
+        except (orjson.JSONEncodeError, RecursionError) as error:
+            message = "the body is nested too deeply, or has text that is no Unicode: send a simpler one"
+            raise ApiError(message, 400, code="invalid_json") from error
 
 
 def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,7 +52,8 @@ def answer(error: BaseException, text_field: str | None = None) -> JSONResponse:
     status, body = described(error, text_field)
     if status >= 500 and status != 501:  # which says what no model was trained for
         LOG.error("a request failed", exc_info=error)
-    headers = {"Retry-After": str(RETRY_AFTER)} if status in (429, 503) else None
+    after = getattr(error, "retry_after", RETRY_AFTER)
+    headers = {"Retry-After": str(after)} if status in (429, 503) and after is not None else None
     return JSONResponse(body, status, headers)
 
 
