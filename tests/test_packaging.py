@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
@@ -116,12 +117,21 @@ def test_every_missing_extra_names_an_extra_that_brings_the_package() -> None:
                 assert package in extras[extra], f"{path.name}:{node.lineno}"
 
 
+def pins(name: str) -> dict[str, SpecifierSet]:
+    """The versions of a file of constraints, by package."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {pin.name.lower().replace("_", "-"): pin.specifier for pin in found}
+
+
 def test_every_dependency_is_pinned_in_the_constraints() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
-    pinned = {pin.name.lower().replace("_", "-"): pin.specifier for pin in pins}
-    extras = itertools.chain.from_iterable(PROJECT["optional-dependencies"].values())
-    for requirement in map(Requirement, [*PROJECT["dependencies"], *extras]):
+    """Those of the extra `litellm`, which contradict our pins, in the constraints of the clients."""
+    pinned, apart = pins("constraints.txt"), pins("constraints-clients.txt")
+    extras = dict(PROJECT["optional-dependencies"])
+    for line in extras.pop("litellm"):
+        requirement = Requirement(line)
+        assert requirement.name == PROJECT["name"] or requirement.name in apart
+    for requirement in map(Requirement, [*PROJECT["dependencies"], *itertools.chain.from_iterable(extras.values())]):
         if requirement.name != PROJECT["name"]:
             (pin,) = pinned[requirement.name.lower().replace("_", "-")]
             assert pin.operator == "=="

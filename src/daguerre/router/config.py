@@ -193,8 +193,8 @@ class Grader(Table):
 
     exact   1 where it is equal to the other answer but for white space, its JSON as a value, its tool calls as calls
     schema  1 where it is valid by the request's schema, or its tool calls are by theirs; nothing where there is none
-    tests   1 where `command` exits with 0: the answer is its standard input, code alone where it has a code fence, and
-            the request as JSON is in the file that the variable DAGUERRE_REQUEST names
+    tests   1 where `command`, which has absolute paths, exits with 0: the answer is its standard input, code alone
+            where it has a code fence, and the request as JSON is in the file that the variable DAGUERRE_REQUEST names
     judge   the number that the backend `judge` gives, asked whether the answer is right
 
     share   of answers that have no shadow, those that are graded alone; not by `exact`
@@ -209,7 +209,7 @@ class Grader(Table):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.kind == "tests" and not self.command:
-            raise ValueError("a grader of kind tests needs a command, such as ['python', 'run_tests.py']")
+            raise ValueError("a grader of kind tests needs a command with absolute paths, such as ['/srv/run_tests']")
         if self.kind == "judge" and self.judge is None:
             raise ValueError("a grader of kind judge needs the name of a backend: judge = 'name'")
         if self.kind == "exact" and self.share:

@@ -6,7 +6,7 @@ import codecs
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -19,6 +19,7 @@ from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import Latencies
+from daguerre.router.litellm_api import LitellmUpstream
 from daguerre.server.errors import ApiError
 
 PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
@@ -116,6 +117,8 @@ class Upstreams:
 
     def __init__(self, config: Config, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._all = {one.name: Upstream(one, key_of(one)) for one in config.backends}
+        hosted = [one for one in config.backends if one.api == "litellm"]
+        self._litellm = LitellmUpstream(hosted) if hosted else None
         self.latencies = Latencies(config.measuring.half_life)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
         self._client = httpx2.AsyncClient(
@@ -125,6 +128,8 @@ class Upstreams:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
+        if self._litellm is not None:
+            await self._litellm.close()
 
     def __getitem__(self, name: str) -> Upstream:
         return self._all[name]
@@ -157,15 +162,11 @@ class Upstreams:
         another backend may do better; the circuit knows of it.
         """
         one, wait, key = self._all[name], self._all[name].backend.timeout, object()
-        url = str(one.backend.url).rstrip("/") + path
-        times = httpx2.Timeout(wait, connect=min(CONNECT_SECONDS, wait))
         one.circuit.begin(time.monotonic())
         one.in_flight += 1
         one.waiting[key] = time.monotonic()
         try:
-            async with self._client.stream(
-                "POST", url, content=one.body(body), headers=one.headers(headers), timeout=times
-            ) as response:
+            async with self._request(one, path, body, headers) as response:
                 if response.status_code in TRANSIENT | OURS:
                     raise await _refused(name, response)
                 async with aclosing(one.alive_with(key, response.aiter_raw())) as chunks:
@@ -186,6 +187,15 @@ class Upstreams:
         finally:
             one.in_flight -= 1
             one.waiting.pop(key, None)
+
+    def _request(
+        self, one: Upstream, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[httpx2.Response]:
+        if self._litellm is not None and one.backend.api == "litellm":
+            return self._litellm.ask(one.backend, path, body, one.key)
+        url, wait = str(one.backend.url).rstrip("/") + path, one.backend.timeout
+        times = httpx2.Timeout(wait, connect=min(CONNECT_SECONDS, wait))
+        return self._client.stream("POST", url, content=one.body(body), headers=one.headers(headers), timeout=times)
 
     def _failed(self, one: Upstream, error: BackendError) -> BackendError:
         one.circuit.failed(time.monotonic(), error.retry_after)
