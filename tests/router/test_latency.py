@@ -56,14 +56,14 @@ def test_a_backend_is_measured_by_size_and_few_samples_are_drawn_towards_what_is
     first, first_p95, whole, whole_p95 = times.of("a", (400, 200), declared, 1.0)
     assert first == pytest.approx(100.0, rel=0.011) and whole == pytest.approx(496.0, rel=0.011)
     weight = 1 + 2.0 ** (-1 / latency.HALF_LIFE)
-    assert first_p95 == pytest.approx((weight * 100.0 + 8 * 900.0) / (weight + 8), rel=0.01)
-    assert whole_p95 == pytest.approx((weight * 496.0 + 8 * 5000.0) / (weight + 8), rel=0.01)
+    assert first_p95 == pytest.approx(100.0 ** (weight / (weight + 8)) * 900.0 ** (8 / (weight + 8)), rel=0.01)
+    assert whole_p95 == pytest.approx(496.0 ** (weight / (weight + 8)) * 5000.0 ** (8 / (weight + 8)), rel=0.01)
     assert times.of("a", (5000, 100), declared, 1.0)[0] is None
     assert times.of("b", size, declared, 1.0)[0] is None
     for number in range(2, 500):
         times.add("a", size, first=100.0, whole=496.0, at=float(number))
     weight = (2.0 ** ((np.arange(500) - 499) / latency.HALF_LIFE)).sum()
-    expected = (weight * 100.0 + 8 * 900.0) / (weight + 8)
+    expected = 100.0 ** (weight / (weight + 8)) * 900.0 ** (8 / (weight + 8))
     assert times.of("a", size, declared, 499.0)[1] == pytest.approx(expected, rel=0.01)
 
 
@@ -74,7 +74,7 @@ def test_a_backend_that_nobody_asks_is_soon_expected_to_be_as_declared() -> None
     weight = found.weight(99.9)
     for idle in (0.0, 60.0, 240.0):
         kept = weight * 2.0 ** (-(1 + latency.IDLE) * idle / 60.0)
-        expected = (kept * 4000.0 + 8 * 500.0) / (kept + 8)
+        expected = 4000.0 ** (kept / (kept + 8)) * 500.0 ** (8 / (kept + 8))
         assert found.near(500.0, 99.9 + idle)[1] == pytest.approx(expected, rel=0.011)
     assert expected < 520.0, "of several hundred slow answers nothing is left after four half lives"
 

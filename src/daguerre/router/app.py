@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 import daguerre
+from daguerre.router import page_routes
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
 from daguerre.router.proxy import Classify, Router
@@ -61,6 +62,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=CONTENT_TYPE), methods=["GET"])
     app.add_api_route("/status", router.status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
+    app.include_router(page_routes.router)
     app.add_middleware(Gate, settings=settings, metrics=router.watch)  # type: ignore[arg-type]
     return app
 

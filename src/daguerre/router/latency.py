@@ -3,12 +3,13 @@
 A measurement loses half of its weight every HALF_LIFE seconds. The sketch (DDSketch, VLDB 2019: quantiles within a
 relative error of 1%) cannot forget, so later measurements weigh more instead: 2^(t / HALF_LIFE), which is the same
 but for a factor (forward decay, ICDE 2009). While samples are few, the 95th percentile is drawn towards what the
-configuration declares, as if PRIOR samples had said so. A backend that nobody asks is forgotten faster, by IDLE half
-lives more in each: one that was slow is tried again.
+configuration declares: it is the geometric mean of both, in which what is declared weighs PRIOR samples. A backend that
+nobody asks is forgotten faster, by IDLE half lives more in each: one that was slow is tried again.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from ddsketch import DDSketch
@@ -16,6 +17,8 @@ from ddsketch import DDSketch
 HALF_LIFE = 60.0
 PRIOR = 8.0
 IDLE = 3.0
+LEAST = 1e-3
+"""Milliseconds that are taken for none."""
 UNIT = 2.0**20
 """The first weight: the sketch counts ranks from 1, which must be small beside it."""
 MOST_DOUBLINGS = 512.0
@@ -56,7 +59,8 @@ class DecayedQuantiles:
         if high is None:
             return None, None
         weight = self.weight(at) * 2.0 ** (-IDLE * max(0.0, at - self._last) / self._half_life)
-        return self.quantile(0.5), (weight * high + PRIOR * declared) / (weight + PRIOR)
+        drawn = weight * math.log(max(high, LEAST)) + PRIOR * math.log(max(declared, LEAST))
+        return self.quantile(0.5), math.exp(drawn / (weight + PRIOR))
 
     def _doublings(self, at: float) -> float:
         return max(0.0, at - self._start) / self._half_life

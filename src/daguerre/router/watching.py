@@ -22,8 +22,8 @@ LAST = 50
 
 @dataclass
 class Sums:
-    """Numbers of requests of one backend or step type, and their times in milliseconds, newer ones weighing more. What a
-    client did wrong, or gave up, neither keeps nor breaks an SLO.
+    """Numbers of requests of one backend or step type, and their times in milliseconds, newer ones weighing more. What
+    a client did wrong, or gave up, neither keeps nor breaks an SLO.
     """
 
     requests: int = 0
@@ -147,6 +147,7 @@ class Watch:
                 "time": line["time"],
                 "step": step,
                 "backend": backend,
+                "chosen": line["decision"]["backend"],
                 "rule": line["decision"]["rule"],
                 "reason": line["decision"]["reason"],
                 "status": line["status"],

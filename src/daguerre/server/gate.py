@@ -23,7 +23,18 @@ from daguerre.server.metrics import Metrics
 from daguerre.server.settings import Settings
 
 LOG = logging.getLogger(ACCESS)
-OPEN = ("/", "/health", "/v1/health", "/ready", "/metrics", "/version", "/openapi.json", "/docs", "/playground")
+OPEN = (
+    "/",
+    "/health",
+    "/v1/health",
+    "/ready",
+    "/metrics",
+    "/version",
+    "/openapi.json",
+    "/docs",
+    "/playground",
+    "/page",
+)
 """Paths, and folders, that need no key."""
 MINUTE = 60.0
 LOGGED = 64 << 10
