@@ -20,6 +20,7 @@ from daguerre.commands import (
     models,
     overlap,
     routing,
+    routing_analyze,
     serving,
 )
 from daguerre.commands.options import ModelName
@@ -63,6 +64,7 @@ app.command()(serving.batch)
 app.add_typer(route_app, name="route")
 route_app.callback()(routing.route)
 route_app.command()(routing.replay)
+route_app.command()(routing_analyze.analyze)
 route_app.command()(routing.schema)
 app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")

@@ -146,6 +146,9 @@ class StepRule(Table):
     """Expected length of an answer that names no limit."""
 
 
+NO_RULE = StepRule()
+
+
 class Explore(Table):
     """A share of requests goes to a backend that is not the best, of those that may have it."""
 
@@ -300,7 +303,7 @@ class Config(Table):
 
     def rule(self, step: str) -> StepRule:
         """What a step type needs."""
-        return self.steps.get(step, StepRule())  # type: ignore[call-overload]
+        return self.steps.get(step, NO_RULE)  # type: ignore[call-overload]
 
     @cached_property
     def sha256(self) -> str:

@@ -3,15 +3,22 @@
 A line has the request's features, the backends' state, the decision, what was tried and what came of it. The first line
 of a run, and of each other configuration, is the configuration itself, so a log needs no other file. Texts are in it
 only when asked. A line that was cut off by a crash is the last one of its run, and is counted and left out.
+
+A shadow, a request that was also sent to a second backend, ends after the line of its request was written, so it has a
+line of its own, which names the request: `shadow_of`.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import orjson
 
 from daguerre.errors import DataError
 from daguerre.router.choose import Decision, choose
@@ -19,6 +26,8 @@ from daguerre.router.config import Config
 from daguerre.router.features import BackendState, Features, State
 
 VERSION = 1
+SHADOW_NUMBERS = ("ms", "cost", "grade", "main_grade")
+"""Of a shadow's line, as `Shadow` has them last."""
 
 
 def config_line(config: Config) -> dict[str, Any]:
@@ -58,6 +67,24 @@ class Entry:
         return choose(self.features, self.state, config or self.config)
 
 
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """What came of sending a request to a second backend, too. Times are milliseconds, costs dollars, grades 0 to 1;
+    None: not known.
+
+    backend     None: there was none, and only the answer that the client got was graded
+    exact       `grade` says that both answers are the same, and not how good one is
+    main_grade  of the answer that the client got
+    """
+
+    backend: str | None
+    exact: bool
+    ms: float | None
+    cost: float | None
+    grade: float | None
+    main_grade: float | None
+
+
 @dataclass
 class Read:
     """What reading a log found beside its entries: lines that were cut off."""
@@ -68,27 +95,65 @@ class Read:
 def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
     """The requests of a log, in order. DataError, with the line's number, for what no router has written."""
     configs = dict[str, Config]()
-    try:
-        file = path.open(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
-    with file:
+    with _opened(path) as file:
         for number, text in enumerate(file, 1):
             try:
-                line = json.loads(text)
+                line = orjson.loads(text)
             except ValueError:
-                if found is None or text.endswith("}\n"):
+                if found is None or text.endswith(b"}\n"):
                     raise DataError(f"line {number} of {path} is no JSON: it was changed, or is no log") from None
                 found.cut_off += 1
                 continue
             try:
+                if "shadow_of" in line:
+                    continue
                 if "value" in line:
                     config = Config.model_validate(line["value"])
                     configs[line["config"]] = config
                     continue
-                yield Entry(number, line, configs[line["decision"]["config"]])
+                entry = Entry(number, line, configs[line["decision"]["config"]])
             except (KeyError, TypeError, ValueError) as error:
-                raise DataError(f"line {number} of {path} is no line of a router's log: {error!r:.200}") from None
+                raise _no_line(path, number, error) from None
+            yield entry
+
+
+def read_shadows(path: Path) -> dict[str, list[Shadow]]:
+    """The shadows of a log by the id of their request. DataError for a line of one that no router has written. A line
+    that was cut off is passed over: `read_log` counts it.
+    """
+    out = defaultdict[str, list[Shadow]](list)
+    with _opened(path) as file:
+        for number, text in enumerate(file, 1):
+            if b'"shadow_of"' not in text:
+                continue
+            try:
+                line = orjson.loads(text)
+            except ValueError:
+                continue
+            if "shadow_of" not in line:
+                continue
+            try:
+                numbers = [None if (value := line.get(name)) is None else float(value) for name in SHADOW_NUMBERS]
+                backend = None if line["backend"] is None else str(line["backend"])
+                out[str(line["shadow_of"])].append(Shadow(backend, line.get("grader") == "exact", *numbers))
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise _no_line(path, number, error) from None
+    return dict(out)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """A log to be read. DataError where it cannot be opened."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def _no_line(path: Path, number: int, error: Exception) -> DataError:
+    return DataError(f"line {number} of {path} is no line of a router's log: {error!r:.200}")
 
 
 @dataclass(frozen=True)
