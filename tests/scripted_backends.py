@@ -80,7 +80,7 @@ class Scripted:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))))
+        body = json.loads(await reader.readexactly(int(headers.get("content-length", 0))) or b"{}")
         self.asked.append(body)
         self.headers.append(headers)
         self.paths.append(head[0].split()[1])

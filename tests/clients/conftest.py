@@ -6,12 +6,14 @@ These tests run in an environment of their own: `make clients`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from record import Record
+from routed import LOG, ROUTE, requests_in, routing
 
 from served import MODEL, Served, serving
 
@@ -48,6 +50,39 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     with serving(request.config.getoption("--daguerre")) as one:
         yield one
         assert one.alive(), "the server ended while clients used it"
+
+
+@pytest.fixture(scope="session")
+def route_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the router's configuration and its log of decisions are."""
+    return tmp_path_factory.mktemp("route")
+
+
+@pytest.fixture(scope="session")
+def routed(request: pytest.FixtureRequest, served: Served, route_folder: Path) -> Iterator[Served]:
+    """`daguerre route` in front of the server, with two ways to decode its model, as a process."""
+    config = ROUTE.format(url=served.url, log=route_folder / LOG)
+    with routing(request.config.getoption("--daguerre"), route_folder, config) as one:
+        yield one
+        assert one.alive(), "the router ended while clients used it"
+
+
+@pytest.fixture
+def decisions(routed: Served, route_folder: Path) -> Callable[[int], list[dict[str, Any]]]:
+    """decisions(num): the lines of the log of that many requests, once there are so many since the test began."""
+    before = -1
+    while (num := len(requests_in(route_folder / LOG))) != before:  # lines of requests that a test has left come late
+        before = num
+        time.sleep(0.2)
+
+    def since(num: int) -> list[dict[str, Any]]:
+        for _ in range(500):
+            if len(found := requests_in(route_folder / LOG)[before:]) >= num:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"{len(found)} requests of {num}")
+
+    return since
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,14 @@ CLIENTS = {
     "test_openapi": ("schemathesis",),
     "test_documents": ("openai", "langchain-openai", "openai-agents"),
     "test_editors": (),
+    "test_litellm_backend": ("litellm", "mcp"),
+    "test_routed_openai": ("openai",),
+    "test_routed_inceptionai": ("inceptionai",),
+    "test_routed_langchain": ("langchain-openai", "langchain-tests"),
+    "test_routed_litellm": ("litellm",),
+    "test_routed_agents": ("openai-agents", "mcp"),
+    "test_routed_openapi": ("schemathesis",),
+    "test_routed_example": ("openai",),
 }
 """Which packages a file runs."""
 

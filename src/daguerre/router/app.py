@@ -10,9 +10,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 import daguerre
-from daguerre.router import page_routes
+from daguerre.router import page_routes, stored
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
+from daguerre.router.openapi import describe
 from daguerre.router.proxy import Classify, Router
 from daguerre.router.store import Store
 from daguerre.router.trip import Write
@@ -55,6 +56,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
 
     app = FastAPI(title="Daguerre router", version=daguerre.__version__, lifespan=living, redoc_url=None)
     app.state.pool, app.state.settings, app.state.draining, app.state.num_running = Pool(), settings, False, 0
+    app.state.router = router
     errors.install(app)
     for path, (operation, below) in ROUTES.items():
         app.add_api_route(path, _served(router, operation, below), methods=["POST"], response_model=None)
@@ -63,6 +65,8 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     app.add_api_route("/status", router.status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
     app.include_router(page_routes.router)
+    app.include_router(stored.router)
+    describe(app, config)
     app.add_middleware(Gate, settings=settings, metrics=router.watch)  # type: ignore[arg-type]
     return app
 

@@ -66,6 +66,10 @@ class Router:
             self._limits.settle(trip.reservation, line.get("cost", 0.0), total, time.time())
         self._note(line)
 
+    def holder(self, owner: str, key: str) -> str | None:
+        """The backend that keeps a response of an owner."""
+        return self._store.holder(owner, [key])
+
     def status(self) -> dict[str, Any]:
         """How the router and its backends are doing, as JSON values."""
         now, found = time.monotonic(), self.watch.status()
@@ -118,16 +122,19 @@ class Router:
         except asyncio.CancelledError:
             trip.end(GONE)
             raise
+        except Exception:
+            trip.end(500)
+            raise
 
     def _trip(self, request: Request, operation: str, path: str, body: dict[str, Any]) -> Trip:
         key, began = f"route_{uuid.uuid4().hex}", time.perf_counter()
         asked = features_of(operation, body, request.headers, self.config, key)
-        held = self._store.holder(call_ids(operation, body))
+        owner = getattr(request.state, "owner", "")
+        held = self._store.holder(owner, call_ids(operation, body))
         features = asked.features(self._classify(operation, body), conversation=held)
         tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens)
         decision = choose(features, state, self.config)
-        owner = getattr(request.state, "owner", "")
         line = {"id": key, "request": request.state.request_id, "time": time.time(), "path": path}
         line |= decision_line(features, state, decision) | ({"owner": owner} if owner else {})
         line["decided_ms"] = round(1000 * (time.perf_counter() - began), 3)
@@ -215,7 +222,7 @@ class Router:
         begun = float(attempt["begun_ms"])
         first = None if opened.chunks is None else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
-        self._store.hold(check.tool_calls, name)
+        self._store.hold(trip.owner, check.tool_calls, name)
 
 
 class _Stream(StreamingResponse):
@@ -243,6 +250,10 @@ async def _json_of(request: Request) -> dict[str, Any]:
         raise ApiError(f"the body is no JSON: {error}", 400, code="invalid_json") from None
     if not isinstance(value, dict):
         raise ApiError("the body must be a JSON object", 400, code="invalid_json")
+    try:
+        orjson.dumps([[[[value]]]])  # what is made of it later may be nested a little deeper
+    except orjson.JSONEncodeError:
+        raise ApiError("the body is nested too deeply: 250 levels are the most", 400, code="invalid_json") from None
     return value
 
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LOG = logging.getLogger("daguerre.router")
-HELD_SECONDS = 24 * 3600.0
-"""How long an open tool call binds its conversation to a backend."""
+HELD_SECONDS = 30 * 24 * 3600.0
+"""How long an open tool call or a kept response binds its conversation to a backend."""
 TABLES = """
-CREATE TABLE IF NOT EXISTS held (id TEXT PRIMARY KEY, backend TEXT NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS held (owner TEXT NOT NULL, id TEXT NOT NULL, backend TEXT NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS held_at ON held (at);
 """
 
@@ -39,21 +40,23 @@ class Store:
         """Close the file."""
         self._db.close()
 
-    def hold(self, ids: Iterable[str], backend: str) -> None:
-        """A backend has these tool calls, or this answer, of a conversation."""
+    def hold(self, owner: str, ids: Iterable[str], backend: str) -> None:
+        """A backend has these tool calls, or this answer, of a conversation of an owner."""
         now = time.time()
         try:
-            self._db.executemany("INSERT OR REPLACE INTO held VALUES (?, ?, ?)", [(one, backend, now) for one in ids])
+            self._db.executemany(
+                "INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", [(owner, one, backend, now) for one in ids]
+            )
             self._db.execute("DELETE FROM held WHERE at < ?", (now - HELD_SECONDS,))
         except sqlite3.Error:
             LOG.exception("the state cannot be written: a conversation with open tool calls may change its backend")
 
-    def holder(self, ids: Iterable[str]) -> str | None:
+    def holder(self, owner: str, ids: Iterable[str]) -> str | None:
         """The backend of the last of these that is known."""
         found = None
         try:
             for one in ids:
-                row = self._db.execute("SELECT backend FROM held WHERE id = ?", (one,)).fetchone()
+                row = self._db.execute("SELECT backend FROM held WHERE owner = ? AND id = ?", (owner, one)).fetchone()
                 found = found if row is None else str(row[0])
         except sqlite3.Error:
             LOG.exception("the state cannot be read: a conversation with open tool calls may change its backend")

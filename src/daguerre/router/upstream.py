@@ -20,7 +20,6 @@ from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import Latencies
 from daguerre.router.litellm_api import LitellmUpstream
-from daguerre.server.errors import ApiError
 
 PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
 """Headers of a client that a backend sees. A client's key is not among them."""
@@ -93,14 +92,8 @@ class Upstream:
         return out if self.key is None else out | {"authorization": f"Bearer {self.key}"}
 
     def body(self, given: Mapping[str, Any]) -> bytes:
-        """The body of a request to it: the client's, with the backend's model and fields. ApiError for one that is
-        nested too deeply to be written.
-        """
-        try:
-            return orjson.dumps(merged({**given, "model": self.backend.model}, self.backend.body))
-        except (orjson.JSONEncodeError, RecursionError) as error:
-            message = "the body is nested too deeply, or has text that is no Unicode: send a simpler one"
-            raise ApiError(message, 400, code="invalid_json") from error
+        """The body of a request to it: the client's, with the backend's model and fields."""
+        return orjson.dumps(merged({**given, "model": self.backend.model}, self.backend.body))
 
 
 def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +160,7 @@ class Upstreams:
         one.waiting[key] = time.monotonic()
         try:
             async with self._request(one, path, body, headers) as response:
-                if response.status_code in TRANSIENT | OURS:
+                if response.status_code in TRANSIENT | OURS and not _is_of_client(response.status_code, body):
                     raise await _refused(name, response)
                 async with aclosing(one.alive_with(key, response.aiter_raw())) as chunks:
                     yield Reply(response.status_code, response.headers, chunks)
@@ -188,6 +181,20 @@ class Upstreams:
             one.in_flight -= 1
             one.waiting.pop(key, None)
 
+    async def fetch(self, name: str, method: str, path: str, query: str) -> tuple[int, str, bytes]:
+        """The status, content type and body of what a backend says of something that it keeps. BackendError where it
+        says nothing.
+        """
+        one = self._all[name]
+        if one.backend.url is None:
+            raise BackendError("status", f"{name} keeps nothing")
+        url = str(one.backend.url).rstrip("/") + path + (f"?{query}" if query else "")
+        try:
+            found = await self._client.request(method, url, headers=one.headers({}), timeout=one.backend.timeout)
+        except httpx2.HTTPError as error:
+            raise BackendError("broken", f"{name} did not answer: {type(error).__name__}") from None
+        return found.status_code, found.headers.get("content-type", "application/json"), found.content
+
     def _request(
         self, one: Upstream, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
     ) -> AbstractAsyncContextManager[httpx2.Response]:
@@ -195,11 +202,17 @@ class Upstreams:
             return self._litellm.ask(one.backend, path, body, one.key)
         url, wait = str(one.backend.url).rstrip("/") + path, one.backend.timeout
         times = httpx2.Timeout(wait, connect=min(CONNECT_SECONDS, wait))
-        return self._client.stream("POST", url, content=one.body(body), headers=one.headers(headers), timeout=times)
+        sent = httpx2.Headers(one.headers(headers), "latin-1")
+        return self._client.stream("POST", url, content=one.body(body), headers=sent, timeout=times)
 
     def _failed(self, one: Upstream, error: BackendError) -> BackendError:
         one.circuit.failed(time.monotonic(), error.retry_after)
         return error
+
+
+def _is_of_client(status: int, body: Mapping[str, Any]) -> bool:
+    """Whether a status is about what a request names, and not about how its backend is set up."""
+    return status == 404 and body.get("previous_response_id") is not None
 
 
 async def _refused(name: str, response: httpx2.Response) -> BackendError:

@@ -1,0 +1,172 @@
+"""/openapi.json of a router: bodies as `daguerre serve` takes them, wishes as headers, and what an answer says of its
+decision.
+
+A router passes on fields and values that it does not know, and answers as the backend gave them, so all schemas are
+open, and an answer has no more fields that must be there than all servers of OpenAI's interface send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from daguerre.router.config import STEPS, Config
+from daguerre.router.requests import CACHES, NAMES
+from daguerre.server.openapi import ANSWERS as SERVED
+from daguerre.server.openapi import CALL, ERROR, EVENT, NUMBER, TEXT, WHOLE, Schema, an_object, listed, maybe
+from daguerre.server.protocol.chat import ChatBody
+from daguerre.server.protocol.completions import CompletionBody
+from daguerre.server.protocol.decisions import InputBody, StateBody
+from daguerre.server.protocol.embeddings import EmbeddingBody
+from daguerre.server.protocol.fim import EditBody, FimBody
+from daguerre.server.protocol.responses import ResponseBody
+
+BODIES: Mapping[str, tuple[type[BaseModel], ...]] = {
+    "/v1/chat/completions": (ChatBody,),
+    "/v1/completions": (CompletionBody,),
+    "/v1/responses": (ResponseBody,),
+    "/v1/embeddings": (EmbeddingBody,),
+    "/v1/fim/completions": (FimBody,),
+    "/v1/edit/completions": (EditBody,),
+    "/v1/decisions": (StateBody, InputBody),
+}
+"""By path: the bodies that a request may have."""
+REF = "#/components/schemas/{model}"
+USAGE = an_object({})
+
+
+def _completion(choice: Schema) -> Schema:
+    return an_object({"choices": listed(choice)}, id=TEXT, object=TEXT, model=TEXT, usage=maybe(USAGE))
+
+
+MESSAGE = an_object({"role": TEXT}, content=maybe(TEXT), tool_calls=maybe(listed(CALL)))
+TEXTS = _completion(an_object({"text": TEXT}, index=WHOLE, finish_reason=maybe(TEXT)))
+CHAT = _completion(an_object({"message": MESSAGE}, index=WHOLE, finish_reason=maybe(TEXT)))
+VECTOR = an_object({"embedding": {"anyOf": [listed(NUMBER), TEXT]}}, index=WHOLE)
+ANSWERS: Mapping[str, Schema] = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": TEXTS,
+    "/v1/responses": an_object({"id": TEXT, "output": listed({})}, object=TEXT, status=TEXT, usage=maybe(USAGE)),
+    "/v1/embeddings": an_object({"data": listed(VECTOR)}, object=TEXT, model=TEXT, usage=maybe(USAGE)),
+    "/v1/fim/completions": TEXTS,
+    "/v1/edit/completions": CHAT,
+    "/v1/decisions": an_object({"answers": {"type": ["object", "array"]}}, model=TEXT, usage=maybe(USAGE)),
+}
+"""What an answer that is not streamed has at least."""
+WISHES: Mapping[str, tuple[Schema, str]] = {
+    "x-slo-ms": ({"type": "number", "exclusiveMinimum": 0}, "Milliseconds within which the answer must be there"),
+    "x-route-backend": (TEXT, "The name of the backend that should answer"),
+    "x-route-step": ({"enum": list(STEPS)}, "The step type of the request"),
+    "x-route-tags": (TEXT, "Tags that the backend must have, with commas between them"),
+    "x-route-max-cost": ({"type": "number", "minimum": 0}, "The most dollars that the answer may cost"),
+    "x-route-cache": ({"enum": list(CACHES)}, "Whether a kept answer may be given"),
+    "x-route-explore": ({"enum": ["on", "off"]}, "Whether a backend that is not the best may be tried"),
+}
+ALSO = "It may stand in the body's `metadata` instead."
+SAID: Mapping[str, str] = {
+    "x-route-id": "The id by which the log of decisions names the request.",
+    "x-route-step": "The step type that the request was taken for.",
+    "x-route-reason": "Why it was decided so.",
+}
+SOMETIMES: Mapping[str, str] = {
+    "x-route-backend": "The backend that answered.",
+    "x-route-cache": "`hit` or `near` for an answer that was kept.",
+    "x-route-similarity": "How similar the request was to one whose answer was kept, 0 to 1.",
+}
+ERRORS = {
+    "400": "A body that is no JSON object, a wish that cannot be, or a request that no backend can serve.",
+    "401": "An API key that is not known.",
+    "413": "A body that is too large.",
+    "429": "A limit is reached, of the key or of every backend; ask again after `Retry-After` seconds.",
+    "4XX": "What the backend answered to a request that it finds wrong.",
+    "500": "The router failed; its log says why.",
+    "501": "The backend was not made for it.",
+    "502": "Every backend that was tried failed.",
+    "503": "No backend takes requests at the moment; ask again after `Retry-After` seconds.",
+    "504": "No backend answered in time.",
+}
+
+PASSED_ON = ("4XX", "501")
+"""Errors of backends, as they sent them."""
+CONTENTS: Mapping[str, Schema] = {
+    "/v1/models": {"application/json": {"schema": SERVED["/v1/models"]}},
+    "/metrics": {"text/plain": {"schema": TEXT}},
+}
+"""What routes without a body answer with, where it is more than JSON."""
+
+
+def describe(app: FastAPI, config: Config) -> None:
+    """Make the application of a configuration describe itself. Called once all routes are there."""
+    plain, wishes = app.openapi, _parameters(config)
+
+    def openapi() -> Schema:
+        if app.openapi_schema is None:
+            schema, paths = plain(), _schemas()
+            schema.setdefault("components", {}).setdefault("schemas", {}).update(paths.pop("", {}))
+            for path, body in paths.items():
+                if path in schema["paths"]:
+                    _describe(path, schema["paths"][path]["post"], body, wishes)
+            for path, content in CONTENTS.items():
+                if path in schema["paths"]:
+                    schema["paths"][path]["get"]["responses"]["200"]["content"] = content
+        assert app.openapi_schema is not None
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _schemas() -> dict[str, Schema]:
+    """By path: the schema of its body; by "": the named schemas that they refer to."""
+    models = [(one, "validation") for several in BODIES.values() for one in several]
+    by_model, shared = models_json_schema(models, ref_template=REF)  # type: ignore[arg-type]
+    out = {"": _opened(shared["$defs"])}
+    for path, several in BODIES.items():
+        refs = [by_model[one, "validation"] for one in several]
+        out[path] = refs[0] if len(refs) == 1 else {"anyOf": refs}
+    return out
+
+
+def _opened(value: Any) -> Any:
+    """A schema whose objects may all have other fields."""
+    if isinstance(value, list):
+        return [_opened(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: True if key == "additionalProperties" and one is False else _opened(one) for key, one in value.items()}
+
+
+def _parameters(config: Config) -> list[Schema]:
+    """The wishes that a request may have."""
+    kinds = {"x-route-backend": {"enum": [one.name for one in config.backends]}}
+    return [
+        {"name": name, "in": "header", "schema": kinds.get(name, kind), "description": f"{said}. {ALSO}"}
+        for name, (kind, said) in WISHES.items()
+        if NAMES[name] in config.overrides
+    ]
+
+
+def _describe(path: str, operation: Schema, body: Schema, wishes: list[Schema]) -> None:
+    operation["parameters"] = wishes
+    operation["requestBody"] = {"required": True, "content": _json(body)}
+    content = _json(ANSWERS[path])
+    if any("stream" in one.model_fields for one in BODIES[path]):
+        content["text/event-stream"] = {"schema": EVENT}
+    headers = {name: _header(said, required=True) for name, said in SAID.items()}
+    headers |= {name: _header(said, required=False) for name, said in SOMETIMES.items()}
+    good = {"description": "The backend's answer, as it is.", "headers": headers, "content": content}
+    operation["responses"] = {"200": good} | {
+        status: {"description": meaning, "content": _json({} if status in PASSED_ON else ERROR)}
+        for status, meaning in ERRORS.items()
+    }
+
+
+def _header(said: str, *, required: bool) -> Schema:
+    return {"description": said, "required": required, "schema": TEXT}
+
+
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,55 @@
+"""Responses that a backend keeps: fetched, listed, canceled and deleted where they are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response
+
+from daguerre.router.upstream import BackendError
+from daguerre.server.errors import ApiError
+
+router = APIRouter()
+Key = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,128}$")]
+
+
+@router.get("/v1/responses/{key}")
+async def fetch(request: Request, key: Key) -> Response:
+    """A response that is kept."""
+    return await _at_its_backend(request, key, "")
+
+
+@router.delete("/v1/responses/{key}")
+async def delete(request: Request, key: Key) -> Response:
+    """Forget a response."""
+    return await _at_its_backend(request, key, "")
+
+
+@router.post("/v1/responses/{key}/cancel")
+async def cancel(request: Request, key: Key) -> Response:
+    """Cancel a response that is computed in the background."""
+    return await _at_its_backend(request, key, "/cancel")
+
+
+@router.get("/v1/responses/{key}/input_items")
+async def input_items(request: Request, key: Key) -> Response:
+    """What a response was asked."""
+    return await _at_its_backend(request, key, "/input_items")
+
+
+async def _at_its_backend(request: Request, key: str, below: str) -> Response:
+    """The answer of the backend that keeps a response. ApiError where none does, or it does not answer."""
+    served = request.app.state.router
+    name = served.holder(getattr(request.state, "owner", ""), key)
+    if name is None:
+        raise ApiError(f"there is no response {key!r} here: it was not kept, or 30 days have passed", 404, "id")
+    if request.query_params.get("stream") == "true":
+        raise ApiError("a response that is kept is given whole: leave stream out", 400, "stream")
+    try:
+        status, kind, body = await served.upstreams.fetch(
+            name, request.method, f"/responses/{key}{below}", request.url.query
+        )
+    except BackendError as error:
+        raise ApiError(str(error), 502, code="backend_failed") from None
+    return Response(body, status, {"content-type": kind, "x-route-backend": name})
