@@ -21,6 +21,7 @@ from daguerre.commands import (
     overlap,
     routing,
     routing_analyze,
+    routing_fit,
     serving,
 )
 from daguerre.commands.options import ModelName
@@ -65,6 +66,7 @@ app.add_typer(route_app, name="route")
 route_app.callback()(routing.route)
 route_app.command()(routing.replay)
 route_app.command()(routing_analyze.analyze)
+route_app.command()(routing_fit.fit)
 route_app.command()(routing.schema)
 app.command()(measuring.calibrate)
 app.add_typer(data_app, name="data")

@@ -92,6 +92,8 @@ ERRORS = {
 
 PASSED_ON = ("4XX", "501")
 """Errors of backends, as they sent them."""
+KEPT = "/v1/responses/"
+"""Where responses that a backend keeps are, by their id."""
 CONTENTS: Mapping[str, Schema] = {
     "/v1/models": {"application/json": {"schema": SERVED["/v1/models"]}},
     "/metrics": {"text/plain": {"schema": TEXT}},
@@ -110,6 +112,14 @@ def describe(app: FastAPI, config: Config) -> None:
             for path, body in paths.items():
                 if path in schema["paths"]:
                     _describe(path, schema["paths"][path]["post"], body, wishes)
+            for path, methods in schema["paths"].items():
+                if path.startswith(KEPT):
+                    for operation in methods.values():
+                        good = {
+                            "description": "What the backend says of a response that it keeps.",
+                            "content": _json({}),
+                        }
+                        operation["responses"] = {"200": good, **_errors("400", "401", "4XX", "500", "502")}
             for path, content in CONTENTS.items():
                 if path in schema["paths"]:
                     schema["paths"][path]["get"]["responses"]["200"]["content"] = content
@@ -158,9 +168,13 @@ def _describe(path: str, operation: Schema, body: Schema, wishes: list[Schema]) 
     headers = {name: _header(said, required=True) for name, said in SAID.items()}
     headers |= {name: _header(said, required=False) for name, said in SOMETIMES.items()}
     good = {"description": "The backend's answer, as it is.", "headers": headers, "content": content}
-    operation["responses"] = {"200": good} | {
-        status: {"description": meaning, "content": _json({} if status in PASSED_ON else ERROR)}
-        for status, meaning in ERRORS.items()
+    operation["responses"] = {"200": good} | _errors(*ERRORS)
+
+
+def _errors(*statuses: str) -> Schema:
+    return {
+        status: {"description": ERRORS[status], "content": _json({} if status in PASSED_ON else ERROR)}
+        for status in statuses
     }
 
 

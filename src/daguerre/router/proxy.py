@@ -8,6 +8,7 @@ not streamed is read whole first, so that one that is no JSON counts as a failur
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -27,6 +28,8 @@ from daguerre.router.config import Config
 from daguerre.router.kept import Kept, hit_headers
 from daguerre.router.limits import Limits
 from daguerre.router.log import decision_line
+from daguerre.router.quality import QualityModel
+from daguerre.router.reading import Reading
 from daguerre.router.requests import features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
 from daguerre.router.store import Store
@@ -41,7 +44,7 @@ Classify = Callable[[str, Mapping[str, Any]], Mapping[str, float]]
 
 
 class Router:
-    """Serves requests by a configuration.
+    """Serves requests by a configuration. DataError for a model of quality that cannot be used.
 
     classify  step types of requests
     write     takes the lines of the log
@@ -50,9 +53,12 @@ class Router:
     def __init__(self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write) -> None:
         self.config, self.upstreams, self._store = config, upstreams, store
         self._classify, self._write = classify, write
+        path = config.quality_model
+        self._quality = None if path is None else QualityModel.load(path)
+        version = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
         self.watch = Watch(config)
         self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
-        self._kept, self._limits = Kept(config, store), Limits(store.db, config.keys)
+        self._kept, self._limits = Kept(config, store, version), Limits(store.db, config.keys)
 
     def _note(self, line: dict[str, Any]) -> None:
         self.watch.line(line)
@@ -131,7 +137,7 @@ class Router:
         asked = features_of(operation, body, request.headers, self.config, key)
         owner = getattr(request.state, "owner", "")
         held = self._store.holder(owner, call_ids(operation, body))
-        features = asked.features(self._classify(operation, body), conversation=held)
+        features = asked.features(self._classify(operation, body), self._predicted(asked.reading), held)
         tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens)
         decision = choose(features, state, self.config)
@@ -163,6 +169,13 @@ class Router:
         trip.reservation = self._limits.admit(trip.owner, 0.0, 0, time.time())
         trip.end(200)
         return Response(hit.answer.body, 200, trip.reply_headers(hit.answer.backend) | hit_headers(hit))
+
+    def _predicted(self, reading: Reading) -> dict[str, float]:
+        """How likely each backend's answer is right, of those that a model was fitted for."""
+        if self._quality is None:
+            return {}
+        known = {each.name for each in self.config.backends}
+        return {name: round(value, 6) for name, value in self._quality.predict(reading).items() if name in known}
 
     async def _passing(self, trip: Trip, opened: Opened, key: CacheKey | None) -> AsyncIterator[bytes]:
         """The chunks as they come. Where they break off, an error event is the last."""

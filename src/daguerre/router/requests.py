@@ -41,7 +41,8 @@ EDITS = frozenset({"pattern", "strength"})
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Features but for what is predicted: the step type, quality, and where the conversation is.
+    """Features but for what is predicted: the step type, quality, and where the conversation is; and the reading that
+    these are predicted from.
 
     wishes   slo_ms and max_cost are floats, tags a sorted list, backend, step and cache (on, off, near) strings,
              explore a boolean
@@ -49,6 +50,7 @@ class Asked:
     """
 
     operation: str
+    reading: Reading
     needs: tuple[str, ...] = ()
     input_tokens: int = 0
     output_tokens: int | None = None
@@ -83,6 +85,7 @@ def features_of(operation: str, body: object, headers: Mapping[str, str], config
     wishes, ignored = wishes_of(body, headers, config)
     return Asked(
         operation=operation,
+        reading=reading,
         needs=needs_of(reading),
         input_tokens=input_tokens(reading),
         output_tokens=reading.limit,

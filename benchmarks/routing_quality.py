@@ -1,0 +1,322 @@
+"""Fitted quality on public outcomes: how much of the gap between two models is recovered, and at what share of calls.
+
+`python benchmarks/routing_quality.py outcomes.jsonl.gz --out benchmarks/results/routing-quality`. The file has lines of
+`source`, `prompt`, `weak` and `strong`.
+
+Three splits: twice the subjects are dealt into five folds and held out as a whole, once the rows are. On the same
+splits stand two logistic regressions on hashed words, pairs of words and groups of characters (the reference), the
+prompt's length, random order and the oracle. APGR is the mean over the folds of a split, each ranked by its own model;
+intervals are of 2,000 bootstraps over subjects, which are drawn again within each fold. The model's calibration is
+fitted within the training rows, on folds of its own. Its constants were chosen on the subjects that `in_design` names,
+by their APGR when held out; the others were first predicted here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import time
+import zlib
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_union
+
+from daguerre.evals.machine import machine_facts
+from daguerre.evals.pictures import BLUE, DPI, GRAY, GREEN
+from daguerre.router.quality_fit import apgr, auc, calibration_error, curve, fit_quality, folds_of
+from daguerre.router.quality_rows import Outcomes
+from daguerre.router.reading import read
+
+FOLDS, INNER = 5, 3
+SPLITS = {"unknown subjects, 1": 0, "unknown subjects, 2": 1, "known subjects": None}
+"""The seed that subjects are dealt with; None: rows are."""
+BARS = {"unknown": 0.60, "known": 0.64}
+DRAWS = 2000
+SIDES = ("fitted", "reference", "length", "oracle")
+COLORS = {"fitted": BLUE, "reference": GREEN, "length": GRAY}
+GRID = np.linspace(0, 1, 101)
+LEAST_GAP = 0.03
+"""Subjects whose gap is smaller have no APGR of their own."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """outcomes: of weak and strong; subjects, gains (strong right less weak right) and prompts of N rows."""
+
+    outcomes: Outcomes
+    prompts: list[str]
+
+    @property
+    def subjects(self) -> np.ndarray:
+        return self.outcomes.groups
+
+    @property
+    def gains(self) -> np.ndarray:
+        return self.outcomes.right[:, 1] - self.outcomes.right[:, 0]
+
+
+def read_data(path: Path) -> Data:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    right = np.array([[row["weak"], row["strong"]] for row in rows], float)
+    readings = [read("completions", {"prompt": row["prompt"]}) for row in rows]
+    return Data(
+        Outcomes(
+            readings=readings,
+            backends=("weak", "strong"),
+            right=right,
+            weights=np.ones_like(right),
+            groups=np.array([row["source"] for row in rows]),
+            named=np.ones(len(rows), bool),
+        ),
+        [row["prompt"] for row in rows],
+    )
+
+
+def in_design(subject: str) -> bool:
+    """Whether the model's constants were chosen on a subject."""
+    return zlib.crc32(b"design" + subject.encode()) % 2 == 0
+
+
+def reference(data: Data, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+    """P(right) of both backends by two logistic regressions on hashed n-grams."""
+    grams = make_union(
+        HashingVectorizer(n_features=2**18, ngram_range=(1, 2)),
+        HashingVectorizer(n_features=2**18, analyzer="char_wb", ngram_range=(3, 5)),
+    )
+    counts = grams.transform(data.prompts).tocsr()
+    found = [
+        LogisticRegression(solver="liblinear").fit(counts[inside], right[inside]).predict_proba(counts[outside])[:, 1]
+        for right in data.outcomes.right.T
+    ]
+    return np.array(found).T
+
+
+def run_split(path: Path, seed: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The fold of each row, and the predictions of both models, (N, 2)."""
+    data = read_data(path)
+    rows = len(data.prompts)
+    if seed is None:
+        place = np.random.default_rng(0).integers(0, FOLDS, rows)
+    else:
+        place = folds_of(data.subjects, FOLDS, seed)
+    own, theirs = np.zeros((rows, 2)), np.zeros((rows, 2))
+    for fold in range(FOLDS):
+        inside, outside = np.flatnonzero(place != fold), np.flatnonzero(place == fold)
+        model = fit_quality(data.outcomes.of(inside), INNER)
+        assert model.backends == ("weak", "strong")
+        own[outside] = [list(model.predict(data.outcomes.readings[row]).values()) for row in outside.tolist()]
+        theirs[outside] = reference(data, inside, outside)
+        print(f"{seed} fold {fold}", flush=True)
+    return place, own, theirs
+
+
+def mean_apgr(score: np.ndarray, gains: np.ndarray, places: list[np.ndarray]) -> float:
+    """The mean over folds, each given by its rows."""
+    return float(np.mean([apgr(score[rows], gains[rows]) for rows in places]))
+
+
+def bootstrapped(
+    scores: dict[str, np.ndarray], gains: np.ndarray, subjects: np.ndarray, place: np.ndarray, mask: np.ndarray
+) -> dict[str, list[float]]:
+    """APGR of each side for draws of subjects with replacement, the same for all sides."""
+    rng, out = np.random.default_rng(0), {name: list[float]() for name in scores}
+    folds = []
+    for fold in range(FOLDS):
+        names = sorted(set(subjects[mask & (place == fold)]))
+        folds.append([np.flatnonzero(mask & (place == fold) & (subjects == name)) for name in names])
+    for _ in range(DRAWS):
+        drawn = [np.concatenate([some[n] for n in rng.integers(0, len(some), len(some))]) for some in folds if some]
+        drawn = [rows for rows in drawn if gains[rows].sum() > 0.02 * len(rows)]
+        for name, score in scores.items():
+            out[name].append(mean_apgr(score, gains, drawn))
+    return out
+
+
+def within(score: np.ndarray, gains: np.ndarray, subjects: np.ndarray, place: np.ndarray, mask: np.ndarray) -> float:
+    """APGR where only rows of one subject and fold are ranked against each other, in proportion to their gain."""
+    total = recovered = 0.0
+    for name in set(subjects[mask]):
+        for fold in range(FOLDS):
+            rows = np.flatnonzero(mask & (subjects == name) & (place == fold))
+            gain = gains[rows].sum()
+            if gain:
+                recovered += apgr(score[rows], gains[rows]) * gain
+                total += gain
+    return recovered / total
+
+
+def interval(values: list[float] | np.ndarray) -> list[float]:
+    return [round(float(one), 4) for one in np.percentile(values, [2.5, 97.5])]
+
+
+def judged(data: Data, place: np.ndarray, own: np.ndarray, theirs: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
+    """All numbers of a split over some rows."""
+    gains, subjects = data.gains, data.subjects
+    scores = {
+        "fitted": own[:, 1] - own[:, 0],
+        "reference": theirs[:, 1] - theirs[:, 0],
+        "length": np.array([float(len(one)) for one in data.prompts]),
+        "oracle": gains,
+    }
+    folds = [np.flatnonzero(mask & (place == fold)) for fold in range(FOLDS)]
+    folds = [rows for rows in folds if len(rows)]
+    draws = bootstrapped(scores, gains, subjects, place, mask)
+    said: dict[str, Any] = {"rows": int(mask.sum()), "subjects": len(set(subjects[mask]))}
+    for name, score in scores.items():
+        said[name] = {
+            "apgr": round(mean_apgr(score, gains, folds), 4),
+            "interval": interval(draws[name]),
+            "folds": [round(apgr(score[rows], gains[rows]), 4) for rows in folds],
+            "within_subjects": round(within(score, gains, subjects, place, mask), 4),
+        }
+    for name in ("reference", "length"):
+        less = np.array(draws["fitted"]) - np.array(draws[name])
+        said[f"over_{name}"] = {
+            "apgr": round(said["fitted"]["apgr"] - said[name]["apgr"], 4),
+            "interval": interval(less),
+            "above_0": round(float((less > 0).mean()), 4),
+        }
+    said["curves"] = {
+        name: np.mean(
+            [
+                np.interp(GRID, np.linspace(0, 1, len(rows) + 1), curve(scores[name][rows], gains[rows]))
+                for rows in folds
+            ],
+            axis=0,
+        )
+        .round(4)
+        .tolist()
+        for name in COLORS
+    }
+    said["chances"] = {
+        side: {
+            name: scored(chances[mask, at], data.outcomes.right[mask, at])
+            for at, name in enumerate(data.outcomes.backends)
+        }
+        for side, chances in (("fitted", own), ("reference", theirs))
+    }
+    return said
+
+
+def scored(chances: np.ndarray, right: np.ndarray) -> dict[str, float]:
+    ones, chances = np.ones_like(right), np.clip(chances, 1e-9, 1 - 1e-9)
+    loss = -(right * np.log(chances) + (1 - right) * np.log(1 - chances)).mean()
+    found = {"loss": loss, "brier": ((chances - right) ** 2).mean()}
+    found |= {"ece": calibration_error(chances, right, ones), "auc": auc(chances, right, ones)}
+    return {name: round(float(value), 4) for name, value in found.items()}
+
+
+def by_subject(data: Data, runs: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each subject's rows, shares of right answers and APGR of its own rows: the mean over splits that held it out."""
+    out = []
+    for name in sorted(set(data.subjects)):
+        rows = np.flatnonzero(data.subjects == name)
+        gains = data.gains[rows]
+        line: dict[str, Any] = {"subject": name, "rows": len(rows), "design": in_design(name)}
+        line |= dict(zip(("weak", "strong"), data.outcomes.right[rows].mean(axis=0).round(3).tolist(), strict=True))
+        if gains.mean() >= LEAST_GAP:
+            some = [
+                (own[rows], theirs[rows]) for split, (_, own, theirs) in runs.items() if split.startswith("unknown")
+            ]
+            for at, side in enumerate(("fitted", "reference")):
+                line[side] = round(float(np.mean([apgr(one[at][:, 1] - one[at][:, 0], gains) for one in some])), 3)
+            line["length"] = round(apgr(np.array([float(len(data.prompts[row])) for row in rows]), gains), 3)
+        out.append(line)
+    return out
+
+
+def picture(said: dict[str, Any], path: Path) -> None:
+    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("unknown subjects, 1", "known subjects"), strict=True):
+        splits = [one for name, one in said["splits"].items() if name.split(",")[0] == kind.split(",")[0]]
+        for name, color in COLORS.items():
+            value = np.mean([one[name]["apgr"] for one in splits])
+            axes.plot(GRID, np.mean([one["curves"][name] for one in splits], axis=0), color=color,
+                      label=f"{name}, APGR {value:.3f}")  # fmt: skip
+        axes.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":", label="random, APGR .5")
+        axes.set(
+            title=kind.split(",")[0], xlabel="share of requests to the stronger model", xlim=(0, 1), ylim=(0, 1.08)
+        )
+        axes.legend(frameon=False, loc="lower right")
+        axes.grid(alpha=0.2)
+    figure.axes[0].set_ylabel("part of the gap recovered")
+    figure.savefig(path, dpi=DPI)
+
+
+def table(said: dict[str, Any]) -> str:
+    """The results as markdown."""
+    lines = [
+        "| split | side | APGR | 95% interval | folds | within subjects |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for split, one in said["splits"].items():
+        for side in SIDES:
+            each = one[side]
+            folds = " ".join(f"{value:.3f}" for value in each["folds"])
+            low, high = each["interval"]
+            numbers = f"{each['apgr']:.3f} | {low:.3f} to {high:.3f} | {folds} | {each['within_subjects']:.3f}"
+            lines.append(f"| {split} | {side} | {numbers} |")
+    lines += ["", "| split | fitted less | APGR | 95% interval | draws above 0 |", "| --- | --- | ---: | ---: | ---: |"]
+    for split, one in said["splits"].items():
+        for side in ("reference", "length"):
+            each = one[f"over_{side}"]
+            low, high = each["interval"]
+            lines.append(
+                f"| {split} | {side} | {each['apgr']:+.3f} | {low:+.3f} to {high:+.3f} | {each['above_0']:.1%} |"
+            )
+    lines += [
+        "",
+        "| split | side | model | log loss | Brier | ECE | AUC |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for split, one in said["splits"].items():
+        for side, models in one["chances"].items():
+            for name, each in models.items():
+                numbers = " | ".join(f"{each[key]:.3f}" for key in ("loss", "brier", "ece", "auc"))
+                lines.append(f"| {split} | {side} | {name} | {numbers} |")
+    lines += ["", "| held-out subject | rows | weak | strong | fitted | reference | length | constants chosen on it |"]
+    lines += ["| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"]
+    for one in said["subjects"]:
+        numbers = " | ".join(f"{one[key]:.3f}" if key in one else "" for key in ("weak", "strong", *COLORS))
+        lines.append(f"| {one['subject']} | {one['rows']} | {numbers} | {'yes' if one['design'] else 'no'} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Run all splits and write the table, the numbers and the picture."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("data", type=Path)
+    options.add_argument("--out", type=Path, required=True, help="where the files go, without their ending")
+    options.add_argument("--jobs", type=int, default=1)
+    given = options.parse_args()
+    began, data = time.monotonic(), read_data(given.data)
+    with ProcessPoolExecutor(given.jobs) as pool:
+        runs = dict(zip(SPLITS, pool.map(run_split, [given.data] * len(SPLITS), SPLITS.values()), strict=True))
+    design = np.array([in_design(name) for name in data.subjects])
+    said: dict[str, Any] = {"machine": machine_facts(), "splits": {}}
+    for name, run in runs.items():
+        said["splits"][name] = judged(data, *run, np.ones(len(design), bool))
+        if name.startswith("unknown"):
+            said["splits"][f"{name}, not of the design"] = judged(data, *run, ~design)
+    said["bars"] = BARS
+    said["subjects"] = by_subject(data, runs)
+    said["seconds"] = round(time.monotonic() - began)
+    given.out.with_suffix(".json").write_text(json.dumps(said) + "\n", encoding="utf-8")
+    given.out.with_suffix(".md").write_text(table(said), encoding="utf-8")
+    picture(said, given.out.with_suffix(".png"))
+    print(table(said))
+
+
+if __name__ == "__main__":
+    main()

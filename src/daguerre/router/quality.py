@@ -1,0 +1,135 @@
+"""P(right): how likely each backend's answer to a request is right, fitted by `daguerre route fit`.
+
+Two logistic models are added up for each backend: one of measures that mean the same in every subject (`measures.py`),
+and one of hashed groups of characters, which knows subjects that it has seen. A scale and a shift for each backend,
+fitted on answers that neither model had seen, make the sum a probability. NumPy alone is needed to predict.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daguerre.errors import DataError
+from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, distinct, ends, hashes, measured, rarity, text_of
+from daguerre.router.reading import Reading
+
+FORMAT = "daguerre quality"
+VERSION = 1
+CLIP = 4.0
+"""Standard deviations beyond which a measure counts no more."""
+SHARE = 0.5
+"""What the model of characters counts beside that of measures, in logits."""
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QualityModel:
+    """B backends, M measures, R rows of hashes.
+
+    backends  their names
+    counts    uint16 (R,): in how many of `requests` requests a group of characters was found
+    center    float32 (M,), and `spread`, of the measures
+    weights   float32 (M, B), for measures as standard deviations, and `bias` (B,)
+    grams     float16 (R, B): for groups of characters, and `shift` (B,)
+    scales    float32 (B, 2): the factor of the summed logits, and what is added, so that they are calibrated
+    report    how it did on groups that it had not seen
+    """
+
+    backends: tuple[str, ...]
+    requests: int
+    counts: NDArray[np.uint16]
+    center: Floats
+    spread: Floats
+    weights: Floats
+    bias: Floats
+    grams: NDArray[np.float16]
+    shift: Floats
+    scales: Floats
+    report: dict[str, Any]
+
+    def predict(self, reading: Reading) -> dict[str, float]:
+        """The probability that each backend's answer is right."""
+        logits = self.scales[:, 0] * self.logits(reading) + self.scales[:, 1]
+        return dict(zip(self.backends, (1 / (1 + np.exp(-logits))).tolist(), strict=True))
+
+    def logits(self, reading: Reading) -> NDArray[np.float64]:
+        """Of all backends, before the calibration, (B,)."""
+        places = hashes(ends(text_of(reading)))
+        values = np.concatenate([measured(reading), rarity(places, self.counts, self.requests)])
+        dense = standard(values, self.center, self.spread) @ self.weights + self.bias
+        rows = distinct(places)
+        chars = self._table[rows].sum(axis=0, dtype=np.float64) / max(len(rows), 1) ** 0.5 + self.shift
+        return np.asarray((1 - SHARE) * dense + SHARE * chars, np.float64)
+
+    @cached_property
+    def _table(self) -> Floats:
+        """`grams` as what is added up faster."""
+        return self.grams.astype(np.float32)
+
+    def save(self, path: Path) -> None:
+        """Plain arrays and a JSON header; the same bytes for the same model."""
+        header = {"format": FORMAT, "version": VERSION, "settings": SETTINGS_HASH, "share": SHARE, "clip": CLIP}
+        header |= {"backends": list(self.backends), "requests": self.requests, "report": self.report}
+        with path.open("wb") as file:
+            np.savez_compressed(
+                file, header=np.array(json.dumps(header)), **{name: getattr(self, name) for name in ARRAYS}
+            )
+
+    @classmethod
+    def load(cls, path: Path) -> QualityModel:
+        """The model of a file. DataError for one that is none, is damaged, or was fitted with other measures."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror}") from None
+        try:
+            with np.load(BytesIO(data), allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                arrays = {name: file[name] for name in ARRAYS}
+            known = header["format"] == FORMAT and header["version"] == VERSION
+            backends, requests = tuple(header["backends"]), int(header["requests"])
+            report = dict(header["report"])
+        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
+            raise DataError(f"{path} is no file of `daguerre route fit` ({error}): fit it again") from None
+        same = (header.get("settings"), header.get("share"), header.get("clip")) == (SETTINGS_HASH, SHARE, CLIP)
+        if not known or not same:
+            raise DataError(f"{path} was fitted by another version of daguerre: run `daguerre route fit` again")
+        if not backends or not all(isinstance(name, str) for name in backends):
+            raise DataError(f"{path} names no backends: run `daguerre route fit` again")
+        for name, (kind, shape) in ARRAYS.items():
+            sizes = tuple({"B": len(backends), "M": len(MEASURES), "R": ROWS}.get(one, 2) for one in shape)
+            if (arrays[name].dtype, arrays[name].shape) != (np.dtype(kind), sizes):
+                raise DataError(f"{name} of {path} is {arrays[name].dtype} {arrays[name].shape}, not {kind} {sizes}")
+            if not np.isfinite(arrays[name]).all():
+                raise DataError(f"{name} of {path} are not all finite: run `daguerre route fit` again")
+        return cls(backends=backends, requests=requests, report=report, **arrays)
+
+
+ARRAYS = {
+    "counts": ("uint16", "R"),
+    "center": ("float32", "M"),
+    "spread": ("float32", "M"),
+    "weights": ("float32", "MB"),
+    "bias": ("float32", "B"),
+    "grams": ("float16", "RB"),
+    "shift": ("float32", "B"),
+    "scales": ("float32", "B2"),
+}
+"""The type of each array, and what it is long."""
+
+
+def standard(values: NDArray[np.float64], center: Floats, spread: Floats) -> NDArray[np.float64]:
+    """Measures as standard deviations, at most CLIP; one that never varied is 0."""
+    varies = spread > 0
+    out = np.where(varies, (values - center) / np.where(varies, spread, 1), 0.0)
+    return np.asarray(np.clip(out, -CLIP, CLIP), np.float64)

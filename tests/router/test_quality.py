@@ -1,0 +1,382 @@
+"""Fitted quality: what is read of requests, the file, the fit against scikit-learn and closed forms, and the gap that
+it recovers on public outcomes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from daguerre.commands import routing_fit
+from daguerre.errors import DataError, MissingExtra
+from daguerre.router import quality_fit
+from daguerre.router.choose import choose
+from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, counted, hashes, measured, rarity
+from daguerre.router.quality import ARRAYS, SHARE, QualityModel, standard
+from daguerre.router.quality_fit import apgr, calibration_error, curve, fit_quality, folds_of, scales_of
+from daguerre.router.quality_rows import Outcomes, read_outcomes
+from daguerre.router.reading import Reading, read
+from routing import backend, config, request
+
+DATA = Path(__file__).parents[3] / "shared" / "data" / "routing" / "outcomes.jsonl.gz"
+SUBJECTS = ("apples", "bridges", "clouds", "dragons", "engines", "forests", "gardens", "harbors")
+
+
+def of(prompt: str) -> Reading:
+    return read("completions", {"prompt": prompt})
+
+
+def row(number: int, **more: Any) -> dict[str, Any]:
+    """A request with numbers, which `small` gets wrong three times out of four, or one without, which it gets right;
+    `large` gets nine of ten right.
+    """
+    subject, hard = SUBJECTS[number % 8], number // 8 % 2 == 0
+    asked = f"Calculate {number} times {number + 7}, in {subject}." if hard else f"What do people say of {subject}?"
+    rng = np.random.default_rng(number)
+    right = {"small": bool(rng.random() < (0.25 if hard else 0.9)), "large": bool(rng.random() < 0.9)}
+    return {"prompt": asked, "group": subject, "outcomes": right} | more
+
+
+def written(path: Path, lines: list[dict[str, Any]]) -> Path:
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Outcomes:
+    return read_outcomes(written(tmp_path_factory.mktemp("quality") / "rows.jsonl.gz", [row(n) for n in range(480)]))
+
+
+@pytest.fixture(scope="module")
+def model(outcomes: Outcomes) -> QualityModel:
+    return fit_quality(outcomes, folds=4)
+
+
+def measure(prompt: str) -> dict[str, float]:
+    return dict(zip(MEASURES, measured(of(prompt)).tolist(), strict=False))
+
+
+def test_measures_are_what_their_names_say() -> None:
+    found = measure("Which of the following is NOT 3 + 4?\nA. 7\nB. 12\nC. none of these\nAnswer:")
+    assert found["text characters"] == pytest.approx(np.log1p(72))
+    assert found["text lines"] == pytest.approx(np.log1p(4))
+    assert found["text numbers"] == pytest.approx(np.log1p(4)) and found["text numbers in stem"] == pytest.approx(
+        np.log1p(2)
+    )
+    assert found["options any"] == 1 and found["options number"] == 3
+    assert found["options numeric"] == pytest.approx(2 / 3)
+    assert found["options longest"] == pytest.approx(np.log1p(13))
+    assert found["text ends ?"] == 1 and found["text ends :"] == 0
+    for name in ("which", "following", "capital not", "of the following", "arithmetic", "question mark", "above"):
+        assert found[f"has {name}"] == 1, name
+    assert found["last of the following"] == 1 and found["last above"] == 0
+    assert found["number of not"] == pytest.approx(np.log1p(2))
+    assert found["has money"] == found["has year"] == found["has code"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "number"),
+    [
+        ("He paid $ 5 and €6 for a 12 km ride", "amount", 2),
+        ("a 12 km ride of 3hours", "unit", 2),
+        ("born in 1815, 12345 of 2020", "year", 2),
+        ("f(x) and g() and (x)", "code", 2),
+        ("a well-known and - so", "hyphen", 1),
+        ("1/2 and a/b", "fraction", 1),
+        ("in Rome, Anna saw NATO. Then", "name", 2),
+        ("in Rome, Anna saw NATO. Then", "acronym", 1),
+        ("I only, II only, and III and IV", "roman", 3),
+        ("the ____ of ___", "gap", 2),
+        ("How many, how much", "how many", 2),
+    ],
+)
+def test_a_pattern_is_counted(text: str, name: str, number: int) -> None:
+    assert measure(text)[f"number of {name}"] == pytest.approx(np.log1p(number))
+
+
+def test_measures_of_anything_are_finite_and_those_of_a_request_are_its_own() -> None:
+    body = {
+        "messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "\ud800 ��"}],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "max_tokens": 9,
+    }
+    for reading in (of(""), of("\n" * 3000), of("A. " * 900), of("((((" * 900), read("chat", body), read("edit", None)):
+        values = measured(reading)
+        assert values.shape == (len(MEASURES) - 4,) and np.isfinite(values).all()
+        assert np.isfinite(rarity(hashes("é \udfff"), np.zeros(ROWS, np.uint16), 1)).all()
+    found = dict(zip(MEASURES, measured(read("chat", body)).tolist(), strict=False))
+    assert found["request tools"] == pytest.approx(np.log(2)) and found["request limit"] == pytest.approx(np.log(10))
+    assert found["request instructions"] == pytest.approx(np.log(9)) and found["request has limit"] == 1
+
+
+def test_hashes_are_those_of_a_plain_loop_over_groups_of_bytes() -> None:
+    text = "Ab 12é\n3!"
+    data = bytes(ord("0") if 48 <= one <= 57 else 32 if one < 32 else one for one in text.lower().encode())
+    expected = []
+    for size in (3, 4, 5):
+        for start in range(len(data) - size + 1):
+            value = 0
+            for byte in data[start : start + size]:
+                value = (value * 0x01000193 & 0xFFFFFFFF) ^ byte
+            value = (value ^ value >> 15) * 0x2C1B3C6D & 0xFFFFFFFF
+            expected.append((value ^ value >> 16) % ROWS)
+    assert hashes(text).tolist() == expected
+    assert hashes("ab").tolist() == [] and rarity(hashes("ab"), np.zeros(ROWS, np.uint16), 9).tolist() == [0.0] * 4
+
+
+def test_a_text_counts_not_itself_when_its_rarity_is_measured_for_training() -> None:
+    texts = ["the cat sat", "the cat ran", "a dog"]
+    others = counted([hashes(one) for one in texts[1:]])
+    whole = counted([hashes(one) for one in texts])
+    assert rarity(hashes(texts[0]), whole, 3, own=1).tolist() == rarity(hashes(texts[0]), others, 2).tolist()
+    mean, spread, unseen, rare = rarity(hashes("zzzz"), whole, 3)
+    assert (unseen, rare) == (1, 1) and mean == pytest.approx(np.log(4)) and spread == pytest.approx(np.log(4))
+
+
+def test_apgr_is_the_area_of_enumerated_shares_and_random_order_has_a_half() -> None:
+    gains = np.array([1.0, 0.0, -1.0, 1.0])
+    assert curve(np.array([4.0, 3.0, 2.0, 1.0]), gains).tolist() == [0, 1, 1, 0, 1]
+    assert apgr(np.array([4.0, 3.0, 2.0, 1.0]), gains) == pytest.approx((0.5 + 1 + 0.5 + 0.5) / 4)
+    every = [apgr(np.array(order, float), gains) for order in itertools.permutations(range(4))]
+    assert np.mean(every) == pytest.approx(0.5)
+    assert apgr(np.zeros(4), gains) == pytest.approx(0.5)
+    tied = [apgr(np.array(one), gains) for one in ([2.0, 1.5, 0.5, 1.0], [1.5, 2.0, 0.5, 1.0])]
+    assert apgr(np.array([2.0, 2.0, 0.5, 1.0]), gains) == pytest.approx(np.mean(tied))
+
+
+def test_the_calibration_error_is_0_where_each_bin_is_as_right_as_it_says() -> None:
+    chances = np.repeat([0.2, 0.6], 50)
+    right = np.concatenate([np.arange(50) % 5 == 0, np.arange(50) % 5 < 3]).astype(float)
+    assert calibration_error(chances, right, np.ones(100)) == pytest.approx(0)
+    assert calibration_error(chances + 0.1, right, np.ones(100)) == pytest.approx(0.1)
+
+
+def test_the_fit_finds_which_requests_need_the_larger_model(model: QualityModel) -> None:
+    hard, easy = model.predict(of("Calculate 88 times 91, in kitchens.")), model.predict(of("What do people say?"))
+    assert hard["large"] - hard["small"] > 0.4 and easy["small"] > 0.75
+    assert model.backends == tuple(hard) == ("small", "large")
+    (pair,) = model.report["pairs"]
+    assert (pair["weak"], pair["strong"], pair["rows"]) == ("small", "large", 480)
+    assert pair["apgr"] > 0.68 and pair["oracle"] > pair["apgr"] and pair["length"] is not None
+    small = model.report["backends"]["small"]
+    assert small["auc"] > 0.75 and small["loss"] < small["constant"] - 0.1 and small["ece"] < 0.1
+
+
+def test_weights_are_those_of_scikit_learn_on_the_same_columns(outcomes: Outcomes, model: QualityModel) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    some = quality_fit.Prepared.of(outcomes)
+    values = np.array(
+        [
+            np.concatenate([measured(each), rarity(places, model.counts, model.requests, own=1)])
+            for each, places in zip(outcomes.readings, some.places, strict=True)
+        ]
+    )
+    columns = standard(values, model.center, model.spread)
+    penalty = quality_fit.PENALTY / quality_fit.GROUP_PENALTY
+    groups = np.array(outcomes.groups)[:, None] == np.unique(outcomes.groups)[None, :]
+    both = np.hstack([columns, groups * penalty**0.5])
+    right = outcomes.right[:, 0] == 1
+    own = LogisticRegression(C=1 / quality_fit.PENALTY, tol=1e-9, max_iter=5000).fit(both, right)
+    np.testing.assert_allclose(model.weights[:, 0], own.coef_[0][: len(MEASURES)], atol=2e-4)
+    assert model.bias[0] == pytest.approx(own.intercept_[0], abs=2e-3)
+
+
+def test_a_prediction_is_the_calibrated_sum_of_both_models(model: QualityModel) -> None:
+    reading, (small, _) = of("Calculate 12 times 13, in clouds."), range(2)
+    places = hashes("Calculate 12 times 13, in clouds.")
+    values = np.concatenate([measured(reading), rarity(places, model.counts, model.requests)])
+    found = 0.0
+    for value, center, spread, weight in zip(values, model.center, model.spread, model.weights[:, small], strict=True):
+        found += max(-4.0, min(4.0, (value - center) / spread)) * weight if spread else 0.0
+    each = sorted(set(places.tolist()))
+    chars = sum(float(model.grams[place, small]) for place in each) / len(each) ** 0.5
+    logit = (1 - SHARE) * (found + model.bias[small]) + SHARE * (chars + model.shift[small])
+    logit = model.scales[small, 0] * logit + model.scales[small, 1]
+    assert model.predict(reading)["small"] == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
+
+
+def test_scales_make_overconfident_logits_probabilities() -> None:
+    logits = np.random.default_rng(0).normal(size=(4000, 1))
+    right = (np.random.default_rng(1).random((4000, 1)) < 1 / (1 + np.exp(-(0.5 * logits + 1)))).astype(float)
+    given = Outcomes(
+        readings=[of("")] * 4000,
+        backends=("one",),
+        right=right,
+        weights=np.ones((4000, 1)),
+        groups=np.full(4000, "a"),
+        named=np.ones(4000, bool),
+    )
+    factor, constant = scales_of(logits, given)[0]
+    assert factor == pytest.approx(0.5, abs=0.1) and constant == pytest.approx(1, abs=0.1)
+    backwards = replace(given, right=1 - right)
+    factor, constant = scales_of(logits, backwards)[0]
+    assert factor == 0 and 1 / (1 + np.exp(-constant)) == pytest.approx(1 - right.mean())
+
+
+def test_a_group_is_never_in_two_folds_and_folds_are_about_equal(outcomes: Outcomes) -> None:
+    place = folds_of(outcomes.groups, 4, 0)
+    assert all(len(set(place[outcomes.groups == name])) == 1 for name in set(outcomes.groups))
+    assert np.bincount(place).tolist() == [120] * 4
+    assert (folds_of(outcomes.groups, 4, 1) != place).any()
+    with pytest.raises(DataError, match="8 groups are too few"):
+        folds_of(outcomes.groups, 9, 0)
+
+
+def test_outcomes_between_0_and_1_and_missing_ones_are_fitted(tmp_path: Path) -> None:
+    lines = [row(n) for n in range(480)]
+    for n, line in enumerate(lines):
+        line["outcomes"] = {"small": 0.9 * line["outcomes"]["small"]} | ({"large": n % 9 > 0} if n % 2 else {})
+    found = read_outcomes(written(tmp_path / "rows.jsonl", lines))
+    assert np.isnan(found.right[::2, 1]).all() and (found.weights[::2, 1] == 0).all()
+    model = fit_quality(found, folds=2)
+    assert (model.report["backends"]["small"]["rows"], model.report["backends"]["large"]["rows"]) == (480, 240)
+    assert model.report["backends"]["small"]["right"] == pytest.approx(np.nanmean(found.right[:, 0]))
+
+
+def test_a_half_right_answer_weighs_as_a_right_and_a_wrong_one() -> None:
+    values = np.random.default_rng(0).normal(size=(60, 3))
+    right = np.where(np.arange(60) % 3 == 0, 0.5, (values[:, 0] > 0).astype(float))
+    halves = np.flatnonzero(right == 0.5)
+    double = np.concatenate([np.arange(60), halves])
+    twice = np.concatenate([np.where(right == 0.5, 1.0, right), np.zeros(len(halves))])
+    weights = np.concatenate([np.where(right == 0.5, 0.5, 1.0), np.full(len(halves), 0.5)])
+    one = quality_fit._logistic(values, right, np.ones(60), "newton-cholesky", 1.0)
+    two = quality_fit._logistic(values[double], twice, weights, "newton-cholesky", weights.mean())
+    np.testing.assert_allclose(one[0], two[0], rtol=1e-4)
+    assert one[1] == pytest.approx(two[1], rel=1e-4)
+
+
+def test_too_few_graded_answers_are_refused_and_a_backend_with_few_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"too few graded answers to fit: small has 100, .*A backend needs 200"):
+        fit_quality(read_outcomes(written(tmp_path / "few.jsonl", [row(n) for n in range(100)])))
+    lines = [row(n) for n in range(320)]
+    for line in lines[:50]:
+        line["outcomes"]["new"] = 1
+    model = fit_quality(read_outcomes(written(tmp_path / "some.jsonl", lines)), folds=2)
+    assert model.backends == ("small", "large")
+    assert model.report["left_out"] == ["new has 50, 50 right and 0 wrong"]
+
+
+def test_a_saved_model_predicts_the_same_and_its_bytes_are_the_same(tmp_path: Path, model: QualityModel) -> None:
+    model.save(tmp_path / "one.npz")
+    again = QualityModel.load(tmp_path / "one.npz")
+    again.save(tmp_path / "two.npz")
+    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
+    assert again.predict(of("Calculate 3 times 4.")) == model.predict(of("Calculate 3 times 4."))
+    assert again.report == model.report and again.backends == model.backends
+
+
+def rewritten(path: Path, model: QualityModel, **changed: Any) -> Path:
+    header = {"format": "daguerre quality", "version": 1, "settings": SETTINGS_HASH, "share": SHARE, "clip": 4.0}
+    header |= {"backends": list(model.backends), "requests": 1, "report": {}} | changed.pop("header", {})
+    arrays = {name: getattr(model, name) for name in ARRAYS} | changed
+    np.savez(path, allow_pickle=True, header=np.array(json.dumps(header)), **arrays)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"header": {"format": "x"}}, "another version"),
+        ({"header": {"version": 2}}, "another version"),
+        ({"header": {"settings": "x"}}, "another version"),
+        ({"header": {"share": 0.1}}, "another version"),
+        ({"header": {"backends": []}}, "names no backends"),
+        ({"header": {"backends": ["a", "b", "c"]}}, "is float32 .* not float32"),
+        ({"header": {"requests": None}}, "no file of"),
+        ({"bias": np.zeros(2)}, "bias of .* is float64"),
+        ({"bias": np.full(2, np.nan, np.float32)}, "not all finite"),
+        ({"bias": np.array([{}, {}], object)}, "no file of"),
+    ],
+)
+def test_a_wrong_file_is_an_error(tmp_path: Path, model: QualityModel, changed: dict[str, Any], message: str) -> None:
+    QualityModel.load(rewritten(tmp_path / "right.npz", model))
+    with pytest.raises(DataError, match=message):
+        QualityModel.load(rewritten(tmp_path / "wrong.npz", model, **changed))
+
+
+def test_a_pickle_a_cut_file_and_no_file_are_errors(tmp_path: Path, model: QualityModel) -> None:
+    model.save(tmp_path / "model.npz")
+    whole = (tmp_path / "model.npz").read_bytes()
+    for data in (pickle.dumps({"a": 1}), whole[: len(whole) // 2], b"", b"text"):
+        (tmp_path / "wrong.npz").write_bytes(data)
+        with pytest.raises(DataError, match="no file of `daguerre route fit`"):
+            QualityModel.load(tmp_path / "wrong.npz")
+    with pytest.raises(DataError, match="cannot read"):
+        QualityModel.load(tmp_path / "none.npz")
+
+
+def test_a_decision_takes_the_prediction_in_place_of_the_table(model: QualityModel) -> None:
+    settings = config(
+        backend("small", quality={"default": 0.9}, price={"output": 0.1}),
+        backend("large", quality={"default": 0.9}, price={"output": 9.0}),
+        steps={"plan": {"quality": 0.75}},
+    )
+    asked = {text: request("plan", quality=model.predict(of(text))) for text in ("Calculate 8 times 9.", "What of it?")}
+    assert [choose(each, {}, settings).backend for each in asked.values()] == ["large", "small"]
+    assert choose(request("plan"), {}, settings).backend == "small"
+
+
+def command() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(routing_fit.fit)
+    return app
+
+
+def test_the_command_writes_the_model_and_reports_what_it_held_out(tmp_path: Path) -> None:
+    log, out = written(tmp_path / "rows.jsonl", [row(n) for n in range(400)]), tmp_path / "quality.npz"
+    found = CliRunner().invoke(command(), [str(log), "--out", str(out), "--folds", "2", "--json"])
+    assert found.exit_code == 0, found.output
+    report = json.loads(found.stdout)
+    assert report["rows"] == 400 and report["groups"] == 8 and report["out"] == str(out)
+    assert QualityModel.load(out).report == {name: value for name, value in report.items() if name != "out"}
+    text = routing_fit.said(report, out)
+    assert "400 requests of 8 groups" in text and "small or large, 400 requests: APGR ." not in text
+    assert f"APGR {report['pairs'][0]['apgr']:.3f}; by length" in text and "quality_model = " in text
+
+
+def test_without_scikit_learn_the_command_says_what_to_install(
+    outcomes: Outcomes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sklearn", None)
+    with pytest.raises(MissingExtra, match=r"daguerre\[fit\]"):
+        fit_quality(outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.exists(), reason=f"the public outcomes are not at {DATA}")
+def test_the_gap_is_recovered_on_rows_held_out_and_less_of_it_on_subjects_held_out() -> None:
+    """The target for subjects held out is .60, and is missed: benchmarks/results/routing-quality.md."""
+    with gzip.open(DATA, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    right = np.array([[each["weak"], each["strong"]] for each in rows], float)
+    given = Outcomes(
+        readings=[of(each["prompt"]) for each in rows],
+        backends=("weak", "strong"),
+        right=right,
+        weights=np.ones_like(right),
+        groups=np.array([each["source"] for each in rows]),
+        named=np.ones(len(rows), bool),
+    )
+    some = quality_fit.Prepared.of(given)
+    known = np.random.default_rng(0).integers(0, 3, len(rows))
+    for place, least in ((known, 0.64), (folds_of(given.groups, 3, 0), 0.51)):
+        report = quality_fit.reported(given, place, quality_fit.held_out(some, place))
+        (pair,) = report["pairs"]
+        assert pair["apgr"] > least and pair["oracle"] > 1.2
+        assert all(each["ece"] < 0.06 and each["loss"] < each["constant"] for each in report["backends"].values())
