@@ -76,7 +76,7 @@ def need_route() -> None:
     """MissingExtra unless what the router needs is installed."""
     need_serve()
     try:
+        import aiohttp  # noqa: F401
         import ddsketch  # noqa: F401
-        import httpx2  # noqa: F401
     except ImportError:
         raise MissingExtra("ddsketch", "route") from None

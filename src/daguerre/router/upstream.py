@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
+import aiohttp
 import orjson
 
 from daguerre.errors import InputError
@@ -19,7 +19,9 @@ from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import Latencies
-from daguerre.router.litellm_api import LitellmUpstream
+
+if TYPE_CHECKING:
+    from daguerre.router.litellm_api import LitellmUpstream
 
 PASSED_ON = ("accept", "content-type", "user-agent", "openai-beta", "idempotency-key", "traceparent", "tracestate")
 """Headers of a client that a backend sees. A client's key is not among them."""
@@ -108,19 +110,17 @@ def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 class Upstreams:
     """All backends of a configuration. InputError where a key is missing."""
 
-    def __init__(self, config: Config, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, config: Config) -> None:
         self._all = {one.name: Upstream(one, key_of(one)) for one in config.backends}
         hosted = [one for one in config.backends if one.api == "litellm"]
-        self._litellm = LitellmUpstream(hosted) if hosted else None
+        self._litellm = _litellm(hosted)
         self.latencies = Latencies(config.measuring.half_life)
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
-        self._client = httpx2.AsyncClient(
-            limits=limits, transport=transport, follow_redirects=False, trust_env=False, timeout=CONNECT_SECONDS
-        )
+        self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        if self._session is not None:
+            await self._session.close()
         if self._litellm is not None:
             await self._litellm.close()
 
@@ -154,24 +154,19 @@ class Upstreams:
         """A backend's answer to a request, whose body is not read yet. BackendError where there is none, or one that
         another backend may do better; the circuit knows of it.
         """
-        one, wait, key = self._all[name], self._all[name].backend.timeout, object()
+        one, key = self._all[name], object()
         one.circuit.begin(time.monotonic())
         one.in_flight += 1
         one.waiting[key] = time.monotonic()
         try:
             async with self._request(one, path, body, headers) as response:
-                if response.status_code in TRANSIENT | OURS and not _is_of_client(response.status_code, body):
-                    raise await _refused(name, response)
-                async with aclosing(one.alive_with(key, response.aiter_raw())) as chunks:
-                    yield Reply(response.status_code, response.headers, chunks)
-        except httpx2.ConnectError:
-            raise self._failed(one, BackendError("connect", f"{name} cannot be reached")) from None
-        except httpx2.TimeoutException:
-            raise self._failed(one, BackendError("timeout", f"{name} sent nothing for {wait:g} s")) from None
-        except httpx2.HTTPError as error:
-            raise self._failed(one, BackendError("broken", f"{name} broke off: {type(error).__name__}")) from None
+                if response.status in TRANSIENT | OURS and not _is_of_client(response.status, body):
+                    raise _refused(name, response)
+                async with aclosing(one.alive_with(key, response.chunks)) as chunks:
+                    yield Reply(response.status, response.headers, chunks)
         except BackendError as error:
-            raise self._failed(one, error) from None
+            one.circuit.failed(time.monotonic(), error.retry_after)
+            raise
         except BaseException:
             one.circuit.left()
             raise
@@ -189,25 +184,73 @@ class Upstreams:
         if one.backend.url is None:
             raise BackendError("status", f"{name} keeps nothing")
         url = str(one.backend.url).rstrip("/") + path + (f"?{query}" if query else "")
-        try:
-            found = await self._client.request(method, url, headers=one.headers({}), timeout=one.backend.timeout)
-        except httpx2.HTTPError as error:
-            raise BackendError("broken", f"{name} did not answer: {type(error).__name__}") from None
-        return found.status_code, found.headers.get("content-type", "application/json"), found.content
+        async with self._sent(one, method, url, None, {}) as reply:
+            body = b"".join([chunk async for chunk in reply.chunks])
+        return reply.status, reply.headers.get("content-type", "application/json"), body
 
     def _request(
         self, one: Upstream, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[httpx2.Response]:
+    ) -> AbstractAsyncContextManager[Reply]:
         if self._litellm is not None and one.backend.api == "litellm":
-            return self._litellm.ask(one.backend, path, body, one.key)
-        url, wait = str(one.backend.url).rstrip("/") + path, one.backend.timeout
-        times = httpx2.Timeout(wait, connect=min(CONNECT_SECONDS, wait))
-        sent = httpx2.Headers(one.headers(headers), "latin-1")
-        return self._client.stream("POST", url, content=one.body(body), headers=sent, timeout=times)
+            return self._hosted(self._litellm, one, path, body)
+        url = str(one.backend.url).rstrip("/") + path
+        return self._sent(one, "POST", url, one.body(body), headers)
 
-    def _failed(self, one: Upstream, error: BackendError) -> BackendError:
-        one.circuit.failed(time.monotonic(), error.retry_after)
-        return error
+    @asynccontextmanager
+    async def _hosted(
+        self, litellm: LitellmUpstream, one: Upstream, path: str, body: Mapping[str, Any]
+    ) -> AsyncIterator[Reply]:
+        """The reply of a hosted API, which litellm asks. BackendError where there is none, or it breaks off."""
+        import httpx2
+
+        name, wait = one.backend.name, one.backend.timeout
+        try:
+            async with litellm.ask(one.backend, path, body, one.key) as response:
+                yield Reply(response.status_code, response.headers, response.aiter_raw())
+        except httpx2.ConnectError:
+            raise BackendError("connect", f"{name} cannot be reached") from None
+        except httpx2.TimeoutException:
+            raise BackendError("timeout", f"{name} sent nothing for {wait:g} s") from None
+        except httpx2.HTTPError as error:
+            raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
+
+    @asynccontextmanager
+    async def _sent(
+        self, one: Upstream, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> AsyncIterator[Reply]:
+        """The reply to a request. BackendError where there is none, or it breaks off."""
+        name, wait = one.backend.name, one.backend.timeout
+        times = aiohttp.ClientTimeout(sock_connect=min(CONNECT_SECONDS, wait), sock_read=wait)
+        try:
+            async with self._client().request(
+                method, url, data=body, headers=one.headers(headers), timeout=times, allow_redirects=False
+            ) as response:
+                yield Reply(response.status, response.headers, response.content.iter_any())
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            raise BackendError("connect", f"{name} cannot be reached") from None
+        except TimeoutError:
+            raise BackendError("timeout", f"{name} sent nothing for {wait:g} s") from None
+        except (aiohttp.ClientError, ConnectionError) as error:
+            raise BackendError("broken", f"{name} broke off: {type(error).__name__}") from None
+
+    def _client(self) -> aiohttp.ClientSession:
+        """The session, which is made in the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("User-Agent",),
+            )
+        return self._session
+
+
+def _litellm(backends: list[Backend]) -> LitellmUpstream | None:
+    """What asks hosted APIs. MissingExtra where there are some and litellm is not installed."""
+    if not backends:
+        return None
+
+    return LitellmUpstream(backends)
 
 
 def _is_of_client(status: int, body: Mapping[str, Any]) -> bool:
@@ -215,10 +258,10 @@ def _is_of_client(status: int, body: Mapping[str, Any]) -> bool:
     return status == 404 and body.get("previous_response_id") is not None
 
 
-async def _refused(name: str, response: httpx2.Response) -> BackendError:
+def _refused(name: str, reply: Reply) -> BackendError:
     """The error of a status that is no answer."""
-    status = response.status_code
-    after = response.headers.get("retry-after", "").strip()
+    status = reply.status
+    after = reply.headers.get("retry-after", "").strip()
     return BackendError(
         "status",
         f"{name} answered with status {status}",

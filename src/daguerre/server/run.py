@@ -99,8 +99,8 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
 def bind(host: str, port: int) -> socket.socket:
     """A socket with this address, which does not listen yet. InputError for an address that cannot be had."""
     try:
-        (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        found = socket.socket(family, kind)
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.socket(family, kind, protocol)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
     except OSError as error:
