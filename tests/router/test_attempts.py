@@ -7,8 +7,11 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from daguerre.router.attempts import patience
+from daguerre.router.choose import Candidate
 from daguerre.router.config import Backend
 from daguerre.router.upstream import Upstream
 from router.test_proxy import SAY, ask, routed
@@ -139,13 +142,26 @@ def test_a_backend_is_cold_until_it_answers_and_when_nobody_asks_it() -> None:
     assert not always.cold(5.0)
 
 
-def test_a_second_backend_joins_while_it_can_still_be_within_the_slo() -> None:
+def test_a_second_backend_joins_as_late_as_the_slo_allows() -> None:
     one, two = Scripted(reply=lambda body: STALL), Scripted()
-    rules = {"hedge": {"share": 1.0}, "steps": {"plan": {"slo_ms": 5300.0}}}
-    late = {"latency": {"first": 50.0, "first_p95": 5250.0, "token": 0.0, "token_p95": 0.0}}
-    soon = {"latency": {"first_p95": 5100.0, "token_p95": 0.0}}
-    with routed(one, two, each={"a": late | {"timeout": 8}, "b": soon}, **rules) as (url, log):
+    soon = {"latency": {"first_p95": 50.0, "token_p95": 0.0}, "timeout": 8}
+    rules = {"hedge": {"share": 1.0}, "steps": {"plan": {"slo_ms": 800.0}}}
+    with routed(one, two, each={"a": soon, "b": SOON}, **rules) as (url, log):
         assert ask(url).headers["x-route-backend"] == "b"
         first, second = log.of_requests()[0]["attempts"]
-    assert first["backend"] == "a" and second["hedge"] and second["begun_ms"] >= 200.0
-    assert second["begun_ms"] < 5250.0, "not only when the first is later than predicted"
+    assert first["backend"] == "a" and second["hedge"] and second["begun_ms"] >= 700.0
+
+
+def test_second_requests_are_so_rare_that_they_cost_a_twentieth() -> None:
+    def one(p50: float, p95: float, cost: float) -> Candidate:
+        return Candidate(name="x", quality=1.0, first_p95=p95, p50=p50, p95=p95, cost=cost, load=0.0)
+
+    rng = np.random.default_rng(0)
+    took = 100.0 * np.exp(rng.normal(0.0, np.log(3.0) / 1.645, 400_000))
+    for first, second in ((1.0, 1.0), (1.0, 0.2), (1.0, 4.0), (1.0, 25.0)):
+        wait = patience(one(100.0, 300.0, first), one(50.0, 90.0, second))
+        share = float(np.mean(took > wait))
+        assert share == pytest.approx(0.05 * min(1.0, first / second), rel=0.05)
+        assert share * second <= 0.0525 * max(first, second)
+    assert patience(one(100.0, 300.0, 0.0), one(50.0, 90.0, 1.0)) == pytest.approx(300.0, rel=1e-3)
+    assert patience(one(100.0, 100.0, 1.0), one(50.0, 90.0, 1.0)) == 100.0

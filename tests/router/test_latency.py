@@ -53,7 +53,7 @@ def test_a_backend_is_measured_by_size_and_few_samples_are_drawn_towards_what_is
     assert times.of("a", size, declared, 0.0) == (None, None, None, None)
     for at in range(2):
         times.add("a", size, first=100.0, whole=496.0, at=float(at))
-    first, first_p95, whole, whole_p95 = times.of("a", (400, 200), declared, 1.0)
+    first, first_p95, whole, whole_p95 = times.of("a", (400, 120), declared, 1.0)
     assert first == pytest.approx(100.0, rel=0.011) and whole == pytest.approx(496.0, rel=0.011)
     weight = 1 + 2.0 ** (-1 / latency.HALF_LIFE)
     assert first_p95 == pytest.approx(100.0 ** (weight / (weight + 8)) * 900.0 ** (8 / (weight + 8)), rel=0.01)
@@ -88,3 +88,42 @@ def test_an_answer_that_is_not_streamed_says_nothing_of_first_texts() -> None:
 
 def test_buckets_are_numbered_by_their_upper_edges() -> None:
     assert [bucket(size) for size in (0, 256, 257, 1024, 1025, 16384, 16385)] == [0, 0, 1, 1, 2, 3, 4]
+
+
+def test_a_backend_that_slows_down_is_slower_for_all_sizes_after_three_answers() -> None:
+    times, declared = Latencies(half_life=60.0), (900.0, 5000.0)
+    for number in range(200):
+        for size, usual in (((300, 100), 400.0), ((300, 1000), 3000.0)):
+            times.add("a", size, first=usual / 4, whole=usual, at=number / 10)
+    before = times.of("a", (300, 1000), declared, 20.0)
+    for number in range(3):
+        times.add("a", (300, 100), first=400.0, whole=1600.0, at=20.0 + number / 10)
+    after = times.of("a", (300, 1000), declared, 20.3)
+    assert after == tuple(pytest.approx(4 * one, rel=0.03) for one in before if one is not None)
+    assert times.of("a", (300, 1000), declared, 20.2 + 7.6)[2] == pytest.approx(3000.0, rel=0.02), "tried again"
+    for number in range(3):
+        times.add("a", (300, 100), first=100.0, whole=400.0, at=28.0 + number / 10)
+    assert times.of("a", (300, 1000), declared, 28.3)[2] == pytest.approx(3000.0, rel=0.02)
+    assert times.of("b", (300, 1000), declared, 28.3) == (None, None, None, None)
+
+
+def test_a_backend_that_stays_slow_is_tried_again_less_and_less_often() -> None:
+    pace, at, waits = latency.Pace(memory=8.0), 0.0, list[float]()
+    for _ in range(7):
+        for _ in range(3):
+            pace.add(4.0, at)
+        began = at
+        while pace.now(at) > 1.0:
+            at += 1.0
+        waits.append(at - began)
+    assert waits == [8.0, 16.0, 32.0, 64.0, 128.0, 128.0, 128.0]
+    for _ in range(3):
+        pace.add(1.0, at)
+    at += 8.0
+    for _ in range(3):
+        pace.add(4.0, at)
+    assert pace.now(at + 7.0) == 4.0 and pace.now(at + 8.0) == 1.0
+    pace = latency.Pace(memory=8.0)
+    for _ in range(2):
+        pace.add(9.0, 0.0)
+    assert pace.now(0.0) == 1.0, "two are an accident"

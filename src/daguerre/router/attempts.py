@@ -1,9 +1,8 @@
 """Getting an answer to begin: backends are asked in a decision's order, one after the other, until one answers.
 
-A backend that fails is followed by the next. A backend that sends nothing for longer than was predicted for 95% of its
-answers, or until only just enough of the SLO is left for another, is joined by one more where hedging allows it (Dean
-and Barroso, The Tail at Scale, CACM 2013): the first of the two that answers wins, and the request to the other is
-ended.
+A backend that fails is followed by the next. A backend that is later than was predicted is joined by one more where
+hedging allows it (Dean and Barroso, The Tail at Scale, CACM 2013), as late as the SLO and the price of a second answer
+allow: the first of the two that answers wins, and the request to the other is ended.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import orjson
@@ -26,6 +26,8 @@ from daguerre.server.errors import ApiError
 MOST_ATTEMPTS = 4
 BACKOFF = 0.1
 """Seconds before a second attempt at the same backend; twice as long each time."""
+HEDGE_COST = 0.05
+"""Of the cost of what is asked once: what second requests may cost beside it."""
 MOST_CREDIT = 10.0
 """Hedged requests that may be saved up."""
 
@@ -109,14 +111,15 @@ class Attempts:
         if decision.backend is None or not others:
             return None
 
-        def late(one: Candidate) -> float:
-            return one.first_p95 if features.stream else one.p95
-
-        first, second, slo = by_name[decision.backend], min(others, key=late), slo_of(features, self._config)
-        wait = late(first)
-        if slo is not None and slo - second.p95 > first.p50:
-            wait = min(wait, slo - second.p95)
-        return second.name, wait / 1000
+        first, slo = by_name[decision.backend], slo_of(features, self._config)
+        second = min(others, key=lambda one: one.p95)
+        if slo is not None:
+            timely = [one for one in others if first.p95 + one.p95 <= slo]
+            second = min(timely, key=lambda one: one.cost, default=second)
+        wait = patience(first, second)
+        if slo is not None:
+            wait = max(wait, slo - second.p95)
+        return second.name, wait * (first.first_p95 / first.p95 if features.stream else 1.0) / 1000
 
     async def _either(self, trip: Trip, name: str, second: str, wait: float) -> Opened:
         """The answer of a backend or, if it is late, of whichever of two is first."""
@@ -144,6 +147,16 @@ class Attempts:
                 late = 1000 * (time.monotonic() - began)
                 self._upstreams.latencies.add(name, trip.size, late if trip.asked.stream else None, late, began)
             await _give_up([task for task in asked if opened is None or not _is(task, opened)])
+
+
+def patience(first: Candidate, second: Candidate) -> float:
+    """Milliseconds after which a second request is so rare that it costs HEDGE_COST of the first ones at most, and is
+    asked in 5% of cases at most; beside a first one that is free, only the latter. Latencies are taken for lognormal.
+    """
+    if first.p95 <= first.p50 or not first.p50:
+        return first.p95
+    share = HEDGE_COST * min(1.0, first.cost / second.cost if first.cost and second.cost else 1.0)
+    return first.p50 * (first.p95 / first.p50) ** (NormalDist().inv_cdf(1 - max(share, 1e-4)) / 1.645)
 
 
 def _is(task: asyncio.Future[Opened], opened: Opened) -> bool:

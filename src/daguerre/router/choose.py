@@ -16,7 +16,7 @@ Equal inputs have equal decisions, so a log of inputs can be decided again (`Dec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from daguerre.router.config import Backend, Config
@@ -69,9 +69,9 @@ class Decision:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self) | {
+        return vars(self) | {
             "fallbacks": list(self.fallbacks),
-            "candidates": [asdict(each) for each in self.candidates],
+            "candidates": [dict(vars(each)) for each in self.candidates],
         }
 
 

@@ -180,8 +180,9 @@ class Cache(Table):
 
 class Hedge(Table):
     """A second backend is asked where the first has sent nothing within the 95th percentile that was predicted for it,
-    or within what the SLO leaves if the second needs its own: the first of the two that answers wins, the other request
-    is ended, and may still be billed.
+    or later: so late that second answers cost 5% of first ones at most, and, where there is an SLO, that only what the
+    second needs is left of it. The first of the two that answers wins, the other request is ended, and may still be
+    billed.
 
     share   the most requests that may be asked twice, of all
     steps   of these types

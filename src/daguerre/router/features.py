@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -35,7 +35,7 @@ class Features:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
-        return asdict(self) | {"needs": list(self.needs)}
+        return vars(self) | {"needs": list(self.needs)}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Features:

@@ -4,19 +4,23 @@ A measurement loses half of its weight every HALF_LIFE seconds. The sketch (DDSk
 relative error of 1%) cannot forget, so later measurements weigh more instead: 2^(t / HALF_LIFE), which is the same
 but for a factor (forward decay, ICDE 2009). While samples are few, the 95th percentile is drawn towards what the
 configuration declares: it is the geometric mean of both, in which what is declared weighs PRIOR samples. A backend that
-nobody asks is forgotten faster, by IDLE half lives more in each: one that was slow is tried again.
+nobody asks is forgotten faster, by IDLE half lives more in each: one that was slow is tried again. What is slower for
+all sizes of requests at once is a pace, which is known after three answers.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
+from statistics import median
 
 from ddsketch import DDSketch
 
 HALF_LIFE = 60.0
 PRIOR = 8.0
 IDLE = 3.0
+RECENT, LEAST_RECENT, SHIFTED, MEMORY, MOST_MEMORY = 5, 3, 1.5, 1 / 8, 16.0
+"""Of `Pace`; its memory is this share of the half-life."""
 LEAST = 1e-3
 """Milliseconds that are taken for none."""
 UNIT = 2.0**20
@@ -25,7 +29,7 @@ MOST_DOUBLINGS = 512.0
 KEPT = 64
 """Quantiles that are taken over where the weights begin again at 1."""
 BUCKETS = (256, 1024, 4096, 16384)
-"""Sizes of requests in tokens: up to each of these, and above."""
+"""Sizes of requests in tokens: up to each of these, and above. Those of answers are powers of two."""
 
 
 class DecayedQuantiles:
@@ -76,6 +80,37 @@ class DecayedQuantiles:
                     self._sketch.add(value, UNIT * each)
 
 
+class Pace:
+    """How many times slower than usual a backend is at the moment, whatever the size of its requests: the median of its
+    last RECENT answers, each beside the usual one of its size. 1 where that is below SHIFTED, and where fewer than
+    LEAST_RECENT answers are younger than `memory` seconds: a backend that nobody asks is soon tried again. One that is
+    found as slow again is left alone for twice as long, up to MOST_MEMORY times.
+    """
+
+    def __init__(self, memory: float) -> None:
+        self._memory, self._times, self._last = memory, 1.0, deque[tuple[float, float]](maxlen=RECENT)
+
+    def add(self, ratio: float, at: float) -> None:
+        """An answer that took so many times as long as usual."""
+        if self._last and at - self._last[-1][1] >= self._memory * self._times:
+            if self._ratio() >= SHIFTED:
+                self._times = min(2 * self._times, MOST_MEMORY)
+            self._last.clear()
+        self._last.append((ratio, at))
+        if len(self._last) >= LEAST_RECENT and self._ratio() < SHIFTED:
+            self._times = 1.0
+
+    def now(self, at: float) -> float:
+        """The factor at a time."""
+        if len(self._last) < LEAST_RECENT or at - self._last[-1][1] >= self._memory * self._times:
+            return 1.0
+        found = self._ratio()
+        return found if found >= SHIFTED else 1.0
+
+    def _ratio(self) -> float:
+        return median(ratio for ratio, _ in self._last)
+
+
 class Latencies:
     """Of all backends, in milliseconds: until the first text of a stream, and until the end of any answer."""
 
@@ -84,14 +119,19 @@ class Latencies:
             return defaultdict(lambda: DecayedQuantiles(half_life))
 
         self._first, self._whole = table(), table()
+        self._pace = defaultdict[str, Pace](lambda: Pace(MEMORY * half_life))
 
     def add(self, backend: str, size: tuple[int, int], first: float | None, whole: float, at: float) -> None:
         """An answer that ended after so many milliseconds, and whose first text came after `first`; None: it was not
         streamed. size: tokens of the request and expected tokens of the answer.
         """
+        pace, usual = self._pace[backend], self._whole[_key(backend, size)].quantile(0.5)
+        if usual:
+            pace.add(whole / usual, at)
+        factor = pace.now(at)
         if first is not None:
-            self._first[_key(backend, size)].add(first, at)
-        self._whole[_key(backend, size)].add(whole, at)
+            self._first[_key(backend, size)].add(first / factor, at)
+        self._whole[_key(backend, size)].add(whole / factor, at)
 
     def of(
         self, backend: str, size: tuple[int, int], declared: tuple[float, float], at: float
@@ -101,14 +141,16 @@ class Latencies:
         """
         key, nothing = _key(backend, size), (None, None)
         first, whole = self._first.get(key), self._whole.get(key)
-        return (
+        found = (
             *(nothing if first is None else first.near(declared[0], at)),
             *(nothing if whole is None else whole.near(declared[1], at)),
         )
+        factor = self._pace[backend].now(at)
+        return tuple(None if one is None else one * factor for one in found)  # type: ignore[return-value]
 
 
 def _key(backend: str, size: tuple[int, int]) -> tuple[str, int, int]:
-    return backend, bucket(size[0]), bucket(size[1])
+    return backend, bucket(size[0]), size[1].bit_length()
 
 
 def bucket(tokens: int) -> int:

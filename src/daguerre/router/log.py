@@ -14,7 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,7 +39,7 @@ def decision_line(features: Features, state: State, decision: Decision) -> dict[
     """What a line says of a decision; the router adds what came of it."""
     return {
         "features": features.to_dict(),
-        "state": {name: asdict(each) for name, each in state.items()},
+        "state": {name: dict(vars(each)) for name, each in state.items()},
         "decision": decision.to_dict(),
     }
 

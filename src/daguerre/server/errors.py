@@ -50,7 +50,9 @@ def described(error: BaseException, text_field: str | None = None) -> tuple[int,
 def answer(error: BaseException, text_field: str | None = None) -> JSONResponse:
     """The response to an error."""
     status, body = described(error, text_field)
-    if status >= 500 and status != 501:  # which says what no model was trained for
+    if status >= 500 and isinstance(error, ApiError):
+        LOG.warning("a request failed: %s", error)
+    elif status >= 500 and status != 501:  # which says what no model was trained for
         LOG.error("a request failed", exc_info=error)
     after = getattr(error, "retry_after", RETRY_AFTER)
     headers = {"Retry-After": str(after)} if status in (429, 503) and after is not None else None
