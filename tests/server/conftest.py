@@ -26,7 +26,7 @@ from daguerre.server.settings import Settings
 def running(app: FastAPI) -> Iterator[str]:
     """The application on a free port of this machine; its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        server = uvicorn.Server(uvicorn.Config(app, http="h11", log_level="warning"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         while not server.started:

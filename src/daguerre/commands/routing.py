@@ -78,5 +78,6 @@ def need_route() -> None:
     try:
         import aiohttp  # noqa: F401
         import ddsketch  # noqa: F401
+        import httptools  # noqa: F401
     except ImportError:
         raise MissingExtra("ddsketch", "route") from None

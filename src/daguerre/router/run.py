@@ -11,6 +11,7 @@ import uvicorn
 
 from daguerre.errors import InputError
 from daguerre.router.app import make_app, make_router
+from daguerre.router.bounded import BoundedProtocol
 from daguerre.router.config import Config
 from daguerre.router.steps import classify
 from daguerre.router.store import Store
@@ -33,7 +34,7 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
             decisions.line(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
     app = make_app(make_router(config, store, classify, write), store, write, keys)
-    served = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False)
+    served = uvicorn.Config(app, http=BoundedProtocol, log_config=None, log_level="warning", access_log=False)
     log = log_lines()
     with listening:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -84,7 +84,7 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
     listening = bind(host, port)
     app = make_app(pool, settings)
     name = pool.get().name
-    config = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False)
+    config = uvicorn.Config(app, http="h11", log_config=None, log_level="warning", access_log=False)
     log = log_lines()
     with listening:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
