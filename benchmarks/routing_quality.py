@@ -3,12 +3,12 @@
 `python benchmarks/routing_quality.py outcomes.jsonl.gz --out benchmarks/results/routing-quality`. The file has lines of
 `source`, `prompt`, `weak` and `strong`.
 
-Three splits: twice the subjects are dealt into five folds and held out as a whole, once the rows are. On the same
-splits stand two logistic regressions on hashed words, pairs of words and groups of characters (the reference), the
-prompt's length, random order and the oracle. APGR is the mean over the folds of a split, each ranked by its own model;
-intervals are of 2,000 bootstraps over subjects, which are drawn again within each fold. The model's calibration is
+Five times the subjects are dealt into five folds and held out as a whole; once the rows are. On the same folds stand
+two logistic regressions on hashed words, pairs of words and groups of characters (the reference), the prompt's length,
+random order and the oracle. APGR is the mean over the folds of a deal, each ranked by its own model, and over deals.
+Intervals are of 2,000 bootstraps over subjects, each the same for all deals and sides. The model's calibration is
 fitted within the training rows, on folds of its own. Its constants were chosen on the subjects that `in_design` names,
-by their APGR when held out; the others were first predicted here.
+by their APGR when held out. That backends share a factor of their calibration was decided on all subjects.
 """
 
 from __future__ import annotations
@@ -37,13 +37,17 @@ from daguerre.router.quality_rows import Outcomes
 from daguerre.router.reading import read
 
 FOLDS, INNER = 5, 3
-SPLITS = {"unknown subjects, 1": 0, "unknown subjects, 2": 1, "known subjects": None}
-"""The seed that subjects are dealt with; None: rows are."""
-BARS = {"unknown": 0.60, "known": 0.64}
+SPLITS = {"unknown subjects": (0, 1, 2, 3, 4), "known subjects": (None,)}
+"""The seeds that subjects are dealt with; None: rows are."""
+BARS = {"unknown subjects": 0.60, "known subjects": 0.64}
 DRAWS = 2000
 SIDES = ("fitted", "reference", "length", "oracle")
 COLORS = {"fitted": BLUE, "reference": GREEN, "length": GRAY}
 GRID = np.linspace(0, 1, 101)
+LEAST_DRAWN = 0.02
+"""Drawn folds whose mean gain is not above it are left out."""
+Run = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The fold of each row, and the chances by the fitted model and by the reference, (N, 2)."""
 LEAST_GAP = 0.03
 """Subjects whose gap is smaller have no APGR of their own."""
 
@@ -87,13 +91,17 @@ def in_design(subject: str) -> bool:
     return zlib.crc32(b"design" + subject.encode()) % 2 == 0
 
 
-def reference(data: Data, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
-    """P(right) of both backends by two logistic regressions on hashed n-grams."""
+def counted(prompts: list[str]) -> Any:
+    """What the reference reads of prompts, a sparse matrix."""
     grams = make_union(
         HashingVectorizer(n_features=2**18, ngram_range=(1, 2)),
         HashingVectorizer(n_features=2**18, analyzer="char_wb", ngram_range=(3, 5)),
     )
-    counts = grams.transform(data.prompts).tocsr()
+    return grams.transform(prompts).tocsr()
+
+
+def reference(counts: Any, data: Data, inside: np.ndarray, outside: np.ndarray) -> np.ndarray:
+    """P(right) of both backends by two logistic regressions on hashed n-grams."""
     found = [
         LogisticRegression(solver="liblinear").fit(counts[inside], right[inside]).predict_proba(counts[outside])[:, 1]
         for right in data.outcomes.right.T
@@ -101,10 +109,10 @@ def reference(data: Data, inside: np.ndarray, outside: np.ndarray) -> np.ndarray
     return np.array(found).T
 
 
-def run_split(path: Path, seed: int | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The fold of each row, and the predictions of both models, (N, 2)."""
+def run_deal(path: Path, seed: int | None) -> Run:
+    """Hold out each fold of a deal."""
     data = read_data(path)
-    rows = len(data.prompts)
+    rows, counts = len(data.prompts), counted(data.prompts)
     if seed is None:
         place = np.random.default_rng(0).integers(0, FOLDS, rows)
     else:
@@ -115,8 +123,8 @@ def run_split(path: Path, seed: int | None) -> tuple[np.ndarray, np.ndarray, np.
         model = fit_quality(data.outcomes.of(inside), INNER)
         assert model.backends == ("weak", "strong")
         own[outside] = [list(model.predict(data.outcomes.readings[row]).values()) for row in outside.tolist()]
-        theirs[outside] = reference(data, inside, outside)
-        print(f"{seed} fold {fold}", flush=True)
+        theirs[outside] = reference(counts, data, inside, outside)
+        print(f"deal {seed}, fold {fold}", flush=True)
     return place, own, theirs
 
 
@@ -125,21 +133,41 @@ def mean_apgr(score: np.ndarray, gains: np.ndarray, places: list[np.ndarray]) ->
     return float(np.mean([apgr(score[rows], gains[rows]) for rows in places]))
 
 
-def bootstrapped(
-    scores: dict[str, np.ndarray], gains: np.ndarray, subjects: np.ndarray, place: np.ndarray, mask: np.ndarray
-) -> dict[str, list[float]]:
-    """APGR of each side for draws of subjects with replacement, the same for all sides."""
-    rng, out = np.random.default_rng(0), {name: list[float]() for name in scores}
-    folds = []
-    for fold in range(FOLDS):
-        names = sorted(set(subjects[mask & (place == fold)]))
-        folds.append([np.flatnonzero(mask & (place == fold) & (subjects == name)) for name in names])
-    for _ in range(DRAWS):
-        drawn = [np.concatenate([some[n] for n in rng.integers(0, len(some), len(some))]) for some in folds if some]
-        drawn = [rows for rows in drawn if gains[rows].sum() > 0.02 * len(rows)]
-        for name, score in scores.items():
-            out[name].append(mean_apgr(score, gains, drawn))
-    return out
+def weighted_apgr(score: np.ndarray, gains: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """APGR of N rows that are taken `weights` (D, N) times each, for each of D draws; NaN where there is no gain."""
+    order = np.argsort(-score, kind="stable")
+    starts = np.flatnonzero(np.diff(-score[order], prepend=-np.inf))
+    drawn = weights[:, order]
+    sizes = np.add.reduceat(drawn, starts, axis=1)
+    parts = np.add.reduceat(drawn * gains[order], starts, axis=1)
+    rows, total = sizes.sum(axis=1), parts.sum(axis=1)
+    area = ((np.cumsum(parts, axis=1) - parts / 2) * sizes).sum(axis=1)
+    some = total > LEAST_DRAWN * rows
+    return np.where(some, area / np.where(some, rows * total, 1), np.nan)
+
+
+def folds_in(place: np.ndarray, mask: np.ndarray) -> list[np.ndarray]:
+    folds = [np.flatnonzero(mask & (place == fold)) for fold in range(FOLDS)]
+    return [rows for rows in folds if len(rows)]
+
+
+def bootstrapped(scores: list[np.ndarray], data: Data, runs: list[Run], mask: np.ndarray) -> np.ndarray:
+    """The mean APGR of a side over deals, for draws of subjects with replacement, which are the same for every side."""
+    names, of_row = np.unique(data.subjects, return_inverse=True)
+    drawn = np.random.default_rng(0).multinomial(len(names), np.full(len(names), 1 / len(names)), DRAWS).astype(float)
+    return np.mean(
+        [
+            np.nanmean(
+                [
+                    weighted_apgr(score[rows], data.gains[rows], drawn[:, of_row[rows]])
+                    for rows in folds_in(place, mask)
+                ],
+                axis=0,
+            )
+            for score, (place, _, _) in zip(scores, runs, strict=True)
+        ],
+        axis=0,
+    )
 
 
 def within(score: np.ndarray, gains: np.ndarray, subjects: np.ndarray, place: np.ndarray, mask: np.ndarray) -> float:
@@ -155,32 +183,33 @@ def within(score: np.ndarray, gains: np.ndarray, subjects: np.ndarray, place: np
     return recovered / total
 
 
-def interval(values: list[float] | np.ndarray) -> list[float]:
+def interval(values: np.ndarray) -> list[float]:
     return [round(float(one), 4) for one in np.percentile(values, [2.5, 97.5])]
 
 
-def judged(data: Data, place: np.ndarray, own: np.ndarray, theirs: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
-    """All numbers of a split over some rows."""
-    gains, subjects = data.gains, data.subjects
+def judged(data: Data, runs: list[Run], mask: np.ndarray) -> dict[str, Any]:
+    """All numbers of a split over some rows, the means over its deals."""
+    gains, subjects, length = data.gains, data.subjects, np.array([float(len(one)) for one in data.prompts])
     scores = {
-        "fitted": own[:, 1] - own[:, 0],
-        "reference": theirs[:, 1] - theirs[:, 0],
-        "length": np.array([float(len(one)) for one in data.prompts]),
-        "oracle": gains,
+        "fitted": [own[:, 1] - own[:, 0] for _, own, _ in runs],
+        "reference": [theirs[:, 1] - theirs[:, 0] for _, _, theirs in runs],
+        "length": [length] * len(runs),
+        "oracle": [gains] * len(runs),
     }
-    folds = [np.flatnonzero(mask & (place == fold)) for fold in range(FOLDS)]
-    folds = [rows for rows in folds if len(rows)]
-    draws = bootstrapped(scores, gains, subjects, place, mask)
+    places = [place for place, _, _ in runs]
+    draws = {name: bootstrapped(each, data, runs, mask) for name, each in scores.items()}
     said: dict[str, Any] = {"rows": int(mask.sum()), "subjects": len(set(subjects[mask]))}
-    for name, score in scores.items():
+    for name, each in scores.items():
+        both = list(zip(each, places, strict=True))
+        deals = [mean_apgr(score, gains, folds_in(place, mask)) for score, place in both]
         said[name] = {
-            "apgr": round(mean_apgr(score, gains, folds), 4),
+            "apgr": round(float(np.mean(deals)), 4),
             "interval": interval(draws[name]),
-            "folds": [round(apgr(score[rows], gains[rows]), 4) for rows in folds],
-            "within_subjects": round(within(score, gains, subjects, place, mask), 4),
+            "deals": np.round(deals, 4).tolist(),
+            "within_subjects": round(np.mean([within(one, gains, subjects, place, mask) for one, place in both]), 4),
         }
     for name in ("reference", "length"):
-        less = np.array(draws["fitted"]) - np.array(draws[name])
+        less = draws["fitted"] - draws[name]
         said[f"over_{name}"] = {
             "apgr": round(said["fitted"]["apgr"] - said[name]["apgr"], 4),
             "interval": interval(less),
@@ -189,8 +218,9 @@ def judged(data: Data, place: np.ndarray, own: np.ndarray, theirs: np.ndarray, m
     said["curves"] = {
         name: np.mean(
             [
-                np.interp(GRID, np.linspace(0, 1, len(rows) + 1), curve(scores[name][rows], gains[rows]))
-                for rows in folds
+                np.interp(GRID, np.linspace(0, 1, len(rows) + 1), curve(score[rows], gains[rows]))
+                for score, place in zip(scores[name], places, strict=True)
+                for rows in folds_in(place, mask)
             ],
             axis=0,
         )
@@ -200,24 +230,29 @@ def judged(data: Data, place: np.ndarray, own: np.ndarray, theirs: np.ndarray, m
     }
     said["chances"] = {
         side: {
-            name: scored(chances[mask, at], data.outcomes.right[mask, at])
+            name: mean_scored([run[which][mask, at] for run in runs], data.outcomes.right[mask, at])
             for at, name in enumerate(data.outcomes.backends)
         }
-        for side, chances in (("fitted", own), ("reference", theirs))
+        for which, side in ((1, "fitted"), (2, "reference"))
     }
     return said
 
 
-def scored(chances: np.ndarray, right: np.ndarray) -> dict[str, float]:
+def mean_scored(deals: list[np.ndarray], right: np.ndarray) -> dict[str, float]:
+    found = [scored(chances, right) for chances in deals]
+    return {name: round(float(np.mean([one[name] for one in found])), 4) for name in found[0]}
+
+
+def scored(chances: np.ndarray, right: np.ndarray) -> dict[str, Any]:
     ones, chances = np.ones_like(right), np.clip(chances, 1e-9, 1 - 1e-9)
     loss = -(right * np.log(chances) + (1 - right) * np.log(1 - chances)).mean()
-    found = {"loss": loss, "brier": ((chances - right) ** 2).mean()}
+    found: dict[str, Any] = {"loss": loss, "brier": ((chances - right) ** 2).mean()}
     found |= {"ece": calibration_error(chances, right, ones), "auc": auc(chances, right, ones)}
-    return {name: round(float(value), 4) for name, value in found.items()}
+    return found
 
 
-def by_subject(data: Data, runs: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each subject's rows, shares of right answers and APGR of its own rows: the mean over splits that held it out."""
+def by_subject(data: Data, runs: list[Run]) -> list[dict[str, Any]]:
+    """Each subject's rows, shares of right answers and APGR of its own rows: the mean over the deals."""
     out = []
     for name in sorted(set(data.subjects)):
         rows = np.flatnonzero(data.subjects == name)
@@ -225,11 +260,8 @@ def by_subject(data: Data, runs: dict[str, Any]) -> list[dict[str, Any]]:
         line: dict[str, Any] = {"subject": name, "rows": len(rows), "design": in_design(name)}
         line |= dict(zip(("weak", "strong"), data.outcomes.right[rows].mean(axis=0).round(3).tolist(), strict=True))
         if gains.mean() >= LEAST_GAP:
-            some = [
-                (own[rows], theirs[rows]) for split, (_, own, theirs) in runs.items() if split.startswith("unknown")
-            ]
-            for at, side in enumerate(("fitted", "reference")):
-                line[side] = round(float(np.mean([apgr(one[at][:, 1] - one[at][:, 0], gains) for one in some])), 3)
+            for at, side in ((1, "fitted"), (2, "reference")):
+                line[side] = round(float(np.mean([apgr(one[at][rows] @ [-1, 1], gains) for one in runs])), 3)
             line["length"] = round(apgr(np.array([float(len(data.prompts[row])) for row in rows]), gains), 3)
         out.append(line)
     return out
@@ -238,16 +270,13 @@ def by_subject(data: Data, runs: dict[str, Any]) -> list[dict[str, Any]]:
 def picture(said: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, kind in zip(figure.subplots(1, 2, sharey=True), ("unknown subjects, 1", "known subjects"), strict=True):
-        splits = [one for name, one in said["splits"].items() if name.split(",")[0] == kind.split(",")[0]]
+    for axes, kind in zip(figure.subplots(1, 2, sharey=True), SPLITS, strict=True):
+        one = said["splits"][kind]
         for name, color in COLORS.items():
-            value = np.mean([one[name]["apgr"] for one in splits])
-            axes.plot(GRID, np.mean([one["curves"][name] for one in splits], axis=0), color=color,
-                      label=f"{name}, APGR {value:.3f}")  # fmt: skip
+            label = f"{name}, APGR {one[name]['apgr']:.3f}"
+            axes.plot(GRID, one["curves"][name], color=color, label=label)
         axes.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":", label="random, APGR .5")
-        axes.set(
-            title=kind.split(",")[0], xlabel="share of requests to the stronger model", xlim=(0, 1), ylim=(0, 1.08)
-        )
+        axes.set(title=kind, xlabel="share of requests to the stronger model", xlim=(0, 1), ylim=(0, 1.08))
         axes.legend(frameon=False, loc="lower right")
         axes.grid(alpha=0.2)
     figure.axes[0].set_ylabel("part of the gap recovered")
@@ -257,15 +286,15 @@ def picture(said: dict[str, Any], path: Path) -> None:
 def table(said: dict[str, Any]) -> str:
     """The results as markdown."""
     lines = [
-        "| split | side | APGR | 95% interval | folds | within subjects |",
+        "| split | side | APGR | 95% interval | deals | within subjects |",
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     for split, one in said["splits"].items():
         for side in SIDES:
             each = one[side]
-            folds = " ".join(f"{value:.3f}" for value in each["folds"])
+            deals = " ".join(f"{value:.3f}" for value in each["deals"])
             low, high = each["interval"]
-            numbers = f"{each['apgr']:.3f} | {low:.3f} to {high:.3f} | {folds} | {each['within_subjects']:.3f}"
+            numbers = f"{each['apgr']:.3f} | {low:.3f} to {high:.3f} | {deals} | {each['within_subjects']:.3f}"
             lines.append(f"| {split} | {side} | {numbers} |")
     lines += ["", "| split | fitted less | APGR | 95% interval | draws above 0 |", "| --- | --- | ---: | ---: | ---: |"]
     for split, one in said["splits"].items():
@@ -302,15 +331,16 @@ def main() -> None:
     given = options.parse_args()
     began, data = time.monotonic(), read_data(given.data)
     with ProcessPoolExecutor(given.jobs) as pool:
-        runs = dict(zip(SPLITS, pool.map(run_split, [given.data] * len(SPLITS), SPLITS.values()), strict=True))
+        seeds = [seed for some in SPLITS.values() for seed in some]
+        deals = dict(zip(seeds, pool.map(run_deal, [given.data] * len(seeds), seeds), strict=True))
+    runs = {name: [deals[seed] for seed in some] for name, some in SPLITS.items()}
     design = np.array([in_design(name) for name in data.subjects])
     said: dict[str, Any] = {"machine": machine_facts(), "splits": {}}
-    for name, run in runs.items():
-        said["splits"][name] = judged(data, *run, np.ones(len(design), bool))
-        if name.startswith("unknown"):
-            said["splits"][f"{name}, not of the design"] = judged(data, *run, ~design)
+    for name, some in runs.items():
+        said["splits"][name] = judged(data, some, np.ones(len(design), bool))
+        said["splits"][f"{name}, not of the design"] = judged(data, some, ~design)
     said["bars"] = BARS
-    said["subjects"] = by_subject(data, runs)
+    said["subjects"] = by_subject(data, runs["unknown subjects"])
     said["seconds"] = round(time.monotonic() - began)
     given.out.with_suffix(".json").write_text(json.dumps(said) + "\n", encoding="utf-8")
     given.out.with_suffix(".md").write_text(table(said), encoding="utf-8")

@@ -8,7 +8,6 @@ import gzip
 import itertools
 import json
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,22 +209,38 @@ def test_a_prediction_is_the_calibrated_sum_of_both_models(model: QualityModel) 
     assert model.predict(reading)["small"] == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
 
 
-def test_scales_make_overconfident_logits_probabilities() -> None:
-    logits = np.random.default_rng(0).normal(size=(4000, 1))
-    right = (np.random.default_rng(1).random((4000, 1)) < 1 / (1 + np.exp(-(0.5 * logits + 1)))).astype(float)
-    given = Outcomes(
-        readings=[of("")] * 4000,
-        backends=("one",),
+def with_logits(logits: np.ndarray, right: np.ndarray, weights: np.ndarray) -> Outcomes:
+    return Outcomes(
+        readings=[of("")] * len(logits),
+        backends=("one", "two")[: logits.shape[1]],
         right=right,
-        weights=np.ones((4000, 1)),
-        groups=np.full(4000, "a"),
-        named=np.ones(4000, bool),
+        weights=weights,
+        groups=np.full(len(logits), "a"),
+        named=np.ones(len(logits), bool),
     )
-    factor, constant = scales_of(logits, given)[0]
-    assert factor == pytest.approx(0.5, abs=0.1) and constant == pytest.approx(1, abs=0.1)
-    backwards = replace(given, right=1 - right)
-    factor, constant = scales_of(logits, backwards)[0]
-    assert factor == 0 and 1 / (1 + np.exp(-constant)) == pytest.approx(1 - right.mean())
+
+
+def test_scales_make_overconfident_logits_probabilities_by_a_factor_that_backends_share() -> None:
+    logits = np.random.default_rng(0).normal(size=(4000, 2))
+    true = 1 / (1 + np.exp(-(0.5 * logits + [1, -1])))
+    right = (np.random.default_rng(1).random((4000, 2)) < true).astype(float)
+    found = scales_of(logits, with_logits(logits, right, np.ones((4000, 2))))
+    assert found[0, 0] == found[1, 0] == pytest.approx(0.5, abs=0.06)
+    assert found[:, 1] == pytest.approx([1, -1], abs=0.1)
+    chances = 1 / (1 + np.exp(-(found[:, 0] * logits + found[:, 1])))
+    np.testing.assert_allclose(chances.mean(axis=0), right.mean(axis=0), atol=1e-4)
+    backwards = scales_of(logits, with_logits(logits, 1 - right, np.ones((4000, 2))))
+    assert (backwards[:, 0] == 0).all()
+    np.testing.assert_allclose(1 / (1 + np.exp(-backwards[:, 1])), 1 - right.mean(axis=0))
+
+
+def test_scales_are_at_the_minimum_of_the_weighted_log_loss_of_known_outcomes() -> None:
+    rng = np.random.default_rng(2)
+    logits, weights = rng.normal(size=(500, 2)), rng.uniform(0.5, 3, (500, 2)) * (rng.random((500, 2)) < 0.7)
+    right = np.where(weights > 0, (rng.random((500, 2)) < 1 / (1 + np.exp(-2 * logits))).astype(float), np.nan)
+    (factor, first), (_, second) = scales_of(logits, with_logits(logits, right, weights))
+    over = np.where(weights > 0, 1 / (1 + np.exp(-(factor * logits + [first, second]))) - right, 0) * weights
+    assert np.abs(over.sum(axis=0)).max() < 1e-2 and abs((over * logits).sum()) < 1e-2
 
 
 def test_a_group_is_never_in_two_folds_and_folds_are_about_equal(outcomes: Outcomes) -> None:
@@ -327,8 +342,10 @@ def test_a_decision_takes_the_prediction_in_place_of_the_table(model: QualityMod
         backend("large", quality={"default": 0.9}, price={"output": 9.0}),
         steps={"plan": {"quality": 0.75}},
     )
-    asked = {text: request("plan", quality=model.predict(of(text))) for text in ("Calculate 8 times 9.", "What of it?")}
-    assert [choose(each, {}, settings).backend for each in asked.values()] == ["large", "small"]
+    asked = [
+        request("plan", quality=model.predict(of(text))) for text in ("Calculate 8 times 9.", "What do people say?")
+    ]
+    assert [choose(each, {}, settings).backend for each in asked] == ["large", "small"]
     assert choose(request("plan"), {}, settings).backend == "small"
 
 
@@ -361,7 +378,7 @@ def test_without_scikit_learn_the_command_says_what_to_install(
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.exists(), reason=f"the public outcomes are not at {DATA}")
 def test_the_gap_is_recovered_on_rows_held_out_and_less_of_it_on_subjects_held_out() -> None:
-    """The target for subjects held out is .60, and is missed: benchmarks/results/routing-quality.md."""
+    """The target for subjects held out is .60, and is just missed: benchmarks/results/routing-quality.md."""
     with gzip.open(DATA, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     right = np.array([[each["weak"], each["strong"]] for each in rows], float)
@@ -375,7 +392,7 @@ def test_the_gap_is_recovered_on_rows_held_out_and_less_of_it_on_subjects_held_o
     )
     some = quality_fit.Prepared.of(given)
     known = np.random.default_rng(0).integers(0, 3, len(rows))
-    for place, least in ((known, 0.64), (folds_of(given.groups, 3, 0), 0.51)):
+    for place, least in ((known, 0.65), (folds_of(given.groups, 3, 0), 0.53)):
         report = quality_fit.reported(given, place, quality_fit.held_out(some, place))
         (pair,) = report["pairs"]
         assert pair["apgr"] > least and pair["oracle"] > 1.2

@@ -1,8 +1,8 @@
 """P(right): how likely each backend's answer to a request is right, fitted by `daguerre route fit`.
 
 Two logistic models are added up for each backend: one of measures that mean the same in every subject (`measures.py`),
-and one of hashed groups of characters, which knows subjects that it has seen. A scale and a shift for each backend,
-fitted on answers that neither model had seen, make the sum a probability. NumPy alone is needed to predict.
+and one of hashed groups of characters, which knows subjects that it has seen. A scale that all backends share and a
+shift of each, fitted on answers that neither model had seen, make the sum a probability. To predict, NumPy is enough.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _constants(given: Outcomes) -> Array:
 
 
 def _logistic(
-    values: Any, right: Array, weights: Array, solver: str = "lbfgs", strength: float = 1 / GRAM_PENALTY
+    values: Any, right: Array, weights: Array, solver: str = "newton-cg", strength: float = 1 / GRAM_PENALTY
 ) -> tuple[Array, float]:
     """Weights and constant of a logistic regression on the rows whose outcome is known. An outcome between 0 and 1 is a
     right and a wrong answer, with a part of the weight each.
@@ -183,25 +183,27 @@ def _logistic(
     rows = np.concatenate([some for some, _ in parts])
     labels = np.concatenate([np.full(len(some), kind) for some, kind in parts])
     share = np.where(labels == 1, right[rows], 1 - right[rows]) * weights[rows] / weights[known].mean()
-    model = LogisticRegression(C=strength, solver=solver, max_iter=300, tol=1e-3 if solver == "lbfgs" else 1e-6)
+    model = LogisticRegression(
+        C=strength, solver=solver, max_iter=300, tol=1e-6 if solver == "newton-cholesky" else 1e-4
+    )
     picked = vstack([values[some] for some, _ in parts]).tocsr() if issparse(values) else values[rows]
     model.fit(picked, labels, sample_weight=share)
     return model.coef_[0], float(model.intercept_[0])
 
 
 def scales_of(logits: Array, given: Outcomes) -> Array:
-    """For each backend the factor and the constant that make its logits probabilities (Platt, 1999), (B, 2)."""
-    out = _same(len(given.backends))
-    for place in range(len(given.backends)):
-        (factor,), constant = _logistic(
-            logits[:, [place]], given.right[:, place], given.weights[:, place], "newton-cholesky", 1e6
-        )
-        if factor > 0:
-            out[place] = factor, constant
-        else:
-            share = np.average(given.right[:, place][given.weights[:, place] > 0])
-            out[place] = 0.0, np.log(share / (1 - share))
-    return out
+    """The factor and the constant that make a backend's logits probabilities (Platt, 1999), (B, 2). The factor is that
+    of all backends: factors of their own, fitted on few groups, would blur which backend is the better one.
+    """
+    rows, backends = np.nonzero(given.weights > 0)
+    right, weights = given.right[rows, backends], given.weights[rows, backends]
+    kinds = np.eye(len(given.backends))[backends]
+    columns = np.hstack([logits[rows, backends, None], kinds[:, 1:]])
+    (factor, *more), constant = _logistic(columns, right, weights, "newton-cholesky", 1e6)
+    if factor > 0:
+        return np.column_stack([np.full(len(more) + 1, factor), constant + np.array([0.0, *more])])
+    share = kinds.T @ (right * weights) / (kinds.T @ weights)
+    return np.column_stack([np.zeros(len(share)), np.log(share / (1 - share))])
 
 
 def _same(num: int) -> Array:

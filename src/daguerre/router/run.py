@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import uvicorn
 
 from daguerre.errors import InputError
@@ -31,7 +31,7 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
 
     def write(line: dict[str, Any]) -> None:
         if decisions is not None:
-            decisions.line(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+            decisions.line(orjson.dumps(line).decode())
 
     app = make_app(make_router(config, store, classify, write), store, write, keys)
     served = uvicorn.Config(app, http=BoundedProtocol, log_config=None, log_level="warning", access_log=False)

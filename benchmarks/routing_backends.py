@@ -1,0 +1,383 @@
+"""What the benchmarks of the router share: backends and a client that speak HTTP and do nothing else.
+
+A backend is a process of its own: a script runs itself again with `--backend`, and `serve` does with each request what
+the script's plan says. The client notes when the first byte and the last byte came, and whether the answer was whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+MOST_IDLE = 2.0
+"""Seconds after which the client leaves an idle connection, before a server does."""
+START_SECONDS = 120.0
+Executed = Callable[[dict[str, Any], bool], None]
+"""Takes the body of a request that begins to be answered (False), or was answered (True)."""
+
+
+@dataclass
+class Plan:
+    """What a backend does with a request.
+
+    delay    seconds until its first byte
+    pieces   of the body, with `gap` seconds between them
+    size     the content-length, where it is not that of the pieces
+    ends     how the answer ends: well, reset (the connection breaks), stall (nothing more comes), or silent (not even
+             a status comes, and the connection stays open)
+    """
+
+    delay: float = 0.0
+    pieces: list[bytes] = field(default_factory=list)
+    gap: float = 0.0
+    status: int = 200
+    stream: bool = False
+    size: int | None = None
+    ends: str = "well"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def answer(text: str, into: int, out: int, **message: Any) -> bytes:
+    """A whole chat answer."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
+    about = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "simulated"}
+    return json.dumps({**about, "choices": [choice], "usage": usage}).encode()
+
+
+def events(words: list[str], into: int, out: int, calls: list[dict[str, Any]] | None = None) -> list[bytes]:
+    """A streamed chat answer: an event for each word, the end, and the usage."""
+    about: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "simulated"}
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": words[0]},
+        *({"content": one} for one in words[1:]),
+    ]
+    if calls:
+        deltas.append({"tool_calls": calls})
+    choices = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+    choices.append({"index": 0, "delta": {}, "finish_reason": "tool_calls" if calls else "stop"})
+    usage = {"prompt_tokens": into, "completion_tokens": out, "total_tokens": into + out}
+    lines = [*({**about, "choices": [one]} for one in choices), {**about, "choices": [], "usage": usage}]
+    return [b"data: " + json.dumps(line).encode() + b"\n\n" for line in lines] + [b"data: [DONE]\n\n"]
+
+
+class Connection(asyncio.Protocol):
+    """One connection of a backend: a request after the other."""
+
+    def __init__(
+        self, plan: Callable[[dict[str, Any]], Plan], executed: Callable[[dict[str, Any], bool], None]
+    ) -> None:
+        self._plan, self._executed = plan, executed
+        self._left, self._task = bytearray(), None  # type: bytearray, asyncio.Task[None] | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there."""
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of a request."""
+        self._left += data
+        end = self._left.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(self._left[:end]).lower()
+        found = head.find(b"content-length:")
+        size = 0 if found < 0 else int(head[found + 15 :].split(b"\r\n", 1)[0])
+        if len(self._left) < end + 4 + size:
+            return
+        body = bytes(self._left[end + 4 : end + 4 + size])
+        del self._left[: end + 4 + size]
+        self._task = asyncio.get_running_loop().create_task(self._answer(json.loads(body) if body else {}))
+
+    async def _answer(self, body: dict[str, Any]) -> None:
+        due, plan = time.perf_counter(), self._plan(body) if body else Plan(status=404)
+        send = self._transport.write  # type: ignore[attr-defined]
+        due = await _until(due + plan.delay)
+        if plan.ends == "silent":
+            return
+        kind = "text/event-stream" if plan.stream else "application/json"
+        length = sum(map(len, plan.pieces)) if plan.size is None else plan.size
+        size = "transfer-encoding: chunked" if plan.stream else f"content-length: {length}"
+        more = "".join(f"{name}: {value}\r\n" for name, value in plan.headers.items())
+        head = f"HTTP/1.1 {plan.status} X\r\ncontent-type: {kind}\r\n{size}\r\n{more}\r\n".encode()
+        for place, piece in enumerate(plan.pieces):
+            due = await _until(due + (plan.gap if place else 0.0))
+            framed = b"%x\r\n%b\r\n" % (len(piece), piece) if plan.stream else piece
+            if not place and plan.status == 200:
+                self._executed(body, False)
+            send(framed if place else head + framed)
+        if plan.ends == "reset":
+            self._transport.abort()  # type: ignore[attr-defined]
+        elif plan.ends == "well":
+            if plan.status == 200:
+                self._executed(body, True)
+            if plan.stream:
+                send(b"0\r\n\r\n")
+
+
+async def _until(due: float) -> float:
+    """Wait for a time, which is returned: what is late once is not late for all that follows."""
+    wait = due - time.perf_counter()
+    if wait > 0:
+        await asyncio.sleep(wait)
+    return due
+
+
+def serve(plan: Callable[[dict[str, Any]], Plan], port: int, record: Path | None = None) -> None:
+    """A backend, until it is killed. record: a file with a line for each request that had a byte of content, and
+    another one for each that ended well; each line is written before the bytes can reach anybody.
+    """
+    to = None if record is None else os.open(record, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def executed(body: dict[str, Any], whole: bool) -> None:
+        if to is not None:
+            os.write(to, f"{body.get('seed')} {'whole' if whole else 'begun'} {time.monotonic_ns()}\n".encode())
+
+    async def run() -> None:
+        make = asyncio.get_running_loop().create_server
+        server = await make(lambda: Connection(plan, executed), "127.0.0.1", port, backlog=2048)
+        await server.serve_forever()
+
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run())
+
+
+@dataclass
+class Answer:
+    """What the client got. first, end: times of `time.perf_counter`; first is 0 where no byte of the body came.
+
+    broken   the connection ended before the answer did
+    """
+
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+    first: float = 0.0
+    end: float = 0.0
+    broken: bool = False
+
+
+class _Exchange(asyncio.Protocol):
+    """One connection of the client."""
+
+    def __init__(self) -> None:
+        self.since, self.open = 0.0, True
+        self._answer, self._done = Answer(), None  # type: Answer, asyncio.Future[Answer] | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def ask(self, data: bytes) -> asyncio.Future[Answer]:
+        """Send a request, whose answer comes."""
+        self._done = asyncio.get_running_loop().create_future()
+        self._answer, self._left, self._head = Answer(), bytearray(), False
+        self._need: int | None = None
+        self._transport.write(data)  # type: ignore[attr-defined]
+        return self._done
+
+    def close(self) -> None:
+        """Leave."""
+        self.open = False
+        self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.open = False
+        self._finish(broken=True)
+
+    def data_received(self, data: bytes) -> None:
+        self._left += data
+        if not self._head and not self._read_head():
+            return
+        if self._left and not self._answer.first:
+            self._answer.first = time.perf_counter()
+        if self._need is not None:
+            self._answer.body += self._left
+            self._need -= len(self._left)
+            self._left.clear()
+            if self._need <= 0:
+                self._finish()
+            return
+        while (end := self._left.find(b"\r\n")) >= 0:
+            size = int(self._left[:end], 16)
+            if len(self._left) < end + 4 + size:
+                return
+            self._answer.body += self._left[end + 2 : end + 2 + size]
+            del self._left[: end + 4 + size]
+            if not size:
+                self._finish()
+                return
+
+    def _read_head(self) -> bool:
+        end = self._left.find(b"\r\n\r\n")
+        if end < 0:
+            return False
+        first, *lines = bytes(self._left[:end]).decode("latin-1").split("\r\n")
+        self._answer.status = int(first.split(" ")[1])
+        self._answer.headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        length = self._answer.headers.get("content-length")
+        self._need, self._head = (None if length is None else int(length)), True
+        del self._left[: end + 4]
+        return True
+
+    def _finish(self, broken: bool = False) -> None:
+        if self._done is not None and not self._done.done():
+            self._answer.end, self._answer.broken = time.perf_counter(), broken
+            self._done.set_result(self._answer)
+
+
+class Client:
+    """A client of one server, with as many connections as it has requests."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._idle = port, list[_Exchange]()
+
+    async def ask(self, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+        """The answer to a chat; one without a status where the connection broke before it."""
+        all_ = {"host": f"127.0.0.1:{self._port}", "content-type": "application/json"} | dict(headers or {})
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (all_ | {"content-length": str(len(body))}).items())
+        data = f"POST /v1/chat/completions HTTP/1.1\r\n{lines}\r\n".encode() + body
+        try:
+            exchange = await self._connection()
+        except OSError:
+            return Answer(end=time.perf_counter(), broken=True)
+        found = await exchange.ask(data)
+        if exchange.open and not found.broken:
+            exchange.since = time.perf_counter()
+            self._idle.append(exchange)
+        return found
+
+    async def _connection(self) -> _Exchange:
+        now = time.perf_counter()
+        while self._idle:
+            one = self._idle.pop()
+            if one.open and now - one.since < MOST_IDLE:
+                return one
+            one.close()
+        return (await asyncio.get_running_loop().create_connection(_Exchange, "127.0.0.1", self._port))[1]
+
+    def close(self) -> None:
+        """Leave all connections."""
+        for one in self._idle:
+            one.close()
+        self._idle.clear()
+
+
+def free_port() -> int:
+    """A port that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Process:
+    """A process that listens. command and environment start it again."""
+
+    command: list[str]
+    port: int
+    environment: dict[str, str]
+    output: Path
+    health: str | None = None
+    running: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes requests."""
+        with self.output.open("ab") as to:
+            self.running = subprocess.Popen(self.command, env=self.environment, stdout=to, stderr=to)
+        until = time.monotonic() + START_SECONDS
+        while not self._listens():
+            if self.running.poll() is not None or time.monotonic() > until:
+                sys.exit(f"{' '.join(self.command)} did not start:\n{self.output.read_text()[-3000:]}")
+            time.sleep(0.02)
+
+    def _listens(self) -> bool:
+        try:
+            if self.health is None:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return True
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{self.health}", timeout=5) as found:
+                return bool(found.status == 200)
+        except OSError:
+            return False
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End it."""
+        if self.running is not None:
+            with suppress(ProcessLookupError):
+                self.running.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                self.running.wait(20)
+            if self.running.poll() is None:
+                self.running.kill()
+                self.running.wait(20)
+
+    def kilobytes(self) -> int:
+        """Memory that it has."""
+        assert self.running is not None
+        lines = Path(f"/proc/{self.running.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+    def seconds(self) -> float:
+        """Time that it has computed."""
+        assert self.running is not None
+        fields = Path(f"/proc/{self.running.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def backend(script: str, name: str, folder: Path, **more: Any) -> Process:
+    """A backend that a script plays: it is run again with `--backend` and this as JSON."""
+    port = free_port()
+    said = json.dumps({"name": name, "port": port, **more})
+    command = [sys.executable, script, "--backend", said]
+    return Process(command, port, dict(os.environ), folder / f"{name}.out")
+
+
+def router(config: Path, port: int, folder: Path) -> Process:
+    """The router, by its command."""
+    command = [sys.executable, "-m", "daguerre", "route", "--config", str(config)]
+    return Process(command, port, dict(os.environ), folder / "router.out", "/health")
+
+
+def litellm(program: str, config: dict[str, Any], folder: Path) -> Process:
+    """LiteLLM's proxy with one process, no database, and no look at the network."""
+    port, path = free_port(), folder / "litellm.json"
+    path.write_text(json.dumps(config))
+    command = [program, "--config", str(path), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"]
+    more = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR"}
+    more["LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"] = "true"
+    return Process(command, port, dict(os.environ) | more, folder / "litellm.out", "/health/liveliness")
+
+
+@contextmanager
+def started(*processes: Process) -> Iterator[None]:
+    """Run processes; the last one ends first."""
+    try:
+        for one in processes:
+            one.start()
+        yield
+    finally:
+        for one in reversed(processes):
+            one.kill(signal.SIGTERM)
+
+
+def quantiles(values: list[float], *shares: float) -> list[float]:
+    """The values that these shares do not exceed; infinite where there are none."""
+    ordered = sorted(values)
+    return [ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("inf") for share in shares]
