@@ -1,8 +1,9 @@
 """The labeled requests that the classifier of step types learns from: `python recipes/steps/rows.py rows.jsonl`.
 
-families.toml has the templates and pools.toml what fills them; a seed fixes every row. A row is
-{"step", "family", "fold", "operation", "body"}. Shapes, personas, needless tools, history, limits, typing mistakes and
-case are drawn for all types alike, so that they say little about the type.
+families.toml has templates, phrases.toml instructions and the materials that they stand beside, and pools.toml what
+fills both; a seed fixes every row. A row is {"step", "family", "fold", "operation", "body"}. Shapes, frames of clients,
+personas, needless tools, history, limits, typing mistakes and case are drawn for all types alike, so that they say
+little about the type; but questions that tools might answer have no needless tools.
 """
 
 from __future__ import annotations
@@ -16,32 +17,70 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shapes import Field, dspy, looped, wrapped
+
 FOLDS = 5
-EACH = 22
+EACH = 110
 """Rows of a family."""
 SEED = 20
+FRAMED_SHARE, WRAPPED_SHARE = 0.07, 0.15
+"""Of requests without tools: how many stand in fields of DSPy's, and how many have to be answered by an object."""
 SLOT = re.compile(r"\{([a-z_]+)\}")
 HERE = Path(__file__).parent
-SHARED = ("pl", "labels", "n", "money", "persona", "city", "day", "person", "company", "place", "element")
+SHARED = tuple("pl labels n money persona city day person company place element labels_lang".split())
 """Pools that all families share: words that every type has."""
 LIMITS = (16, 64, 100, 200, 256, 400, 512, 800, 1000, 1024, 2048, 4096)
-FORMATS: dict[str, Any] = {"labels": ("route", "label", "verdict"), "record": ("result", "Record", "Output", "data")}
+POSITIONS = (
+    *("{t}\n\n{m}", "{t}\n\n{m}", "{m}\n\n{t}", "{m}\n\n{t}", "{t} {m}", '{t}\n\n"{m}"', "{m}\n\n{t}\n"),
+    *(
+        "{t}\n---\n{m}\n---",
+        "{t}\n\n```\n{m}\n```",
+        "{t}\n\n<text>\n{m}\n</text>",
+        "Here:\n{m}\n\n{t}",
+        "{t}\nText: {m}",
+    ),
+)
+"""Where an instruction stands beside its material."""
+SIGNATURES = ("request response", "question answer", "input output", "text result", "query reply", "prompt completion",
+              "message answer")  # fmt: skip
+FORMS = {"form": "record", "label_form": "labels", "flag_form": "flag", "steps_form": "steps"}
+"""Tools that only hold an object, by the object."""
+CLASSES = {"record": "classes", "labels": "class_of_labels", "flag": "class_of_flags", "steps": "class_of_steps"}
+KINDS = {"number": "number", "integer": "integer", "boolean": "boolean"}
 
 
 def rows(seed: int = SEED, each: int = EACH) -> Iterator[dict[str, Any]]:
     """All rows, family by family."""
-    families = tomllib.loads((HERE / "families.toml").read_text(encoding="utf-8"))
-    pools = tomllib.loads((HERE / "pools.toml").read_text(encoding="utf-8"))
+    pools = load("pools.toml")
     roles = pools.pop("roles")
-    for step, table in families.items():
+    answers, loops = load("answers.toml"), load("loops.toml")
+    for step, table in families().items():
         for place, (name, family) in enumerate(table.items()):
             fold = place % FOLDS
             own = dealt(pools, fold) | {"role": roles[step][fold::FOLDS]}
-            maker = Maker(random.Random(f"{seed} {step} {name}"), own, family)
-            for _ in range(each):
-                operation, body = maker.request()
+            quiet = {"untooled": step in ("facts", "short_answer")}
+            maker = Maker(random.Random(f"{seed} {step} {name}"), own, quiet | family)
+            maker.answers, maker.loops = dealt(answers, fold), dealt(loops, fold)
+            for _ in range(family.get("times", 1) * each):
+                operation, body = maker.request(step)
                 row = {"step": step, "family": f"{step}.{name}", "fold": fold}
                 yield row | {"operation": operation, "body": body}
+
+
+def families() -> dict[str, dict[str, Any]]:
+    """By step type and name: templates, then phrases."""
+    held = [load(name) for name in ("families.toml", "phrases.toml", "more.toml")]
+    out = {step: dict[str, Any]() for step in held[0]}
+    for some in held:
+        for step, table in some.items():
+            assert not out[step].keys() & table.keys()
+            out[step] |= table
+    return out
+
+
+def load(name: str) -> dict[str, Any]:
+    """A file of this folder."""
+    return tomllib.loads((HERE / name).read_text(encoding="utf-8"))
 
 
 def dealt(pools: dict[str, list[str]], fold: int) -> dict[str, list[str]]:
@@ -54,22 +93,35 @@ class Maker:
 
     def __init__(self, draw: random.Random, pools: dict[str, list[str]], family: dict[str, Any]) -> None:
         self.draw, self.pools, self.family = draw, pools, family
+        self.left = dict[int, list[str]]()
+        self.answers, self.loops = dict[str, list[str]](), dict[str, list[str]]()
 
-    def request(self) -> tuple[str, dict[str, Any]]:
+    def request(self, step: str) -> tuple[str, dict[str, Any]]:
         """An operation and a body."""
         draw, family = self.draw, self.family
-        user = self.typed(self.fill(draw.choice(family["user"])))
-        system = self.fill(draw.choice(family["system"])) if "system" in family else ""
+        if "loop" in family:
+            told = self.fill(draw.choice(self.pools["persona"] + self.pools["role"])) if draw.random() < 0.5 else ""
+            operation, body = looped(self, draw.choice(family["loop"]), step != "tool_arguments", told)
+            return operation, self.limited(body)
+        system, user = self.texts()
+        user = self.typed(user)
         if not family.get("plain") and draw.random() < (0.25 if system else 0.4):
             persona = self.fill(draw.choice(self.pools["persona"]))
             system = f"{persona}\n\n{system}".strip() if draw.random() < 0.7 else f"{system}\n{persona}".strip()
-        if not family.get("plain") and draw.random() < (0.15 if "system" in family else 0.3):
+        if not family.get("plain") and draw.random() < (0.12 if system else 0.2):
             system = f"{system} {draw.choice(self.pools['role'])}".strip()
-        if system and "system" in family and draw.random() < 0.12:
+        if system and draw.random() < 0.08:
             user, system = f"{system}\n\n{user}", ""
         if family.get("suffix"):
             return "completions", self.limited({"prompt": user, "suffix": self.fill("{code}\n")})
         tools, choice = self.tools()
+        if not tools and not family.get("plain") and "format" not in family:
+            chance = draw.random()
+            if chance < FRAMED_SHARE:
+                return "chat", self.limited(self.framed(system, user))
+            if chance < FRAMED_SHARE + WRAPPED_SHARE:
+                operation, body = wrapped(self, step, system, [("user", user)])
+                return operation, self.limited(body)
         able = ["chat", "chat", "responses"] if tools or family.get("last") else ["chat", "chat", "chat", "responses"]
         shape = draw.choice(able if tools or family.get("last") or "format" in family else [*able, "completions"])
         if shape == "completions":
@@ -81,6 +133,34 @@ class Maker:
         if choice:
             body["tool_choice"] = choice
         return shape, self.limited(body | self.format(shape))
+
+    def texts(self) -> tuple[str, str]:
+        """The system message and the user's."""
+        draw, family = self.draw, self.family
+        if "user" in family:
+            return self.fill(draw.choice(family["system"])) if "system" in family else "", self.one(family["user"])
+        if "say" in family:
+            return "", self.one(family["say"])
+        material = self.fill(f"{{{draw.choice(family['on'])}}}")
+        if "told" in family:
+            return self.one(family["told"]), material
+        said = self.one(family["tell"])
+        if draw.random() < 0.2:
+            return said, material
+        said = said[0].upper() + said[1:] if draw.random() < 0.5 else said
+        return "", draw.choice(POSITIONS).replace("{t}", said).replace("{m}", material)
+
+    def one(self, templates: list[str]) -> str:
+        """A template filled; each is drawn once before any is drawn again."""
+        left = self.left.setdefault(id(templates), [])
+        if not left:
+            left += self.draw.sample(templates, len(templates))
+        return self.fill(left.pop())
+
+    def framed(self, system: str, user: str) -> dict[str, Any]:
+        """A body as DSPy sends it for one field of text."""
+        given, wanted = self.draw.choice(SIGNATURES).split()
+        return dspy(self, [Field(wanted, "text")], system, [("user", user)], given)
 
     def fill(self, text: str, depth: int = 0) -> str:
         """A template with its slots filled."""
@@ -132,15 +212,11 @@ class Maker:
     def tools(self) -> tuple[list[dict[str, Any]], Any]:
         """Tools of a request and which must be called."""
         kind, draw = self.family.get("tools"), self.draw
-        if kind == "form" or kind == "label_form":
-            name = draw.choice(
-                ["Person", "Invoice", "Booking", "extract", "Record"]
-                if kind == "form"
-                else ["Label", "Route", "classify"]
-            )
-            tool = function(name, "Correctly extracted values." if kind == "form" else "The class.", self.schema(kind))
-            return [tool], {"type": "function", "function": {"name": name}} if draw.random() < 0.8 else "required"
-        if kind is None and (self.family.get("plain") or draw.random() > 0.2 or "format" in self.family):
+        if kind in FORMS:
+            return self.form(FORMS[kind])
+        if kind is None and (
+            self.family.get("plain") or self.family["untooled"] or draw.random() > 0.1 or "format" in self.family
+        ):
             return [], None
         pool = self.pools["toolset"] * 2
         some = [parsed(one) for one in dict.fromkeys(draw.sample(pool, draw.randint(1, min(3, len(pool)))))]
@@ -152,30 +228,55 @@ class Maker:
         choice = draw.choice(["required", {"type": "function", "function": {"name": some[0]["function"]["name"]}}])
         return some, choice if kind == "must" else draw.choice([None, None, "auto"])
 
-    def schema(self, kind: str) -> dict[str, Any]:
-        """The schema of a record, or of a choice."""
+    def form(self, kind: str) -> tuple[list[dict[str, Any]], Any]:
+        """A tool whose arguments are an object of a kind, and that it must be called."""
         draw = self.draw
-        if kind in ("labels", "label_form"):
-            labels = [one.strip() for one in re.split(r",| or ", draw.choice(self.pools["labels"]))]
-            fields: dict[str, Any] = {draw.choice(FORMATS["labels"]): {"type": "string", "enum": labels}}
-            if draw.random() < 0.3:
-                fields["reason"] = {"type": "string"}
-            if draw.random() < 0.2:
-                fields = {"flag": {"type": "boolean"}}
-        elif self.family_of("plan"):
-            fields = {"steps": {"type": "array", "items": {"type": "string"}}}
-        elif self.family_of("fact"):
-            fields = {draw.choice(["answer", "value", "fact"]): {"type": "string"}}
-        else:
-            names = draw.sample(
-                ["name", "city", "date", "total", "items", "phone", "email", "company", "price"], draw.randint(2, 6)
-            )
-            fields = {name: {"type": draw.choice(["string", "number"])} for name in names}
-        return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+        schema = self.schema(kind)
+        title = schema.pop("title")
+        name = draw.choice([title, title, title, "final_result", "extract", "respond"])
+        said = schema.pop("description", "")
+        usual = f"Correctly extracted `{title}` with all the required parameters with correct types"
+        said = draw.choice([said, usual, "The final response which ends this conversation", "A record.", ""])
+        named = {"type": "function", "function": {"name": name}}
+        return [function(name, said, schema)], draw.choice([named, named, "required", "auto"])
 
-    def family_of(self, word: str) -> bool:
-        text = " ".join([*self.family.get("system", ()), *self.family["user"]]).lower()
-        return f"{word}" in text and "{record}" not in text
+    def schema(self, kind: str) -> dict[str, Any]:
+        """The schema of an object of a kind: record, labels, flag, steps or answer."""
+        draw = self.draw
+        spec = draw.choice(self.pools[CLASSES[kind]]) if kind in CLASSES else "Answer: answer"
+        title, _, rest = spec.partition(": " if ": " in spec else ".")
+        properties, out = self.fields(kind, title, rest)
+        if kind in ("labels", "flag") and draw.random() < 0.4:
+            properties[draw.choice(["reason", "why", "explanation", "rationale", "reasoning"])] = {"type": "string"}
+        if kind == "labels" and draw.random() < 0.15:
+            properties["confidence"] = {"type": "number"}
+        if draw.random() < 0.5:
+            properties = {name: {**one, "title": name.replace("_", " ").title()} for name, one in properties.items()}
+        if draw.random() < 0.15:
+            properties = {name: {**one, "description": f"the {name}"} for name, one in properties.items()}
+        needed = [name for name, one in properties.items() if "anyOf" not in one]
+        out = {"type": "object", "title": title, "properties": properties, "required": needed} | out
+        if draw.random() < 0.6:
+            out["additionalProperties"] = False
+        return out | ({"description": f"A {title.lower()}."} if draw.random() < 0.3 else {})
+
+    def fields(self, kind: str, title: str, rest: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The properties of a class, whose fields `rest` names, and what stands beside them."""
+        texts = {"type": "array", "items": {"type": "string"}}
+        if kind == "labels":
+            names = [one.strip() for one in re.split(r",| or ", self.draw.choice(self.pools["labels"]))]
+            choice = {"enum": names, "type": "string"}
+            if self.draw.random() < 0.25:
+                return {rest: {"$ref": f"#/$defs/{title}Kind"}}, {"$defs": {f"{title}Kind": choice}}
+            return {rest: choice}, {}
+        if kind in ("steps", "flag"):
+            return {rest: texts if kind == "steps" else {"type": "boolean"}}, {}
+        out = dict[str, Any]()
+        for one in rest.split(", "):
+            name, _, type_ = one.rstrip("?").partition(":")
+            held = texts if type_ == "list" else {"type": KINDS.get(type_, "string")}
+            out[name] = {"anyOf": [held, {"type": "null"}]} if one.endswith("?") else held
+        return out, {}
 
     def format(self, shape: str) -> dict[str, Any]:
         """The field that asks for a format."""
@@ -185,11 +286,9 @@ class Maker:
         if kind == "object" or self.draw.random() < 0.1:
             held: dict[str, Any] = {"type": "json_object"}
             return {"response_format": held} if shape == "chat" else {"text": {"format": held}}
-        inner = {
-            "name": self.draw.choice(FORMATS[kind]),
-            "schema": self.schema(kind),
-            "strict": self.draw.random() < 0.7,
-        }
+        schema = self.schema(kind)
+        name = self.draw.choice([schema["title"], schema["title"], "final_output", "result", "response"])
+        inner = {"name": name, "schema": schema, "strict": self.draw.random() < 0.7}
         if shape == "chat":
             return {"response_format": {"type": "json_schema", "json_schema": inner}}
         return {"text": {"format": {"type": "json_schema", **inner}}}

@@ -20,23 +20,23 @@ from rows import FOLDS, SEED, rows
 from sklearn.linear_model import LogisticRegression
 
 from daguerre.router.config import STEPS
-from daguerre.router.reading import Reading, read
+from daguerre.router.reading import read
 from daguerre.router.steps import StepModel, certain_step, likeliest, matrix
 
 OUT = Path(__file__).parents[2] / "src" / "daguerre" / "assets" / "router" / "steps.npz"
-STRENGTH = 1.0
+STRENGTH = 4.0
 """Inverse of the regularization (scikit-learn's C)."""
 
 
 def fit(counts: Any, labels: np.ndarray) -> StepModel:
     """The model of features (a row each) and of the places of their types in STEPS."""
-    found = LogisticRegression(C=STRENGTH, max_iter=150, tol=1e-3).fit(counts, labels)
+    found = LogisticRegression(C=STRENGTH, max_iter=300, tol=5e-4).fit(counts, labels)
     assert list(found.classes_) == list(range(len(STEPS)))
     return StepModel(found.coef_.T.astype(np.float16), found.intercept_.astype(np.float32))
 
 
-def predicted(model: StepModel, readings: Sequence[Reading]) -> list[str]:
-    return [likeliest(model.of(reading)) for reading in readings]
+def predicted(model: StepModel, some: Sequence[dict[str, Any]]) -> list[str]:
+    return [likeliest(model.of(row["operation"], row["body"])) for row in some]
 
 
 def report(actual: Sequence[str], found: Sequence[str]) -> dict[str, Any]:
@@ -71,9 +71,8 @@ def held_out(counts: Any, labels: np.ndarray, folds: np.ndarray) -> np.ndarray:
 
 
 def labeled_rows(seed: int = SEED) -> list[dict[str, Any]]:
-    """Rows whose type has to be predicted, with their readings."""
-    some = [row | {"reading": read(row["operation"], row["body"])} for row in rows(seed)]
-    return [row for row in some if certain_step(row["reading"]) is None]
+    """Rows whose type has to be predicted."""
+    return [row for row in rows(seed) if certain_step(read(row["operation"], row["body"])) is None]
 
 
 def recorded_rows(path: Path) -> list[dict[str, Any]]:
@@ -91,7 +90,7 @@ def main() -> None:
     options.add_argument("--no-folds", action="store_true", help="only train and write")
     given = options.parse_args()
     labeled, said = labeled_rows(), dict[str, Any]()
-    counts = matrix([row["reading"] for row in labeled])
+    counts = matrix([(row["operation"], row["body"]) for row in labeled])
     actual = [row["step"] for row in labeled]
     labels = np.array([STEPS.index(step) for step in actual])
     model = fit(counts, labels)
@@ -103,7 +102,7 @@ def main() -> None:
     )
     if given.recorded is not None:
         some = recorded_rows(given.recorded)
-        found = predicted(model, [read(row["operation"], row["body"]) for row in some])
+        found = predicted(model, some)
         said["recorded"] = report([row["step"] for row in some], found)
         print("recorded from clients:", table(said["recorded"]), flush=True)
     if not given.no_folds:

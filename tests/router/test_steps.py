@@ -17,6 +17,8 @@ import pytest
 from daguerre.errors import CheckpointError
 from daguerre.router.config import STEPS
 from daguerre.router.reading import read
+from daguerre.router.step_loops import loop_of, parts_of
+from daguerre.router.step_words import form_of
 from daguerre.router.steps import (
     FACTS,
     PLACES,
@@ -56,6 +58,15 @@ def generator() -> Any:
 
 def chat(text: str, **more: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], **more}
+
+
+def of(body: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    return features(read("chat", body), body)
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
 
 
 def saved(model: StepModel, folder: Path) -> bytes:
@@ -98,31 +109,30 @@ def test_every_body_has_probabilities_that_add_up(body: object) -> None:
 
 
 def test_probabilities_are_the_softmax_of_the_sums_of_weights() -> None:
-    reading = read("chat", chat("Summarize this text: the boat was late.", max_tokens=50))
+    body = chat("Summarize this text: the boat was late.", max_tokens=50)
     model = load_steps()
-    row = matrix([reading]).toarray()[0]
+    row = matrix([("chat", body)]).toarray()[0]
 
     scores = row @ model.weights.astype(np.float64) + model.bias
     expected = np.exp(scores) / np.exp(scores).sum()
 
-    assert list(model.of(reading).values()) == pytest.approx(expected.tolist(), abs=1e-4)
+    assert list(model.of("chat", body).values()) == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_features_are_rows_of_the_table_and_facts_have_a_row_each() -> None:
     assert len(set(FACTS)) == len(FACTS)
     assert sorted(PLACES.values()) == list(range(ROWS, ROWS + len(FACTS)))
-    rows, values = features(read("chat", chat("Plan a trip to Lisbon, then book it.")))
+    rows, values = of(chat("Plan a trip to Lisbon, then book it."))
     assert rows.min() >= 0 and rows.max() < ROWS + len(FACTS)
     assert len(rows) == len(values) and (values > 0).all()
 
 
 def test_facts_say_what_the_structure_is() -> None:
-    tool = {"type": "function", "function": {"name": "find"}}
     called = {"role": "assistant", "tool_calls": [{"function": {"name": "find", "arguments": "{}"}}]}
     body = {
         "messages": [{"role": "user", "content": "Find it, then tell me."}, called, {"role": "tool", "content": "x"}]
     }
-    reading = read("chat", body | {"tools": [tool], "max_tokens": 200})
+    reading = read("chat", body | {"tools": [tool("find")], "max_tokens": 200})
 
     found = facts(reading, "Find it, then tell me.", "")
 
@@ -130,8 +140,165 @@ def test_facts_say_what_the_structure_is() -> None:
     assert not {"last user", "tools 2", "results 2", "limit over 300", "format json_object"} & set(found)
 
 
+@pytest.mark.parametrize(
+    ("properties", "holds"),
+    [
+        ({"label": {"enum": ["a", "b"]}}, {"form one", "form choice", "form labels"}),
+        ({"label": {"$ref": "#/$defs/Kind"}}, {"form one", "form choice", "form labels"}),
+        ({"ok": {"type": "boolean"}, "why": {"type": "string"}}, {"form two", "form yes or no", "form labels"}),
+        ({"steps": {"type": "array"}}, {"form one", "form list", "form list alone"}),
+        ({"answer": {"type": "string"}}, {"form one", "form text alone"}),
+        ({"name": {"type": "string"}, "age": {"type": "integer"}}, {"form two", "form number", "form record"}),
+        ({key: {"anyOf": []} for key in "abcde"}, {"form three", "form five", "form record"}),
+    ],
+)
+def test_facts_say_what_object_the_answer_has_to_be_on_every_surface(
+    properties: dict[str, Any], holds: set[str]
+) -> None:
+    schema = {"type": "object", "properties": properties, "$defs": {"Kind": {"enum": ["a", "b"]}}}
+    named = {"name": "Held", "schema": schema}
+    bodies: list[dict[str, Any]] = [
+        {"response_format": {"type": "json_schema", "json_schema": named}},
+        {"text": {"format": {"type": "json_schema", **named}}},
+        {"tools": [{"type": "function", "function": {"name": "Held", "parameters": schema}}]},
+        {"tools": [{"type": "function", "name": "Held", "parameters": schema}]},
+    ]
+
+    for body in bodies:
+        found, names = form_of(body)
+        assert {fact for fact in found if fact.startswith("form ")} == holds
+        assert names.startswith("Held ") and next(iter(properties)) in names
+
+
+def test_a_tool_that_holds_is_told_from_one_that_acts() -> None:
+    assert form_of({"tools": [tool("Invoice", total={})], "tool_choice": "required"})[0][:2] == [
+        "tool noun",
+        "tool forced",
+    ]
+    assert form_of({"tools": [tool("sendMail", to={})]})[0][:2] == ["some tool acts", "tool acts"]
+    assert form_of({"tools": [tool("final_result", to={}), tool("get_time")]}) == (["some tool acts"], "")
+    assert form_of({"tools": "x", "response_format": [], "text": {"format": 3}}) == form_of(None) == ([], "")
+
+
+def looped(ask: str, *calls: tuple[str, str], tools: tuple[str, ...]) -> set[str]:
+    """Facts about a loop: the user's message, calls with their results, and the tools."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": ask}]
+    for name, result in calls:
+        messages.append({"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": "{}"}}]})
+        messages.append({"role": "tool", "content": result})
+    body = {"messages": messages, "tools": [tool(name) for name in tools]}
+    return set(loop_of(read("chat", body), body, ask))
+
+
+def test_what_is_left_in_a_loop_of_tools_is_told_from_what_was_called() -> None:
+    ask = "Find the parcel of Mia, then refund it."
+    tools = ("find_parcel", "refund_parcel")
+
+    before = looped(ask, tools=tools)
+    between = looped(ask, ("find_parcel", "id 3"), tools=tools)
+    after = looped(ask, ("find_parcel", "id 3"), ("refund_parcel", "error: denied"), tools=tools)
+
+    assert before == set()
+    assert {"left acts", "left act named", "asks not acted", "parts two", "parts left", "result short"} <= between
+    assert not {"called all", "called acts last", "asks and acted", "parts done", "result failed"} & between
+    assert {"called all", "called acts last", "asks and acted", "parts done", "result failed"} <= after
+    assert not {"left acts", "left named", "asks not acted", "parts left", "called twice"} & after
+    assert "called twice" in looped(ask, ("find_parcel", "a"), ("find_parcel", "b"), tools=tools)
+
+
+def test_a_loop_that_stands_in_texts_is_read_as_well() -> None:
+    told = "> Tool Name: find_parcel\nTool Description: x\n\n> Tool Name: refund_parcel\nTool Description: y"
+    turns = [("user", "Find the parcel, then refund it."), ("assistant", "Action: find_parcel\nAction Input: {}")]
+    turns += [("user", "Observation: id 3")]
+    body = {"messages": [{"role": "system", "content": told}, *({"role": a, "content": b} for a, b in turns)]}
+
+    found = set(loop_of(read("chat", body), body, turns[0][1]))
+
+    assert {"loop in text", "left acts", "left act named", "parts left", "asks not acted"} <= found
+    assert "called all" not in found
+
+
+@pytest.mark.parametrize(
+    ("ask", "parts"),
+    [
+        ("What is the weather?", 1),
+        ("book a table for two and three children", 1),
+        ("Find the file, then send it to Ann and tell me.", 3),
+        ("1. List the tasks\n2. close them", 2),
+        ("the blue one", 0),
+        ("", 0),
+    ],
+)
+def test_clauses_that_ask_for_something_are_counted(ask: str, parts: int) -> None:
+    assert parts_of(ask) == parts
+
+
+def test_names_of_fields_say_what_an_object_holds_in_schemas_and_in_signatures() -> None:
+    system = (
+        "Your input fields are:\n1. `task` (str):\nYour output fields are:\n1. `reasoning` (str):\n"
+        "2. `sqlCode` (str):\n3. `ok` (bool):\nAll interactions will be structured so:\nyour objective is: x"
+    )
+    body = {"messages": [{"role": "system", "content": system}]}
+    properties = {"sqlCode": {"type": "string"}, "ok": {"type": "boolean"}}
+    schema = {"response_format": {"json_schema": {"schema": {"properties": properties}}}}
+
+    found, names = form_of(body)
+
+    assert set(found) == {"signature", *form_of(schema)[0]} - {"some tool acts"}
+    assert {"names code", "form two", "form yes or no"} <= set(found) and names == "sqlCode ok"
+    assert not {"names prose", "names thought", "names data"} & set(found)
+    assert "names data" in form_of({"tools": [tool("X", age={}, height={})]})[0]
+
+
+def test_every_type_is_wrapped_in_objects_and_stands_in_frames(generator: Any) -> None:
+    wrapped, framed = Counter[str](), Counter[str]()
+    for row in generator.rows(each=8):
+        text = json.dumps(row["body"])
+        wrapped[row["step"]] += "response_format" in text or "tool_choice" in text or '"format"' in text
+        framed[row["step"]] += "[[ ## completed ## ]]" in text
+
+    assert all(wrapped[step] > 5 and framed[step] > 5 for step in STEPS)
+
+
+def test_loops_of_the_training_rows_stop_before_or_after_the_last_call(generator: Any) -> None:
+    steps = {"look_up": 0, "tool_arguments": 0}
+    for row in generator.rows(each=8):
+        if "loop_calls" in row["family"]:
+            turns = read(row["operation"], row["body"]).turns
+            assert turns[-1].role in ("tool", "user") and (turns[-1].role == "tool" or row["step"] == "tool_arguments")
+            steps[row["step"]] += 1
+
+    assert min(steps.values()) >= 80
+
+
+def test_what_a_client_puts_around_every_request_is_not_read() -> None:
+    framed = (
+        "[[ ## request ## ]]\nFix the commas.\n\nRespond with the corresponding output fields, starting with the field"
+    )
+    told = "Your input fields are: x\nAll interactions will be structured so:\n[[ ## x ## ]]\n{x}\nyour objective is:"
+
+    rows, values = of(
+        {"messages": [{"role": "system", "content": f"{told}\n Be brief."}, {"role": "user", "content": framed}]}
+    )
+    bare = "Your input fields are: x\n \n Be brief."
+    expected = of({"messages": [{"role": "system", "content": bare}, {"role": "user", "content": "Fix the commas."}]})
+    lengths = {PLACES[name] for name in FACTS if " over " in name}
+
+    assert {row for row in rows if row not in lengths} == {row for row in expected[0] if row not in lengths}
+    assert values.min() > 0
+
+
+def test_an_instruction_is_found_at_either_end_of_a_long_message() -> None:
+    filling = "The tram was late again and nobody said why. " * 12
+
+    for text in (f"Translate this into Dutch. {filling}", f"{filling}\nTranslate this into Dutch."):
+        reading = read("chat", chat(text))
+        found = facts(reading, text, "")
+        assert {"any translate"} <= set(found) and not {"any summary", "any labels"} & set(found)
+
+
 def test_the_time_is_bounded_by_the_ends_of_long_texts() -> None:
-    rows, _ = features(read("chat", chat("one two three. " * 100_000, system="four five. " * 100_000)))
+    rows, _ = of(chat("one two three. " * 100_000, system="four five. " * 100_000))
 
     assert len(rows) < 2000
 
@@ -202,20 +369,20 @@ def test_a_file_that_is_not_there_is_an_error() -> None:
 
 
 def test_training_rows_are_varied_and_fixed_by_the_seed(generator: Any) -> None:
-    some = list(generator.rows())
-    again = list(generator.rows())
+    some = list(generator.rows(each=30))
+    again = list(generator.rows(each=30))
     families = {row["family"] for row in some}
     texts = Counter(json.dumps(row["body"]) for row in some)
 
     assert some == again
-    assert len(some) >= 3000 and len(texts) > 0.9 * len(some)
+    assert len(some) >= 15_000 and len(texts) > 0.9 * len(some)
     assert {row["step"] for row in some} == set(STEPS)
-    assert all(sum(name.startswith(f"{step}.") for name in families) >= 12 for step in STEPS)
+    assert all(sum(name.startswith(f"{step}.") for name in families) >= 28 for step in STEPS)
     assert {row["operation"] for row in some} == {"chat", "completions", "responses"}
 
 
 def test_no_family_is_in_two_folds_and_folds_share_no_content(generator: Any) -> None:
-    folds = {}
+    folds = dict[str, int]()
     for row in generator.rows(each=2):
         assert folds.setdefault(row["family"], row["fold"]) == row["fold"]
     pools = {"fact": [str(n) for n in range(20)], "n": ["1"]}
@@ -234,7 +401,7 @@ def test_recorded_rows_are_many_of_several_clients_and_have_nothing_private(reco
 
 
 def test_no_recorded_task_is_in_the_training_rows(recorded: list[dict[str, Any]], generator: Any) -> None:
-    trained = "\n".join(json.dumps(row["body"]).lower() for row in generator.rows(each=4))
+    trained = "\n".join(json.dumps(row["body"]).lower() for row in generator.rows())
 
     for row in recorded:
         reading = read(row["operation"], row["body"])

@@ -2,7 +2,8 @@
 
 Where the operation leaves no doubt (`CERTAIN`, or a suffix) nothing is predicted. Else a multinomial logistic
 regression, which `recipes/steps/train.py` fits with scikit-learn, adds up a row of weights for each n-gram and each
-fact that the request has. Of long texts only the ends are read, so the time is bounded.
+fact that the request has. Of long texts only the ends are read, so the time is bounded. An instruction stands mostly in
+the first or the last line of a message, beside the material that it is about, so these lines count apart.
 """
 
 from __future__ import annotations
@@ -24,105 +25,49 @@ import numpy as np
 from daguerre.errors import CheckpointError
 from daguerre.router.config import STEPS
 from daguerre.router.reading import Reading, read
+from daguerre.router.step_loops import LOOP, SETTINGS_OF_LOOPS, loop_of, observed
+from daguerre.router.step_words import (
+    ACTS,
+    ENDS,
+    FORM,
+    FRAMES,
+    MEANINGS,
+    NAMES,
+    PATTERNS,
+    PERSONA,
+    form_of,
+    holding,
+    together,
+)
 
-ROWS = 1 << 14
+ROWS = 1 << 15
 """Rows of weights for n-grams, of which a hash chooses one each."""
-GROUPS = {"a": 1.0, "w": 1.0, "b": 1.0, "y": 0.7, "t": 0.7, "k": 0.7, "c": 0.5}
-"""Groups of n-grams and the length of each one's vector: words anywhere in instructions or the last message, of that
-message alone, pairs of its words, words of instructions, of tools, of a schema; characters."""
-FACT = 0.45
+GROUPS = {"all": 1.0, "words": 1.0, "pairs": 1.0, "stems": 0.7, "first": 1.05, "last": 1.05, "told": 1.05}
+GROUPS |= {"told pairs": 1.05, "tools": 0.7, "form": 0.7, "letters": 0.5, "roots": 0.9}
+"""Groups of n-grams and the length of each one's vector: words of instructions and of the last message, of that
+message alone, pairs of its words, beginnings of its longer words, words and pairs of its first and of its last line,
+words and pairs of instructions, words of tools and of a schema, four characters at a message's start, the beginnings
+of words of its first and last line and of instructions."""
+FACT = 0.32
 """What a fact counts beside an n-gram."""
 HEAD, TAIL = 360, 240
 """Characters that are read at the beginning and at the end of a text."""
+SCAN = 4000
+"""Characters at either end in which a client's frame is looked for."""
+LINE = 160
+"""Characters of a first or last line that is looked at as an instruction; of a longer one it is a sentence."""
+EDGE = 14
+"""Words of such a line."""
+EDGES_TOLD = 60
+"""Words of the instructions whose roots are looked at."""
 CHARACTERS = 120
 CERTAIN = {"decisions": "classify", "fim": "infill", "edit": "edit", "embeddings": "look_up"}
 """Operations that are a type of step; an embedding is what is looked up by."""
 LENGTHS = (20, 60, 150, 400, 1000, 3000)
 LIMITS = (8, 32, 100, 300, 800, 2000)
 COUNTS = (1, 2, 4, 8)
-PATTERNS = {
-    "fence": r"```",
-    "code": r"[{};]\s*\n|\bdef \w+\(|=> |\bimport \w|</\w+>|\bfunction\b.*\(|\b(SELECT|select) .* (FROM|from) ",
-    "question": r"[?？]\s*$",
-    "any question": r"[?？]",
-    "who": r"\b(who|when|where|which|what year|capital|author|invented|born|wer|wann|wo|qui|quand|quién|cuándo|"
-    r"quando)\b",
-    "what": r"\b(what|what's|was ist|was|quel\w*|qué|cuál)\b|什么|哪",
-    "how many": r"\b(how (many|much|long|far)|wie viele?|combien|cuánt[oa]s?)\b|多少",
-    "why": r"\b(why|warum|pourquoi|por qué|explain|justify|argue|because)\b|为什么",
-    "how": r"\bhow (do|to|does|can|should|would|is)\b",
-    "think": r"\b(step by step|step-by-step|think\w*|reason\w*|rigor\w*|schritt für schritt)\b|推理",
-    "prove": r"\b(prove|proof|derive|solve|puzzle|riddle|problem|diagnose|cause|weigh|compare|valid|sound|flaw|"
-    r"possible|"
-    r"probability|boxed|work through|calculat\w+|löse|résous|resuelve|justifica|begründe)\b",
-    "plan": r"\b(plan\w*|steps|roadmap|milestones?|phases?|break \w+( \w+)? down|schedule|subtasks?|itinerary|"
-    r"checklist|to-?do|agenda|strategy|approach|order|next steps|objective|goal|decompose|étapes)\b|计划",
-    "outline": r"\b(outline|headings only|structure|sketch)\b",
-    "summary": r"\b(summar\w+|tl;?dr|gist|key points|main (points|ideas)|recap|condense|digest|shorten|nutshell|"
-    r"abstract|"
-    r"takeaways|short version|sum(s|med)? (it |them |this )?up|overview|minutes of|in short|zusammen\w+|fasse|"
-    r"résum\w+|resum\w+|riassum\w+)\b|总结",
-    "labels": r"\b(classif\w+|categor\w+|class|label\w*|sentiment|spam|intent|yes or no|true or false|one of|either|"
-    r"verdict|triage|rate|score|grade|urgent|priority|relevant|positive|negative|safe|unsafe|detect|whether|"
-    r"choose|pick|"
-    r"correct\?|oder|catégor\w+|clasific\w+|ordne)\b|正面|负面",
-    "fields": r"\b(extract\w*|fields?|json|csv|parse\w*|schema|entit\w+|keys?|values?|records?|rows?|items|"
-    r"list (all|every|each)|"
-    r"find (all|every)|all (names|dates)|triples|pull out|extra(is|e)|ziehe)\b|提取",
-    "rewrite": r"\b(rewrite|rename|fix\w*|change\w*|replace|refactor|correct\w*|convert|update\w*|modif\w+|"
-    r"edit\w*|revise|"
-    r"polish|rephrase|proofread\w*|merge|apply|port|remove|turn .* into|make (it|this)|add|use|shorter|friendl\w+|"
-    r"verbessere|formulier\w+|corrige\w*|renomme|reescribe)\b|修改",
-    "translate": r"\b(translat\w+|übersetz\w+|tradu\w+)\b|翻译",
-    "write": r"\b(write|draft|compose|create|implement|generate|build|make|schreib\w*|écris|rédige|escrib\w+|"
-    r"scrivi)\b|写",
-    "long": r"\b(essay|article|story|stories|report|blog|post|chapter|letters?|email|\d+ words|pages?|detail\w*|speech|"
-    r"proposal|in depth|at length|comprehensive|novel\w*|poem|script|guide|tutorial|documentation|manual|full|"
-    r"sections?|"
-    r"prose|aufsatz|geschichte|cuento|racconto)\b|文章",
-    "program": r"\b(functions?|class|script|program\w*|code|python|javascript|typescript|sql|rust|go|java|c\+\+|"
-    r"bash|ruby|"
-    r"html|css|api|regex|query|tests?|component|command line|docker\w*)\b|函数|程序",
-    "short": r"\b(brief\w*|one word|one sentence|short|only|just|quick\w*|title|name|synonym|word|suggest|reply|"
-    r"terse)\b",
-    "source": r"\b(context|documents?|passages?|sources?|according to|based on|excerpts?|retrieved|"
-    r"search results?|manual|"
-    r"policy|handbook|notes|thread|below|from the|in the (text|code|log|table|file)|read (the|this)|dem text|"
-    r"texto)\b|根据",
-    "given": r"\b(this|these|following|below|here is|here's|my)\b.{0,60}:|:\s*\n",
-    "hole": r"<\|?/?(fim|mid|suf|pre|cursor|gap|insert|fill|missing|query)|\[?(HOLE|FILL|BLANK|MISSING|CURSOR)|"
-    r"___|\[\.\.\.\]"
-    r"|\[(HERE|gap)\]|TODO: fill|\{\{.*\}\}|pass  # TODO",
-    "fill": r"\b(fill\w*|gap|blank|hole|missing|cursor|middle|between|insert\w*|autocomplet\w*|complete|prefix|suffix|"
-    r"lücke|ergänze|trou|hueco)\b",
-    "then": r"\b(then|after that|afterwards|finally|and also|next)\b|;",
-    "number": r"\d",
-    "arithmetic": r"\d\s*[-+*/×%^=]\s*\d|\bpercent\b|%",
-    "list": r"(?m)^\s*(?:[-*•]|\d+[.)])\s",
-    "rows": r"(?m)^\s*[\w .'-]{2,30}:\s*\S",
-    "quotes": r"[\"'“”«»].{3,}[\"'“”«»]",
-    "greeting": r"^\s*(hi|hello|hey|thanks|thank you|ok|good|hallo|bonjour|hola)\b",
-    "act": r"^\W*(please |can you |could you )?(book|set|send|create|find|add|turn|transfer|look|schedule|run|"
-    r"list|open|cancel|"
-    r"play|get|check|search|change|move|order|show|read)\b",
-    "agent": r"\b(tools?|functions? call\w*|call\w*|thought|action|agent|observation)\b",
-}
-ASKING = (
-    "summary",
-    "labels",
-    "fields",
-    "rewrite",
-    "translate",
-    "write",
-    "fill",
-    "hole",
-    "plan",
-    "outline",
-    "prove",
-    "think",
-)
-"""Patterns of which one at least stands in most requests that are not plain questions."""
-FOUND = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in PATTERNS.items()}
+THEN = re.compile(PATTERNS["then"], re.IGNORECASE)
+SENTENCE = re.compile(r"[.?!:。？！：]\s")
 WORD = re.compile(r"\w+|[^\w\s]")
 FACTS = (
     *(f"last {role}" for role in ("user", "assistant", "tool", "system")),
@@ -153,15 +98,21 @@ FACTS = (
     *(f"results {num}" for num in COUNTS),
     *(f"turns {num}" for num in COUNTS),
     *("tools and last user", "tools and last tool", "not ascii", "lower case", "more to do"),
+    *FORM,
+    *("tool noun", "tool acts", "tool ends", "tool forced", "some tool acts"),
+    *MEANINGS,
+    *LOOP,
 )
 PLACES = {name: ROWS + place for place, name in enumerate(FACTS)}
 SETTINGS = {
     "rows": ROWS,
     "groups": GROUPS,
     "fact": FACT,
-    "ends": [HEAD, TAIL, CHARACTERS],
+    "ends": [HEAD, TAIL, SCAN, LINE, EDGE, EDGES_TOLD, CHARACTERS],
     "facts": FACTS,
     "patterns": PATTERNS,
+    "names": [sorted(ACTS), sorted(ENDS), NAMES, FRAMES.pattern, PERSONA.pattern],
+    "loops": SETTINGS_OF_LOOPS,
     "steps": STEPS,
 }
 SETTINGS_HASH = hashlib.sha256(json.dumps(SETTINGS).encode()).hexdigest()
@@ -180,12 +131,13 @@ class StepModel:
             raise CheckpointError("weights of steps are not all finite: train them again with recipes/steps/train.py")
         self.weights, self.bias = weights, bias
 
-    def of(self, reading: Reading) -> dict[str, float]:
-        """The probability of each step type, in the order of STEPS."""
+    def of(self, operation: str, body: object) -> dict[str, float]:
+        """The probability of each step type of a request, in the order of STEPS."""
+        reading = read(operation, body)
         certain = certain_step(reading)
         if certain is not None:
             return {name: float(name == certain) for name in STEPS}
-        rows, values = features(reading)
+        rows, values = features(reading, body)
         scores = self.bias + values @ self.weights[rows].astype(np.float32)
         raised = np.exp(scores - scores.max())
         return dict(zip(STEPS, (raised / raised.sum()).tolist(), strict=True))
@@ -234,35 +186,40 @@ def parse_steps(data: bytes, name: str) -> StepModel:
 
 def classify(operation: str, body: object) -> dict[str, float]:
     """The probability of each step type of a request, by the model that comes with the package."""
-    return load_steps().of(read(operation, body))
+    return load_steps().of(operation, body)
 
 
-def features(reading: Reading) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the weights and what each counts."""
-    users, systems = reading.of("user"), reading.of("system")
-    last = _ends(users[-1] if users else reading.turns[-1].text if reading.turns else "")
-    system = _ends("\n".join(systems))
+def features(reading: Reading, body: object) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the weights and what each counts. reading: of the body."""
+    users = [turn.text for turn in reading.turns if turn.role == "user" and not observed(turn)] or reading.of("user")
+    last, system = asked(users[-1] if users else reading.turns[-1].text if reading.turns else "", reading.of("system"))
+    form, names = form_of(body)
     words, told = _words(last), _words(system)
-    tools = _words(" ".join(_ends(text) for text in (" ".join(reading.tools).replace("_", " "), reading.described)))
-    pairs = [f"{one} {two}" for one, two in zip(words, words[1:], strict=False)]
+    first, end = (_words(line) for line in _edges(last))
     start = last[:CHARACTERS].lower()
-    letters = [start[place : place + 4] for place in range(len(start) - 3)]
+    described = " ".join(_ends(text) for text in (" ".join(reading.tools).replace("_", " "), reading.described))
     grams = {
-        "a": [*words, *told],
-        "w": words,
-        "b": pairs,
-        "y": told,
-        "t": tools,
-        "k": _words(_ends(reading.schema)),
-        "c": letters,
+        "all": [*words, *told],
+        "words": words,
+        "pairs": _pairs(words),
+        "stems": [word[:5] for word in words if len(word) > 5],
+        "roots": [word[:4] for word in (*first[:EDGE], *end[-EDGE:], *told[:EDGES_TOLD]) if len(word) > 4],
+        "first": [*first[:EDGE], *_pairs(first[:EDGE])],
+        "last": [*end[-EDGE:], *_pairs(end[-EDGE:])],
+        "told": told,
+        "told pairs": _pairs(told),
+        "tools": _words(described),
+        "form": _words(_ends(names)),
+        "letters": [start[place : place + 4] for place in range(len(start) - 3)],
     }
-    rows, values = list[int](), list[float]()
+    rows, values, hashed = list[int](), list[float](), zlib.crc32
     for group, items in grams.items():
-        some = set(items)
+        some = dict.fromkeys(items)
         if some:
-            rows += [zlib.crc32(f"{group}{one}".encode("utf-8", "surrogatepass")) % ROWS for one in some]
+            seed = zlib.crc32(group.encode())
+            rows += [hashed(one.encode("utf-8", "surrogatepass"), seed) % ROWS for one in some]
             values += [GROUPS[group] / len(some) ** 0.5] * len(some)
-    held = [PLACES[name] for name in facts(reading, last, system)]
+    held = [PLACES[name] for name in (*facts(reading, last, system), *form, *loop_of(reading, body, last))]
     rows += held
     values += [FACT] * len(held)
     return np.array(rows, dtype=np.int64), np.array(values, dtype=np.float32)
@@ -273,9 +230,10 @@ def facts(reading: Reading, last: str, system: str) -> list[str]:
     turns, tools = reading.turns, [] if reading.choice == "none" else reading.tools
     role = turns[-1].role if turns else "user"
     results, asked = _results(reading), sum(turn.role == "user" for turn in turns)
-    head, whole = last[:160], sum(len(turn.text) for turn in turns)
+    head, tail = _edges(last)
+    whole = sum(len(turn.text) for turn in turns)
     told = sum(len(text) for text in reading.of("system"))
-    steps = 1 + len(FOUND["then"].findall(last))
+    steps = 1 + len(THEN.findall(last))
     out = {
         f"last {role}": True,
         f"operation {reading.operation}": True,
@@ -297,12 +255,13 @@ def facts(reading: Reading, last: str, system: str) -> list[str]:
         "lower case": last == last.lower(),
         "more to do": bool(results) and results < steps,
     }
-    for prefix, text in (("ask", last[-160:]), ("head", head), ("system", system)):
-        out |= {f"{prefix} {name}": bool(text) and pattern.search(text) is not None for name, pattern in FOUND.items()}
-    asks = {name for name in PATTERNS if f"ask {name}" in out and (out[f"ask {name}"] or out[f"head {name}"])}
-    every = asks | {name for name in PATTERNS if out[f"system {name}"]}
-    out |= {f"any {name}": name in every for name in PATTERNS}
-    out |= _together(asks, every, len(last), whole, bool(tools))
+    asked_for = holding(tail)
+    begun, told_to = asked_for if head == tail else holding(head), holding(system)
+    asks = asked_for | begun
+    every = asks | told_to
+    for prefix, some in (("ask", asked_for), ("head", begun), ("system", told_to), ("any", every)):
+        out |= {f"{prefix} {name}": True for name in PATTERNS if name in some}
+    out |= together(asks, every, len(last), whole, bool(tools))
     counts = {"tools": len(tools), "results": results, "turns": asked}
     for prefix, num in counts.items():
         out |= {f"{prefix} {least}": num >= least + (prefix == "turns") for least in COUNTS}
@@ -312,27 +271,6 @@ def facts(reading: Reading, last: str, system: str) -> list[str]:
     if reading.limit is not None:
         out |= {f"limit over {size}": reading.limit > size for size in LIMITS}
     return [name for name, holds in out.items() if holds and name in PLACES]
-
-
-def _together(asks: set[str], every: set[str], length: int, whole: int, tools: bool) -> dict[str, bool]:
-    """Facts that are more than their parts. asks: patterns in the user's message; every: in the instructions, too."""
-    none, code = not asks.intersection(ASKING), bool({"code", "fence"} & asks)
-    question = "any question" in asks
-    return {
-        "short question": question and none and length < 150 and whole < 500 and not tools,
-        "question of material": question and none and whole > 400,
-        "write program": {"write", "program"} <= asks,
-        "write text": "write" in asks and "program" not in asks and not code,
-        "code to change": code and "rewrite" in asks and not question,
-        "code to explain": code and bool({"why", "what", "any question"} & asks),
-        "only text": none and not question and whole > 150,
-        "only question": question and none,
-        "given code": code and length > 60,
-        "short and plain": none and length < 60 and whole < 300,
-        "outline of text": bool({"outline", "plan"} & asks) and "long" in asks,
-        "acts with tools": tools and "act" in asks,
-        "only system asks": none and bool(every.intersection(ASKING)),
-    }
 
 
 def _results(reading: Reading) -> int:
@@ -345,9 +283,37 @@ def _results(reading: Reading) -> int:
     return num
 
 
-def _ends(text: str) -> str:
+def _ends(text: str, head: int = HEAD, tail: int = TAIL) -> str:
     """The beginning and the end of a text."""
-    return text if len(text) <= HEAD + TAIL else f"{text[:HEAD]}\n{text[-TAIL:]}"
+    return text if len(text) <= head + tail else f"{text[:head]}\n{text[-tail:]}"
+
+
+def asked(user: str, systems: Sequence[str]) -> tuple[str, str]:
+    """The ends of the user's last message and of the instructions, without what clients put around them; a first line
+    of the message that says who the model is belongs to the instructions.
+    """
+    last, system = (FRAMES.sub(" ", _ends(text, SCAN, SCAN)).strip() for text in (user, "\n".join(systems)))
+    line, _, rest = last.partition("\n")
+    if rest.strip() and PERSONA.match(line):
+        last, system = rest.strip(), f"{system}\n{line}".strip()
+    return _ends(last), _ends(system)
+
+
+def _edges(text: str) -> tuple[str, str]:
+    """The first and the last line; of a long line the first and the last sentence."""
+    text = text.strip()
+    first, last = text.partition("\n")[0], text.rpartition("\n")[2]
+    if len(first) > LINE:
+        found = SENTENCE.search(first, 12, LINE)
+        first = first[: found.end() if found else LINE]
+    if len(last) > LINE:
+        found = SENTENCE.search(last, len(last) - LINE, len(last) - 12)
+        last = last[found.end() if found else -LINE :]
+    return first, last
+
+
+def _pairs(words: list[str]) -> list[str]:
+    return [f"{one} {two}" for one, two in zip(words, words[1:], strict=False)]
 
 
 def _words(text: str) -> list[str]:
@@ -364,11 +330,11 @@ def likeliest(steps: dict[str, float]) -> str:
     return max(steps, key=lambda name: steps[name])
 
 
-def matrix(readings: Sequence[Reading]) -> Any:
-    """Features of many requests as a sparse matrix of SciPy's, a row each, for training."""
+def matrix(requests: Sequence[tuple[str, object]]) -> Any:
+    """Features of many requests (operation and body) as a sparse matrix of SciPy's, a row each, for training."""
     from scipy.sparse import csr_array
 
-    found = [features(reading) for reading in readings]
+    found = [features(read(operation, body), body) for operation, body in requests]
     ends = np.cumsum([0, *(len(rows) for rows, _ in found)])
     indices, values = (np.concatenate([one[which] for one in found]) for which in (0, 1))
     out = csr_array((values, indices, ends), shape=(len(found), ROWS + len(FACTS)))
