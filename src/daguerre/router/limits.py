@@ -124,12 +124,16 @@ class Limits:
         """
         name = owner or ""
         limits, account = self.of(name), self._account(name, now)
-        errors = [
-            _over_requests(limits, account, now),
-            _over_minute(limits, account, tokens, now),
-            _over_day("dollars", limits.dollars_per_day, account.usage.dollars, account.held_dollars, dollars, now),
-            _over_day("tokens", limits.tokens_per_day, account.usage.tokens, account.held_tokens, tokens, now),
-        ]
+        errors = (
+            []
+            if limits == NO_LIMITS
+            else [
+                _over_requests(limits, account, now),
+                _over_minute(limits, account, tokens, now),
+                _over_day("dollars", limits.dollars_per_day, account.usage.dollars, account.held_dollars, dollars, now),
+                _over_day("tokens", limits.tokens_per_day, account.usage.tokens, account.held_tokens, tokens, now),
+            ]
+        )
         if found := [error for error in errors if error is not None]:
             raise max(found, key=lambda error: math.inf if error.retry_after is None else error.retry_after)
         if limits.requests_per_minute is not None:

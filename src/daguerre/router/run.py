@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
         listening.listen(BACKLOG)
         names = ", ".join(one.name for one in config.backends)
         log.line(f"daguerre: routing to {names} at {where} (OpenAI's base URL: {where}/v1)")
+        gc.collect()
+        gc.freeze()  # what lives as long as the process is not looked through again and again
         try:
             Server(served, app).run(sockets=[listening])
         finally:

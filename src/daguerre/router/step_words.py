@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from daguerre.router.reading import strings
@@ -220,13 +221,17 @@ PERSONA = re.compile(r"\s*(?:you are|you're|you work|act as|du bist|tu es|vous Ã
 """The beginning of a line that says who the model is."""
 
 
-def holding(text: str) -> set[str]:
+def holding(text: str) -> frozenset[str]:
     """Names of the patterns that a text holds; an empty one holds none."""
     low = text.lower()
-    return {name for name, pattern in FOUND.items() if pattern.search(low)} if text else set()
+    return frozenset(name for name, pattern in FOUND.items() if pattern.search(low)) if text else frozenset()
 
 
-def together(asks: set[str], every: set[str], length: int, whole: int, tools: bool) -> dict[str, bool]:
+held_by_instructions = lru_cache(maxsize=256)(holding)
+"""The same of instructions, which many requests have alike."""
+
+
+def together(asks: frozenset[str], every: frozenset[str], length: int, whole: int, tools: bool) -> dict[str, bool]:
     """Facts that are more than their parts. asks: patterns in the user's message; every: in the instructions, too."""
     none, code = not asks.intersection(ASKING), bool({"code", "fence"} & asks)
     question = "any question" in asks

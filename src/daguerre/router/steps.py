@@ -36,6 +36,7 @@ from daguerre.router.step_words import (
     PATTERNS,
     PERSONA,
     form_of,
+    held_by_instructions,
     holding,
     together,
 )
@@ -256,7 +257,7 @@ def facts(reading: Reading, last: str, system: str) -> list[str]:
         "more to do": bool(results) and results < steps,
     }
     asked_for = holding(tail)
-    begun, told_to = asked_for if head == tail else holding(head), holding(system)
+    begun, told_to = asked_for if head == tail else holding(head), held_by_instructions(system)
     asks = asked_for | begun
     every = asks | told_to
     for prefix, some in (("ask", asked_for), ("head", begun), ("system", told_to), ("any", every)):
