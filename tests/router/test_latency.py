@@ -107,23 +107,28 @@ def test_a_backend_that_slows_down_is_slower_for_all_sizes_after_three_answers()
     assert times.of("b", (300, 1000), declared, 28.3) == (None, None, None, None)
 
 
-def test_a_backend_that_stays_slow_is_tried_again_less_and_less_often() -> None:
-    pace, at, waits = latency.Pace(memory=8.0), 0.0, list[float]()
-    for _ in range(7):
-        for _ in range(3):
-            pace.add(4.0, at)
-        began = at
-        while pace.now(at) > 1.0:
-            at += 1.0
-        waits.append(at - began)
-    assert waits == [8.0, 16.0, 32.0, 64.0, 128.0, 128.0, 128.0]
-    for _ in range(3):
-        pace.add(1.0, at)
-    at += 8.0
-    for _ in range(3):
-        pace.add(4.0, at)
-    assert pace.now(at + 7.0) == 4.0 and pace.now(at + 8.0) == 1.0
-    pace = latency.Pace(memory=8.0)
+def test_what_lasts_for_a_half_life_is_usual_and_two_slow_answers_are_an_accident() -> None:
+    pace = latency.Pace(memory=8.0, lasting=60.0)
     for _ in range(2):
         pace.add(9.0, 0.0)
-    assert pace.now(0.0) == 1.0, "two are an accident"
+    assert pace.now(0.0) == 1.0
+    for at in range(1, 100):
+        pace.add(4.0, float(at))
+        assert pace.now(float(at)) == 4.0 or at < 3
+        assert pace.unusual(float(at)) == (pace.now(float(at)) if at < 61 else 1.0)
+    for at in range(100, 103):
+        pace.add(1.0, float(at))
+    assert pace.now(102.0) == pace.unusual(102.0) == 1.0
+    for at in range(103, 106):
+        pace.add(4.0, float(at))
+    assert pace.unusual(105.0) == 4.0, "a new episode"
+    assert pace.now(105.0 + 7.9) == 4.0 and pace.now(105.0 + 8.0) == 1.0
+
+
+def test_a_backend_that_stays_slow_is_soon_known_as_slow() -> None:
+    times, size = Latencies(half_life=10.0), (300, 100)
+    for number in range(2000):
+        times.add("a", size, first=None, whole=400.0 if number < 500 else 1600.0, at=number / 20)
+    at = 1999 / 20
+    for later in (at, at + 2.0):
+        assert times.of("a", size, (900.0, 5000.0), later)[2] == pytest.approx(1600.0, rel=0.02)

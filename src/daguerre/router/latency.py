@@ -19,7 +19,7 @@ from ddsketch import DDSketch
 HALF_LIFE = 60.0
 PRIOR = 8.0
 IDLE = 3.0
-RECENT, LEAST_RECENT, SHIFTED, MEMORY, MOST_MEMORY = 5, 3, 1.5, 1 / 8, 16.0
+RECENT, LEAST_RECENT, SHIFTED, MEMORY = 5, 3, 1.5, 1 / 8
 """Of `Pace`; its memory is this share of the half-life."""
 LEAST = 1e-3
 """Milliseconds that are taken for none."""
@@ -83,29 +83,34 @@ class DecayedQuantiles:
 class Pace:
     """How many times slower than usual a backend is at the moment, whatever the size of its requests: the median of its
     last RECENT answers, each beside the usual one of its size. 1 where that is below SHIFTED, and where fewer than
-    LEAST_RECENT answers are younger than `memory` seconds: a backend that nobody asks is soon tried again. One that is
-    found as slow again is left alone for twice as long, up to MOST_MEMORY times.
+    LEAST_RECENT answers are younger than `memory` seconds: a backend that nobody asks is soon tried again. What has
+    lasted for `lasting` seconds is usual.
     """
 
-    def __init__(self, memory: float) -> None:
-        self._memory, self._times, self._last = memory, 1.0, deque[tuple[float, float]](maxlen=RECENT)
+    def __init__(self, memory: float, lasting: float) -> None:
+        self._memory, self._lasting = memory, lasting
+        self._last = deque[tuple[float, float]](maxlen=RECENT)
+        self._since: float | None = None
 
     def add(self, ratio: float, at: float) -> None:
         """An answer that took so many times as long as usual."""
-        if self._last and at - self._last[-1][1] >= self._memory * self._times:
-            if self._ratio() >= SHIFTED:
-                self._times = min(2 * self._times, MOST_MEMORY)
+        if self._last and at - self._last[-1][1] >= self._memory:
             self._last.clear()
         self._last.append((ratio, at))
-        if len(self._last) >= LEAST_RECENT and self._ratio() < SHIFTED:
-            self._times = 1.0
+        if len(self._last) >= LEAST_RECENT:
+            slow = self._ratio() >= SHIFTED
+            self._since = (at if self._since is None else self._since) if slow else None
 
     def now(self, at: float) -> float:
         """The factor at a time."""
-        if len(self._last) < LEAST_RECENT or at - self._last[-1][1] >= self._memory * self._times:
+        if len(self._last) < LEAST_RECENT or at - self._last[-1][1] >= self._memory:
             return 1.0
         found = self._ratio()
         return found if found >= SHIFTED else 1.0
+
+    def unusual(self, at: float) -> float:
+        """By how much an answer of this time was slower than what is kept as usual."""
+        return 1.0 if self._since is not None and at - self._since >= self._lasting else self.now(at)
 
     def _ratio(self) -> float:
         return median(ratio for ratio, _ in self._last)
@@ -119,7 +124,7 @@ class Latencies:
             return defaultdict(lambda: DecayedQuantiles(half_life))
 
         self._first, self._whole = table(), table()
-        self._pace = defaultdict[str, Pace](lambda: Pace(MEMORY * half_life))
+        self._pace = defaultdict[str, Pace](lambda: Pace(MEMORY * half_life, half_life))
 
     def add(self, backend: str, size: tuple[int, int], first: float | None, whole: float, at: float) -> None:
         """An answer that ended after so many milliseconds, and whose first text came after `first`; None: it was not
@@ -128,7 +133,7 @@ class Latencies:
         pace, usual = self._pace[backend], self._whole[_key(backend, size)].quantile(0.5)
         if usual:
             pace.add(whole / usual, at)
-        factor = pace.now(at)
+        factor = pace.unusual(at)
         if first is not None:
             self._first[_key(backend, size)].add(first / factor, at)
         self._whole[_key(backend, size)].add(whole / factor, at)

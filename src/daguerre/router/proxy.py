@@ -137,7 +137,9 @@ class Router:
         asked = features_of(operation, body, request.headers, self.config, key)
         owner = getattr(request.state, "owner", "")
         held = self._store.holder(owner, call_ids(operation, body))
-        features = asked.features(self._classify(operation, body), self._predicted(asked.reading), held)
+        named = asked.wishes.get("step")
+        steps = self._classify(operation, body) if named is None else {named: 1.0}
+        features = asked.features(steps, self._predicted(asked.reading), held)
         tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens)
         decision = choose(features, state, self.config)
