@@ -222,6 +222,12 @@ def test_a_header_of_any_bytes_reaches_the_backend(asked: Asked, name: str) -> N
     assert asked.one.headers[-1][name] == "café"
 
 
+def test_a_header_in_latin_1_reaches_the_backend_in_utf_8(asked: Asked) -> None:
+    answer = asked.post("/v1/chat/completions", json.dumps(SAY).encode(), {"user-agent": "café".encode("latin-1")})
+    assert answer.status_code == 200, answer.text
+    assert asked.one.headers[-1]["user-agent"] == "café"
+
+
 @pytest.mark.parametrize("stream", [1, "yes", "true", {"a": 1}])
 def test_a_stream_that_is_asked_for_in_other_words_arrives(asked: Asked, stream: Any) -> None:
     answer = asked.post("/v1/chat/completions", json.dumps(SAY | {"stream": stream}).encode())

@@ -89,13 +89,21 @@ class Upstream:
 
     def headers(self, given: Mapping[str, str]) -> dict[str, str]:
         """Headers of a request to it, from those of a client."""
-        out = {name: given[name] for name in PASSED_ON if name in given}
+        out = {name: _text(given[name]) for name in PASSED_ON if name in given}
         out |= {"content-type": "application/json", "accept-encoding": "identity"}
         return out if self.key is None else out | {"authorization": f"Bearer {self.key}"}
 
     def body(self, given: Mapping[str, Any]) -> bytes:
         """The body of a request to it: the client's, with the backend's model and fields."""
         return orjson.dumps(merged({**given, "model": self.backend.model}, self.backend.body))
+
+
+def _text(value: str) -> str:
+    """A header whose bytes were read as Latin-1, as text that is sent in UTF-8: the same bytes where they are UTF-8."""
+    try:
+        return value if value.isascii() else value.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return value
 
 
 def merged(given: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
