@@ -22,7 +22,7 @@ GET = b"GET /health HTTP/1.1\r\nhost: x\r\n"
 @pytest.fixture
 def port() -> Iterator[int]:
     store = Store(None)
-    router = make_router(config(backend("a")), store, lambda operation, body: {"plan": 1.0}, lambda line: None)
+    router = make_router(config(backend("a")), store, lambda reading, body: {"plan": 1.0}, lambda line: None)
     app = make_app(router, store, lambda line: None)
     server = uvicorn.Server(uvicorn.Config(app, http=BoundedProtocol, log_config=None, access_log=False))
     with bind("127.0.0.1", 0) as listening:

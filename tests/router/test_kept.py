@@ -104,7 +104,7 @@ def keyed(*backends: Scripted, **more: Any) -> Any:
     with scripted(*backends):
         given = [{"name": f"b{place}", "url": one.url, "model": "m", "price": {"request": 0.01}, "timeout": 1.0}
                  for place, one in enumerate(backends)]  # fmt: skip
-        router = make_router(config(*given, **more), store, lambda operation, body: {"plan": 1.0}, log.append)
+        router = make_router(config(*given, **more), store, lambda reading, body: {"plan": 1.0}, log.append)
         with running(make_app(router, store, log.append, keys)) as url:
             yield url, log
 

@@ -62,7 +62,7 @@ def described() -> Json:
 def description(**more: Any) -> Json:
     """What the router of a configuration says of itself."""
     store, found = Store(None), config(backend("a"), backend("b"), **more)
-    app = make_app(make_router(found, store, lambda operation, body: {"plan": 1.0}, print), store, print)
+    app = make_app(make_router(found, store, lambda reading, body: {"plan": 1.0}, print), store, print)
     assert app.openapi() is app.openapi()
     value: Json = json.loads(json.dumps(app.openapi()))
     return value
@@ -171,7 +171,7 @@ def asked(described: Json) -> Iterator[Asked]:
     with scripted(one):
         found = config(backend("a", url=one.url), overrides=ALL)
         lines = list[Json]()
-        router = make_router(found, store, lambda operation, body: {"plan": 1.0}, lines.append)
+        router = make_router(found, store, lambda reading, body: {"plan": 1.0}, lines.append)
         with running(make_app(router, store, lines.append)) as url:
             yield Asked(url, one, described)
 

@@ -221,7 +221,7 @@ def test_a_router_that_does_not_answer_is_said_and_its_numbers_stay(opened: Call
 
 def test_a_key_is_asked_for_and_kept_in_memory_alone(opened: Callable[..., Any]) -> None:
     given, store = config(backend("a")), Store(None)
-    router = make_router(given, store, lambda operation, body: {"plan": 1.0}, lambda line: None)
+    router = make_router(given, store, lambda reading, body: {"plan": 1.0}, lambda line: None)
     keys = Keys(names={hash_of("secret"): "me"})
     with running(make_app(router, store, lambda line: None, keys)) as url:
         assert httpx2.get(f"{url}/status").status_code == 401
@@ -354,7 +354,7 @@ def test_the_files_put_no_data_into_markup_and_name_no_other_host() -> None:
 
 def test_no_key_is_asked_for_the_page_itself() -> None:
     given, store = config(backend("a")), Store(None)
-    router = make_router(given, store, lambda operation, body: {"plan": 1.0}, lambda line: None)
+    router = make_router(given, store, lambda reading, body: {"plan": 1.0}, lambda line: None)
     with running(make_app(router, store, lambda line: None, Keys(names={hash_of("k"): "me"}))) as url:
         codes = {path: httpx2.get(url + path).status_code for path in ("/", "/page/status.js", "/status")}
     assert codes == {"/": 200, "/page/status.js": 200, "/status": 401}

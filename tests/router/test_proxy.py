@@ -55,7 +55,7 @@ def routed(*backends: Scripted, store: Store | None = None, each: Any = None, **
             for place, one in enumerate(backends)
         ]
         router_store = store or Store(None)
-        router = make_router(config(*given, **more), router_store, lambda operation, body: {step: 1.0}, log.append)
+        router = make_router(config(*given, **more), router_store, lambda reading, body: {step: 1.0}, log.append)
         with running(make_app(router, router_store, log.append)) as url:
             yield url, log
 
@@ -285,7 +285,7 @@ def test_a_client_that_is_gone_before_the_first_chunk_leaves_nothing_open() -> N
 
     with scripted(one):
         backend = {"name": "a", "url": one.url, "model": "m", "timeout": 5}
-        router = make_router(config(backend), store, lambda operation, body: {"plan": 1.0}, log.append)
+        router = make_router(config(backend), store, lambda reading, body: {"plan": 1.0}, log.append)
         assert asyncio.run(gone(router)) == 0
     assert len(one.asked) == 1
     assert [line["status"] for line in log if "decision" in line] == [499]

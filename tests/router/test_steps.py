@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import sys
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from daguerre.router.steps import (
     ROWS,
     SETTINGS_HASH,
     StepModel,
+    _rows,
     classify,
     facts,
     features,
@@ -94,14 +96,14 @@ def rewritten(**arrays: np.ndarray) -> bytes:
     ],
 )
 def test_where_the_request_says_its_type_nothing_is_predicted(operation: str, body: dict[str, Any], step: str) -> None:
-    assert classify(operation, body) == {name: float(name == step) for name in STEPS}
+    assert classify(read(operation, body), body) == {name: float(name == step) for name in STEPS}
 
 
 @pytest.mark.parametrize(
     "body", [{}, None, [], chat(""), chat("\ud800 x"), {"messages": [{"role": "tool"}]}, chat("x" * 10**6)]
 )
 def test_every_body_has_probabilities_that_add_up(body: object) -> None:
-    found = classify("chat", body)
+    found = classify(read("chat", body), body)
 
     assert tuple(found) == STEPS
     assert all(0 <= one <= 1 for one in found.values())
@@ -116,7 +118,7 @@ def test_probabilities_are_the_softmax_of_the_sums_of_weights() -> None:
     scores = row @ model.weights.astype(np.float64) + model.bias
     expected = np.exp(scores) / np.exp(scores).sum()
 
-    assert list(model.of("chat", body).values()) == pytest.approx(expected.tolist(), abs=1e-4)
+    assert list(model.of(read("chat", body), body).values()) == pytest.approx(expected.tolist(), abs=1e-4)
 
 
 def test_features_are_rows_of_the_table_and_facts_have_a_row_each() -> None:
@@ -410,7 +412,9 @@ def test_no_recorded_task_is_in_the_training_rows(recorded: list[dict[str, Any]]
 
 
 def test_the_score_on_recorded_rows_is_the_one_that_is_documented(recorded: list[dict[str, Any]]) -> None:
-    right = sum(likeliest(classify(row["operation"], row["body"])) == row["step"] for row in recorded)
+    right = sum(
+        likeliest(classify(read(row["operation"], row["body"]), row["body"])) == row["step"] for row in recorded
+    )
 
     assert right / len(recorded) == pytest.approx(SCORES["recorded"]["accuracy"], abs=0.006)
 
@@ -423,3 +427,12 @@ def test_documented_scores_are_those_of_the_last_training() -> None:
         diagonal = sum(row[place] for place, row in enumerate(said["confusion"]))
         assert said["accuracy"] == pytest.approx(diagonal / said["rows"], abs=1e-4)
         assert f"{said['accuracy']:.3f}" in text
+
+
+@pytest.mark.parametrize("items", [[], ["a"], ["der", "die das", "der", "naïve", "\ud800"], ["x y"] * 3 + ["#4", "…"]])
+def test_rows_that_are_hashed_together_are_those_of_each_n_gram(items: list[str]) -> None:
+    each = [
+        zlib.crc32(one.encode("utf-8", "surrogatepass"), zlib.crc32(b"pairs")) % ROWS for one in dict.fromkeys(items)
+    ]
+
+    assert _rows("pairs", items) == each

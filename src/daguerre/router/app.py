@@ -8,6 +8,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 import daguerre
 from daguerre.router import page_routes, stored
@@ -58,8 +60,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     app.state.pool, app.state.settings, app.state.draining, app.state.num_running = Pool(), settings, False, 0
     app.state.router = router
     errors.install(app)
-    for path, (operation, below) in ROUTES.items():
-        app.add_api_route(path, _served(router, operation, below), methods=["POST"], response_model=None)
+    app.router.routes += [Route(path, Backed(router, path), methods=["POST"]) for path in ROUTES]
     app.add_api_route("/v1/models", _models(router), methods=["GET"])
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=CONTENT_TYPE), methods=["GET"])
     app.add_api_route("/status", router.status, methods=["GET"])
@@ -76,12 +77,19 @@ def make_router(config: Config, store: Store, classify: Classify, write: Write, 
     return Router(config, Upstreams(config, **how), store, classify, write)
 
 
-def _served(router: Router, operation: str, below: str) -> Any:
-    async def route(request: Request) -> Response:
-        return await router.serve(request, operation, below)
+class Backed:
+    """The route of a path that backends serve. It is plain ASGI, since what FastAPI does for a route of its own takes
+    longer than a decision.
+    """
 
-    route.__name__ = operation
-    return route
+    def __init__(self, router: Router, path: str) -> None:
+        self.path, self._router = path, router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        scope["route"] = self
+        response = await self._router.serve(Request(scope, receive, send), *ROUTES[self.path])
+        await response(scope, receive, send)
 
 
 def _models(router: Router) -> Any:

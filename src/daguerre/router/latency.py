@@ -38,6 +38,7 @@ class DecayedQuantiles:
     def __init__(self, half_life: float = HALF_LIFE) -> None:
         self._half_life, self._start, self._last = half_life, 0.0, 0.0
         self._sketch, self._began = DDSketch(), False
+        self._found = dict[float, float | None]()
 
     def add(self, value: float, at: float) -> None:
         """A measurement, 0 or more, at a time in seconds."""
@@ -47,11 +48,14 @@ class DecayedQuantiles:
             self._begin_again(at)
         self._sketch.add(max(value, 0.0), UNIT * 2.0 ** self._doublings(at))
         self._last = at
+        self._found.clear()
 
     def quantile(self, share: float) -> float | None:
         """The value that this share of the weight does not exceed; None without measurements."""
-        found = self._sketch.get_quantile_value(share)
-        return None if found is None else float(found)
+        if share not in self._found:
+            found = self._sketch.get_quantile_value(share)
+            self._found[share] = None if found is None else float(found)
+        return self._found[share]
 
     def weight(self, at: float) -> float:
         """How many measurements of this moment weigh as much as all that there are."""

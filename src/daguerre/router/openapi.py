@@ -109,9 +109,8 @@ def describe(app: FastAPI, config: Config) -> None:
         if app.openapi_schema is None:
             schema, paths = plain(), _schemas()
             schema.setdefault("components", {}).setdefault("schemas", {}).update(paths.pop("", {}))
-            for path, body in paths.items():
-                if path in schema["paths"]:
-                    _describe(path, schema["paths"][path]["post"], body, wishes)
+            served = {path: {"post": _described(path, body, wishes)} for path, body in paths.items()}
+            schema["paths"] = served | schema["paths"]
             for path, methods in schema["paths"].items():
                 if path.startswith(KEPT):
                     for operation in methods.values():
@@ -159,16 +158,22 @@ def _parameters(config: Config) -> list[Schema]:
     ]
 
 
-def _describe(path: str, operation: Schema, body: Schema, wishes: list[Schema]) -> None:
-    operation["parameters"] = wishes
-    operation["requestBody"] = {"required": True, "content": _json(body)}
+def _described(path: str, body: Schema, wishes: list[Schema]) -> Schema:
+    """The operation of a path that backends serve."""
     content = _json(ANSWERS[path])
     if any("stream" in one.model_fields for one in BODIES[path]):
         content["text/event-stream"] = {"schema": EVENT}
     headers = {name: _header(said, required=True) for name, said in SAID.items()}
     headers |= {name: _header(said, required=False) for name, said in SOMETIMES.items()}
     good = {"description": "The backend's answer, as it is.", "headers": headers, "content": content}
-    operation["responses"] = {"200": good} | _errors(*ERRORS)
+    name = path.removeprefix("/v1/").replace("/", "_")
+    return {
+        "summary": name.replace("_", " ").capitalize(),
+        "operationId": name,
+        "parameters": wishes,
+        "requestBody": {"required": True, "content": _json(body)},
+        "responses": {"200": good} | _errors(*ERRORS),
+    }
 
 
 def _errors(*statuses: str) -> Schema:

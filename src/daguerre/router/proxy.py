@@ -39,8 +39,8 @@ from daguerre.router.watching import Sums, Watch
 from daguerre.server.errors import ApiError, error_body
 
 GONE = 499
-Classify = Callable[[str, Mapping[str, Any]], Mapping[str, float]]
-"""The probability of each step type of a request of an operation."""
+Classify = Callable[[Reading, Mapping[str, Any]], Mapping[str, float]]
+"""The probability of each step type of a request, of which it gets the reading and the body."""
 
 
 class Router:
@@ -138,7 +138,7 @@ class Router:
         owner = getattr(request.state, "owner", "")
         held = self._store.holder(owner, call_ids(operation, body))
         named = asked.wishes.get("step")
-        steps = self._classify(operation, body) if named is None else {named: 1.0}
+        steps = self._classify(asked.reading, body) if named is None else {named: 1.0}
         features = asked.features(steps, self._predicted(asked.reading), held)
         tokens = expected_tokens(features, self.config)
         state = self.upstreams.state(features, tokens)
@@ -274,24 +274,25 @@ async def _json_of(request: Request) -> dict[str, Any]:
 
 async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | None:
     """An answer; None where the client leaves before it begins, and then it is given up."""
+    this, left = asyncio.current_task(), False
+    assert this is not None
 
     async def leaves() -> None:
+        nonlocal left
         while (await request.receive())["type"] != "http.disconnect":
             pass
+        left = True
+        this.cancel()
 
-    task, gone = asyncio.ensure_future(answer), asyncio.ensure_future(leaves())
+    gone = asyncio.ensure_future(leaves())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
+        return await answer
+    except asyncio.CancelledError:
+        if not left or this.uncancel():
+            raise
         return None
     finally:
         gone.cancel()
-        if not task.done() or task.cancelled():
-            task.cancel()
-            for ended in await asyncio.gather(task, return_exceptions=True):
-                if isinstance(ended, Opened):
-                    await ended.stack.aclose()
 
 
 def _expected_cost(decision: Decision) -> float:

@@ -17,7 +17,7 @@ from daguerre.router.config import Config
 from daguerre.router.steps import classify
 from daguerre.router.store import Store
 from daguerre.server.log import LineWriter, log_lines
-from daguerre.server.run import BACKLOG, Server, bind
+from daguerre.server.run import BACKLOG, KEEP_ALIVE, Server, bind
 from daguerre.server.settings import Keys
 
 
@@ -35,7 +35,15 @@ def run_router(config: Config, keys: Keys, port: int | None = None) -> None:
             decisions.line(orjson.dumps(line).decode())
 
     app = make_app(make_router(config, store, classify, write), store, write, keys)
-    served = uvicorn.Config(app, http=BoundedProtocol, log_config=None, log_level="warning", access_log=False)
+    served = uvicorn.Config(
+        app,
+        http=BoundedProtocol,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+    )
     log = log_lines()
     with listening:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -12,10 +12,12 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib import resources
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -70,6 +72,8 @@ COUNTS = (1, 2, 4, 8)
 THEN = re.compile(PATTERNS["then"], re.IGNORECASE)
 SENTENCE = re.compile(r"[.?!:。？！：]\s")
 WORD = re.compile(r"\w+|[^\w\s]")
+SPLIT = "\x1f"
+SEEDS = {group: zlib.crc32(group.encode()) for group in GROUPS}
 FACTS = (
     *(f"last {role}" for role in ("user", "assistant", "tool", "system")),
     *(f"operation {name}" for name in ("chat", "completions", "responses")),
@@ -132,9 +136,8 @@ class StepModel:
             raise CheckpointError("weights of steps are not all finite: train them again with recipes/steps/train.py")
         self.weights, self.bias = weights, bias
 
-    def of(self, operation: str, body: object) -> dict[str, float]:
-        """The probability of each step type of a request, in the order of STEPS."""
-        reading = read(operation, body)
+    def of(self, reading: Reading, body: object) -> dict[str, float]:
+        """The probability of each step type of a request, in the order of STEPS. reading: of the body."""
         certain = certain_step(reading)
         if certain is not None:
             return {name: float(name == certain) for name in STEPS}
@@ -185,9 +188,9 @@ def parse_steps(data: bytes, name: str) -> StepModel:
     return StepModel(held["weights"], held["bias"])
 
 
-def classify(operation: str, body: object) -> dict[str, float]:
+def classify(reading: Reading, body: object) -> dict[str, float]:
     """The probability of each step type of a request, by the model that comes with the package."""
-    return load_steps().of(operation, body)
+    return load_steps().of(reading, body)
 
 
 def features(reading: Reading, body: object) -> tuple[np.ndarray, np.ndarray]:
@@ -195,35 +198,59 @@ def features(reading: Reading, body: object) -> tuple[np.ndarray, np.ndarray]:
     users = [turn.text for turn in reading.turns if turn.role == "user" and not observed(turn)] or reading.of("user")
     last, system = asked(users[-1] if users else reading.turns[-1].text if reading.turns else "", reading.of("system"))
     form, names = form_of(body)
-    words, told = _words(last), _words(system)
+    words, told = _words(last), _told(system)
     first, end = (_words(line) for line in _edges(last))
-    start = last[:CHARACTERS].lower()
+    first, end, start = first[:EDGE], end[-EDGE:], last[:CHARACTERS].lower()
     described = " ".join(_ends(text) for text in (" ".join(reading.tools).replace("_", " "), reading.described))
-    grams = {
-        "all": [*words, *told],
-        "words": words,
-        "pairs": _pairs(words),
-        "stems": [word[:5] for word in words if len(word) > 5],
-        "roots": [word[:4] for word in (*first[:EDGE], *end[-EDGE:], *told[:EDGES_TOLD]) if len(word) > 4],
-        "first": [*first[:EDGE], *_pairs(first[:EDGE])],
-        "last": [*end[-EDGE:], *_pairs(end[-EDGE:])],
-        "told": told,
-        "told pairs": _pairs(told),
-        "tools": _words(described),
-        "form": _words(_ends(names)),
-        "letters": [start[place : place + 4] for place in range(len(start) - 3)],
+    rows = {
+        "all": _rows("all", [*words, *told.words]),
+        "words": _rows("words", words),
+        "pairs": _rows("pairs", _pairs(words)),
+        "stems": _rows("stems", [word[:5] for word in words if len(word) > 5]),
+        "roots": _rows("roots", [word[:4] for word in (*first, *end, *told.words[:EDGES_TOLD]) if len(word) > 4]),
+        "first": _rows("first", [*first, *_pairs(first)]),
+        "last": _rows("last", [*end, *_pairs(end)]),
+        "told": told.rows,
+        "told pairs": told.pairs,
+        "tools": _rows_of_words("tools", described),
+        "form": _rows_of_words("form", _ends(names)),
+        "letters": _rows("letters", [start[place : place + 4] for place in range(len(start) - 3)]),
+        "facts": [PLACES[name] for name in (*facts(reading, last, system), *form, *loop_of(reading, body, last))],
     }
-    rows, values, hashed = list[int](), list[float](), zlib.crc32
-    for group, items in grams.items():
-        some = dict.fromkeys(items)
-        if some:
-            seed = zlib.crc32(group.encode())
-            rows += [hashed(one.encode("utf-8", "surrogatepass"), seed) % ROWS for one in some]
-            values += [GROUPS[group] / len(some) ** 0.5] * len(some)
-    held = [PLACES[name] for name in (*facts(reading, last, system), *form, *loop_of(reading, body, last))]
-    rows += held
-    values += [FACT] * len(held)
-    return np.array(rows, dtype=np.int64), np.array(values, dtype=np.float32)
+    lengths = [len(some) for some in rows.values()]
+    scales = [FACT if group == "facts" else GROUPS[group] / max(1, len(some)) ** 0.5 for group, some in rows.items()]
+    return np.array([*chain(*rows.values())], dtype=np.int64), np.repeat(np.array(scales, dtype=np.float32), lengths)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Words of instructions, and their rows."""
+
+    words: tuple[str, ...]
+    rows: list[int]
+    pairs: list[int]
+
+
+@lru_cache(maxsize=256)
+def _told(system: str) -> _Told:
+    """Of the ends of instructions, which many requests have alike."""
+    words = _words(system)
+    return _Told(tuple(words), _rows("told", words), _rows("told pairs", _pairs(words)))
+
+
+@lru_cache(maxsize=256)
+def _rows_of_words(group: str, text: str) -> list[int]:
+    """Of the ends of a text that many requests have alike."""
+    return _rows(group, _words(text))
+
+
+def _rows(group: str, items: Iterable[str]) -> list[int]:
+    """The rows of the weights for different n-grams. A CRC is taken of all of them in one piece, split where none has
+    a character: `SPLIT` is white space, which letters alone may have, and they are then split there, too.
+    """
+    some = SPLIT.join(dict.fromkeys(items)).encode("utf-8", "surrogatepass")
+    seed, hashed = SEEDS[group], zlib.crc32
+    return [hashed(one, seed) % ROWS for one in some.split(SPLIT.encode())] if some else []
 
 
 def facts(reading: Reading, last: str, system: str) -> list[str]:
@@ -318,12 +345,8 @@ def _pairs(words: list[str]) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [_plain(word) for word in WORD.findall(text.lower())]
-
-
-def _plain(word: str) -> str:
-    """Numbers by their number of digits alone."""
-    return f"#{len(word)}" if word.isdigit() else word[:24]
+    """Words in lower case, of numbers the number of digits alone."""
+    return [f"#{len(word)}" if word.isdigit() else word[:24] for word in WORD.findall(text.lower())]
 
 
 def likeliest(steps: dict[str, float]) -> str:

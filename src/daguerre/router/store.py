@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 LOG = logging.getLogger("daguerre.router")
@@ -40,9 +40,11 @@ class Store:
         """Close the file."""
         self._db.close()
 
-    def hold(self, owner: str, ids: Iterable[str], backend: str) -> None:
+    def hold(self, owner: str, ids: Sequence[str], backend: str) -> None:
         """A backend has these tool calls, or this answer, of a conversation of an owner."""
         now = time.time()
+        if not ids:
+            return
         try:
             self._db.executemany(
                 "INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", [(owner, one, backend, now) for one in ids]

@@ -23,6 +23,7 @@ from daguerre.server.metrics import Metrics
 from daguerre.server.settings import Settings
 
 LOG = logging.getLogger(ACCESS)
+AS_JSON = json.JSONEncoder(ensure_ascii=False).encode
 OPEN = (
     "/",
     "/health",
@@ -123,7 +124,7 @@ class Gate:
             **scope["state"].get("log", {}),
             **({} if texts is None else texts.read()),
         }
-        LOG.info("%s", json.dumps(line, ensure_ascii=False))
+        LOG.info("%s", AS_JSON(line))
         route = scope.get("route")
         self._metrics.answered("other" if route is None else route.path, status or 499)
 

@@ -1,4 +1,5 @@
 """The log: one JSON object a line on standard error, written by a thread, so that no disk or pipe can hold up answers.
+The thread writes what came within `PAUSE` seconds at once: to wake it for every line would hold up answers, too.
 
 Lines that cannot be written, because the disk is full or nobody reads the pipe, are counted and lost; a line says how
 many once writing works again.
@@ -10,14 +11,15 @@ import json
 import logging
 import os
 import time
-from queue import Full, Queue
-from threading import Thread
+from queue import SimpleQueue
+from threading import Event, Thread
 
 ACCESS = "daguerre.access"
 """The logger of requests, whose messages are JSON already."""
 WAITING = 10_000
 """Lines that may wait to be written."""
 SECONDS_TO_END = 1.0
+PAUSE = 0.02
 
 
 class LineWriter(logging.Handler):
@@ -26,7 +28,7 @@ class LineWriter(logging.Handler):
     def __init__(self, descriptor: int = 2) -> None:
         super().__init__()
         self._descriptor, self._lost = descriptor, 0
-        self._lines = Queue[str | None](WAITING)
+        self._lines, self._ending = SimpleQueue[str | None](), Event()
         self._thread = Thread(target=self._write, name="daguerre-log", daemon=True)
         self._thread.start()
 
@@ -39,26 +41,31 @@ class LineWriter(logging.Handler):
 
     def line(self, text: str) -> None:
         """Write a line."""
-        try:
-            self._lines.put_nowait(text)
-        except Full:
+        if self._lines.qsize() < WAITING:
+            self._lines.put(text)
+        else:
             self._lost += 1
 
     def close(self) -> None:
         """Write what waits, for at most a second."""
-        try:
-            self._lines.put(None, timeout=SECONDS_TO_END)
-            self._thread.join(SECONDS_TO_END)
-        except Full:
-            pass
+        self._lines.put(None)
+        self._ending.set()
+        self._thread.join(SECONDS_TO_END)
         super().close()
 
     def _write(self) -> None:
-        while (line := self._lines.get()) is not None:
-            if not self._written(line):
-                self._lost += 1
-            elif self._lost and self._written(json.dumps({"level": "WARNING", "lost_lines": self._lost})):
-                self._lost = 0
+        lines = list[str | None]()
+        while None not in lines:
+            lines = [self._lines.get()]
+            self._ending.wait(PAUSE)
+            lines += [self._lines.get() for _ in range(self._lines.qsize())]
+            self._write_all([line for line in lines if line is not None])
+
+    def _write_all(self, lines: list[str]) -> None:
+        if lines and not self._written("\n".join(lines)):
+            self._lost += len(lines)
+        elif self._lost and self._written(json.dumps({"level": "WARNING", "lost_lines": self._lost})):
+            self._lost = 0
 
     def _written(self, line: str) -> bool:
         data = line.encode("utf-8", "replace") + b"\n"

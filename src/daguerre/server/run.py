@@ -26,6 +26,10 @@ CUT = 2.0
 """Seconds in which answers that were cut off at the end of the drain are sent."""
 BACKLOG = 2048
 """Connections that wait to be accepted."""
+KEEP_ALIVE = 75
+"""Seconds after which a connection is closed that nobody uses: later than clients close theirs, or they would now and
+then ask on one that is being closed.
+"""
 GRACE = 5.0
 """Seconds after the drain at which the process ends whatever hangs."""
 
@@ -84,7 +88,15 @@ def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> Non
     listening = bind(host, port)
     app = make_app(pool, settings)
     name = pool.get().name
-    config = uvicorn.Config(app, http="h11", log_config=None, log_level="warning", access_log=False)
+    config = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        timeout_keep_alive=KEEP_ALIVE,
+    )
     log = log_lines()
     with listening:
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
