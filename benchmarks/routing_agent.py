@@ -48,7 +48,7 @@ from routing_backends import (
     serve,
     started,
 )
-from routing_world import BACKENDS, COMPRESSED, KINDS, RATE, STEPS, STRONG, WEAK, Drawn, World, slo_of
+from routing_world import BACKENDS, COMPRESSED, KINDS, RATE, STEPS, STRONG, WEAK, Drawn, World, recorded, slo_of
 
 OURS = ("daguerre, steps named", "daguerre, steps classified")
 DIRECT = {"all-strong": STRONG, "all-weak": WEAK}
@@ -150,7 +150,7 @@ def our_config(port: int, backends: dict[str, Process], log: Path) -> str:
     lines = ["[server]", f"port = {port}", f'log = "{log}"']
     lines = ['overrides = ["slo_ms", "tags", "step"]', *lines]
     for name, it in BACKENDS.items():
-        high = 2.718281828 ** (1.645 * it.sigma) / COMPRESSED
+        high = quantiles([end for _, end in recorded(name)], 0.95)[0] / COMPRESSED
         quality = ", ".join(f"{step} = {share}" for step, share in zip(STEPS, it.quality, strict=True))
         lines += ["[[backends]]", f'name = "{name}"', f'url = "http://127.0.0.1:{backends[name].port}/v1"']
         lines += [f'model = "{name}"', "timeout = 20", f"quality = {{ {quality} }}"]

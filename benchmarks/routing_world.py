@@ -3,7 +3,8 @@
 Everything about a request follows from its number: when it comes, its kind of step, the length of its answer, and how
 long each backend takes for it. So all policies meet the same draws, and the oracle, which knows them, takes the
 cheapest backend that is good enough and in time. Times are milliseconds of the world, which passes `COMPRESSED` times
-as fast.
+as fast. How unsteady a backend is was recorded of real servers (`routing_recorded.py`): each time is what is usual for
+it, times a recorded factor.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import json
 import math
 import random
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from routing_requests import STEPS, request
@@ -22,8 +24,20 @@ RATE = 15.0
 """Requests a second of the clock on the wall."""
 RESTART = 2000.0 * COMPRESSED
 """Milliseconds after a killed backend's start in which the oracle does not count on it."""
+RECORDED = Path(__file__).parent / "results" / "routing-recorded.json"
 SPREAD = 0.2
 """Of the logarithm of an answer's length."""
+
+
+Factors = list[tuple[float, float]]
+"""How many times as long as usual the first text took, and the end."""
+
+
+@cache
+def recorded(name: str) -> Factors:
+    """What was recorded for a backend."""
+    found: Factors = json.loads(RECORDED.read_text())["factors"][name]
+    return found
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ SLACK, NEXT_SLACK = 4.0, 2.0
 
 @dataclass(frozen=True)
 class Simulated:
-    """A backend. Times in milliseconds, prices in dollars for a million tokens, quality in the order of `STEPS`.
+    """A backend. Usual times in milliseconds, prices in dollars for a million tokens, quality in the order of `STEPS`.
 
     slow, refusing, dead   shares of the run's length from where to where it is four times as slow, answers 503, and is
                            killed
@@ -60,7 +74,6 @@ class Simulated:
 
     first: float
     token: float
-    sigma: float
     price: tuple[float, float]
     quality: tuple[float, ...]
     slow: tuple[float, float] = (2.0, 2.0)
@@ -71,11 +84,10 @@ class Simulated:
 SLOWER = 4.0
 SMALL = (0.92, 0.88, 0.85, 0.84, 0.6, 0.7, 0.85, 0.55, 0.35, 0.4)
 BACKENDS = {
-    "frontier": Simulated(900, 12, 0.35, (3, 15), (0.95,) * 10, slow=(0.86, 0.92)),
+    "frontier": Simulated(900, 12, (3, 15), (0.95,) * 10, slow=(0.86, 0.92)),
     "middle": Simulated(
         450,
         7,
-        0.3,
         (0.6, 2.4),
         (0.93, 0.9, 0.9, 0.9, 0.86, 0.85, 0.88, 0.84, 0.78, 0.84),
         slow=(0.7, 0.8),
@@ -84,14 +96,13 @@ BACKENDS = {
     "blocks": Simulated(
         300,
         1.2,
-        0.25,
         (0.25, 1),
         (0.93, 0.88, 0.93, 0.9, 0.45, 0.95, 0.85, 0.7, 0.55, 0.82),
         slow=(0.42, 0.56),
         refusing=(0.3, 0.33),
     ),
-    "small": Simulated(180, 6, 0.3, (0.08, 0.3), SMALL, slow=(0.18, 0.32), dead=(0.6, 0.68)),
-    "small-2": Simulated(250, 7, 0.3, (0.12, 0.45), SMALL),
+    "small": Simulated(180, 6, (0.08, 0.3), SMALL, slow=(0.18, 0.32), dead=(0.6, 0.68)),
+    "small-2": Simulated(250, 7, (0.12, 0.45), SMALL),
 }
 STRONG, WEAK = "frontier", "small"
 
@@ -154,9 +165,10 @@ class World:
     def took(self, one: Drawn, name: str) -> tuple[float, float]:
         """Seconds on the wall until a backend's first text and until its end."""
         it = BACKENDS[name]
-        factor = math.exp(it.sigma * random.Random(f"{self.seed} {one.number} {name}").gauss(0, 1))
-        factor *= (SLOWER if self.within(one.at, it.slow) else 1.0) / 1000 / COMPRESSED
-        return it.first * factor, (it.first + it.token * one.out) * factor
+        to_first, to_end = random.Random(f"{self.seed} {one.number} {name}").choice(recorded(name))
+        scale = (SLOWER if self.within(one.at, it.slow) else 1.0) / 1000 / COMPRESSED
+        end = (it.first + it.token * one.out) * to_end * scale
+        return min(it.first * to_first * scale, end), end
 
     def cost(self, one: Drawn, name: str) -> float:
         """Dollars."""
