@@ -3,8 +3,8 @@
     pip install 'daguerre[route]'
     python benchmarks/routing_choose.py
 
-Requests of ten kinds of steps, with the step types that the classifier finds; backends of different price, quality and
-needs in random states. Timed is `choose` alone, which is the decision, and with the reading and the step type before it.
+Requests of ten kinds of steps, and backends of different price and quality in random states. Timed is `choose` alone,
+which is the decision, and apart from it the reading of a request and its step type.
 """
 
 from __future__ import annotations

@@ -139,9 +139,7 @@ def factors(found: list[Timed]) -> Factors:
         first = statistics.median(one.first for one in here)
         token = statistics.median((one.end - one.first) / one.tokens for one in here)
         usual = [first + token * one.tokens for one in here]
-        out += [
-            (round(one.first / first, 3), round(one.end / end, 3)) for one, end in zip(here, usual, strict=True)
-        ]
+        out += [(round(one.first / first, 3), round(one.end / end, 3)) for one, end in zip(here, usual, strict=True)]
     return out
 
 

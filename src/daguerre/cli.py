@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from daguerre import __version__
 from daguerre.commands import (
     asking,
     auditing,
@@ -33,9 +34,7 @@ core that another program uses too, each of a forward's hundred barriers would t
 
 app = typer.Typer(
     name="daguerre",
-    help="Diffusion language models: complete, infill, train, evaluate.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 data_app = typer.Typer(help="Collect training data.", no_args_is_help=True)
@@ -45,6 +44,21 @@ audit_app = typer.Typer(help="Ledgers of generations: check, show, erase.", no_a
 
 
 route_app = typer.Typer(invoke_without_command=True)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"daguerre {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def daguerre(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Diffusion language models: complete, infill, train, evaluate."""
 
 
 @app.command()

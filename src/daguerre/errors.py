@@ -16,7 +16,7 @@ DaguerreError                 anything a user can cause; exit status 2, HTTP 400
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class DaguerreError(Exception):
@@ -84,10 +84,12 @@ MOST_NAMED = 30
 """How many names an error lists."""
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> InputError:
-    """An InputError for a name that is not in a table, with the nearest one that is."""
-    names = sorted(known)
-    near = difflib.get_close_matches(str(name), names, n=1)
+def unknown(kind: str, name: object, known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> InputError:
+    """An InputError for a name that is not in a table, with the nearest one that is. elsewhere: names that others use,
+    and ours in their place.
+    """
+    names, ours = sorted(known), (elsewhere or {}).get(str(name))
+    near = difflib.get_close_matches(str(name), names, n=1) if ours is None else [ours]
     more = ", ..." if len(names) > MOST_NAMED else ""
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names[:MOST_NAMED])}{more}"
     return InputError(f"unknown {kind} {name!r}: {hint}")

@@ -32,6 +32,43 @@ NO_SPANS = {
 """Modes that do not know a token's place in its gap, so that no span of steering has a meaning in them; and why."""
 
 
+CALLS = (
+    *("max_tokens", "heal", "timeout", "draft", "suffix", "search_length", "mark"),
+    *("spans", "lines", "pattern", "strength", "changeable"),
+)
+"""Arguments that calls have beside the options."""
+ELSEWHERE = {
+    "max_new_tokens": "max_tokens",
+    "max_length": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "gen_length": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "min_length": "min_tokens",
+    "num_return_sequences": "n",
+    "num_samples": "n",
+    "best_of": "n",
+    "stop_strings": "stop",
+    "stop_sequences": "stop",
+    "do_sample": "temperature",
+    "manual_seed": "seed",
+    "guidance_scale": "guidance",
+    "cfg_scale": "guidance",
+    "negative_prompt": "negative",
+    "block_length": "block_size",
+    "num_inference_steps": "steps",
+    "diffusion_steps": "steps",
+    "alg": "policy",
+    "remasking": "policy",
+    "json_schema": "schema",
+    "guided_json": "schema",
+    "guided_regex": "regex",
+    "guided_choice": "choices",
+    "bad_words": "forbidden",
+    "bad_words_ids": "logit_bias",
+}
+"""Names that transformers, vLLM, diffusers and the scripts of published models have for options of ours."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decode(Settings):
     """How to decode. InputError for a value out of range, and for options that exclude each other.
@@ -132,8 +169,12 @@ class Decode(Settings):
             raise InputError("Decode takes its options by name, for example Decode(temperature=0.5)")
         names = {f.name for f in fields(cls)}
         for name in options:
+            if name in CALLS:
+                raise InputError(
+                    f"{name} is no option but an argument of some calls, and not of this one: leave it out"
+                )
             if name not in names:
-                raise unknown("option", name, names)
+                raise unknown("option", name, {*names, *CALLS}, ELSEWHERE)
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from daguerre.decoding.options import ELSEWHERE
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, unknown
 from daguerre.server.protocol.common import check_steered, pin_of, token_of
@@ -103,7 +104,7 @@ class RequestBody(Strict):
         options = dict(self.options)
         for name in options:
             if name not in NAMES:
-                raise unknown("option", name, NAMES)
+                raise unknown("option", name, NAMES, ELSEWHERE)
         if options.get("n", 1) != 1:
             raise InputError("a request that is watched has one sample: leave out n")
         check_steered(options.get("steer"), options.get("forbid"), "options.")
