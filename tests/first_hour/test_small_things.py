@@ -65,3 +65,33 @@ def test_the_shell_completes_commands_and_options() -> None:
     asks = [PROGRAM, "--show-completion", "bash"]
     script = subprocess.run(asks, check=False, capture_output=True, text=True, timeout=60).stdout
     assert "_DAGUERRE_COMPLETE=complete_bash" in script
+
+
+def test_a_printed_result_is_its_text_and_its_line_says_how_it_was_made() -> None:
+    model = daguerre.load()
+    short, long = (model.generate("import os\n", max_tokens=most, mode="ar", n=n) for most, n in ((4, 1), (60, 2)))
+
+    assert str(short) == short.text and f"{long}" == long.text
+    assert repr(short) == f"Result({short.text!r}, 4 tokens in {short.usage.forwards} forwards, ar, length)"
+    assert repr(long).endswith(", 2 choices)") and "…" in repr(long)
+    assert "\n" not in repr(long) and len(repr(long)) < 200
+
+
+@pytest.mark.parametrize("command", [["generate"], ["infill"], ["decide"]])
+def test_a_path_where_a_text_is_meant_is_noticed(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("import os\n")
+    more = {"generate": [], "infill": ["x"], "decide": ["--yes", "a", "--no", "b"]}[command[0]]
+    asked = [PROGRAM, *command, "app.py", *more, *([] if more[1:] else ["--max-tokens", "2"])]
+    ran = subprocess.run(asked, check=False, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    word = subprocess.run(
+        [PROGRAM, "generate", "import os.path", "--max-tokens", "2"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        cwd=tmp_path,
+    )
+
+    said = "daguerre: app.py is taken as the text itself, and not read: for the file's text use - < app.py"
+    assert said in ran.stderr.splitlines()
+    assert word.returncode == 0 and "taken as" not in word.stderr

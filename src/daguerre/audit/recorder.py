@@ -190,3 +190,5 @@ def check_recordable(plan: Plan) -> None:
     """UnsupportedError for a request that no record can hold."""
     if plan.decode.scorer is not None:
         raise UnsupportedError("a scorer is code, which no record can hold: leave it out, or do not record")
+    if not isinstance(plan.decode.policy, str):
+        raise UnsupportedError("a policy of your own is code, which no record can hold: name one, or do not record")

@@ -295,7 +295,12 @@ def read_file(path: str) -> str:
 
 
 def read_text(argument: str) -> str:
-    """The argument itself, or standard input for `-`. InputError when the bytes are not UTF-8."""
+    """The argument itself, or standard input for `-`. A note on standard error where it names a file, which is not
+    read. InputError when the bytes are not UTF-8.
+    """
+    if names_file(argument):
+        note = f"{argument} is taken as the text itself, and not read: for the file's text use - < {argument}"
+        typer.echo(f"daguerre: {note}", err=True)
     raw = sys.stdin.buffer.read() if argument == "-" else argument.encode("utf-8", errors="surrogateescape")
     try:
         return raw.decode("utf-8")
@@ -303,6 +308,16 @@ def read_text(argument: str) -> str:
         raise InputError(
             f"the text is not valid UTF-8 (byte {error.start}): convert it first, for example with iconv"
         ) from None
+
+
+def names_file(argument: str) -> bool:
+    """Whether a text is the name of a file, with a folder or an ending: a word alone is hardly meant as one."""
+    if argument == "-" or "\n" in argument or not ("." in argument or "/" in argument):
+        return False
+    try:
+        return Path(argument).is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def read_draft(argument: str | None) -> str | None:

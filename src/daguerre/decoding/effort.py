@@ -11,7 +11,6 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.settings import Settings
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
-from daguerre.sampling.policies import POLICIES
 
 EFFORTS: dict[str, dict[str, Any]] = {
     "instant": {"policy": "threshold", "threshold": 0.3, "steps": 8},
@@ -60,4 +59,4 @@ def _has_effect(options: Mapping[str, Any], name: str, value: Any) -> bool:
     except (InputError, UnsupportedError):
         return False
     by_policy = "policy" in decode.mode_entry.options and name != "policy"
-    return not by_policy or name in POLICIES[decode.policy].options
+    return not by_policy or name in decode.policy_options

@@ -20,7 +20,7 @@ from daguerre.models.denoiser import CACHE_MODES, check_cache
 from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import check_unicode
 from daguerre.models.wrappers.guidance import SCHEDULES
-from daguerre.sampling.policies import POLICIES
+from daguerre.sampling.policies import POLICIES, Policy
 from daguerre.sampling.rules import EndRule
 
 COMMIT_LAST = frozenset({"beam", "renoise"})
@@ -92,7 +92,8 @@ class Decode(Settings):
     start_tokens mode "expand" only: how many open positions a gap begins with. None: 4, or as many as it may have
     num_beams    mode "beam" only: how many hypotheses are kept, and how many finished ones are compared
     no_repeat_context_lines   mode "beam" only: leave out texts that repeat lines around the gap and add no new line
-    policy       a name of `daguerre.sampling.policies.POLICIES`; modes "block" and "full" only, as are its options
+    policy       a name of `daguerre.sampling.policies.POLICIES`, or a `Policy` with values of its own. Modes "block"
+                 and "full" only, as are its options
     threshold    policies "threshold", "joint_threshold" and "chain" only: commit tokens of at least this probability
     edit_threshold   policy "joint_threshold" only: replace tokens by those of more than this probability; 1: never
     factor       policy "factor" only: n positions together must each be wrong with a chance below factor / (n + 1)
@@ -170,9 +171,7 @@ class Decode(Settings):
         names = {f.name for f in fields(cls)}
         for name in options:
             if name in CALLS:
-                raise InputError(
-                    f"{name} is no option but an argument of some calls, and not of this one: leave it out"
-                )
+                raise InputError(f"{name} is an argument of other calls, and no option of this one: leave it out")
             if name not in names:
                 raise unknown("option", name, {*names, *CALLS}, ELSEWHERE)
         return super().__new__(cls)
@@ -180,7 +179,7 @@ class Decode(Settings):
     def __post_init__(self) -> None:
         for kind, value, known in (
             ("mode", self.mode, (None, *MODES)),
-            ("policy", self.policy, POLICIES),
+            ("policy", "threshold" if isinstance(self.policy, Policy) else self.policy, POLICIES),
             ("cache", self.cache, CACHE_MODES),
             ("drafter", self.drafter, get_args(DrafterName)),
             ("end_of_text", self.end_of_text, get_args(EndRule)),
@@ -249,9 +248,9 @@ class Decode(Settings):
             self._check_type(name)
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
-        if (POLICIES[self.policy].sequential or POLICIES[self.policy].edits) and self.constrained:
+        if (self.policy_kind.sequential or self.policy_kind.edits) and self.constrained:
             raise UnsupportedError(
-                f'policy "{self.policy}" cannot honor the option {self.shaping[0]}: leave out one of the two'
+                f'policy "{self.policy_name}" cannot honor the option {self.shaping[0]}: leave out one of the two'
             )
         held = self.mode is not None and MODES[self.mode].holds_pins and not self.constrained
         if self.shaping and self.mode is not None and not MODES[self.mode].shapes and not held:
@@ -273,21 +272,21 @@ class Decode(Settings):
     def _check_conflicts(self) -> None:
         """Every option that differs from its default must be used by the mode and the policy."""
         one, of_policies = "leave out one of the two", {name for kind in POLICIES.values() for name in kind.options}
-        unused = dict.fromkeys(of_policies - set(POLICIES[self.policy].options), f"by policy {self.policy!r}: {one}")
+        unused = dict.fromkeys(of_policies - set(self.policy_options), f"by policy {self.policy_name!r}: {one}")
         if self.mode is not None:
             used = MODES[self.mode].options
             unused |= dict.fromkeys(mode_options() - used, f"in mode {self.mode!r}: {one}")
             if "policy" not in used:  # steps may be those of the mode itself
                 unused = {name: where for name, where in unused.items() if name not in used}
             usable = MODES[self.mode].policies
-            if usable is not None and self.policy not in usable:
-                raise InputError(f"policy {self.policy!r} is not used in mode {self.mode!r}: {one}")
+            if usable is not None and self.policy_name not in usable:
+                raise InputError(f"policy {self.policy_name!r} is not used in mode {self.mode!r}: {one}")
         if self.revise:
             unused["sliding"] = f"with revise, which reads finished spans again: {one}"
-        if "steps" in POLICIES[self.policy].options or POLICIES[self.policy].edits:
-            unused["sliding"] = f"by policy {self.policy!r}, which fills a span as a whole: {one}"
-        if not POLICIES[self.policy].ranks:
-            unused["rank_by"] = f"by policy {self.policy!r}: {one}"
+        if "steps" in self.policy_kind.options or self.policy_kind.edits:
+            unused["sliding"] = f"by policy {self.policy_name!r}, which fills a span as a whole: {one}"
+        if not self.policy_kind.ranks:
+            unused["rank_by"] = f"by policy {self.policy_name!r}: {one}"
         if self.constrained:
             unused["rank_by"] = f"with the option {self.shaping[0]}, which has probabilities of its own: {one}"
         if not self.revise:

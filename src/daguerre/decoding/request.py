@@ -126,7 +126,7 @@ def _check_unseen(request: Request) -> None:
     if decode.revise and decode.revise_reading == "unmasked":
         raise UnsupportedError(f'{why}: use revise_reading="leave_one_out"')
     if decode.commit_policy.edits:
-        raise UnsupportedError(f'{why}, so policy "{decode.policy}" cannot edit any: use policy "threshold"')
+        raise UnsupportedError(f'{why}, so policy "{decode.policy_name}" cannot edit any: use policy "threshold"')
 
 
 def check_budget(fewest: int, most: int) -> None:

@@ -83,7 +83,11 @@ class Usage:
         object.__setattr__(self, "tokens_per_second", self.completion_tokens / max(self.seconds, 1e-9))
 
 
-@dataclass(frozen=True)
+SHOWN = 60
+"""Characters of its text that the line of a result shows."""
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """One sample. `choices` are all samples of the request, this one first.
 
@@ -99,14 +103,14 @@ class Result:
     tokens: tuple[TokenInfo, ...]
     finish_reason: FinishReason
     usage: Usage
-    trace: Trace = field(repr=False)
+    trace: Trace
     spans: tuple[tuple[int, int], ...] = ()
-    original: str | None = field(default=None, repr=False)
+    original: str | None = field(default=None)
     ignored: tuple[str, ...] = ()
-    searched: Search | None = field(default=None, repr=False)
-    concepts: Explanation | None = field(default=None, repr=False)
-    steering: Steering | None = field(default=None, repr=False)
-    others: tuple[Result, ...] = field(default=(), repr=False)
+    searched: Search | None = field(default=None)
+    concepts: Explanation | None = field(default=None)
+    steering: Steering | None = field(default=None)
+    others: tuple[Result, ...] = field(default=())
 
     @property
     def diff(self) -> str:
@@ -117,6 +121,17 @@ class Result:
     def choices(self) -> tuple[Result, ...]:
         """This sample and the others, in order."""
         return (self, *self.others)
+
+    def __str__(self) -> str:
+        """The text."""
+        return self.text
+
+    def __repr__(self) -> str:
+        """One line: the text or its beginning, and how it was made."""
+        text = self.text if len(self.text) <= SHOWN else self.text[: SHOWN - 1] + "…"
+        made = f"{self.usage.completion_tokens} tokens in {self.usage.forwards} forwards, {self.usage.mode}"
+        others = f", {len(self.choices)} choices" if self.others else ""
+        return f"Result({text!r}, {made}, {self.finish_reason}{others})"
 
 
 @dataclass(frozen=True)

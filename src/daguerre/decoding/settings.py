@@ -43,7 +43,7 @@ class Settings:
     start_tokens: int | None = None
     num_beams: int = 32
     no_repeat_context_lines: bool = False
-    policy: str = "threshold"
+    policy: str | Policy = "threshold"
     threshold: float = 0.9
     edit_threshold: float = 0.5
     factor: float = 1.0
@@ -156,6 +156,23 @@ class Settings:
 
     @cached_property
     def commit_policy(self) -> Policy:
-        """The policy of that name, with its options."""
-        kind = POLICIES[self.policy]
-        return kind(**{name: getattr(self, name) for name in kind.options})
+        """The policy of that name, with its options, or the one that is given."""
+        if isinstance(self.policy, Policy):
+            return self.policy
+        return self.policy_kind(**{name: getattr(self, name) for name in self.policy_options})
+
+    @property
+    def policy_kind(self) -> type[Policy]:
+        """The class of the policy."""
+        return type(self.policy) if isinstance(self.policy, Policy) else POLICIES[self.policy]
+
+    @property
+    def policy_name(self) -> str:
+        """The policy's name in the table, or that of its class."""
+        kind = self.policy_kind
+        return next((name for name, each in POLICIES.items() if each is kind), kind.__name__)
+
+    @property
+    def policy_options(self) -> tuple[str, ...]:
+        """The options that the policy is made with; none where it is made already."""
+        return () if isinstance(self.policy, Policy) else self.policy_kind.options

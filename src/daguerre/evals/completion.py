@@ -66,7 +66,9 @@ def label(decode: Decode) -> str:
     name = decode.mode_entry.name
     if decode.autoregressive:
         return name
-    policy = f"{decode.policy}, {decode.steps} steps" if decode.steps else f"{decode.policy} {decode.threshold}"
+    policy = (
+        f"{decode.policy_name}, {decode.steps} steps" if decode.steps else f"{decode.policy_name} {decode.threshold}"
+    )
     return f"{name}, {policy}" if decode.block_size is None else f"{name} {decode.block_size}, {policy}"
 
 
@@ -302,7 +304,7 @@ def _row(decode: Decode, done: Sequence[Attempt], ar: Sequence[Attempt], groups:
         label=label(decode),
         mode=decode.mode_entry.name,
         block_size=decode.block_size,
-        policy=decode.policy,
+        policy=decode.policy_name,
         threshold=decode.threshold if not decode.autoregressive and decode.steps is None else None,
         steps=decode.steps,
         num=num,

@@ -24,8 +24,11 @@ class Schedule(ABC):
         """d alpha / dt, never positive."""
 
     def weight(self, t: Tensor) -> Tensor:
-        """The absorbing NELBO weight -alpha'/(1-alpha) of a masked token's cross-entropy (MDLM, eq. 10)."""
-        return -self.alpha_prime(t) / (1 - self.alpha(t))
+        """The absorbing NELBO weight -alpha'/(1-alpha) of a masked token's cross-entropy (MDLM, eq. 10). In float64,
+        where 1 - alpha does not yet round to 0 for a t of 1e-6; a schedule with a closed form has it in place of this.
+        """
+        exact = t.double()
+        return (-self.alpha_prime(exact) / (1 - self.alpha(exact))).to(t.dtype)
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Watched:
             "model": self.served.name,
             "kind": self.kind,
             "mode": plan.mode.name,
-            "policy": decode.policy if "policy" in MODES[plan.mode.name].options else None,
+            "policy": decode.policy_name if "policy" in MODES[plan.mode.name].options else None,
             "changeable": self.changeable,
             "around": plan.around,
             "max_tokens": [gap.max_tokens for gap in plan.gaps],

@@ -69,5 +69,5 @@ def choose_mode(
 def _can_expand(settings: Settings) -> bool:
     """Whether mode "expand" has all options that are given."""
     mode = MODES["expand"]
-    usable = mode.policies is None or settings.policy in mode.policies
+    usable = mode.policies is None or settings.policy_name in mode.policies
     return usable and not settings.shaping and not set(settings.given) & (mode_options() - mode.options)
