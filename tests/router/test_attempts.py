@@ -42,7 +42,8 @@ def test_a_backend_that_is_late_is_joined_by_a_second_and_the_first_answer_wins(
     (line,) = log.of_requests()
     first, second = line["attempts"]
     assert (first["backend"], second["backend"], second["hedge"]) == ("a", "b", True)
-    assert "error" not in first and second["begun_ms"] >= 100.0
+    assert "error" not in first
+    assert second["begun_ms"] >= 99.0, "uvloop counts whole milliseconds"
     assert line["status"] == 200 and line["tokens"]["input"] == 7
 
 
