@@ -5,7 +5,11 @@ description lets through never make the router fail.
 from __future__ import annotations
 
 import json
+import runpy
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,6 +26,7 @@ from scripted_backends import Reply, Scripted, events, scripted
 from server.conftest import running
 
 Json = dict[str, Any]
+ROOT = Path(__file__).parents[2]
 ALL = tuple(NAMES.values())
 SAY: Json = {"model": "auto", "messages": [{"role": "user", "content": "Say hello."}]}
 BODIES: dict[str, list[Json]] = {
@@ -135,6 +140,21 @@ def test_the_words_of_a_wish_are_those_that_the_router_knows() -> None:
     assert WISHES.keys() == NAMES.keys()
     assert WISHES["x-route-step"][0]["enum"] == list(STEPS)
     assert WISHES["x-route-cache"][0]["enum"] == list(CACHES)
+
+
+def test_the_schemas_of_bodies_are_those_that_the_server_reads_with() -> None:
+    source = ROOT / "recipes" / "router" / "bodies.py"
+    made = runpy.run_path(str(source))["schemas"]()
+    kept = json.loads((ROOT / "src" / "daguerre" / "router" / "bodies.json").read_bytes())
+
+    assert kept == json.loads(json.dumps(made)), f"run {source.relative_to(ROOT)} again"
+
+
+def test_a_router_needs_no_pytorch() -> None:
+    code = "import sys, daguerre.router.run, daguerre.router.page_routes; print('torch' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+
+    assert ran.stdout == "False\n"
 
 
 class Asked:

@@ -21,8 +21,8 @@ from daguerre.router.store import Store
 from daguerre.router.trip import Write
 from daguerre.router.upstream import Upstreams
 from daguerre.server import errors
+from daguerre.server.content import COUNTERS
 from daguerre.server.gate import Gate
-from daguerre.server.metrics import CONTENT_TYPE
 from daguerre.server.settings import Keys, Settings
 
 ROUTES = {
@@ -62,7 +62,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     errors.install(app)
     app.router.routes += [Route(path, Backed(router, path), methods=["POST"]) for path in ROUTES]
     app.add_api_route("/v1/models", _models(router), methods=["GET"])
-    app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=CONTENT_TYPE), methods=["GET"])
+    app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
     app.add_api_route("/status", router.status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
     app.include_router(page_routes.router)

@@ -8,34 +8,20 @@ open, and an answer has no more fields that must be there than all servers of Op
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import resources
 
+import orjson
 from fastapi import FastAPI
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
 
 from daguerre.router.config import STEPS, Config
 from daguerre.router.requests import CACHES, NAMES
 from daguerre.server.openapi import ANSWERS as SERVED
 from daguerre.server.openapi import CALL, ERROR, EVENT, NUMBER, TEXT, WHOLE, Schema, an_object, listed, maybe
-from daguerre.server.protocol.chat import ChatBody
-from daguerre.server.protocol.completions import CompletionBody
-from daguerre.server.protocol.decisions import InputBody, StateBody
-from daguerre.server.protocol.embeddings import EmbeddingBody
-from daguerre.server.protocol.fim import EditBody, FimBody
-from daguerre.server.protocol.responses import ResponseBody
 
-BODIES: Mapping[str, tuple[type[BaseModel], ...]] = {
-    "/v1/chat/completions": (ChatBody,),
-    "/v1/completions": (CompletionBody,),
-    "/v1/responses": (ResponseBody,),
-    "/v1/embeddings": (EmbeddingBody,),
-    "/v1/fim/completions": (FimBody,),
-    "/v1/edit/completions": (EditBody,),
-    "/v1/decisions": (StateBody, InputBody),
-}
-"""By path: the bodies that a request may have."""
-REF = "#/components/schemas/{model}"
+BODIES = "bodies.json"
+"""By path the schemas of bodies, and by "" the schemas that they refer to, as `recipes/router/bodies.py` writes them.
+The models themselves would bring the engine to the router, and PyTorch with it.
+"""
 USAGE = an_object({})
 
 
@@ -108,8 +94,9 @@ def describe(app: FastAPI, config: Config) -> None:
     def openapi() -> Schema:
         if app.openapi_schema is None:
             schema, paths = plain(), _schemas()
-            schema.setdefault("components", {}).setdefault("schemas", {}).update(paths.pop("", {}))
-            served = {path: {"post": _described(path, body, wishes)} for path, body in paths.items()}
+            named = paths.pop("")
+            schema.setdefault("components", {}).setdefault("schemas", {}).update(named)
+            served = {path: {"post": _described(path, body, named, wishes)} for path, body in paths.items()}
             schema["paths"] = served | schema["paths"]
             for path, methods in schema["paths"].items():
                 if path.startswith(KEPT):
@@ -130,22 +117,8 @@ def describe(app: FastAPI, config: Config) -> None:
 
 def _schemas() -> dict[str, Schema]:
     """By path: the schema of its body; by "": the named schemas that they refer to."""
-    models = [(one, "validation") for several in BODIES.values() for one in several]
-    by_model, shared = models_json_schema(models, ref_template=REF)  # type: ignore[arg-type]
-    out = {"": _opened(shared["$defs"])}
-    for path, several in BODIES.items():
-        refs = [by_model[one, "validation"] for one in several]
-        out[path] = refs[0] if len(refs) == 1 else {"anyOf": refs}
-    return out
-
-
-def _opened(value: Any) -> Any:
-    """A schema whose objects may all have other fields."""
-    if isinstance(value, list):
-        return [_opened(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    return {key: True if key == "additionalProperties" and one is False else _opened(one) for key, one in value.items()}
+    found: dict[str, Schema] = orjson.loads((resources.files("daguerre.router") / BODIES).read_bytes())
+    return found
 
 
 def _parameters(config: Config) -> list[Schema]:
@@ -158,10 +131,10 @@ def _parameters(config: Config) -> list[Schema]:
     ]
 
 
-def _described(path: str, body: Schema, wishes: list[Schema]) -> Schema:
-    """The operation of a path that backends serve."""
+def _described(path: str, body: Schema, named: dict[str, Schema], wishes: list[Schema]) -> Schema:
+    """The operation of a path that backends serve. named: schemas that the one of its body refers to."""
     content = _json(ANSWERS[path])
-    if any("stream" in one.model_fields for one in BODIES[path]):
+    if any("stream" in named[one["$ref"].rpartition("/")[2]]["properties"] for one in body.get("anyOf", [body])):
         content["text/event-stream"] = {"schema": EVENT}
     headers = {name: _header(said, required=True) for name, said in SAID.items()}
     headers |= {name: _header(said, required=False) for name, said in SOMETIMES.items()}

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from daguerre.server.routes.playground import HEADERS, TYPES
+from daguerre.server.content import HEADERS, TYPES
 
 router = APIRouter(include_in_schema=False)
 

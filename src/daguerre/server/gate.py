@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections import defaultdict, deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers, MutableHeaders, State
 from starlette.exceptions import HTTPException
@@ -19,8 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from daguerre.server.errors import ApiError, answer
 from daguerre.server.log import ACCESS, stamp
-from daguerre.server.metrics import Metrics
 from daguerre.server.settings import Settings
+
+if TYPE_CHECKING:  # which would bring the engine to the router
+    from daguerre.server.metrics import Metrics
 
 LOG = logging.getLogger(ACCESS)
 AS_JSON = json.JSONEncoder(ensure_ascii=False).encode

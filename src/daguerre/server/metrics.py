@@ -19,7 +19,6 @@ from daguerre.engine.job import Job
 from daguerre.errors import CancelledError
 from daguerre.server.models import ModelPool
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABELS = ["model_name", "engine"]
 ENGINE = "0"
 PREFIXES = ("daguerre_", "vllm:")

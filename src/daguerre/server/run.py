@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI
 
 from daguerre.errors import InputError
-from daguerre.server.app import make_app
 from daguerre.server.log import log_lines
-from daguerre.server.models import ModelPool
 from daguerre.server.settings import Settings
+
+if TYPE_CHECKING:  # which would bring the engine to the router
+    from daguerre.server.models import ModelPool
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 CUT = 2.0
@@ -85,6 +87,8 @@ class Server(uvicorn.Server):
 
 def run_server(pool: ModelPool, settings: Settings, host: str, port: int) -> None:
     """Serve until a signal. The first model is loaded before the server listens. InputError where it cannot."""
+    from daguerre.server.app import make_app
+
     listening = bind(host, port)
     app = make_app(pool, settings)
     name = pool.get().name

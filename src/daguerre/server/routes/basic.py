@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 import daguerre
-from daguerre.server.metrics import CONTENT_TYPE
+from daguerre.server.content import COUNTERS
 
 router = APIRouter()
 
@@ -37,7 +37,7 @@ def _broken(request: Request) -> list[str]:
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
     """Counters for Prometheus."""
-    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE)
+    return Response(request.app.state.metrics.text(), media_type=COUNTERS)
 
 
 @router.get("/version")
