@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
+from concurrent.futures import wait
 from dataclasses import fields
 from itertools import chain
 from pathlib import Path
@@ -315,6 +317,24 @@ def test_a_killed_loader_is_an_error_that_says_what_to_do(maker: MicroBatches) -
     with Feed(maker, loaders=1) as feed:
         list(feed.take(0, stage))
         assert feed.pool is not None
+        for process in feed.pool._processes:
+            os.kill(process, signal.SIGKILL)
+        batches = chain.from_iterable(feed.take(index, stage) for index in range(1, 20))
+        with pytest.raises(TrainingError, match="set loaders lower"):
+            list(batches)
+
+
+def test_a_loader_that_is_killed_while_it_sends_is_an_error_too(
+    maker: MicroBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daguerre.train.feed.CHECKED", 0.2)
+    stage = Stage(until=1.0, length=64, sequences=1, micro_batches=1)
+    with Feed(maker, loaders=1) as feed:
+        list(feed.take(0, stage))
+        assert feed.pool is not None
+        wait([*feed.pending.values()])  # nothing is on its way
+        sent = feed.pool._result_queue._writer.fileno()  # type: ignore[attr-defined]
+        os.write(sent, struct.pack("!i", 1000) + b"the beginning")
         for process in feed.pool._processes:
             os.kill(process, signal.SIGKILL)
         batches = chain.from_iterable(feed.take(index, stage) for index in range(1, 20))

@@ -18,6 +18,8 @@ from daguerre.train.data import MicroBatches
 from daguerre.train.recipe import Stage
 
 AHEAD = 4
+CHECKED = 5.0
+"""Seconds of waiting for a batch after which it is checked that all processes live."""
 _maker: MicroBatches | None = None
 
 
@@ -59,14 +61,28 @@ class Feed:
             yield batch
 
     def _result(self, key: tuple[int, int, int]) -> Batch:
-        try:
-            batch: Batch = pickle.loads(self.pending.pop(key).result())
-        except BrokenProcessPool as error:
-            raise TrainingError(
-                "a process that makes batches was killed (out of memory?): set loaders lower, then --resume. "
-                "From a script, call this under `if __name__ == '__main__':`"
-            ) from error
-        return batch
+        future = self.pending.pop(key)
+        while True:
+            try:
+                batch: Batch = pickle.loads(future.result(CHECKED))
+                return batch
+            except BrokenProcessPool as error:
+                raise TrainingError(
+                    "a process that makes batches was killed (out of memory?): set loaders lower, then --resume. "
+                    "From a script, call this under `if __name__ == '__main__':`"
+                ) from error
+            except TimeoutError:
+                if future.done():  # it is the error of the process itself
+                    raise
+                self._end_if_killed()
+
+    def _end_if_killed(self) -> None:
+        """A process that was killed while it sent a batch leaves a part of it in the pipe. The pool reads on for ever,
+        since it holds the other end of the pipe, too; once that is closed it sees that it is broken.
+        """
+        assert self.pool is not None
+        if not all(process.is_alive() for process in list(self.pool._processes.values())):
+            self.pool._result_queue._writer.close()  # type: ignore[attr-defined]
 
     def __enter__(self) -> Feed:
         if self.loaders > 0:
