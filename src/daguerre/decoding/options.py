@@ -20,7 +20,7 @@ from daguerre.models.denoiser import CACHE_MODES, check_cache
 from daguerre.models.stale import RULES
 from daguerre.models.tokenizer import check_unicode
 from daguerre.models.wrappers.guidance import SCHEDULES
-from daguerre.sampling.policies import POLICIES, Policy
+from daguerre.sampling.policies import POLICIES, known_policies
 from daguerre.sampling.rules import EndRule
 
 COMMIT_LAST = frozenset({"beam", "renoise"})
@@ -179,7 +179,7 @@ class Decode(Settings):
     def __post_init__(self) -> None:
         for kind, value, known in (
             ("mode", self.mode, (None, *MODES)),
-            ("policy", "threshold" if isinstance(self.policy, Policy) else self.policy, POLICIES),
+            ("policy", self.policy, known_policies(self.policy)),
             ("cache", self.cache, CACHE_MODES),
             ("drafter", self.drafter, get_args(DrafterName)),
             ("end_of_text", self.end_of_text, get_args(EndRule)),

@@ -13,7 +13,7 @@ from daguerre.decoding.steering import Steering, forbid
 from daguerre.models.denoiser import CacheMode
 from daguerre.models.wrappers.guidance import Guidance, Scorer
 from daguerre.sampling.logits import SamplingParams
-from daguerre.sampling.policies import POLICIES, Policy
+from daguerre.sampling.policies import POLICIES, Policy, policy_kind
 from daguerre.sampling.policies.base import Schedule
 from daguerre.sampling.rules import EndRule
 
@@ -157,14 +157,14 @@ class Settings:
     @cached_property
     def commit_policy(self) -> Policy:
         """The policy of that name, with its options, or the one that is given."""
-        if isinstance(self.policy, Policy):
+        if not isinstance(self.policy, str):
             return self.policy
         return self.policy_kind(**{name: getattr(self, name) for name in self.policy_options})
 
     @property
     def policy_kind(self) -> type[Policy]:
         """The class of the policy."""
-        return type(self.policy) if isinstance(self.policy, Policy) else POLICIES[self.policy]
+        return policy_kind(self.policy)
 
     @property
     def policy_name(self) -> str:
@@ -175,4 +175,4 @@ class Settings:
     @property
     def policy_options(self) -> tuple[str, ...]:
         """The options that the policy is made with; none where it is made already."""
-        return () if isinstance(self.policy, Policy) else self.policy_kind.options
+        return self.policy_kind.options if isinstance(self.policy, str) else ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from daguerre.sampling.policies.base import Policy, Progress
 from daguerre.sampling.policies.chain import Chain
 from daguerre.sampling.policies.confidence import Confidence
@@ -31,6 +33,17 @@ POLICIES: dict[str, type[Policy]] = {
     "threshold": Threshold,
 }
 
+
+def policy_kind(policy: str | Policy) -> type[Policy]:
+    """The class of a policy that is given by its name in the table, or as an object."""
+    return type(policy) if isinstance(policy, Policy) else POLICIES[policy]
+
+
+def known_policies(policy: object) -> tuple[Any, ...]:
+    """What a policy can be given as: the names of the table, and any object that is one."""
+    return (policy,) if isinstance(policy, Policy) else tuple(POLICIES)
+
+
 __all__ = [
     "POLICIES",
     "Chain",
@@ -47,4 +60,6 @@ __all__ = [
     "Progress",
     "Random",
     "Threshold",
+    "known_policies",
+    "policy_kind",
 ]
