@@ -100,10 +100,10 @@ def test_all_of_a_request_s_promises_hold(noisy: dict[str, Model], process: str)
     *_, canvas = result.trace.replay()
     assert not canvas.open.any()
     assert [t.id for t in result.tokens] == canvas.tokens[canvas.in_gap].tolist()
-    filled = model.fill("def {}(a):\n    return {}\n", [2, 3], min_tokens=[2, 3], mode="ancestral", steps=3)
+    filled = model.fill("def <gap>(a):\n    return <gap>\n", [2, 3], min_tokens=[2, 3], mode="ancestral", steps=3)
     assert filled.text.startswith("def ")
     assert len(filled.texts) == 2
-    again = model.fill("def {}(a):\n    return {}\n", [2, 3], min_tokens=[2, 3], mode="ancestral", steps=3)
+    again = model.fill("def <gap>(a):\n    return <gap>\n", [2, 3], min_tokens=[2, 3], mode="ancestral", steps=3)
     assert again.text == filled.text
 
 

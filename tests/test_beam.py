@@ -292,7 +292,7 @@ def results(model: Model) -> list[Result]:
     return [
         model.infill(PREFIX, SUFFIX, 8, mode="beam", num_beams=5),
         model.edit("x = 1\nvalue = cab;\n", [(8, 18)], mode="beam", num_beams=5),
-        model.fill("x = {}\ny = 2\n", 6, mode="beam", num_beams=5),
+        model.fill("x = <gap>\ny = 2\n", 6, mode="beam", num_beams=5),
     ]
 
 
@@ -342,7 +342,7 @@ def test_what_a_beam_cannot_do_is_named(causal: Model, models: dict[str, Model])
     with pytest.raises(InputError, match="give a suffix"):
         causal.infill("x", "", 8, mode="beam")
     with pytest.raises(UnsupportedError, match="these are 2"):
-        causal.fill("x = {}\ny = {}\n", 8, mode="beam")
+        causal.fill("x = <gap>\ny = <gap>\n", 8, mode="beam")
     with pytest.raises(UnsupportedError, match="leave out the draft"):
         causal.infill("x", "y", 8, mode="beam", draft="z")
     with pytest.raises(UnsupportedError, match="leave out search_length"):

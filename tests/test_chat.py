@@ -132,7 +132,7 @@ def test_what_is_about_completions_is_refused_in_gaps_and_no_default_there(model
 
     for gap, whole in (
         (lambda m, **o: m.infill("a = ", "\n", 6, **o), lambda m, **o: m.infill("a = ", "", 6, **o)),
-        (lambda m, **o: m.fill("{} = {}", 4, **o), lambda m, **o: m.fill("a = {}", 6, **o)),
+        (lambda m, **o: m.fill("<gap> = <gap>", 4, **o), lambda m, **o: m.fill("a = <gap>", 6, **o)),
         (lambda m, **o: m.edit("a = 1", [(0, 1)], **o), lambda m, **o: m.edit("a = 1", [(4, 5)], 6, **o)),
         (lambda m, **o: list(m.stream("a", suffix="c", **o))[-1].result, lambda m, **o: m.generate("a", 6, **o)),
     ):

@@ -137,7 +137,7 @@ def test_edit_prints_the_rest_of_the_file_verbatim(call: Callable[..., Called], 
     body = json.loads(call("edit", str(path), "--pattern", r"\d", "--max-tokens", "2", "--json")[1])
     assert len(body["texts"]) == 2
     assert body["diff"].startswith("@@")
-    assert call("edit", str(path), "--span", "1:2", "--diff", "--max-tokens", "2", "--seed", "1")[1].startswith("@@")
+    assert call("edit", str(path), "--span", "1:2", "--diff", "--max-tokens", "2", "--seed", "1")[1].startswith("--- ")
     assert path.read_bytes().endswith(b"z = 3")
 
 
@@ -209,7 +209,7 @@ def test_what_the_output_must_and_must_not_say(call: Callable[..., Called]) -> N
     assert call("generate", "x", "--pins", "one")[2] == (
         "daguerre: 'one' is not a pin: write AT=TEXT, such as 3=def, -1=; or 0:9=x\n"
     )
-    assert "contains 'b', which is forbidden" in call("fill", "x{}", "--keywords", "abc", "--forbidden", "b")[2]
+    assert "contains 'b', which is forbidden" in call("fill", "x<gap>", "--keywords", "abc", "--forbidden", "b")[2]
 
 
 def test_several_samples_are_all_printed(call: Callable[..., Called]) -> None:
@@ -325,7 +325,7 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("generate", "x", "--mode", "bloc"), ("mode", "'block'")),
         (("generate", "x", "--policy", "treshold"), ("policy", "'threshold'")),
         (("generate", "x", "--max-tokens", "0"), ("max_tokens",)),
-        (("generate", "x" * 9000), ("positions", "shorten")),
+        (("generate", "x" * 9000, "--context", "whole"), ("positions", "shorten")),
         (("generate", "x", "--steps", "4"), ("steps", "threshold")),
         (("generate", "x", "--temperature", "-1"), ("temperature",)),
         (("generate", "x", "--model", "nowhere"), ("nowhere",)),
@@ -337,7 +337,17 @@ def test_standard_input_is_read_for_a_dash() -> None:
         (("train", "--from", "default", "--data", ".", "--max-minutes", "0"), ("max-minutes",)),
         (("infill", "a", "b", "--whole", "--json"), ("--whole", "--json")),
         (("infill", "-", "-"), ("standard input", "not both")),
-        (("fill", "x = 1"), ("no gap", "{}")),
+        (("infill", "x"), ("a suffix", "--at")),
+        (("infill", "x", "y", "--write"), ("--write", "FILE")),
+        (("infill", "x", "y", "--at", "1:1"), ("--at", "second text")),
+        (("infill", "-", "--at", "1:1", "--lines", "1:1"), ("one way",)),
+        (("edit", "-", "--lines", "1", "--write"), ("standard input", "--write")),
+        (("edit", "a.py", "--lines", "1", "--backup"), ("--backup", "--write")),
+        (("edit", "a.py", "--lines", "1", "--diff", "--json"), ("--json", "--diff")),
+        (("complete", "a.py", "--write", "-n", "2"), ("--write", "--n")),
+        (("complete", "nothing.py:3"), ("nothing.py", "No such file")),
+        (("generate", "x", "--context", "half"), ("context", "auto, whole")),
+        (("fill", "x = 1"), ("no gap", "<gap>")),
         (("edit", "/no/such/file", "--lines", "1"), ("cannot read",)),
         (("edit", __file__, "--lines", "one"), ("two numbers",)),
         (("edit", __file__), ("one way",)),
@@ -383,7 +393,6 @@ def test_a_mistake_is_one_line_that_says_what_to_do(
         (("generate", "x", "--max-tokens", "many"), "--max-tokens"),
         (("generat", "x"), "'generate'"),
         (("generate",), "prompt"),
-        (("infill", "x"), "suffix"),
     ],
 )
 def test_a_wrong_argument_is_one_line_too(arguments: tuple[str, ...], word: str, call: Callable[..., Called]) -> None:

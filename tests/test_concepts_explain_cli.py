@@ -253,7 +253,7 @@ def test_why_prints_what_a_token_owes_to_those_before_it(call: Callable[..., Cal
 
 
 def test_a_page_of_several_gaps_has_the_text_between_them(model: Model) -> None:
-    result = model.fill("a = {}\nb = {}\nc", 4, explain=True, seed=1)
+    result = model.fill("a = <gap>\nb = <gap>\nc", 4, explain=True, seed=1)
     given = view.given_around(result)
     texts = [token.text for token in result.tokens]
     shown = "".join(given.get(place, "") + text for place, text in enumerate([*texts, ""]))

@@ -96,4 +96,4 @@ def _lines(text: str) -> list[str]:
 
 
 def test_the_diff_says_where_a_text_does_not_end_its_last_line() -> None:
-    assert unified_diff("a\nb", "a\nc\n") == "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of text\n+c\n"
+    assert unified_diff("a\nb", "a\nc\n") == "@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n+c\n"

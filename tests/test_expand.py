@@ -209,7 +209,7 @@ def test_gaps_are_anywhere_and_several_see_each_other(dreamons: dict[int, Model]
         start = 1 + seed % 3 * 5
         want = filled(model, seed, texts, 12, Dream(steps=1), start=start)
         mode = {} if texts[-1] or len(texts) > 2 else {"mode": "expand"}
-        result = model.fill("{}".join(texts), 12, start_tokens=start, **PLAIN, **mode)
+        result = model.fill("<gap>".join(texts), 12, start_tokens=start, **PLAIN, **mode)
         check(result, want)
         pieces = zip(texts, result.texts, strict=False)
         assert result.text == "".join(a + b for a, b in pieces) + texts[-1]
@@ -220,7 +220,7 @@ def test_gaps_are_anywhere_and_several_see_each_other(dreamons: dict[int, Model]
 def test_special_tokens_of_the_text_stay_where_they_are(dreamons: dict[int, Model]) -> None:
     texts = ["a <MASK>b<|endoftext|> <|expand|>", "<|expand|>c<|endoftext|><MASK>", "<MASK> d <|endoftext|>!"]
     for seed, model in dreamons.items():
-        check(model.fill("{}".join(texts), 10, **PLAIN), filled(model, seed, texts, 10, Dream(steps=1)))
+        check(model.fill("<gap>".join(texts), 10, **PLAIN), filled(model, seed, texts, 10, Dream(steps=1)))
 
 
 def test_a_text_that_ends_in_eos_gets_no_second_one(dreamon: Model) -> None:
@@ -234,7 +234,7 @@ def test_the_native_backend_fills_the_same_gaps(folders: dict[int, Path], dreamo
         for options in (PLAIN, {"seed": 3}, {"rank_by": "model", "temperature": 1.0, "threshold": 0.4}):
             if "threshold" in options:
                 options = options | {"policy": "threshold"}
-            results = [m.fill(f"{PREFIX}{{}}{MIDDLE}{{}}{SUFFIX}", 10, **options) for m in (native, dreamons[seed])]
+            results = [m.fill(f"{PREFIX}<gap>{MIDDLE}<gap>{SUFFIX}", 10, **options) for m in (native, dreamons[seed])]
             assert windows(results[0]) == windows(results[1])
 
 
@@ -417,7 +417,7 @@ def test_only_mode_expand_draws_the_token_that_expands(dreamon: Model) -> None:
 
 def test_gaps_expand_by_default_and_completions_are_filled_whole(dreamon: Model) -> None:
     assert dreamon.infill(PREFIX, SUFFIX, 8).usage.mode == "expand"
-    assert dreamon.fill(f"{PREFIX}{{}}{SUFFIX}", 8).usage.mode == "expand"
+    assert dreamon.fill(f"{PREFIX}<gap>{SUFFIX}", 8).usage.mode == "expand"
     assert dreamon.edit(PREFIX + SUFFIX, [(4, 8)]).usage.mode == "expand"
     assert dreamon.generate(PREFIX, 8).usage.mode == "full"
     assert dreamon.generate(PREFIX, 8, start_tokens=2).usage.mode == "expand"
@@ -458,7 +458,7 @@ def test_other_models_and_other_requests_are_refused(dreamon: Model, causal: Mod
     with pytest.raises(DaguerreError, match=r'a token that expands a gap.*use mode "block"'):
         causal.infill("a", "b", 8, mode="expand")
     with pytest.raises(DaguerreError, match='guidance in mode "expand" is for one gap'):
-        dreamon.fill("a{}b{}c", 8, guidance=2.0)
+        dreamon.fill("a<gap>b<gap>c", 8, guidance=2.0)
     with pytest.raises(DaguerreError, match='mode "expand" cannot be changed while it runs'):
         dreamon.start(PREFIX, 8, mode="expand")
     for facts in ({"context": "causal"}, {"context": "full", "null_id": None}, {"context": "full", "expand_id": 10**6}):

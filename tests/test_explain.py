@@ -135,7 +135,7 @@ def test_every_way_to_ask_for_text_explains_it(made: Callable[[str, str], Model]
         "generate": model.generate(PROMPT, 6, **how),
         "beam": model.infill(PROMPT, SUFFIX, 6, **how),
         "infill": model.infill(PROMPT, SUFFIX, 6, mode="block", **how),
-        "fill": model.fill("x = {}\ny = {}\n", 4, **how),
+        "fill": model.fill("x = <gap>\ny = <gap>\n", 4, **how),
         "edit": model.edit("x = 12\ny = 3\n", [(4, 6)], **how),
         "part": model.edit("x = 12 + 34\ny = 3\n", [(4, 11)], strength=0.5, **how),
         "constrained": model.generate(PROMPT, 8, regex="[a-z]+", **how),

@@ -19,7 +19,7 @@ few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChec
 def test_every_gap_of_a_template_is_filled(models: dict[str, Model], name: str) -> None:
     options: dict[str, object]
     for options in ({}, {"mode": "full"}, {"block_size": 3, "temperature": 1.0}, {"heal": False}):
-        result = models[name].fill("def {}(a, b):\n    return {}\n", max_tokens=[4, 6], threshold=0.4, **options)
+        result = models[name].fill("def <gap>(a, b):\n    return <gap>\n", max_tokens=[4, 6], threshold=0.4, **options)
         assert len(result.texts) == 2
         assert result.text == f"def {result.texts[0]}(a, b):\n    return {result.texts[1]}\n"
         assert [result.text[a:b] for a, b in result.spans] == list(result.texts)
@@ -33,18 +33,18 @@ def test_every_gap_of_a_template_is_filled(models: dict[str, Model], name: str) 
 def test_gaps_see_each_other(causal: Model) -> None:
     """What is asked of one gap depends on what is behind the other."""
     texts = {
-        causal.fill(f"x = {{}}\ny = {{}}\n{end}", 6, heal=False).texts[0] for end in ("z\n", "import os\n", "((\n")
+        causal.fill(f"x = <gap>\ny = <gap>\n{end}", 6, heal=False).texts[0] for end in ("z\n", "import os\n", "((\n")
     }
     assert len(texts) > 1
 
 
 def test_one_gap_is_infilling_and_one_at_the_end_a_completion(causal: Model) -> None:
-    assert causal.fill("x = {}\ny\n", 8).texts[0] == causal.infill("x = ", "\ny\n", 8).text
-    assert causal.fill("x = {}", 8).text == "x = " + causal.generate("x = ", 8).text
+    assert causal.fill("x = <gap>\ny\n", 8).texts[0] == causal.infill("x = ", "\ny\n", 8).text
+    assert causal.fill("x = <gap>", 8).text == "x = " + causal.generate("x = ", 8).text
 
 
 def test_budgets_are_of_each_gap(causal: Model) -> None:
-    result = causal.fill("a{}b{}c", max_tokens=[2, 7], min_tokens=[2, 7], heal=False)
+    result = causal.fill("a<gap>b<gap>c", max_tokens=[2, 7], min_tokens=[2, 7], heal=False)
     *_, canvas = result.trace.replay()
     assert [end - start for start, end in canvas.gaps] == [2, 7]
     assert causal.config.null_id not in canvas.tokens
@@ -53,12 +53,12 @@ def test_budgets_are_of_each_gap(causal: Model) -> None:
 
 
 def test_gaps_that_touch_and_gaps_at_both_ends(causal: Model) -> None:
-    result = causal.fill("{}{} = 1{}", 3)
+    result = causal.fill("<gap><gap> = 1<gap>", 3)
     assert result.text == result.texts[0] + result.texts[1] + " = 1" + result.texts[2]
 
 
 def test_each_gap_is_healed_by_itself(causal: Model) -> None:
-    result = causal.fill("impo{} os\nretu{} x\n", 3)
+    result = causal.fill("impo<gap> os\nretu<gap> x\n", 3)
     *_, canvas = result.trace.replay()
     drawn = causal.tokenizer.decode_bytes(canvas.tokens[1:].tolist()).decode("utf-8", errors="replace")
     assert drawn == result.text
@@ -70,10 +70,10 @@ def test_a_template_that_cannot_be_filled(causal: Model) -> None:
     options: dict[str, object]
     for template, options, message in (
         ("x = 1", {}, "no gap"),
-        ("{} {}", {"max_tokens": [1]}, "one for each of the 2 gaps"),
-        ("{} {}", {"max_tokens": [1, 0]}, "max_tokens must be"),
-        ("{} {}", {"max_tokens": 2, "min_tokens": [1, 3]}, "min_tokens=3 is more"),
-        ("{} x", {"max_tokens": 300}, "positions"),
+        ("<gap> <gap>", {"max_tokens": [1]}, "one for each of the 2 gaps"),
+        ("<gap> <gap>", {"max_tokens": [1, 0]}, "max_tokens must be"),
+        ("<gap> <gap>", {"max_tokens": 2, "min_tokens": [1, 3]}, "min_tokens=3 is more"),
+        ("<gap> x", {"max_tokens": 300}, "positions"),
     ):
         with pytest.raises(InputError, match=message):
             causal.fill(template, **options)
@@ -81,7 +81,7 @@ def test_a_template_that_cannot_be_filled(causal: Model) -> None:
 
 def test_block_context_cannot_fill(models: dict[str, Model]) -> None:
     with pytest.raises(UnsupportedError, match="block context"):
-        models["block"].fill("a{}b{}c", 2)
+        models["block"].fill("a<gap>b<gap>c", 2)
     with pytest.raises(UnsupportedError, match="block context"):
         models["block"].edit("abc", [(1, 2)])
 

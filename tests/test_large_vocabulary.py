@@ -69,7 +69,7 @@ def test_constraints_stop_strings_healing_pins_and_decisions_work_on_it() -> Non
     assert model.tokenizer.decode_bytes(tokens_of(healed)).startswith(b"x = [1, 2] wor" + healed.text[:3].encode())
     pinned = run("synthetic", "a b", 12, context="full", pins=[Pin("é<|mask|>", 2)], min_tokens=12, mode="block")
     assert "é<|mask|>" in model.tokenizer.decode(tokens_of(pinned))
-    text = run("synthetic", "a <|mask|> b{} c", 3, context="full", call=fill, min_tokens=3, heal=False)
+    text = run("synthetic", "a <|mask|> b<gap> c", 3, context="full", call=fill, min_tokens=3, heal=False)
     assert text.text.startswith("a <|mask|> b") and text.text.endswith(" c")
     (answer,) = decide(model.denoiser, model.tokenizer, "It is ", [Choice(before="", labels=["so", "not so"])], {})
     assert answer.answer in ("so", "not so")

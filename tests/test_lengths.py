@@ -87,7 +87,7 @@ def test_a_model_without_null_searches_unless_the_length_is_exact(without_null: 
     assert result.usage.forwards == exact.usage.forwards + result.searched.counts.forwards
     assert result.usage.prefill_tokens == exact.usage.prefill_tokens + result.searched.counts.prefill_tokens
     assert model.infill(BEFORE, AFTER, 12, min_tokens=3).searched.scores == result.searched.scores  # type: ignore[union-attr]
-    assert model.fill(BEFORE + "{}" + AFTER, 12, min_tokens=3).texts == (result.text,)
+    assert model.fill(BEFORE + "<gap>" + AFTER, 12, min_tokens=3).texts == (result.text,)
     edited = model.edit(BEFORE + "x" + AFTER, [(len(BEFORE), len(BEFORE) + 1)], 12, min_tokens=3)
     assert edited.text == BEFORE + result.text + AFTER
     *_, last = model.stream(BEFORE, 12, suffix=AFTER, min_tokens=3)
@@ -129,9 +129,9 @@ def test_what_cannot_be_searched_is_refused(models: dict[str, Model], without_nu
     with pytest.raises(InputError, match="needs a text after the gap"):
         causal.infill("a", "", 8, search_length=True)
     with pytest.raises(UnsupportedError, match="these are 2"):
-        causal.fill("a{}b{}c", 8, search_length=True)
+        causal.fill("a<gap>b<gap>c", 8, search_length=True)
     with pytest.raises(UnsupportedError, match="the same number as min_tokens and max_tokens"):
-        without_null["causal"].fill("a{}b{}c", 8)
+        without_null["causal"].fill("a<gap>b<gap>c", 8)
     with pytest.raises(UnsupportedError, match=r"min_tokens=8 with max_tokens=8, or have it found by search_length=Tr"):
         without_null["full"].infill("a", "b", 8, search_length=False)
     with pytest.raises(UnsupportedError, match=r'min_tokens=8 with max_tokens=8, or have it found in mode="block"'):

@@ -143,8 +143,8 @@ def test_which_gaps_are_searched_by_default(causal: Model) -> None:
     for options in ({"timeout": 60.0}, {"draft": "a"}, {"search_length": True}, {"min_tokens": 2}):
         assert causal.infill(before, after, 6, **options).usage.mode == "block", options
     assert causal.infill(before, after, SEARCHED_TOKENS + 1).usage.mode == "block"
-    assert causal.fill(before + "{}" + after, 6).usage.mode == "beam"
-    assert causal.fill(before + "{}, {}" + after, 6).usage.mode == "block"
+    assert causal.fill(before + "<gap>" + after, 6).usage.mode == "beam"
+    assert causal.fill(before + "<gap>, <gap>" + after, 6).usage.mode == "block"
     assert causal.edit(before + "x" + after, [(len(before), len(before) + 1)], 6).usage.mode == "beam"
 
 

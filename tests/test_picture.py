@@ -35,7 +35,7 @@ def traced(causal: Model, canvas: Canvas, decisions: list[Decision]) -> Result:
 
 
 def test_a_cell_says_what_stood_there(causal: Model) -> None:
-    template = "def area(width, height):\n    return {}\n\n\ndef border(width, height):\n    return {}\n"
+    template = "def area(width, height):\n    return <gap>\n\n\ndef border(width, height):\n    return <gap>\n"
     result = causal.fill(template, 3, heal=False)
     figure = figure_of(result, causal.tokenizer)
     drawn, states = cells(figure), [result.trace.canvas, *result.trace.replay()]
@@ -72,7 +72,7 @@ def test_what_is_kept_replaced_and_opened_again_is_told_apart(causal: Model) -> 
 
 
 def test_any_text_can_be_drawn(causal: Model, tmp_path: Path) -> None:
-    result = causal.fill("$x^2$ \\frac{ é🙂\t\r\n\ufeff§\x00<mask>{} $_{\n", 4, temperature=2.0, seed=5)
+    result = causal.fill("$x^2$ \\frac{ é🙂\t\r\n\ufeff§\x00<mask><gap> $_{\n", 4, temperature=2.0, seed=5)
     draw(result, causal.tokenizer, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG\r\n")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

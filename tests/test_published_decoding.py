@@ -87,9 +87,9 @@ def test_a_pinned_text_stays_in_its_place_byte_for_byte(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_special_tokens_in_the_users_text_stay_on_the_canvas(kind: str) -> None:
     tokenizer = model_of(kind, "full").tokenizer
-    template = "a <|mask|>é{} b <|mask|><|end|>{} c"
+    template = "a <|mask|>é<gap> b <|mask|><|end|><gap> c"
     result = run(kind, template, 3, context="full", call=fill, min_tokens=3, heal=False)
-    first, second, third = template.split("{}")
+    first, second, third = template.split("<gap>")
     assert result.text == first + result.texts[0] + second + result.texts[1] + third
     ids = tokens_of(result)
     given = [tokenizer.encode(first), *(tokenizer.encode(text, begins=False) for text in (second, third))]
@@ -132,7 +132,7 @@ def test_decisions_are_between_texts_of_any_tokenizer(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FALLBACK)
 def test_the_text_after_a_gap_begins_with_no_space(kind: str) -> None:
-    result = run(kind, "ab{}cd", 2, context="full", call=fill, min_tokens=2, heal=False)
+    result = run(kind, "ab<gap>cd", 2, context="full", call=fill, min_tokens=2, heal=False)
     assert result.text == f"ab{result.texts[0]}cd"
     tokenizer, ids = model_of(kind, "full").tokenizer, tokens_of(result)
     assert tokenizer.decode_bytes(ids[-len(tokenizer.encode("cd", begins=False)) :]) == b"cd"

@@ -313,7 +313,7 @@ def test_other_operations_are_refused(gemma: Model, causal: Model) -> None:
     with pytest.raises(UnsupportedError, match="cannot infill"):
         gemma.infill("a", "b", 6)
     with pytest.raises(UnsupportedError, match="cannot infill"):
-        gemma.fill("a {} b", 6)
+        gemma.fill("a <gap> b", 6)
     with pytest.raises(UnsupportedError, match="renoise"):
         gemma.start("a", 6)
     for mode in ("ar", "block", "full", "speculative", "beam", "ancestral"):

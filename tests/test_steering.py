@@ -423,7 +423,7 @@ def test_a_span_behind_the_gaps_is_refused(plain: Model, span: Any, said: str) -
     with pytest.raises(InputError, match=said) as caught:
         plain.generate(PROMPT, 8, steer=add(0, 1.0, span=span))
     assert "\n" not in str(caught.value)
-    plain.fill("{} = {}\n", 4, steer=add(0, 1.0, span=1))
+    plain.fill("<gap> = <gap>\n", 4, steer=add(0, 1.0, span=1))
 
 
 MODES: dict[str, dict[str, Any]] = {

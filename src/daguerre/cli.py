@@ -16,6 +16,7 @@ from daguerre.commands import (
     chatting,
     concept_search,
     concepts,
+    deciding,
     making,
     measuring,
     models,
@@ -72,7 +73,9 @@ def demo(
     run_demo(model, plain=plain)
 
 
-for command in (asking.generate, asking.infill, asking.fill, asking.edit, chatting.chat, asking.decide):
+for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit):
+    app.command()(command)
+for command in (chatting.chat, deciding.decide):
     app.command()(command)
 app.command()(serving.serve)
 app.command()(serving.batch)

@@ -118,7 +118,7 @@ class Model:
         decode: Decode | None = None,
         **options: Any,
     ) -> Result:
-        """Fill every `{}` of a template, the gaps seeing each other; see `daguerre.decoding.generate.fill`."""
+        """Fill every `<gap>` of a template, the gaps seeing each other; see `daguerre.decoding.generate.fill`."""
         options = self.with_defaults(decode, options)
         return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
 

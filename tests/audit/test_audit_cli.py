@@ -66,7 +66,7 @@ def test_commands_that_write_text_record_it_where_a_ledger_is_named(keyed: Path,
     for command in (
         ("generate", "a = "),
         ("infill", "a = ", "\n"),
-        ("fill", "a = {}\n"),
+        ("fill", "a = <gap>\n"),
         ("edit", tmp_path / "x.py", "--lines", "2:2"),
     ):
         done = CliRunner().invoke(app, [str(one) for one in (*command, *model, *kept)])

@@ -85,7 +85,7 @@ def test_gaps_and_edits_are_replayed(cataloged: Model, signing: SigningKey, tmp_
     with Recorder(path, cataloged, signing) as recorder:
         recorder.infill("a = [", "]\n", 10, search_length=True, mode="block")
         recorder.infill("a = [", "", 10)
-        recorder.fill("a = {} + {}\n", 6, mode="block", regex="[a-z]+")
+        recorder.fill("a = <gap> + <gap>\n", 6, mode="block", regex="[a-z]+")
         recorder.edit("a = 1\nb = 2\n", lines=[(2, 2)])
 
     report = verify(path, cataloged)

@@ -139,7 +139,7 @@ def test_a_search_of_the_default_kind_and_filled_and_edited_texts_are_sound(
     path = tmp_path / "audit.jsonl"
     with Recorder(str(path), small, signing) as recorder:
         recorder.infill("a = [", "]\n", 6)
-        recorder.fill("x = {}\ny = {}\n", [4, 5])
+        recorder.fill("x = <gap>\ny = <gap>\n", [4, 5])
         recorder.edit("x = 1\ny = 2\n", [(4, 5)], mode="block")
         recorder.edit("x = 1\ny = 2\n", pattern="[0-9]", strength=0.5, mode="block")
         recorder.generate([30, 31, 32], 4)

@@ -102,7 +102,7 @@ def test_every_gap_is_valid_by_itself_and_all_else_verbatim(models: dict[str, Mo
     rng, model = np.random.default_rng(10), models[name]
     for _ in range(8):
         options = any_request(rng, ["block", "full"])
-        result = model.fill("a = {}\nb = {}\n", 22, **options)
+        result = model.fill("a = <gap>\nb = <gap>\n", 22, **options)
         for text in result.texts:
             check(options, text)
         assert result.text == f"a = {result.texts[0]}\nb = {result.texts[1]}\n"
@@ -211,7 +211,7 @@ def test_what_leaves_no_choice_takes_no_forward(models: dict[str, Model], name: 
     mixed = models[name].generate("x = ", 8, regex=f"{text}[ab]{text}", threshold=0.0, block_size=8)
     assert (len(mixed.text), mixed.usage.forwards) == (7, 1)
     if name != "block":
-        assert models[name].fill("a{}b{}", 6, choices=[text]).usage.forwards == 0
+        assert models[name].fill("a<gap>b<gap>", 6, choices=[text]).usage.forwards == 0
 
 
 def late(model: Model, **options: Any) -> Result:
@@ -226,7 +226,7 @@ def test_what_is_late_is_valid_all_the_same(causal: Model) -> None:
     assert result.usage.forwards == 0
     *_, canvas = result.trace.replay()
     assert not canvas.open.any()
-    texts = causal.fill("a = {}\nb = {}\n", 22, regex=CALL, timeout=1e-9).texts
+    texts = causal.fill("a = <gap>\nb = <gap>\n", 22, regex=CALL, timeout=1e-9).texts
     assert all(re.fullmatch(CALL, text) for text in texts)
 
 

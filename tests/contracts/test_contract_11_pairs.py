@@ -86,7 +86,7 @@ def infill(model: Model, **options: Any) -> Result:
 
 
 def fill(model: Model, **options: Any) -> Result:
-    return model.fill("x = {}\ny = {}\n", BUDGET, **options)
+    return model.fill("x = <gap>\ny = <gap>\n", BUDGET, **options)
 
 
 def edit(model: Model, **options: Any) -> Result:

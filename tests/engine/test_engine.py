@@ -30,7 +30,7 @@ MIXED: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("generate", ("x = 1\n" * 20, 17), {"mode": "block", "policy": "entropy", "block_size": 5, "temperature": 0.7}),
     ("infill", (PROMPT, SUFFIX, 12), {"mode": "full"}),
     ("infill", (PROMPT, SUFFIX, 9), {"mode": "block", "guidance": 2.0}),
-    ("fill", ("def {}(a, b):\n    return {}\n", [4, 8]), {"temperature": 1.0, "seed": 5}),
+    ("fill", ("def <gap>(a, b):\n    return <gap>\n", [4, 8]), {"temperature": 1.0, "seed": 5}),
     ("edit", ("x = 1\ny = 2\n",), {"spans": [(4, 5)], "max_tokens": 4}),
     ("generate", ("a", 20), {"mode": "block", "regex": "[a-z ]+;"}),
     ("generate", ("", 8), {"mode": "ar", "n": 2, "temperature": 1.0}),

@@ -120,7 +120,7 @@ def test_infill_fill_and_edit_are_guided(models: dict[str, Model], name: str) ->
     options: dict[str, Any] = {"max_tokens": 6, "min_tokens": 6}
     for call, given in (
         (model.infill, (PROMPT, "\n")),
-        (model.fill, ("x = {}\ny = {}\n",)),
+        (model.fill, ("x = <gap>\ny = <gap>\n",)),
         (model.edit, (text, [(10, 16)])),
     ):
         plain, guided = call(*given, **options), call(*given, guidance=4.0, **options)

@@ -207,7 +207,7 @@ def test_a_watched_request_has_the_same_concepts_and_says_where_its_gaps_are(
     assert result["concepts"] == {"num_known": SHAPE.known, **wanted}
     first = result["starts"][0] + 1  # the last word of the prompt is drawn again
     assert result["concepts"]["tokens"][0]["position"] in (first - 1, first)
-    template = {"kind": "fill", "template": "a = {}\nb = {}\n", "max_tokens": 3, "stream": False}
+    template = {"kind": "fill", "template": "a = <gap>\nb = <gap>\n", "max_tokens": 3, "stream": False}
     two = asked(client, REQUESTS, {**template, "options": {"explain": True, "mode": "block"}})["result"]
     assert len(two["starts"]) == 2
     for token in two["concepts"]["tokens"]:

@@ -131,8 +131,8 @@ KINDS: dict[str, tuple[dict[str, Any], Callable[[Model], Any]]] = {
         lambda m: m.infill("def f(x):\n", "\n    return x\n", 9, mode="block"),
     ),
     "fill": (
-        {"template": "def {}(x):\n    return {}\n", "max_tokens": [4, 6]},
-        lambda m: m.fill("def {}(x):\n    return {}\n", [4, 6], mode="block"),
+        {"template": "def <gap>(x):\n    return <gap>\n", "max_tokens": [4, 6]},
+        lambda m: m.fill("def <gap>(x):\n    return <gap>\n", [4, 6], mode="block"),
     ),
     "edit": (
         {"text": "def f(x):\n    return x + 1\n", "spans": [[4, 5], [21, 26]]},
@@ -351,9 +351,9 @@ def test_old_requests_are_forgotten(client: httpx2.Client, monkeypatch: pytest.M
         ({}, "needs 'prompt'"),
         ({"prompt": "x", "suffix": "y"}, "'suffix' is not of kind 'generate'"),
         ({"kind": "infill", "prefix": "x"}, "needs 'suffix'"),
-        ({"kind": "fill", "template": "no gap"}, "{}"),
+        ({"kind": "fill", "template": "no gap"}, "<gap>"),
         ({"kind": "edit", "text": "x"}, "spans"),
-        ({"kind": "fill", "template": "a {} b", "changeable": True}, "changeable"),
+        ({"kind": "fill", "template": "a <gap> b", "changeable": True}, "changeable"),
         ({"prompt": "x", "options": {"tempreature": 1}}, "temperature"),
         ({"prompt": "x", "options": {"n": 3}}, "one sample"),
         ({"prompt": "x", "options": {"scorer": 1}}, "unknown option"),

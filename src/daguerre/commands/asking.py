@@ -1,20 +1,30 @@
-"""Commands that ask a model for text, or for a decision."""
+"""Commands that ask a model for text."""
 
 from __future__ import annotations
 
-import functools
-import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from daguerre.commands.explaining import ExplainPage, Why, check_explained, print_explained, write_explained
-from daguerre.commands.loading import chooses_model, load
+from daguerre.commands.files import (
+    At,
+    Backup,
+    Change,
+    ContextOption,
+    Lines,
+    ShowDiff,
+    Source,
+    Write,
+    print_context,
+    read_gap,
+    read_place,
+)
+from daguerre.commands.loading import load
 from daguerre.commands.options import (
     AsJson,
     AuditKey,
@@ -32,10 +42,10 @@ from daguerre.commands.options import (
     print_ignored,
     print_result,
     read_draft,
-    read_file,
     read_pairs,
     read_text,
 )
+from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
 
 
@@ -47,6 +57,7 @@ def generate(
     quantize: QuantizeName = None,
     dtype: DtypeName = "auto",
     draft: DraftText = None,
+    context: ContextOption = "auto",
     picture: Picture = None,
     audit: AuditLedger = None,
     audit_key: AuditKey = None,
@@ -61,22 +72,31 @@ def generate(
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     text = read_text(prompt)
     with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.generate(text, draft=read_draft(draft), **options)
+        result = asked.generate(text, draft=read_draft(draft), context=context, **options)
     print_result(result, as_json)
+    print_context(result)
     write_explained(result, loaded, explain_html, why, text)
     draw_picture(result, loaded, picture)
 
 
 @makes_request
 def infill(
-    prefix: Annotated[str, typer.Argument(help="Text before the gap; `-` reads standard input.")],
-    suffix: Annotated[str, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")],
+    prefix: Annotated[str, typer.Argument(help="Text before the gap, `-` reads standard input; or FILE, see --at.")],
+    suffix: Annotated[
+        str | None, typer.Argument(help="Text after the gap; when empty, the prefix is completed.")
+    ] = None,
     model: ModelName = "default",
     backend: BackendName = None,
     quantize: QuantizeName = None,
     dtype: DtypeName = "auto",
+    at: At = None,
+    lines: Lines = None,
     draft: DraftText = None,
+    context: ContextOption = "auto",
     whole: Annotated[bool, typer.Option("--whole", help="Print prefix, middle and suffix, and nothing else.")] = False,
+    diff: ShowDiff = False,
+    write: Write = False,
+    backup: Backup = False,
     search_length: SearchLength = None,
     picture: Picture = None,
     audit: AuditLedger = None,
@@ -86,35 +106,93 @@ def infill(
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Fill the gap between a prefix and a suffix."""
+    """Fill the gap between two texts, or in a file: `FILE --at LINE:COLUMN`, or `FILE --lines FIRST:LAST`."""
+    change = Change(diff, write, backup)
+    change.check(prefix, as_json, options)
     check_picture(picture, options)
     check_explained(explain_html, why, options)
-    if whole and (as_json or options.get("n", 1) != 1):
-        raise InputError("--whole prints one text as it is: leave it out, or leave out --json and --n")
-    if prefix == suffix == "-":
-        raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
-    before, after = read_text(prefix), read_text(suffix)
+    if whole and (as_json or options.get("n", 1) != 1 or change.wanted):
+        raise InputError("--whole prints one text as it is: leave it out, or leave out --json, --n, --diff and --write")
+    source, before, after = _around(prefix, suffix, at, lines, change)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    more: dict[str, Any] = {"draft": read_draft(draft), "search_length": search_length, "context": context}
     with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.infill(before, after, draft=read_draft(draft), search_length=search_length, **options)
-    if whole:
+        result = asked.infill(before, after, **more, **options)
+    if whole or change.wanted:
         print_ignored(result)
-        sys.stdout.write(before + result.text + after)
+        if whole:
+            sys.stdout.write(before + result.text + after)
+        elif source is not None:
+            change.apply(source, before + result.text + after)
         print_explained(result)
     else:
         print_result(result, as_json)
+    print_context(result)
     write_explained(result, loaded, explain_html, why, before, after)
     draw_picture(result, loaded, picture)
 
 
+def _around(
+    prefix: str, suffix: str | None, at: str | None, lines: list[str] | None, change: Change
+) -> tuple[Source | None, str, str]:
+    """The texts around the gap: those given, or of a file, which is the first of the three."""
+    if at is not None or lines:
+        if suffix is not None:
+            raise InputError("--at and --lines are places in one file: leave out the second text")
+        source, start, end = read_gap(prefix, at, lines)
+        return source, source.text[:start], source.text[end:]
+    if suffix is None:
+        raise InputError("infill needs the text after the gap: give a suffix, or a place in the file, --at LINE:COLUMN")
+    if change.wanted:
+        raise InputError("--diff and --write are for a file: give FILE --at LINE:COLUMN, or FILE --lines FIRST:LAST")
+    if prefix == suffix == "-":
+        raise InputError("standard input can be the prefix or the suffix, not both: give one of them as text")
+    return None, read_text(prefix), read_text(suffix)
+
+
 @makes_request
-def fill(
-    template: Annotated[str, typer.Argument(help="Text with `{}` where a gap goes; `-` reads standard input.")],
+def complete(
+    place: Annotated[
+        str, typer.Argument(metavar="FILE[:LINE[:COLUMN]]", help="Where to write on; `-` reads standard input.")
+    ],
     model: ModelName = "default",
     backend: BackendName = None,
     quantize: QuantizeName = None,
     dtype: DtypeName = "auto",
-    mark: Annotated[str, typer.Option(help="What marks a gap.")] = "{}",
+    draft: DraftText = None,
+    context: ContextOption = "auto",
+    diff: ShowDiff = False,
+    write: Write = False,
+    backup: Backup = False,
+    as_json: AsJson = False,
+    **options: Any,
+) -> None:
+    """Write on in a file, at its end or at a place, counted from 1; what stands behind the place is not read. A line
+    without a column means the line's end. To fill in between: `daguerre infill FILE --at LINE:COLUMN`.
+    """
+    change = Change(diff, write, backup)
+    change.check(place, as_json, options)
+    source, at = read_place(place)
+    loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
+    result = loaded.generate(source.text[:at], draft=read_draft(draft), context=context, **options)
+    if change.wanted:
+        print_ignored(result)
+        change.apply(source, source.text[:at] + result.text + source.text[at:])
+        print_explained(result)
+    else:
+        print_result(result, as_json)
+    print_context(result)
+
+
+@makes_request
+def fill(
+    template: Annotated[str, typer.Argument(help="Text with `<gap>` where a gap goes; `-` reads standard input.")],
+    model: ModelName = "default",
+    backend: BackendName = None,
+    quantize: QuantizeName = None,
+    dtype: DtypeName = "auto",
+    mark: Annotated[str, typer.Option(help="What marks a gap.")] = MARK,
+    context: ContextOption = "auto",
     search_length: SearchLength = None,
     picture: Picture = None,
     audit: AuditLedger = None,
@@ -129,56 +207,63 @@ def fill(
     check_explained(explain_html, why, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.fill(read_text(template), mark=mark, search_length=search_length, **options)
+        result = asked.fill(read_text(template), mark=mark, search_length=search_length, context=context, **options)
     print_result(result, as_json)
+    print_context(result)
     write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
 
 
 @makes_request
 def edit(
-    file: Annotated[str, typer.Argument(help="File to edit, which stays as it is; `-` reads standard input.")],
+    file: Annotated[
+        str, typer.Argument(help="File to edit, which stays as it is without --write; `-` reads standard input.")
+    ],
     model: ModelName = "default",
     backend: BackendName = None,
     quantize: QuantizeName = None,
     dtype: DtypeName = "auto",
     span: Annotated[list[str] | None, typer.Option(help="START:END in characters; may be repeated.")] = None,
-    lines: Annotated[list[str] | None, typer.Option(help="FIRST:LAST, from 1; may be repeated.")] = None,
+    lines: Lines = None,
     pattern: Annotated[str | None, typer.Option(help="A regular expression: all its matches.")] = None,
     strength: Annotated[float, typer.Option(help="Share of the tokens to draw again; the others stay.")] = 1.0,
+    context: ContextOption = "auto",
     search_length: SearchLength = None,
     picture: Picture = None,
     audit: AuditLedger = None,
     audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
-    diff: Annotated[bool, typer.Option("--diff", help="Print the difference instead of the text.")] = False,
+    diff: ShowDiff = False,
+    write: Write = False,
+    backup: Backup = False,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
-    """Rewrite parts of a file, keep the rest verbatim, and print the whole."""
-    if diff and as_json:
-        raise InputError("--json holds the difference already: leave out --diff")
+    """Rewrite parts of a file and keep the rest verbatim; print the whole, or the difference, or write the file."""
+    change = Change(diff, write, backup)
+    change.check(file, as_json, options)
     if options.get("n", 1) != 1 and not as_json:
         raise InputError("edit prints one text: leave out --n, or take --json for all samples")
-    chosen: dict[str, Any] = {
-        "spans": read_pairs(span),
-        "lines": read_pairs(lines),
-        "pattern": pattern,
-        "strength": strength,
-    }
-    chosen["search_length"] = search_length
+    chosen: dict[str, Any] = {"spans": read_pairs(span), "lines": read_pairs(lines), "pattern": pattern}
+    chosen |= {"strength": strength, "search_length": search_length, "context": context}
     check_picture(picture, options)
     check_explained(explain_html, why, options)
+    source = Source.read(file)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.edit(read_text("-") if file == "-" else read_file(file), **chosen, **options)
+        result = asked.edit(source.text, **chosen, **options)
     if as_json:
         print_result(result, as_json)
     else:
         print_ignored(result)
-        sys.stdout.buffer.write((result.diff if diff else result.text).encode("utf-8"))
+    if change.wanted:
+        change.apply(source, result.text)
+    elif not as_json:
+        sys.stdout.buffer.write(result.text.encode("utf-8"))
+    if not as_json:
         print_explained(result)
+    print_context(result)
     write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
 
@@ -195,44 +280,3 @@ def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> It
 
     with Recorder(ledger, model, key, name=name) as recorder:
         yield recorder
-
-
-@chooses_model
-def decide(
-    state: Annotated[str, typer.Argument(help="Text that the question is about; `-` reads standard input.")],
-    label: Annotated[list[str] | None, typer.Option(help="A text for the blank; two or more: a choice.")] = None,
-    yes: Annotated[str | None, typer.Option(help="The text that means yes.")] = None,
-    no: Annotated[str | None, typer.Option(help="The text that means no.")] = None,
-    score: Annotated[str | None, typer.Option(help="LOW:HIGH: a whole number.")] = None,
-    before: Annotated[str, typer.Option(help="Text between the state and the blank.")] = "",
-    after: Annotated[str, typer.Option(help="Text after the blank.")] = "",
-    calibration: Annotated[str | None, typer.Option(help="One of the model's calibrations, by name.")] = None,
-    model: ModelName = "default",
-    as_json: AsJson = False,
-) -> None:
-    """Fill a blank with the likeliest of several texts (--label), of --yes and --no, or with a number (--score)."""
-    question = _question(label, yes, no, score)(before=before, after=after, calibration=calibration)
-    (answer,) = load(model).decide(read_text(state), [question])
-    if as_json:
-        typer.echo(json.dumps(asdict(answer), ensure_ascii=False))
-        return
-    typer.echo(f"answer: {answer.answer}" + ("" if answer.expected is None else f"  expected: {answer.expected:.3f}"))
-    for name, probability in sorted(answer.probabilities.items(), key=lambda item: -item[1]):
-        typer.echo(f"{probability:.4f}  {name}")
-
-
-def _question(label: list[str] | None, yes: str | None, no: str | None, score: str | None) -> Callable[..., Any]:
-    """The question that the options describe, without its template."""
-    from daguerre.scoring.decisions import Choice, Score, YesNo
-
-    kinds = [name for name, given in (("label", label), ("yes", yes or no), ("score", score)) if given]
-    if len(kinds) != 1:
-        raise InputError("ask one kind of question: --label twice or more, --yes with --no, or --score LOW:HIGH")
-    if label:
-        return functools.partial(Choice, labels=label)
-    if score:
-        ((low, high),) = read_pairs([score]) or []
-        return functools.partial(Score, low=low, high=high)
-    if not (yes and no):
-        raise InputError("a yes-no question needs two texts: give --yes and --no")
-    return functools.partial(YesNo, yes=yes, no=no)

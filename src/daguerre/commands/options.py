@@ -372,6 +372,8 @@ def _body(result: Any) -> dict[str, Any]:
         body |= {"texts": result.texts, "spans": result.spans}
     if result.ignored:
         body["ignored"] = result.ignored
+    if result.context is not None and not result.context.complete:
+        body["context"] = {"complete": False, "lines": result.context.lines, "num_lines": result.context.num_lines}
     if result.searched is not None:
         body["searched"] = {"lengths": result.searched.lengths, "scores": result.searched.scores}
     if result.concepts is not None:

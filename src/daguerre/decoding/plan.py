@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daguerre.canvas import Canvas, Span
+from daguerre.decoding.context import Context
 from daguerre.decoding.draft import Draft
 from daguerre.decoding.healing import Healing, Vocabulary
 from daguerre.decoding.mode import ModeSpec
@@ -72,6 +73,7 @@ class Plan:
     draft          of the only gap
     searched       the search of the gap's length, where there was one
     catalog        names of the model's concepts; None: it has none
+    context        what the canvas shows of the text that the caller gave; None: that was token ids
     """
 
     config: ModelConfig
@@ -89,6 +91,7 @@ class Plan:
     draft: Draft | None = None
     searched: Search | None = None
     catalog: Catalog | None = None
+    context: Context | None = None
 
     @property
     def max_tokens(self) -> int:

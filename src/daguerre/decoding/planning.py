@@ -35,7 +35,8 @@ def make_plan(
     draft: str | None = None,
 ) -> Plan:
     """`plan_request` for one gap between two texts."""
-    segments, budgets = encoded(prefix, suffix, tokenizer, config), [(decode.min_tokens, max_tokens)]
+    segments = encoded((prefix, "" if suffix is None else suffix), tokenizer, config)
+    budgets = [(decode.min_tokens, max_tokens)]
     decode = decode.resolved(config, is_infilling(segments, budgets))
     return plan_request(config, tokenizer, Request(decode, segments, budgets, heal, draft))
 
@@ -63,6 +64,7 @@ def plan_request(config: ModelConfig, tokenizer: Tokenizer, request: Request) ->
         constraint=_constrain(config, tokenizer, decode, canvas, gaps, texts) if decode.constrained else None,
         unconditional=None if decode.guidance == 1 else _unconditional_prefix(config, tokenizer, decode, canvas),
         draft=read_draft(request, tokenizer),
+        context=request.context,
     )
 
 

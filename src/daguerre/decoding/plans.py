@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Any
 
+from daguerre.decoding.context import Context, Showing, check_showing, choose, whole
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.lengths import search_length as find_length
 from daguerre.decoding.lengths import wants_search
@@ -14,11 +15,14 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.planning import keep_drafts, plan_request
 from daguerre.decoding.request import Request, Text, check_changeable, encoded, is_infilling
-from daguerre.decoding.text_spans import CharSpan, find_spans, split_at, split_template
+from daguerre.decoding.sides import TOKEN_LENGTH
+from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
+from daguerre.decoding.window import HEALED
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.catalog import Catalog
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser
-from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer import Tokenizer, check_unicode
 
 MAX_TOKENS = 64
 INFILL_TOKENS = 24
@@ -41,14 +45,15 @@ def plan_generate(
     heal: bool | None = None,
     timeout: float | None = None,
     draft: str | None = None,
+    context: Showing = "auto",
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
 ) -> Plan:
     """The plan of `generate.generate`."""
     how = _chosen(denoiser, catalog, decode, options, defaults, infilling=False)
-    segments = encoded(prompt, None, tokenizer, denoiser.config)
-    request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], heal=heal, draft=draft)
+    texts = _Texts((prompt, ""), [max_tokens], context)
+    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], heal=heal, draft=draft)
     return _plan(denoiser, tokenizer, catalog, request, timeout)
 
 
@@ -64,6 +69,7 @@ def plan_infill(
     heal: bool | None = None,
     timeout: float | None = None,
     draft: str | None = None,
+    context: Showing = "auto",
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -71,10 +77,10 @@ def plan_infill(
     """The plan of `generate.infill`."""
     if suffix is None:
         raise InputError("infill needs the text after the gap: give a suffix, or call generate")
-    segments = encoded(prefix, suffix, tokenizer, denoiser.config)
-    infilling, search = is_infilling(segments, [max_tokens]), bool(search_length)
-    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=search)
-    request = _request(denoiser, how, segments, [(how.min_tokens, max_tokens)], search, timeout, heal=heal, draft=draft)
+    texts, search = _Texts((prefix, suffix), [max_tokens], context), bool(search_length)
+    how = _chosen(denoiser, catalog, decode, options, defaults, infilling=texts.infilling, denoise=search)
+    more = {"heal": heal, "draft": draft}
+    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], search, timeout, **more)
     return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
@@ -86,10 +92,11 @@ def plan_fill(
     decode: Decode | None = None,
     *,
     min_tokens: int | Sequence[int] | None = None,
-    mark: str = "{}",
+    mark: str = MARK,
     search_length: bool | None = None,
     heal: bool | None = None,
     timeout: float | None = None,
+    context: Showing = "auto",
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -100,8 +107,8 @@ def plan_fill(
     how = _chosen(denoiser, catalog, decode, options, defaults, infilling=infilling, denoise=search)
     most = _for_each(max_tokens, len(pieces) - 1, "max_tokens")
     fewest = _for_each(how.min_tokens if min_tokens is None else min_tokens, len(pieces) - 1, "min_tokens")
-    segments, budgets = _encoded(tokenizer, pieces), list(zip(fewest, most, strict=True))
-    request = _request(denoiser, how, segments, budgets, search, timeout, heal=heal, around=pieces)
+    texts = _Texts(pieces, most, context, [mark] * len(most))
+    request = _request(denoiser, tokenizer, how, texts, fewest, search, timeout, heal=heal, around=pieces)
     return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
@@ -119,6 +126,7 @@ def plan_edit(
     search_length: bool | None = None,
     heal: bool | None = None,
     timeout: float | None = None,
+    context: Showing = "auto",
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -131,7 +139,7 @@ def plan_edit(
     drafts = [tokenizer.encode_plain(text[start:end], begins=False) for start, end in found]
     if strength == 1.0:
         each = [len(draft) + EDIT_SLACK for draft in drafts] if max_tokens is None else max_tokens
-        budgets = [(how.min_tokens, most) for most in _for_each(each, len(found), "max_tokens")]
+        most, fewest = _for_each(each, len(found), "max_tokens"), [how.min_tokens] * len(found)
     else:
         if max_tokens is not None or how.min_tokens or heal or search_length:
             raise InputError(
@@ -140,9 +148,10 @@ def plan_edit(
             )
         if not all(drafts):
             raise InputError("with a strength below 1 every span needs text: leave out those that are empty")
-        budgets, heal, search_length = [(len(draft), len(draft)) for draft in drafts], False, False
-    segments = _encoded(tokenizer, pieces)
-    request = _request(denoiser, how, segments, budgets, denoise, timeout, heal=heal, around=pieces)
+        most, heal, search_length = [len(draft) for draft in drafts], False, False
+        fewest = most
+    texts = _Texts(pieces, most, context, [text[start:end] for start, end in found])
+    request = _request(denoiser, tokenizer, how, texts, fewest, denoise, timeout, heal=heal, around=pieces)
     plan = _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
     if strength != 1.0:
         plan = keep_drafts(plan, drafts, strength)
@@ -161,6 +170,7 @@ def plan_stream(
     timeout: float | None = None,
     draft: str | None = None,
     changeable: bool = False,
+    context: Showing = "auto",
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -170,19 +180,11 @@ def plan_stream(
         raise UnsupportedError("a request that may be changed while it runs takes no draft: leave it out, or pin text")
     if max_tokens is None:
         max_tokens = MAX_TOKENS if suffix is None else INFILL_TOKENS
-    segments = encoded(prompt, suffix, tokenizer, denoiser.config)
-    how = _chosen(
-        denoiser,
-        catalog,
-        decode,
-        options,
-        defaults,
-        infilling=is_infilling(segments, [max_tokens]),
-        denoise=changeable,
-        changeable=changeable,
-    )
-    budgets = [(how.min_tokens, max_tokens)]
-    request = _request(denoiser, how, segments, budgets, changeable, timeout, heal=heal, draft=draft)
+    texts = _Texts((prompt, "" if suffix is None else suffix), [max_tokens], context)
+    kind = {"infilling": texts.infilling, "denoise": changeable, "changeable": changeable}
+    how = _chosen(denoiser, catalog, decode, options, defaults, **kind)
+    more = {"heal": heal, "draft": draft}
+    request = _request(denoiser, tokenizer, how, texts, [how.min_tokens], changeable, timeout, **more)
     if changeable:
         check_changeable(request.decode)
     return _plan(denoiser, tokenizer, catalog, request, timeout, None)
@@ -213,20 +215,61 @@ def _chosen(
     return out
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """The texts around the gaps of a request, or their token ids; the most tokens of each gap; how much is shown; and
+    what stands in the gaps: None, nothing.
+    """
+
+    around: Sequence[Text]
+    most: Sequence[int]
+    context: Showing
+    between: Sequence[str] | None = None
+
+    @property
+    def infilling(self) -> bool:
+        """True unless it is a completion."""
+        last = self.around[-1]
+        return len(self.most) > 1 or not isinstance(last, Sized) or len(last) > 0
+
+    def read(self, tokenizer: Tokenizer, config: ModelConfig) -> tuple[list[list[int]], Context | None]:
+        """The token ids of what is shown, and what that is; token ids are shown as they are, without a context.
+        InputError for what is neither a text nor token ids.
+        """
+        check_showing(self.context)
+        texts = [text for text in self.around if isinstance(text, str)]
+        between = self.between or [""] * len(self.most)
+        room = config.max_positions - len(config.first) - sum(most for most in self.most if isinstance(most, int))
+        if len(texts) < len(self.around):
+            return encoded(self.around, tokenizer, config), None
+        for text in texts:
+            check_unicode(text)
+        shown = whole(texts, between)
+        short = self.context == "whole" or room < 1 or sum(map(len, texts)) <= room * TOKEN_LENGTH
+        segments = encoded(texts, tokenizer, config) if short else None
+        if segments is None or (self.context == "auto" and sum(map(len, segments)) > room > len(self.most)):
+            shown = choose(tokenizer, texts, between, max(1, room - len(self.most) * HEALED))
+            segments = encoded(shown.texts, tokenizer, config)
+        return segments, shown
+
+
 def _request(
     denoiser: Denoiser,
+    tokenizer: Tokenizer,
     decode: Decode,
-    segments: Sequence[Sequence[int]],
-    budgets: Sequence[tuple[int, int]],
+    texts: _Texts,
+    fewest: Sequence[int],
     denoise: bool = False,
     timeout: float | None = None,
     **more: Any,
 ) -> Request:
     """A request, with a mode where its options name none (see `modes.choose_mode` for `denoise`)."""
+    segments, context = texts.read(tokenizer, denoiser.config)
+    budgets = list(zip(fewest, texts.most, strict=True))
     short = len(budgets) == 1 and budgets[0][0] == 0 and budgets[0][1] <= SEARCHED_TOKENS
     searches = short and timeout is None and more.get("draft") is None
     resolved = decode.resolved(denoiser.config, is_infilling(segments, budgets), denoise, searches)
-    return Request(resolved, segments, budgets, **more)
+    return Request(resolved, segments, budgets, context=context, **more)
 
 
 def _plan(
@@ -251,11 +294,6 @@ def _plan(
     plan = find_length(denoiser, tokenizer, request) if searches else plan_request(denoiser.config, tokenizer, request)
     plan.decode.steering.check_spans(plan.canvas, searches)
     return replace(plan, catalog=_catalog(denoiser, catalog))
-
-
-def _encoded(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[list[int]]:
-    """The texts around gaps, of which the first begins the canvas."""
-    return [tokenizer.encode(piece, begins=index == 0) for index, piece in enumerate(pieces)]
 
 
 def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import index
 
+from daguerre.decoding.context import Context
 from daguerre.decoding.draft import Draft
 from daguerre.decoding.options import Decode
 from daguerre.errors import InputError, UnsupportedError
@@ -23,7 +24,8 @@ class Request:
     budgets   of each gap: the fewest and the most tokens that it gets
     heal      draw cut words before the gaps again; None: where that is possible
     draft     the likely text of the only gap
-    around    the texts of the segments, where the result is the whole text; None: the result is the gap alone
+    around    the texts around the gaps, where the result is the whole text; None: the result is the gap alone
+    context   what the segments are of the texts that the caller gave; None: those were token ids
     """
 
     decode: Decode
@@ -32,6 +34,7 @@ class Request:
     heal: bool | None = None
     draft: str | None = None
     around: tuple[str, ...] | None = None
+    context: Context | None = None
 
     @property
     def infilling(self) -> bool:
@@ -44,14 +47,9 @@ def is_infilling(segments: Sequence[Sequence[object]], budgets: Sequence[object]
     return len(budgets) > 1 or bool(segments[-1])
 
 
-def encoded(prefix: Text, suffix: Text | None, tokenizer: Tokenizer, config: ModelConfig) -> list[list[int]]:
-    """The two segments of a request with one gap, from texts or token ids; a suffix of None is empty. InputError, in
-    one line, for anything else.
-    """
-    return [
-        _encoded(prefix, tokenizer, config, True),
-        _encoded("" if suffix is None else suffix, tokenizer, config, False),
-    ]
+def encoded(texts: Sequence[Text], tokenizer: Tokenizer, config: ModelConfig) -> list[list[int]]:
+    """The segments of a request, from texts or token ids. InputError, in one line, for anything else."""
+    return [_encoded(text, tokenizer, config, not number) for number, text in enumerate(texts)]
 
 
 def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig, begins: bool) -> list[int]:

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.context import Context
 from daguerre.decoding.explanation import Explanation, Place
 from daguerre.decoding.plan import Plan, Search
 from daguerre.decoding.reading import joined, read
@@ -95,7 +96,8 @@ class Result:
     are the places of the gaps in it, in characters. `original` is the text that was edited. `ignored` lists the parts
     of a schema that a lenient request left out, each as "keyword at place". `searched` is the search of the gap's
     length, where there was one. `concepts` says what the tokens' logits consist of, where the request asked for it
-    (`explain`); `steering` is the program that steered them.
+    (`explain`); `steering` is the program that steered them. `context` is what the model was shown of the text, which
+    may be longer than its positions; None: token ids were given.
     """
 
     text: str
@@ -110,6 +112,7 @@ class Result:
     searched: Search | None = field(default=None)
     concepts: Explanation | None = field(default=None)
     steering: Steering | None = field(default=None)
+    context: Context | None = field(default=None)
     others: tuple[Result, ...] = field(default=())
 
     @property
@@ -199,6 +202,7 @@ def make_result(
         plan.searched,
         None if explained is None else explained(places),
         plan.decode.steering or None,
+        plan.context,
     )
 
 

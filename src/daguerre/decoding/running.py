@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from daguerre.canvas import Canvas, Decision
+from daguerre.decoding.context import Showing
 from daguerre.decoding.generate import only_sample, stream_events
 from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import ordinary, pinning, place
@@ -36,6 +37,7 @@ def start(
     *,
     suffix: Text | None = None,
     timeout: float | None = None,
+    context: Showing = "auto",
     defaults: Defaults = None,
     catalog: Catalog | None = None,
     **options: Any,
@@ -48,8 +50,8 @@ def start(
     """
     if not options.keys() <= OPTIONS:
         Decode(**options)  # says which is unknown
-    kind: dict[str, Any] = {"suffix": suffix, "heal": False, "changeable": True, "defaults": defaults}
-    kind["catalog"] = catalog
+    kind: dict[str, Any] = {"suffix": suffix, "heal": False, "changeable": True, "context": context}
+    kind |= {"defaults": defaults, "catalog": catalog}
     plan = plan_stream(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **kind, **options)
     if plan.decode.stop:
         raise UnsupportedError("a request that may be changed while it runs takes no stop strings: leave out stop")

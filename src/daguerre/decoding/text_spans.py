@@ -14,6 +14,8 @@ from operator import index
 from daguerre.errors import InputError
 
 CharSpan = tuple[int, int]
+MARK = "<gap>"
+"""What marks a gap of a template, unless another mark is given: no source text is likely to have it."""
 
 
 def split_template(template: str, mark: str) -> tuple[str, ...]:
@@ -22,7 +24,8 @@ def split_template(template: str, mark: str) -> tuple[str, ...]:
         raise InputError("a template and the mark of its gaps must be strings, and the mark not empty")
     pieces = tuple(template.split(mark))
     if len(pieces) == 1:
-        raise InputError(f"the template has no gap: write {mark} where one goes, or give another mark")
+        other = 'mark="{}"' if "{}" in template else "another mark"
+        raise InputError(f"the template has no gap: write {mark} where one goes, or give {other}")
     return pieces
 
 
@@ -92,12 +95,13 @@ def _of_lines(text: str, first: int, last: int) -> CharSpan:
     return start, end - int(last < len(pieces) and text[start:end].endswith("\r"))
 
 
-def unified_diff(before: str, after: str) -> str:
-    """The difference as `diff -u` shows it, without file names; empty when there is none."""
-    lines = difflib.unified_diff(_lines(before), _lines(after), n=2)
-    return "".join(
-        line if line.endswith("\n") else line + "\n\\ No newline at end of text\n" for line in list(lines)[2:]
-    )
+def unified_diff(before: str, after: str, name: str | None = None) -> str:
+    """The difference as `diff -u` shows it, without file names where none is given; empty when there is none."""
+    hunks = list(difflib.unified_diff(_lines(before), _lines(after)))[2:]
+    if name is not None and hunks:
+        ends = "\t" if " " in name else ""  # after which neither git nor patch reads on
+        hunks = [f"--- {name}{ends}\n", f"+++ {name}{ends}\n", *hunks]
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in hunks)
 
 
 def _lines(text: str) -> list[str]:

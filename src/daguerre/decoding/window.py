@@ -15,22 +15,17 @@ Tokens are counted by encoding the texts that are shown, not by adding up pieces
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from daguerre.decoding.sides import TOKEN_LENGTH, last, line_ends, share
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 
-BEFORE_SHARE = 0.75
-"""Of the room, for the text before the gap where both sides are long."""
 BETWEEN = "\n\n"
 """What ends each of the other texts."""
-TOKEN_LENGTH = 32
-"""Characters that a token has at most on average. Longer parts are not tried: encoding a line of a million characters
-takes seconds.
-"""
 HEALED = 1
 """Positions that are left for healing the last word before the gap."""
 
@@ -85,13 +80,10 @@ def window(tokenizer: Tokenizer, before: str, after: str, room: int, extra: Sequ
     """The part of `before` and `after` around a gap, and of `extra` texts, that has at most `room` tokens."""
     if room < 1:
         raise InputError(f"there is room for {room} tokens of text: it must be one or more")
-    left, right = _Side(tokenizer, before, True, room), _Side(tokenizer, after, False, room)
-    share = max(room - int(room * BEFORE_SHARE), room - left.needs(room))
-    behind = right.most(share)
-    shown = left.most(room - right.count(behind))
-    behind = max(behind, right.most(room - left.count(shown)), key=len)
-    chosen = _fill(tokenizer, extra, shown, room - right.count(behind))
-    num_tokens = left.count(joined_extra(chosen) + shown) + right.count(behind)
+    left, right = share(tokenizer, [before, after], room)
+    shown, behind = left.end, right.beginning
+    chosen = _fill(tokenizer, extra, shown, room - right.num_tokens)
+    num_tokens = len(tokenizer.encode(joined_extra(chosen) + shown)) + right.num_tokens
     return Window(
         shown,
         behind,
@@ -118,91 +110,10 @@ def _fill(tokenizer: Tokenizer, extra: Sequence[str], before: str, room: int) ->
 
     for number in reversed(range(len(extra))):
         text = extra[number]
-        ends = [0, *_line_ends(text)]
+        ends = [0, *line_ends(text)]
         if len(ends) > 1:
-            best = _last(lambda at, n=number, t=text, e=ends: fits(n, t[: e[at]]), len(ends) - 1, 0)  # type: ignore[misc]
+            best = last(lambda at, n=number, t=text, e=ends: fits(n, t[: e[at]]), len(ends) - 1, 0)  # type: ignore[misc]
             chosen[number] = text[: ends[best]]
         if chosen[number] != text:
             break
     return tuple(chosen)
-
-
-class _Side:
-    """The text on one side of the gap. `begins`: it is the text before, of which the end is shown."""
-
-    def __init__(self, tokenizer: Tokenizer, text: str, begins: bool, room: int) -> None:
-        self._tokenizer, self._text, self._begins = tokenizer, text, begins
-        self._reach = room * TOKEN_LENGTH
-
-    def count(self, text: str) -> int:
-        """The tokens of a part of it."""
-        return len(self._tokenizer.encode(text, begins=self._begins)) if text else 0
-
-    def part(self, length: int) -> str:
-        """The `length` characters next to the gap."""
-        return self._text[len(self._text) - length :] if self._begins else self._text[:length]
-
-    def needs(self, room: int) -> int:
-        """The tokens of the whole text, or a number above `room` where it has more."""
-        length = 4 * room
-        while length < len(self._text):
-            if not self._fits(length, room):
-                return room + 1
-            length *= 2
-        return self.count(self._text)
-
-    @cached_property
-    def _lengths(self) -> list[int]:
-        """The lengths of parts of whole lines, shortest first, from none to all that could fit. Where not even the line
-        at the gap could, the part of it that could.
-        """
-        near = self.part(min(self._reach, len(self._text)))
-        ends = _line_ends(near)
-        lengths = [0, *ends]
-        if self._begins:
-            lengths = [0, *(len(near) - start for start in reversed([0, *ends[:-1]]))] if ends else [0]
-        whole = len(near) == len(self._text) or (
-            self._text[-len(near) - 1] == "\n" if self._begins else near.endswith("\n")
-        )
-        return lengths if whole or len(lengths) <= 2 else lengths[:-1]
-
-    def most(self, room: int) -> str:
-        """The longest part of whole lines that has at most `room` tokens; of the line at the gap, where that alone has
-        more, as many characters as do not.
-        """
-        lengths = self._lengths
-        best = _last(lambda at: self._fits(lengths[at], room), len(lengths) - 1, room // 12)
-        if best or len(lengths) == 1:
-            return self.part(lengths[best])
-        return self.part(_last(lambda length: self._fits(length, room), lengths[1], 3 * room))
-
-    def _fits(self, length: int, room: int) -> bool:
-        return not length or (length <= room * TOKEN_LENGTH and self.count(self.part(length)) <= room)
-
-
-def _line_ends(text: str) -> list[int]:
-    """Where each line ends, its line break included; the last line may have none."""
-    ends, at = [], 0
-    while at := text.find("\n", at) + 1:
-        ends.append(at)
-    if text and not text.endswith("\n"):
-        ends.append(len(text))
-    return ends
-
-
-def _last(fits: Callable[[int], bool], most: int, guess: int) -> int:
-    """A number from 0 to `most` that fits while the next one does not, or `most`. 0 fits. Near a good guess it takes
-    few looks, each of which may be slow, and none far above the guess where that does not fit.
-    """
-    low, high, step = 0, most + 1, 1
-    at = min(max(guess, 1), most)
-    while low < at < high:
-        if fits(at):
-            low, at = at, min(at + step, most)
-        else:
-            high, at = at, max(at - step, 0)
-        step *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

@@ -86,7 +86,7 @@ class Engine:
         decode: Decode | None = None,
         **more: Any,
     ) -> Job:
-        """Fill every `{}` of a template; see `Model.fill`."""
+        """Fill every `<gap>` of a template; see `Model.fill`."""
         return self._plan(plan_fill, (template, max_tokens, decode), **more)
 
     def edit(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.context import Context
 from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import Result
 from daguerre.server.answers import concepts_of
@@ -126,6 +127,15 @@ def spans_in_gaps(canvas: Canvas) -> list[tuple[int, int] | None]:
     return [(a - start, b - start) if a < b else None for a, b, start in inside]
 
 
+def _shown(context: Context | None) -> dict[str, Any] | None:
+    """What the model was shown of the request's text; None: it was given as token ids."""
+    return (
+        None
+        if context is None
+        else {"complete": context.complete, "lines": context.lines, "num_lines": context.num_lines}
+    )
+
+
 def result_json(result: Result) -> dict[str, Any]:
     """A result as JSON, but for its trace."""
     return {
@@ -137,5 +147,6 @@ def result_json(result: Result) -> dict[str, Any]:
         "usage": asdict(result.usage),
         "diff": None if result.original is None else result.diff,
         "ignored": result.ignored,
+        "context": _shown(result.context),
         "concepts": None if result.concepts is None else concepts_of(result.concepts),
     }

@@ -114,12 +114,12 @@ def begin_turn(
 
 def _start(served: Served, prompt: Any, most: int, body: ChatBody, options: dict[str, Any]) -> Job:
     if not body.daguerre.changeable:
-        return served.engine.generate(prompt, most, **options)
+        return served.engine.generate(prompt, most, context="whole", **options)
     if body.n > 1 or not body.stream or body.daguerre.heal:
         message = "a request that is changed while it runs is a stream of one choice, without heal"
         raise ApiError(f"{message}: leave out the one or the other", param="daguerre.changeable")
     del options["heal"]
-    return served.engine.start_request(prompt, most, **options)
+    return served.engine.start_request(prompt, most, context="whole", **options)
 
 
 def _constraint(body: ChatBody) -> dict[str, Any]:

@@ -14,7 +14,7 @@ export const EXAMPLES = {
     prefix: "def mean(values):\n    total = 0\n    ", suffix: "\n    return total / len(values)\n",
   },
   "Template with two gaps": {
-    kind: "fill", max_tokens: "12", template: "class Point:\n    def __init__(self, {}):\n        self.x = {}\n        self.y = y\n",
+    kind: "fill", max_tokens: "12", template: "class Point:\n    def __init__(self, <gap>):\n        self.x = <gap>\n        self.y = y\n",
   },
   "Rewrite a line": { kind: "edit", text: "def area(width, height):\n    return width + height\n", spans: [[36, 50]] },
   "JSON of a schema": {

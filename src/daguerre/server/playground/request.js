@@ -56,7 +56,7 @@ export function bodyOf(state, letter) {
   const body = { kind: state.kind };
   if (state.model) body.model = state.model;
   for (const name of TEXTS[state.kind]) body[name] = state[name];
-  if (state.kind === "fill" && !state.template.includes("{}")) throw new FormError("The template has no gap: write {} where text is to be filled in.");
+  if (state.kind === "fill" && !state.template.includes("<gap>")) throw new FormError("The template has no gap: write <gap> where text is to be filled in.");
   if (state.kind === "edit") {
     if (!state.spans.length) throw new FormError("Nothing is marked: select a part of the text and press “Rewrite the selected part”.");
     body.spans = state.spans.map((span) => span.map((index) => characters(state.text, index)));

@@ -17,10 +17,10 @@ Span = tuple[int, int]
 TEXTS = {"generate": ("prompt",), "infill": ("prefix", "suffix"), "fill": ("template",), "edit": ("text",)}
 """The texts that each kind of request needs."""
 OWN = {
-    "generate": ("heal", "draft"),
-    "infill": ("heal", "draft", "search_length"),
-    "fill": ("heal", "search_length", "mark"),
-    "edit": ("heal", "search_length", "spans", "lines", "pattern", "strength"),
+    "generate": ("heal", "draft", "context"),
+    "infill": ("heal", "draft", "search_length", "context"),
+    "fill": ("heal", "search_length", "mark", "context"),
+    "edit": ("heal", "search_length", "spans", "lines", "pattern", "strength", "context"),
 }
 """The arguments that it may have beside those of all."""
 NAMES = frozenset(Settings.__dataclass_fields__) - {"scorer"}
@@ -64,6 +64,7 @@ class RequestBody(Strict):
     search_length: bool | None = None
     heal: bool | None = None
     draft: str | None = None
+    context: Literal["auto", "whole"] | None = None
     max_tokens: int | list[int] | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     effort: Literal["instant", "low", "medium", "high"] | None = None

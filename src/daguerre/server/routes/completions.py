@@ -116,7 +116,7 @@ def _ask(served: Served, body: CompletionBody, prompt: str | list[int], owner: s
     if body.logprobs:
         asked.recorder = Recorder(body.logprobs, options.get("scorer"), options.get("logit_bias") or {})
         options["scorer"] = asked.recorder
-    more: dict[str, Any] = options | body.daguerre.running() | {"owner": owner}
+    more: dict[str, Any] = options | body.daguerre.running() | {"owner": owner, "context": "whole"}
     if body.suffix:
         asked.job = served.engine.infill(prompt, body.suffix, body.max_tokens or INFILL_TOKENS, **more)
     else:

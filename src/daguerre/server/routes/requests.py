@@ -189,7 +189,7 @@ def _place_of(served: Served, body: CandidatesBody) -> tuple[Plan, Canvas, int]:
     if body.position >= sum(runs):
         raise ApiError(f"the text has {sum(runs)} open positions, from 0: name one of them", 400, "position")
     pieces, model = re.split(f"{OPEN}+", body.text), served.model
-    kind: dict[str, Any] = {"heal": False, "mode": "block", "defaults": model.defaults}
+    kind: dict[str, Any] = {"heal": False, "mode": "block", "context": "whole", "defaults": model.defaults}
     if len(runs) == 1 and not pieces[1]:
         if model.config.context != "block":
             kind["block_size"] = runs[0]
