@@ -208,7 +208,7 @@ def test_the_default_model_has_a_calibration_for_every_kind_of_question() -> Non
 def test_what_a_model_cannot_answer_says_why(causal: Model, make_model: Callable[..., Model]) -> None:
     question = Choice(labels=["a", "b"])
     with pytest.raises(InputError, match=r"model 256 positions: shorten the state by \d+ tokens"):
-        causal.decide("x = 1\n" * 200, [question])
+        causal.decide("x = 1\n" * 200, [question], context="whole")
     with pytest.raises(InputError, match="must be a string, not bytes"):
         causal.decide(b"x", [question])  # type: ignore[arg-type]
     for wrong in (question, ["a"]):

@@ -24,6 +24,7 @@ from daguerre.commands import (
     routing,
     routing_analyze,
     routing_fit,
+    scoring,
     serving,
 )
 from daguerre.commands.options import ModelName
@@ -75,7 +76,7 @@ def demo(
 
 for command in (asking.generate, asking.complete, asking.infill, asking.fill, asking.edit):
     app.command()(command)
-for command in (chatting.chat, deciding.decide):
+for command in (chatting.chat, deciding.decide, scoring.score):
     app.command()(command)
 app.command()(serving.serve)
 app.command()(serving.batch)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from daguerre.decoding import generate as main_path
+from daguerre.decoding.context import Showing
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plans import INFILL_TOKENS, MAX_TOKENS
 from daguerre.decoding.request import Text
@@ -38,8 +39,9 @@ from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
 from daguerre.scoring.decisions import Answer, Question, decide
 from daguerre.scoring.embedding import EmbeddingKind, embed
-from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores, nll
+from daguerre.scoring.likelihood import Order, SpanLayout, TokenScores
 from daguerre.scoring.text_concepts import TextConcepts, text_concepts
+from daguerre.scoring.windows import nll
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CHAT_TOKENS = 512
@@ -196,15 +198,19 @@ class Model:
         samples: int = 128,
         seed: int = 0,
         order: Order | None = None,
+        context: Showing = "auto",
     ) -> TokenScores:
         """Negative log-likelihood of `text` in nats: exact ("ar"), a bound ("elbo"), or exact for one order ("chain").
 
-        See `daguerre.scoring.likelihood`.
+        layout, samples, seed, order: see `daguerre.scoring.likelihood.score_tokens`. A text that is longer than the
+        model's positions is scored in windows that overlap (`daguerre.scoring.windows`); with context="whole" it is an
+        InputError.
         """
         if not isinstance(text, str):
             raise InputError(f"the text to score must be a string, not {type(text).__name__}")
         backend = self.denoiser.backend
-        return nll(backend, self.tokenizer, text, kind=kind, layout=layout, order=order, samples=samples, seed=seed)
+        how: dict[str, Any] = {"kind": kind, "layout": layout, "order": order, "samples": samples, "seed": seed}
+        return nll(backend, self.tokenizer, text, context=context, **how)
 
     def embed(self, texts: Sequence[Text], kind: EmbeddingKind = "hidden") -> np.ndarray:
         """Embeddings of texts, float32 (T, D) of length 1: of their hidden states, of a part of them, or (T, C) of the
@@ -226,9 +232,15 @@ class Model:
         """
         return attribute(self.backbone, self.tokenizer, self.concepts, result, token, num_steps)
 
-    def decide(self, state: str, questions: Sequence[Question]) -> list[Answer]:
-        """Answer questions about `state`, all in one forward; see `daguerre.scoring.decisions`."""
-        return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations)
+    def decide(self, state: str, questions: Sequence[Question], context: Showing = "auto") -> list[Answer]:
+        """The answers to questions about `state`, a text, all in one forward.
+
+        questions: `YesNo`, `Choice` and `Score` of `daguerre.scoring.decisions`. context: "auto" shows the last lines
+        of a state that is longer than the model's positions, and each answer's `context` says which; "whole" refuses
+        it.
+        InputError for a text or a question that cannot be asked.
+        """
+        return decide(self.denoiser, self.tokenizer, state, questions, self.calibrations, context)
 
     def __repr__(self) -> str:
         c, kind = self.config, _name(self.dtype)

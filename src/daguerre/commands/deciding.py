@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.files import print_context
 from daguerre.commands.loading import chooses_model, load
 from daguerre.commands.options import AsJson, ModelName, read_pairs, read_text
 from daguerre.errors import InputError
@@ -34,6 +35,7 @@ def decide(
     if as_json:
         typer.echo(json.dumps(asdict(answer), ensure_ascii=False))
         return
+    print_context(answer)
     typer.echo(f"answer: {answer.answer}" + ("" if answer.expected is None else f"  expected: {answer.expected:.3f}"))
     for name, probability in sorted(answer.probabilities.items(), key=lambda item: -item[1]):
         typer.echo(f"{probability:.4f}  {name}")

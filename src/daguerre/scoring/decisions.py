@@ -27,13 +27,15 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
 from daguerre.canvas import Canvas
+from daguerre.decoding.context import Context, Showing, check_showing, choose, whole
 from daguerre.decoding.drive import compute
 from daguerre.decoding.result import Usage
+from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
@@ -43,6 +45,9 @@ from daguerre.models.session import Asking, Counts
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.logits import log_softmax
 from daguerre.scoring.calibration import Calibration
+
+JOINED = 2
+"""Tokens that a state may have more where a question follows it than alone."""
 
 Value = bool | int | str
 
@@ -166,6 +171,7 @@ class Answer:
     scores         log-probabilities of the labels before calibration, in nats, up to a constant that all share
     calibration    the one that was applied
     usage          of the call, all its questions together: one forward
+    context        what the model was shown of the state
     """
 
     answer: Value
@@ -175,6 +181,7 @@ class Answer:
     scores: dict[str, float]
     calibration: Calibration
     usage: Usage = field(repr=False, compare=False)
+    context: Context = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -192,12 +199,15 @@ def decide(
     state: str,
     questions: Sequence[Question],
     calibrations: Mapping[str, Calibration] | None = None,
+    context: Showing = "auto",
 ) -> list[Answer]:
     """Answer every question about `state`, in one forward; no question changes the answer of another.
 
-    calibrations: by the names that questions may give. InputError, in one line, for a text that does not fit;
-    UnsupportedError for a model of another process than the absorbing one.
+    calibrations: by the names that questions may give. context: "auto" shows the last lines of a state that is too
+    long, "whole" refuses it. InputError, in one line, for a text that does not fit; UnsupportedError for a model of another
+    process than the absorbing one.
     """
+    check_showing(context)
     began = time.perf_counter()
     if not isinstance(state, str):
         raise InputError(f"the state must be a string, not {type(state).__name__}")
@@ -206,6 +216,8 @@ def decide(
     if denoiser.config.process != "absorbing":
         raise UnsupportedError(f"a model of the {denoiser.config.process} process cannot score labels")
     chosen = [_calibration(question, calibrations or {}) for question in questions]
+    shown = _shown(denoiser.config, tokenizer, state, questions) if context == "auto" else whole([state], [])
+    (state,) = shown.texts
     texts = [label_texts(denoiser.config, tokenizer, state, question) for question in questions]
     if not texts:
         return []
@@ -216,7 +228,7 @@ def decide(
     usage = Usage(len(tokenizer.encode(state)), 0, **asdict(counts), seconds=seconds)
     answers, first = [], 0
     for question, of_question, calibration in zip(questions, texts, chosen, strict=True):
-        answers.append(_answer(question, calibration, scores[first : first + len(of_question)], usage))
+        answers.append(_answer(question, calibration, scores[first : first + len(of_question)], usage, shown))
         first += len(of_question)
     return answers
 
@@ -232,7 +244,21 @@ def _calibration(question: Question, known: Mapping[str, Calibration]) -> Calibr
     return calibration
 
 
-def _answer(question: Question, calibration: Calibration, scores: Sequence[float], usage: Usage) -> Answer:
+def _shown(config: ModelConfig, tokenizer: Tokenizer, state: str, questions: Sequence[Question]) -> Context:
+    """What is shown of a state, so that each question fits behind it: all, or its last lines."""
+    asked = [question.before + text + question.after for question in questions for text in question.texts.values()]
+    most = config.max_positions - len(config.first)
+    room = most - JOINED - max((len(tokenizer.encode(text)) for text in asked), default=0)
+    short = len(state) <= most * TOKEN_LENGTH
+    if room < 1 or (short and all(len(tokenizer.encode(state + text)) <= most for text in asked)):
+        return whole([state], [])
+    shown = choose(tokenizer, [state, ""], [""], room)
+    return replace(shown, texts=shown.texts[:1], shown=shown.shown[:1])
+
+
+def _answer(
+    question: Question, calibration: Calibration, scores: Sequence[float], usage: Usage, context: Context
+) -> Answer:
     labels = list(question.texts)
     logs = calibration.log_probabilities(scores, labels)
     probabilities = dict(zip(labels, np.exp(logs).tolist(), strict=True))
@@ -244,6 +270,7 @@ def _answer(question: Question, calibration: Calibration, scores: Sequence[float
         scores=dict(zip(labels, scores, strict=True)),
         calibration=calibration,
         usage=usage,
+        context=context,
     )
 
 

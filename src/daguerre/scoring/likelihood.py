@@ -66,12 +66,14 @@ class TokenScores:
     value     in nats, the sum over the tokens
     stderr    standard error of `value` from the random masks; 0 where the score is exact
     by_token  float64 (num_tokens,): the part of each token in `value`
+    num_windows  in which the text was scored: more than one where it is longer than the model's positions
     """
 
     value: float
     stderr: float
     num_tokens: int
     by_token: np.ndarray = field(repr=False, compare=False)
+    num_windows: int = 1
 
 
 def nll(
@@ -177,7 +179,8 @@ def _checked(config: ModelConfig, tokens: Sequence[int], given: int) -> np.ndarr
         raise InputError(f"given={given}: of {len(ids)} tokens, 1 to {len(ids) - 1} can be given")
     if len(ids) > config.max_positions:
         raise InputError(
-            f"the text has {len(ids)} tokens and the model {config.max_positions} positions: score it in windows"
+            f"the text has {len(ids)} tokens and the model {config.max_positions} positions: score it in windows, as "
+            "Model.nll does"
         )
     if ids.min() < 0 or ids.max() >= config.vocab_size:
         raise InputError(f"a token id is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")

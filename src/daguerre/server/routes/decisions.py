@@ -163,7 +163,7 @@ def _decide(served: Served, state: str, asked: Sequence[Asked]) -> tuple[list[di
     several = [one for one in asked if len(one.texts) > 1]
     found: dict[int, dict[str, float]] = {}
     for group in _groups(several, encode):
-        answers: list[Answer] = served.engine.model.decide(state, [one.question() for one in group])
+        answers: list[Answer] = served.engine.model.decide(state, [one.question() for one in group], context="whole")
         found |= {id(one): answer.probabilities for one, answer in zip(group, answers, strict=True)}
     certain = (dict.fromkeys(one.texts, 1.0) for one in asked)
     return [found.get(id(one), sure) for one, sure in zip(asked, certain, strict=True)], len(encode(state)) + sum(sizes)
