@@ -203,4 +203,4 @@ def test_a_draft_that_is_no_text_is_refused(causal: Model, make_model: Any) -> N
     with pytest.raises(InputError, match="begins with noise and takes no draft"):
         timed.generate("x", 4, mode="ancestral", draft="y")
     with pytest.raises(InputError, match="draft is an argument of other calls"):
-        causal.fill("{}", 4, draft="x")
+        causal.fill("<gap>", 4, draft="x")

@@ -234,6 +234,8 @@ def answer(model: Any, asked: Case) -> Any:
     for name in ("lines", "spans"):
         if name in options:
             options[name] = [tuple(pair) for pair in options[name]]
+    if call in ("generate", "infill") and options.get("mode") in (None, "ar", "speculative"):
+        options.setdefault("stop_loops", False)  # likewise
     if call == "fill":
         options["mark"] = "{}"  # the default of when these were recorded
     result = getattr(model, call)(*args, **options)

@@ -147,6 +147,19 @@ REQUEST: dict[str, Any] = {
     ],
     "top_p": Annotated[float | None, typer.Option(help="Draw from the smallest set with this probability.")],
     "top_k": Annotated[int | None, typer.Option(help="Draw from this many most likely tokens.")],
+    "repetition_penalty": Annotated[
+        float | None, typer.Option(help="Divide the logits of tokens that the text or the prompt has; 1 is none.")
+    ],
+    "no_repeat_ngram_size": Annotated[
+        int | None, typer.Option(help="So many tokens in a row never stand twice in prompt and text; 0 is none.")
+    ],
+    "stop_loops": Annotated[
+        bool | None,
+        typer.Option(
+            "--stop-loops/--no-stop-loops",
+            help="End the text where it repeats itself; by default at temperature 0 in completions.",
+        ),
+    ],
     "end_of_text": Annotated[
         str | None, typer.Option(help="What <eos> does in modes block, full, expand: fill, plain, last or never.")
     ],
@@ -352,6 +365,9 @@ def print_result(result: Any, as_json: bool) -> None:
         typer.echo(json.dumps(body, ensure_ascii=False))
         return
     print_ignored(result)
+    if any(choice.looped for choice in result.choices):
+        note = "the text repeated itself and was ended there: --no-stop-loops writes on, --temperature 1 varies it"
+        typer.echo(f"daguerre: {note}", err=True)
     for number, choice in enumerate(result.choices, 1):
         if result.others:
             typer.echo(f"--- sample {number}")
@@ -372,6 +388,8 @@ def _body(result: Any) -> dict[str, Any]:
         body |= {"texts": result.texts, "spans": result.spans}
     if result.ignored:
         body["ignored"] = result.ignored
+    if result.looped:
+        body["looped"] = True
     if result.context is not None and not result.context.complete:
         body["context"] = {"complete": False, "lines": result.context.lines, "num_lines": result.context.num_lines}
     if result.searched is not None:

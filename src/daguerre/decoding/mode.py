@@ -16,7 +16,9 @@ Steps = Generator[Event | list[Forward | DraftStep], list[Answer] | None, Canvas
 """A run. It yields batches of forwards, and is sent their answers; it yields events, and is sent None; it returns the
 canvas."""
 
-SAMPLING = frozenset({"guidance", "scorer", "temperature", "top_p", "top_k", "n", "cache"})
+SAMPLING = frozenset(
+    {"guidance", "scorer", "temperature", "top_p", "top_k", "n", "cache", "repetition_penalty", "no_repeat_ngram_size"}
+)
 """Options of every mode that draws tokens one after the other, or a span of them."""
 
 

@@ -121,6 +121,10 @@ class Decode(Settings):
     revise_reading     unmasked: one forward sees all tokens, for a model trained to correct; leave_one_out: a forward
                  for each token, with that token masked, for any model (`daguerre.decoding.revision`)
     temperature, top_p, top_k   a temperature of 0 takes the most likely token; top-k is applied before top-p
+    repetition_penalty, no_repeat_ngram_size   as in transformers: logits of tokens that the text or the prompt has are
+                 divided (above 0) or multiplied by the penalty, 1 is none; no n tokens in a row stand twice in both
+                 together, 0 is none. Tokens that a step commits together do not count for each other. Not in modes
+                 "beam", "ancestral" and "renoise"
     t_max, t_min   mode "renoise" only: the temperature of a canvas falls from the first to the second
     max_entropy  mode "renoise" only: a canvas is done once its most likely tokens stay the same for a step and have a
                  mean entropy below this, in nats
@@ -130,6 +134,9 @@ class Decode(Settings):
                  it is a token like any other, and the text ends before the first; last: likewise, and it is committed
                  after all other tokens; never: it is not drawn
     stop         a string or several; text ends before the first that appears
+    stop_loops   whether the text ends where it loops: 3 copies in a row, of 48 tokens in all or more. None: in
+                 completions of modes "ar" and "speculative" at temperature 0 without min_tokens, a draft or a
+                 constraint. The result's `looped` says that it was so
     logit_bias   token id -> number added to its logit; minus infinity bans it
     n            samples; sample i is keyed by (seed, i)
     seed         of all random numbers, 0 to 2^64 - 1
@@ -305,6 +312,8 @@ class Decode(Settings):
             unused |= dict.fromkeys(("tool_choice", "parallel_calls"), "without tools: give some, or leave it out")
         elif self.tool_choice != "auto":
             unused["schema"] = f"with tool_choice={self.tool_choice!r}, which leaves out the text: {one}"
+        if self.shaping and self.stop_loops:
+            unused["stop_loops"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
         if self.shaping and self.stop:
             unused["stop"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"
         for name in self.given:

@@ -105,6 +105,15 @@ class Plan:
             return self.config.eos_id, *self.config.end_ids
         return () if self.config.null_id is None else (self.config.null_id,)
 
+    @property
+    def stops_loops(self) -> bool:
+        """Whether a text ends where it loops."""
+        asked, decode = self.decode.stop_loops, self.decode
+        if asked is not None:
+            return asked
+        greedy = self.mode.autoregressive and decode.temperature == 0 and not decode.min_tokens
+        return greedy and self.draft is None and not decode.shaping
+
     def healed(self, canvas: Canvas) -> bool:
         """Whether every gap again has the text that was taken back."""
         return not any(gap.healing.where(canvas)[1] for gap in self.gaps)

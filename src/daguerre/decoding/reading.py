@@ -10,6 +10,7 @@ import numpy as np
 
 from daguerre.canvas import NO_POSITIONS, Canvas, Ints
 from daguerre.decoding.plan import Plan
+from daguerre.sampling.repetition import loop_end, loops
 
 OPEN = "░"
 """An open position in a draft's text."""
@@ -19,13 +20,14 @@ OPEN = "░"
 class Reading:
     """The text of a gap up to its first open position: positions and texts of its tokens, and whether it ended.
 
-    `complete`: none of it can change any more.
+    `complete`: none of it can change any more. `looped`: it ended because it repeated itself.
     """
 
     positions: tuple[int, ...]
     texts: tuple[str, ...]
     stopped: bool
     complete: bool
+    looped: bool = False
 
     @property
     def text(self) -> str:
@@ -43,13 +45,19 @@ class Readings:
         """Whether every gap has ended before its budget."""
         return all(gap.stopped for gap in self.gaps)
 
+    @property
+    def looped(self) -> bool:
+        """Whether a gap has ended because its text repeated itself."""
+        return any(gap.looped for gap in self.gaps)
+
 
 def has_ended(plan: Plan, canvas: Canvas) -> bool:
     """Whether `read` finds the text stopped; without stop strings, no text is decoded for it."""
     if plan.decode.stop:
         return read(plan, canvas, done=False).stopped
-    for index in range(len(plan.gaps)):  # noqa: SIM110 (once a step: a generator costs more)
-        if not _ending(plan, canvas, index)[1]:
+    for index in range(len(plan.gaps)):
+        drawn, ended = _ending(plan, canvas, index)
+        if not (ended or (plan.stops_loops and loops(drawn))):
             return False
     return True
 
@@ -75,6 +83,9 @@ def read(plan: Plan, canvas: Canvas, *, done: bool) -> Readings:
 def _read_gap(plan: Plan, canvas: Canvas, index: int, done: bool) -> Reading:
     gap, pieces = plan.gaps[index], plan.vocabulary.of
     drawn, ended = _ending(plan, canvas, index)
+    looped = loop_end(drawn) if plan.stops_loops else None
+    if looped is not None:
+        drawn, ended = drawn[:looped], True
     whole = len(canvas.filled(canvas.gaps[index]))
     closed = gap.start + whole >= gap.healing.end(canvas) and not gap.healing.where(canvas)[1]
     skip = len(gap.healing.text)
@@ -88,7 +99,8 @@ def _read_gap(plan: Plan, canvas: Canvas, index: int, done: bool) -> Reading:
             texts.append(decoder.decode(new))
     if texts:
         texts[-1] += decoder.decode(b"", final=done or ended or closed)
-    return _cut(Reading(tuple(positions), tuple(texts), ended, ended or closed), plan.decode.stop)
+    complete = ended or closed
+    return _cut(Reading(tuple(positions), tuple(texts), ended, complete, looped is not None), plan.decode.stop)
 
 
 def _cut(reading: Reading, stop: Sequence[str]) -> Reading:

@@ -97,7 +97,8 @@ class Result:
     of a schema that a lenient request left out, each as "keyword at place". `searched` is the search of the gap's
     length, where there was one. `concepts` says what the tokens' logits consist of, where the request asked for it
     (`explain`); `steering` is the program that steered them. `context` is what the model was shown of the text, which
-    may be longer than its positions; None: token ids were given.
+    may be longer than its positions; None: token ids were given. `looped`: the text was ended because it repeated
+    itself (`Decode.stop_loops`).
     """
 
     text: str
@@ -113,6 +114,7 @@ class Result:
     concepts: Explanation | None = field(default=None)
     steering: Steering | None = field(default=None)
     context: Context | None = field(default=None)
+    looped: bool = False
     others: tuple[Result, ...] = field(default=())
 
     @property
@@ -203,6 +205,7 @@ def make_result(
         None if explained is None else explained(places),
         plan.decode.steering or None,
         plan.context,
+        readings.looped,
     )
 
 

@@ -11,10 +11,11 @@ from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import RevisionReading
 from daguerre.decoding.steering import Steering, forbid
 from daguerre.models.denoiser import CacheMode
-from daguerre.models.wrappers.guidance import Guidance, Scorer
+from daguerre.models.wrappers.guidance import Guidance, Scorer, chained
 from daguerre.sampling.logits import SamplingParams
 from daguerre.sampling.policies import POLICIES, Policy, policy_kind
 from daguerre.sampling.policies.base import Schedule
+from daguerre.sampling.repetition import Repetition
 from daguerre.sampling.rules import EndRule
 
 ModeName = Literal["ar", "block", "full", "speculative", "beam", "ancestral", "renoise", "expand"]
@@ -65,9 +66,12 @@ class Settings:
     max_entropy: float = 0.005
     top_p: float = 1.0
     top_k: int | None = None
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
     min_tokens: int = 0
     end_of_text: EndRule = "fill"
     stop: str | Sequence[str] = ()
+    stop_loops: bool | None = None
     logit_bias: Mapping[int, float] | None = None
     n: int = 1
     seed: int = 0
@@ -143,6 +147,14 @@ class Settings:
         return SamplingParams(self.temperature, self.top_p, self.top_k, self.logit_bias)
 
     @property
+    def _scorer(self) -> Scorer | None:
+        """What is added to logits: by repetition, and then by the caller's scorer."""
+        if self.repetition_penalty == 1 and not self.no_repeat_ngram_size:
+            return self.scorer
+        own = Repetition(self.repetition_penalty, self.no_repeat_ngram_size)
+        return own if self.scorer is None else chained(own, self.scorer)
+
+    @property
     def ranks_as_drawn(self) -> bool:
         """Whether policies rank by distributions other than those at temperature 1 over all tokens."""
         cut = self.top_p < 1 or self.top_k is not None
@@ -151,7 +163,7 @@ class Settings:
     @cached_property
     def logit_guidance(self) -> Guidance | None:
         """Guidance and scorer; None where there is neither."""
-        guidance = Guidance(self.guidance, self.guidance_schedule, self.scorer)
+        guidance = Guidance(self.guidance, self.guidance_schedule, self._scorer)
         return None if guidance == Guidance() else guidance
 
     @cached_property

@@ -51,7 +51,6 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "function_call": ((None,), "functions are chosen by tool_choice: use it"),
     "service_tier": (HARMLESS_TIERS, "there is one tier: leave it out"),
     "verbosity": ((None, "medium"), "the length of an answer follows from max_tokens alone: leave it out"),
-    "repetition_penalty": ((None, 1), "use frequency_penalty or presence_penalty"),
     "min_p": ((None, 0), "use top_p or top_k"),
     **OWN_FIELDS,
 }

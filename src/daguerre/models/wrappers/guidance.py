@@ -45,6 +45,16 @@ Its result has a shape that broadcasts to (A, V), is finite wherever the logits 
 alone."""
 
 
+def chained(first: Scorer, second: Scorer) -> Scorer:
+    """A scorer that adds what both add; the second is shown the logits after the first."""
+
+    def scorer(canvas: Canvas, positions: np.ndarray, logits: np.ndarray) -> np.ndarray:
+        added = first(canvas, positions, logits)
+        return added + second(canvas, positions, logits + added)
+
+    return scorer
+
+
 @dataclass(frozen=True)
 class Guidance:
     """How logits are changed: a `scale` and its schedule, and a `scorer` whose result is added."""

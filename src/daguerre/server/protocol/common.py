@@ -131,6 +131,8 @@ class Sampling(Body):
     logit_bias: dict[str, float] | None = None
     frequency_penalty: float = Field(0, ge=-2, le=2)
     presence_penalty: float = Field(0, ge=-2, le=2)
+    repetition_penalty: float | None = Field(None, gt=0)
+    no_repeat_ngram_size: int | None = Field(None, ge=0)
     stream: bool = False
     stream_options: StreamOptions | None = None
     reasoning_effort: Effort | None = None
@@ -144,7 +146,7 @@ def decode_options(body: Sampling, served: Served) -> dict[str, Any]:
     Without a seed each request has another one, which its usage names.
     """
     options: dict[str, Any] = {"seed": secrets.randbits(63) if body.seed is None else body.seed % 2**64}
-    for name in ("temperature", "top_p", "top_k"):
+    for name in ("temperature", "top_p", "top_k", "repetition_penalty", "no_repeat_ngram_size"):
         if getattr(body, name) is not None:
             options[name] = getattr(body, name)
     if options.get("top_k") == -1:

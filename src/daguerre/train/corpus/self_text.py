@@ -183,7 +183,7 @@ class _Writing:
     """A text in progress: `text` so far, and the `batch` of forwards that it waits for; None once it is over."""
 
     def __init__(self, model: Model, prompt: list[int], temperature: float, seed: int) -> None:
-        decode = Decode(mode="ar", temperature=temperature, seed=seed)
+        decode = Decode(mode="ar", temperature=temperature, seed=seed, stop_loops=False)
         plan = make_plan(model.config, model.tokenizer, decode, prompt, None, LONGEST - len(prompt), heal=False)
         self.sample, self.text = Sample(model.denoiser, plan, 0, None), SelfText(prompt, [])
         self.batch: list[Forward | DraftStep] | None = None
