@@ -349,7 +349,7 @@ def test_bad_input_says_what_to_do_in_one_line(causal: Model, arguments: dict[st
 def test_the_longest_canvas_fits(causal: Model) -> None:
     prompt = causal.tokenizer.encode("a = 1\n") * 30
     room = causal.config.max_positions - 1 - len(prompt)
-    result = causal.generate(prompt, room, logit_bias={EOS: float("-inf")})
+    result = causal.generate(prompt, room, logit_bias={EOS: float("-inf")}, stop_loops=False)
     assert result.usage.completion_tokens == room
     with pytest.raises(InputError, match="shorten the text"):
         causal.generate(prompt, room + 1)

@@ -33,7 +33,7 @@ NO_SPANS = {
 
 
 CALLS = (
-    *("max_tokens", "heal", "timeout", "draft", "suffix", "search_length", "mark"),
+    *("max_tokens", "heal", "timeout", "draft", "suffix", "search_length", "mark", "context"),
     *("spans", "lines", "pattern", "strength", "changeable"),
 )
 """Arguments that calls have beside the options."""

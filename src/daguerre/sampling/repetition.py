@@ -41,14 +41,14 @@ class Repetition:
         out = np.zeros_like(logits)
         if self.penalty != 1:
             seen = np.unique(canvas.tokens[~canvas.open])
-            values = logits[:, seen]
-            out[:, seen] = np.where(values > 0, values / np.float32(self.penalty), values * np.float32(self.penalty))
-            out[:, seen] -= values
+            values = np.where(np.isfinite(logits[:, seen]), logits[:, seen], np.float32(0))
+            scale = np.where(values > 0, np.float32(1 / self.penalty), np.float32(self.penalty))
+            out[:, seen] = values * (scale - 1)
         if self.ngram_size:
             tokens = np.where(canvas.open, -1, canvas.tokens)
             for row, position in zip(out, positions.tolist(), strict=True):
                 row[_completing(tokens, position, self.ngram_size)] = BAN
-        return np.where(np.isfinite(out), out, np.float32(0))
+        return out
 
 
 def _completing(tokens: np.ndarray, position: int, size: int) -> np.ndarray:

@@ -204,8 +204,8 @@ def decide(
     """Answer every question about `state`, in one forward; no question changes the answer of another.
 
     calibrations: by the names that questions may give. context: "auto" shows the last lines of a state that is too
-    long, "whole" refuses it. InputError, in one line, for a text that does not fit; UnsupportedError for a model of another
-    process than the absorbing one.
+    long, "whole" refuses it. InputError, in one line, for a text that does not fit; UnsupportedError for a model of
+    another process than the absorbing one.
     """
     check_showing(context)
     began = time.perf_counter()
