@@ -135,7 +135,7 @@ def infilling(**options: Any) -> Call:
 
 
 def gaps(**options: Any) -> Call:
-    text = PROMPT + "{}" + SUFFIX + "x = {}\ny = {}\n" + SUFFIX
+    text = PROMPT + "<gap>" + SUFFIX + "x = <gap>\ny = <gap>\n" + SUFFIX
     return lambda denoiser, tokenizer, **more: main_path.fill(
         denoiser, tokenizer, text, [9, 7, 5], **SHARED | options | more
     )

@@ -157,6 +157,6 @@ def test_block_context_refuses_what_has_a_text_behind_it(
 
 @pytest.mark.parametrize("text", ["a\ud800b", "\udfff", "x = '\udc80'"])
 def test_a_lone_surrogate_is_an_error_that_says_where(causal: Model, text: str) -> None:
-    for call in (lambda: causal.edit(text, [(0, 0)]), lambda: causal.fill(text + "{}x", 2)):
+    for call in (lambda: causal.edit(text, [(0, 0)]), lambda: causal.fill(text + "<gap>x", 2)):
         with pytest.raises(InputError, match="lone surrogate"):
             call()

@@ -119,7 +119,7 @@ def test_frames_come_to_those_who_ask(client: httpx2.Client) -> None:
         ({"logprobs": 50}, "logprobs"),
         ({"n": 0}, "n"),
         ({"frequency_penalty": 3}, "frequency_penalty"),
-        ({"repetition_penalty": 1.2}, "repetition_penalty"),
+        ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"suffix": "x", "daguerre": {"mode": "speculative"}}, "daguerre.mode"),
         ({"daguerre": {"mode": "beam"}, "presence_penalty": 1, "suffix": "x"}, "frequency_penalty"),
         ({"stop": "x", "daguerre": {"regex": "a"}}, "stop"),

@@ -121,9 +121,11 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, or a .toml file."
+            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, or a .toml "
+            "file (docs/recipes.md)."
         ),
     ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, for example optim.muon_lr=0.01.")
     ] = None,
@@ -139,11 +141,21 @@ def train(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves."""
+    """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
+
+    `daguerre train tiny FOLDER` makes a first model in two minutes; `daguerre train --from default --data FOLDER`
+    adapts the default model in five. What is held out is never trained on, and says what the run brought.
+    """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
+    if folder is not None and data is not None:
+        raise InputError(f"{folder} and --data {data} are both to train on: leave out one of the two")
+    if folder is None and recipe is not None and recipe_is_folder(recipe, start_from):
+        folder, recipe = Path(recipe), None
+    data = data or folder
+    typer.echo("loading PyTorch" + (f" and reading {data}" if data is not None and not resume else ""), err=True)
     from daguerre.train.run import run_training
 
-    folder = run_training(
+    model = run_training(
         recipe,
         overrides=overrides or [],
         resume=resume,
@@ -154,7 +166,31 @@ def train(
         device=device,
         began=began,
     )
-    typer.echo(json.dumps({"model": str(folder)}) if as_json else f"model: {folder}")
+    if as_json:
+        typer.echo(json.dumps({"model": str(model)}))
+        return
+    typer.echo(f"model: {model}")
+    if recipe == TINY:
+        write_sample(model)
+    typer.echo(f"try it:  daguerre generate -m {model} 'def '", err=True)
+
+
+TINY = "tiny"
+SAMPLE, SAMPLE_TOKENS = "def ", 48
+
+
+def recipe_is_folder(recipe: str, start_from: str | None) -> bool:
+    """Whether the only argument names what to train on: a run from a model needs no recipe."""
+    return start_from is not None and Path(recipe).is_dir()
+
+
+def write_sample(model: Path) -> None:
+    """Print what a model writes, drawn at temperature 0.6."""
+    from daguerre.model import load
+
+    result = load(model, backend="torch").generate(SAMPLE, SAMPLE_TOKENS, temperature=0.6)
+    typer.echo("it writes, for example:", err=True)
+    typer.echo("\n".join(f"    {line}" for line in (SAMPLE + result.text).split("\n")), err=True)
 
 
 def average(

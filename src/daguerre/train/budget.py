@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 
 EVALUATION, CURVES, CHECKPOINT, EXPORT = "evaluation", "curves", "checkpoint", "export"
-CLOSING = {EVALUATION: 0.0, CURVES: 2.0, CHECKPOINT: 1.0, EXPORT: 1.0}
+FILES = "files"
+CLOSING = {EVALUATION: 0.0, FILES: 0.0, CURVES: 2.0, CHECKPOINT: 1.0, EXPORT: 1.0}
 """The phases after the last step, and the seconds that each is expected to take before anything was measured."""
 STEP, GRADIENTS = "step", "gradients"
 RECENT = 9

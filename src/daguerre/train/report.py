@@ -117,10 +117,20 @@ class Reporter:
         self.draws = True
         self.bar: Progress | None = None
         if self.console.is_terminal and not quiet:
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=BAR_WIDTH),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+            )
             self.bar = Progress(*columns, console=self.console)
             self.task = self.bar.add_task("starting", total=1.0)
             self.bar.start()
+
+    def phase(self, what: str) -> None:
+        """Show what the run is doing, where there is a live line."""
+        if self.bar is not None:
+            self.bar.update(self.task, description=what)
 
     def step(self, report: StepReport) -> None:
         levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)}
@@ -143,14 +153,11 @@ class Reporter:
             for name, value in {**row, **levels}.items():
                 if name != "step" and not math.isnan(value):
                     self.board.add_scalar(f"train/{name}", value, report.step)
-        line = (
-            f"step {report.step}  {report.tokens / 1e6:.2f}M tokens  {report.tokens_per_second:,.0f}/s  "
-            f"{'' if math.isnan(report.clean) else f'next-token {report.clean:.3f}  '}masked {_levels(report)}"
-        )
+        line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  loss {_loss(report):.2f}"
         if self.bar is not None:
             self.bar.update(self.task, completed=report.share, description=line)
         elif report.step % self.recipe.log_steps == 0:
-            self.say(f"{report.share:5.1%}  {report.minutes:6.1f} min  {line}")
+            self.say(f"{report.share:5.1%}  {report.minutes:6.1f} min  {report.tokens:,} tokens  {line}")
 
     def held(self, step: int, held: Held) -> None:
         row: dict[str, Any] = {"step": step, "clean_bpb": held.clean_bpb, "accepted": held.accepted}
@@ -176,7 +183,8 @@ class Reporter:
             self.say(_change(held))
 
     def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """A line; on a terminal it is broken between words."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
 
     def close(self) -> None:
         """Give the terminal back and write what is buffered; also after an error."""
@@ -208,8 +216,7 @@ def _figures(held: Held) -> str:
     if not held.draft_match:
         levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
         return f"masked {levels} bits/token{ends}"
-    match = " ".join(f"{v:.2f}" for v in held.draft_match[:8])
-    drafts = f"draft match by position {match}, {held.accepted:.2f} tokens a cycle"
+    drafts = f"{held.accepted:.2f} tokens a cycle"
     if held.acceptance:
         shares = (f"{m} {' '.join(f'{v:.3f}' for v in by)}" for m, by in zip(MEASURES, held.acceptance, strict=True))
         return f"accepted by place: {', '.join(shares)}; {drafts}"
@@ -234,8 +241,13 @@ def _change(held: Columns) -> str:
     return f"held-out text, {what}: {values[0]:.3f} {unit} before, {values[-1]:.3f} after ({change})"
 
 
-def _levels(report: StepReport) -> str:
-    return " ".join(f"{v:.2f}" if n else "-" for v, n in zip(report.by_level, report.level_count, strict=True))
+BAR_WIDTH = 16
+"""With this, the live line fits 80 columns."""
+
+
+def _loss(report: StepReport) -> float:
+    """Nats per token: next-token loss, or the whole loss of a run without it."""
+    return report.loss if math.isnan(report.clean) else report.clean
 
 
 def _tensorboard(folder: Path, resumed_step: int) -> Any:

@@ -147,6 +147,9 @@ def shards_from_folder(path: str | os.PathLike[str], out: str | os.PathLike[str]
     chosen = {document.sha256 for document in val}
     train = [document for document in kept if document.sha256 not in chosen]
     write_shards(out, {"train": (d.text for d in train), "val": (d.text for d in val)}, tokenizer)
+    with atomic_write(Path(out) / "manifest.jsonl") as file:
+        lines = [d.manifest_line(split) for split, documents in (("train", train), ("val", val)) for d in documents]
+        file.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def is_corpus(folder: Path) -> bool:

@@ -30,7 +30,7 @@ from daguerre.models.loading import config_of, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
-from daguerre.train.budget import CHECKPOINT, CURVES, EVALUATION, GRADIENTS, STEP, Budget, RunProgress
+from daguerre.train.budget import CHECKPOINT, CURVES, EVALUATION, FILES, GRADIENTS, STEP, Budget, RunProgress
 from daguerre.train.checkpoint import (
     CHECKPOINTS,
     find_checkpoint,
@@ -47,6 +47,7 @@ from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
+from daguerre.train.held_files import HeldFiles
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.precision import choose_precision
@@ -102,6 +103,9 @@ class Trainer:
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
         self.reporter.say(data_line(self.shard, self.val_shard))
+        self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, out)
+        if self.files.files and self.val_shard is not self.shard:
+            self.reporter.say(self.files.line())
 
     @property
     def progress(self) -> RunProgress:
@@ -168,6 +172,7 @@ class Trainer:
                 self.save()
                 self._measure()
                 self.reporter.compare()
+                self._score_files(self.files.after)
                 self.reporter.say("the budget is spent" if finished else "stopped early; --resume goes on")
                 return self.export()
         except OSError as error:
@@ -198,8 +203,45 @@ class Trainer:
 
     def _measure_before(self) -> None:
         """Report held-out figures of the model that a run starts from, where its budget has time for more than that."""
-        if self._adapts and not self.progress.step and not self.stop_asked and self.budget.share() < 1.0:
+        begins = not self.progress.step and not self.stop_asked
+        if self._adapts and begins and self.budget.share() < 1.0:
+            self.reporter.phase("measuring the model as it is")
             self._measure()
+            self._score_files(self.files.before)
+        if begins and self.recipe.minutes and self.budget.share() < 1.0:
+            self._forecast()
+
+    def _score_files(self, score: Callable[[Backbone], str]) -> None:
+        """Score the user's held-out files, and say the figures."""
+        if self.files.files:
+            self.reporter.phase("scoring held-out files")
+            with self.budget.timing(FILES), self.averaged_weights():
+                line = score(self.model)
+            self.reporter.say(line)
+
+    def _forecast(self) -> None:
+        """Say what the budget buys, from the time of a micro-batch's gradients, which are thrown away."""
+        if isinstance(self.loss, ConceptLoss):
+            return
+        stage, seconds, tokens = self.recipe.stage(0.0), 0.0, 0
+        self.reporter.phase("measuring the speed")
+        with torch.random.fork_rng(devices=[]):
+            for index in range(2):  # the first one also warms up, and counts alone where it is slow
+                batch = self.batches.make(index, stage.sequences, stage.length)
+                with self.budget.timing(GRADIENTS):
+                    self._gradients(batch, 0.0, index, stage)
+                seconds, tokens = self.budget.seconds[GRADIENTS], batch.num_tokens
+                if seconds > SLOW:
+                    break
+        self.model.zero_grad(set_to_none=True)
+        self.budget.tick()
+        left = 60 * (self.recipe.minutes - self.progress.minutes) - self.budget.closing_seconds
+        steps = max(1, int(left / max(seconds * stage.micro_batches, 1e-9)))
+        bought = steps * stage.micro_batches * tokens
+        self.reporter.say(
+            f"{tokens / max(seconds, 1e-9):,.0f} tokens a second: {max(left, 0) / 60:.1f} minutes buy about {steps:,} "
+            f"steps, {bought:,} tokens, {bought / self.shard.num_tokens:.1f} passes"
+        )
 
     def _measure(self) -> None:
         """Report held-out figures, once a step."""
@@ -388,6 +430,8 @@ class Trainer:
                 signal.signal(number, handler)
 
 
+SLOW = 5.0
+"""Seconds of a micro-batch after which its speed is not measured again."""
 FORWARD_SHARE = 1 / 3
 """A forward's share of the time of gradients, by which an evaluation is expected to take so long."""
 

@@ -1,0 +1,175 @@
+"""What each key of a recipe means: the source of docs/recipes.md. A test holds the keys to the classes of recipes."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, fields
+from typing import Any, get_args, get_type_hints
+
+from daguerre.train.concept_loss import ConceptTraining
+from daguerre.train.recipe import Optimization, Recipe, Share, Stage, TrainedShape
+
+SECTIONS: tuple[tuple[str, str, type], ...] = (
+    ("", "The run", Recipe),
+    ("optim.", "[optim]: the optimizer", Optimization),
+    ("stages.N.", "[[stages]]: lengths and batches", Stage),
+    ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
+    ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
+    ("concepts.", "[concepts]: concept heads", ConceptTraining),
+)
+"""The prefix of the keys, the heading, and the class of each section."""
+
+OPTIONS = {"minutes": "--max-minutes"}
+"""Options of `daguerre train` that set a key; `--set KEY=VALUE` sets any."""
+
+MEANINGS: dict[str, str] = {
+    "name": "name of the run, and of its folder, runs/NAME",
+    "tokenizer": "2k or 8k, which come with the package, or the path of a tokenizer.json",
+    "model": "the table [model]; left out in recipes that start from a model, with `--from`",
+    "mixture": "the tables [mixture.NAME]",
+    "stages": "the tables [[stages]]",
+    "optim": "the table [optim]",
+    "concepts": "the table [concepts]: concept heads are trained with the model",
+    "seed": "of every random number",
+    "steps": "budget in optimizer steps; 0: no such limit",
+    "minutes": "budget in minutes, loading, measuring and saving included; 0: no such limit",
+    "anneal": "share of the run over which a causal model's attention opens to full context; 0: at once",
+    "draft_head": "inner width of a draft head, which is all that is trained then; 0: none",
+    "draft_rank": "rank of weights that act on masked rows of drafts alone; needs draft_head",
+    "precision": "auto, bf16 or float32; auto takes bf16 where the processor multiplies it natively",
+    "attn_impl": "how attention is computed: matmul, or sdpa for long windows",
+    "compile": "compile the layers with torch.compile",
+    "loaders": "processes that prepare batches; 0: the training process does it",
+    "log_steps": "steps between two printed lines, without a terminal",
+    "eval_steps": "steps between two held-out measurements; 0: at the end alone",
+    "checkpoint_minutes": "minutes between two checkpoints",
+    "checkpoint_steps": "steps between two checkpoints, besides; 0: none",
+    "optim.muon_lr": "learning rate of Muon, for hidden matrices",
+    "optim.muon_momentum": "momentum of Muon",
+    "optim.adamw_lr": "learning rate of AdamW, for all other weights",
+    "optim.concepts_lr": "learning rate of AdamW for concept heads",
+    "optim.weight_decay": "decay of weights, as a share of the learning rate",
+    "optim.clip": "greatest norm of a step's gradients",
+    "optim.warmup": "share of the run in which rates rise from 0",
+    "optim.decay": "last share of the run, in which rates fall to 0",
+    "optim.ema": "decay of the average of the weights at each step; the average is what is saved",
+    "optim.passes": "passes over the text after which rates also fall with the square of their number; 0: never",
+    "stages.N.until": "share of the run at which the stage ends; 1.0 for the last one",
+    "stages.N.length": "tokens of a window",
+    "stages.N.sequences": "windows of a micro-batch",
+    "stages.N.micro_batches": "micro-batches of a step",
+    "mixture.NAME.share": "share of the sequences",
+    "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
+    "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",
+    "mixture.NAME.times": "how the noise level is drawn: uniform, full (all masked), half_full and others",
+    "mixture.NAME.schedule": "share of masks at each time (docs/noise.md)",
+    "mixture.NAME.weight": "weight of the masked loss by noise level: one, elbo, or clipped (elbo, at most 5)",
+    "mixture.NAME.normalizer": "the loss is divided by the number of tokens, or by the weights of what is masked",
+    "mixture.NAME.clean": "weight of next-token loss on clean rows",
+    "mixture.NAME.masked": "weight of the masked loss, besides `weight`",
+    "mixture.NAME.copies": "noisy versions of each gap, at different levels; layout infill",
+    "mixture.NAME.left": "share of spans whose visible tokens are the leftmost ones, as decoding has them",
+    "mixture.NAME.next": "weight of the first masked token of such spans",
+    "mixture.NAME.teacher": "data, or self: spans go on with the model's own greedy text",
+    "mixture.NAME.errors": "share of visible tokens that are replaced by wrong ones, to be corrected",
+    "mixture.NAME.certainty": "weight of the entropy of masked rows that are right already",
+    "mixture.NAME.group": "masked rows of a group, and so tokens of a draft; layout groups",
+    "model.width": "numbers of a hidden state",
+    "model.num_layers": "layers",
+    "model.num_heads": "heads of attention",
+    "model.num_kv_heads": "heads of keys and values, a divisor of num_heads",
+    "model.mlp_width": "inner width of the MLP",
+    "model.max_positions": "tokens of the longest text",
+    "model.context": "what clean rows see: causal, block or full",
+    "model.shift": "the row of a token predicts the next one; else a row predicts its own token",
+    "model.block_size": "tokens of a block, with block context",
+    "model.anchor": "noisy or clean: the row before a block, which predicts its first token",
+    "model.process": "the noise: absorbing (masks), uniform (other tokens) or hybrid",
+    "model.time_input": "the noise level is an input",
+    "model.head_width": "numbers of a head; 0: width / num_heads",
+    "model.qk_norm": "queries and keys are normalized",
+    "model.qkv_bias": "biases of queries, keys and values",
+    "model.out_bias": "bias of the output of attention",
+    "model.mlp_bias": "biases of the MLP",
+    "model.tied": "the vocabulary projection is the embedding",
+    "model.output_bias": "bias of an untied vocabulary projection",
+    "model.norm": "rms or layer",
+    "model.norm_bias": "LayerNorm has a bias",
+    "model.norm_placement": "pre: before each branch; post: behind it",
+    "model.norm_eps": "what is added to the mean square",
+    "model.activation": "silu, gelu or gelu_tanh",
+    "model.gated_mlp": "the MLP has a gate",
+    "model.positions": "rotary or learned",
+    "model.rope_theta": "base of rotary positions",
+    "model.rope_share": "share of each head that is rotated",
+    "model.rope_scaling": "rotary positions scaled for long texts",
+    "model.qk_norm_scope": "head: each head is normalized alone; all: all together",
+    "model.clip_qkv": "greatest size of queries, keys and values",
+    "model.experts": "a mixture of experts; cannot be trained from scratch",
+    "model.adaptive_width": "width of the vector of the noise level for adaptive norms; 0: plain norms",
+    "model.gemma": "the core of DiffusionGemma; for loading alone",
+    "concepts.labeled": "tokens of the corpus that are labeled, in whole documents",
+    "concepts.discovered": "discovered concepts for each known one",
+    "concepts.rank": "rank of the discovered concepts' weights",
+    "concepts.kept_known": "known concepts that a row keeps",
+    "concepts.kept_discovered": "discovered concepts that a row keeps",
+    "concepts.frozen": "share of the run in which only the heads learn",
+    "concepts.sparse": "share of the run from which on only the heaviest concepts of a row count",
+    "concepts.unforced": "share of the run until which labels take the place of weights",
+    "concepts.residual_drop": "share of the sequences whose language loss does without the residual",
+    "concepts.presence": "weight of the loss of each known concept",
+    "concepts.any": "weight of the loss of concepts over a span",
+    "concepts.reconstruction": "weight of the loss of what known and discovered concepts leave of the hidden state",
+    "concepts.independence": "weight of the loss that keeps known and discovered parts apart",
+    "concepts.residual": "weight of the loss of the residual's size",
+    "concepts.alignment": "weight of the loss that aligns concepts with the tokens that they raise",
+    "concepts.respond": "weight of the loss of what the model says of an injected concept",
+    "concepts.express": "weight of the loss of how an injected concept shows in the text",
+    "concepts.inject": "share of the run from which on concepts are injected",
+    "concepts.strength": "how far an injected concept raises the logit of its top token",
+    "concepts.detached": "the language loss does not train the discovered head",
+}
+
+
+def keys() -> dict[str, tuple[str, str]]:
+    """Every key of a recipe, with its type and default in words."""
+    out: dict[str, tuple[str, str]] = {}
+    for prefix, _, kind in SECTIONS:
+        hints = get_type_hints(kind)
+        for each in fields(kind):
+            out[prefix + each.name] = _type(hints[each.name]), _default(each)
+    return out
+
+
+def _type(hint: Any) -> str:
+    if hint in (int, float, str, bool):
+        return {int: "whole number", float: "number", str: "text", bool: "true or false"}[hint]
+    values = get_args(hint)
+    if values and all(isinstance(value, str) for value in values):
+        return "text"
+    inner = next((_type(value) for value in values if value in (int, float, str, bool)), "table")
+    return "tables" if getattr(hint, "__origin__", None) is not None and inner != "whole number" else inner
+
+
+def _default(each: Field[Any]) -> str:
+    if each.default is MISSING:
+        return "needed" if each.default_factory is MISSING else "its defaults"
+    return (
+        "none"
+        if each.default is None
+        else str(each.default).lower()
+        if isinstance(each.default, bool)
+        else str(each.default)
+    )
+
+
+def page() -> str:
+    """The tables of docs/recipes.md."""
+    known, parts = keys(), list[str]()
+    for prefix, heading, _ in SECTIONS:
+        rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
+        for name, (kind, default) in known.items():
+            if (name.startswith(prefix) and prefix) or (not prefix and "." not in name):
+                option = f" (`{OPTIONS[name]}`)" if name in OPTIONS else ""
+                rows.append(f"| `{name}` | {kind} | {default} | {MEANINGS[name]}{option} |")
+        parts.append(f"## {heading}\n\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
