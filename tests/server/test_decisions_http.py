@@ -113,7 +113,9 @@ def test_questions_that_need_several_forwards_have_the_same_answers(
     monkeypatch.setattr(decisions, "ROWS", 1)
     sizes, whole = list[int](), Model.decide
     monkeypatch.setattr(
-        Model, "decide", lambda model, state, asked, **how: sizes.append(len(asked)) or whole(model, state, asked, **how)
+        Model,
+        "decide",
+        lambda model, state, asked, **how: sizes.append(len(asked)) or whole(model, state, asked, **how),
     )
     apart = ask(client, state=STATE, questions=QUESTIONS)
     for one, other in zip(apart["answers"].values(), together["answers"].values(), strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -121,11 +121,17 @@ def evaluate_model(
     out: Annotated[
         Path | None, typer.Option(help="Write this JSON file, and beside it the tables as .md and pictures as .png.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, in a minute or two.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A first look: bits, infill and completion on few examples, in two minutes.")
+    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what --out has already.")] = False,
     as_json: AsJson = False,
     **given: Any,
 ) -> None:
-    """Measure a model on held-out code: its likelihood, and how well and fast the model writes and corrects code."""
+    """Measure a model on held-out code: its likelihood, and how well and fast the model writes and corrects code.
+
+    With --out each task is written as it ends, and the same command goes on where it was stopped.
+    """
     from daguerre.evals import options
     from daguerre.evals.documents import read_documents
     from daguerre.evals.harness import evaluate
@@ -134,14 +140,44 @@ def evaluate_model(
 
     if out is not None:
         check_path(out)
+    if quick and "what" not in given:
+        given["what"] = list(options.QUICK_TASKS)
     chosen = options.EvalOptions.flat(options.QUICK if quick else options.DEFAULT, given)
     documents, skipped = (None, {}) if data is None else read_documents(data)
     with _progress("evaluating") as progress:
-        report = evaluate(model, documents, chosen, skipped_files=skipped, progress=progress)
+        keep = None if out is None else _ReportFile(out, fresh)
+        report = evaluate(model, documents, chosen, skipped_files=skipped, progress=progress, keep=keep)
+    if quick:
+        report["quick"] = True
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))
     if out is not None:
         write_report(report, out)
         _draw_if_possible(draw_pictures, report, out)
+
+
+class _ReportFile:
+    """The file that an evaluation is kept in as it goes. fresh: what is there is not looked at."""
+
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self._path, self._fresh = path, fresh
+
+    def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> Any:
+        """What the file has of these tasks; a note on standard error says which, or why none."""
+        from daguerre.evals.resuming import Kept
+
+        kept = Kept() if self._fresh else Kept.of(self._path, report, names)
+        if kept.differs is not None:
+            print(f"daguerre: {self._path} is of another run ({kept.differs}): all is measured again", file=sys.stderr)
+        if kept.tasks:
+            print(f"daguerre: {', '.join(kept.tasks)} of {self._path}: kept; --fresh measures again", file=sys.stderr)
+        return kept
+
+    def save(self, report: dict[str, Any]) -> None:
+        """Write the report so far, and make its folder."""
+        from daguerre.evals.report import write_json
+
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(report, self._path)
 
 
 def bench(

@@ -6,23 +6,35 @@ standard error of a bound is below half a percent of its value. `QUICK` takes a 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from daguerre.errors import DataError, UnsupportedError, unknown
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.options import EvalOptions
+from daguerre.evals.resuming import Kept
 from daguerre.evals.tasks import ASKED, TASKS, Measure, Setup
 from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import SAMPLE_SHA256, Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.loading import CONFIG, model_folder
+
+
+class Keep(Protocol):
+    """Where an evaluation is kept as it goes."""
+
+    def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> Kept:
+        """What is kept of the tasks called `names`, for a report that begins so."""
+
+    def save(self, report: dict[str, Any]) -> None:
+        """Keep the report so far."""
 
 
 def evaluate(
@@ -32,6 +44,7 @@ def evaluate(
     *,
     skipped_files: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
+    keep: Keep | None = None,
     **given: Any,
 ) -> dict[str, Any]:
     """A report that `json.dumps` takes: figures under the names of TASKS, and what they were measured with.
@@ -41,6 +54,7 @@ def evaluate(
     options, given fields of `EvalOptions`
     skipped_files  {file that could not be read: reason}, for the report
     progress       called as progress(task and its part, items done, items to do)
+    keep           what is kept of an earlier run, and what is called with the report as each task ends
 
     UnsupportedError or DataError, nearly always before anything is measured, where a named task is not possible with
     the model or the documents; other tasks that are not are under "skipped".
@@ -62,16 +76,22 @@ def evaluate(
         "seconds": {},
         "skipped": skipped,
     }
-    for name, measure in ready.items():
+    kept = Kept() if keep is None else keep.earlier(report, list(ready))
+    for number, (name, measure) in enumerate(ready.items(), 1):
+        if name in kept.tasks:
+            report[name], report["seconds"][name] = kept.tasks[name], kept.seconds[name]
+            continue
         started = time.perf_counter()
         try:
-            report[name] = measure(partial(_show, progress, name))
+            report[name] = measure(partial(_show, progress, f"{name} ({number} of {len(ready)})"))
         except (UnsupportedError, DataError) as error:  # what shows only once examples meet the model
             if chosen.what is not None:
                 raise
             skipped[name] = str(error)
             continue
         report["seconds"][name] = round(time.perf_counter() - started, 1)
+        if keep is not None:
+            keep.save(report)
     return report
 
 
@@ -118,10 +138,14 @@ def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> d
     }
 
 
+def _hash_of(documents: Sequence[Document]) -> str:
+    return hashlib.sha256("".join(document.sha256 for document in documents).encode()).hexdigest()
+
+
 def _data_facts(documents: Sequence[Document], skipped: Mapping[str, str], *, frozen: bool) -> dict[str, Any]:
     return {
         "name": "frozen held-out sample" if frozen else "given documents",
-        "sha256": SAMPLE_SHA256 if frozen else None,
+        "sha256": SAMPLE_SHA256 if frozen else _hash_of(documents),
         "documents": len(documents),
         "packages": len({document.package for document in documents}),
         "bytes": sum(len(document.text.encode("utf-8")) for document in documents),

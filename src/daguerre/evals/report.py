@@ -52,7 +52,8 @@ def markdown(report: dict[str, Any]) -> str:
 
 def _heading(report: dict[str, Any]) -> str:
     model, data = report["model"], report["data"]
-    notes = [f"Not read: {file}, because {reason}." for file, reason in data["skipped"].items()]
+    notes = ["A quick look at few examples: not to be quoted."] if report.get("quick") else []
+    notes += [f"Not read: {file}, because {reason}." for file, reason in data["skipped"].items()]
     if num := data["carriage_returns"]:
         notes.append(f"Documents with carriage returns, of which no line is taken out: {num}.")
     return (
