@@ -7,66 +7,41 @@ from html import escape
 from pathlib import Path
 
 import daguerre
-from daguerre.canvas import Canvas, Decision
-from daguerre.decoding.reading import OPEN
-from daguerre.model import Model
-from daguerre.view.demo import shade
+from daguerre.view.watch import Part, canvas_parts
 
 TEMPLATE = """\
 class Stack:
     def __init__(self):
         self.items = []
-
     def push(self, item):
-        self.items.{}
+        self.items.<gap>
 
-    def pop(self):
-        return {}
-
-
-stack = Stack()
-stack.push(1)
-"""
-MAX_TOKENS = [6, 10]
-WIDTH, HEIGHT, SIZE, LINE = 620, 400, 16, 24
+    def __len__(self):
+        return <gap>"""
+MAX_TOKENS = 6
+WIDTH, HEIGHT, SIZE, LINE = 480, 264, 16, 24
 SECONDS, LAST = 0.7, 3.5
 """How long a frame is shown, and the last one."""
+STILL = "@media (prefers-reduced-motion:reduce){g{animation:none!important}}"
+"""The last frame alone, for who asks for no motion."""
 COLORS = {"green": "#7ee787", "yellow": "#e3b341", "red": "#ff7b72", "": "#8b949e"}
-Part = tuple[str, str, bool]
-"""Some text, its color's name, and whether this step committed it."""
 
 
 def main() -> None:
     model = daguerre.load(dtype="float32")
     result = model.fill(TEMPLATE, max_tokens=MAX_TOKENS)
     seen: dict[int, float] = {}
-    canvas, frames = result.trace.canvas, [parts(model, result.trace.canvas, None, seen)]
+    canvas, frames = result.trace.canvas, [canvas_parts(model, result.trace.canvas, None, seen)]
     for step in result.trace.steps:
         canvas = canvas.at(step.span).apply(step.decision)
-        frames.append(parts(model, canvas, step.decision, seen))
+        frames.append(canvas_parts(model, canvas, step.decision, seen))
     Path(__file__).with_name("demo.svg").write_text(picture(frames), encoding="utf-8")
-
-
-def parts(model: Model, canvas: Canvas, decision: Decision | None, seen: dict[int, float]) -> list[Part]:
-    """The canvas as text; `seen` collects the probabilities at which tokens were committed."""
-    new: list[int] = []
-    if decision is not None:
-        new = decision.positions.tolist()
-        seen.update(zip(new, decision.probabilities.tolist(), strict=True))
-    out: list[Part] = []
-    for position, token in enumerate(canvas.tokens.tolist()):
-        if canvas.open[position]:
-            out.append((OPEN, "", False))
-        elif token not in model.config.reserved_ids:
-            color = shade(seen[position]) if position in seen else ""
-            out.append((model.tokenizer.decode([token]), color, position in new))
-    return out
 
 
 def picture(frames: list[list[Part]]) -> str:
     """An SVG whose frames follow one another; where nothing moves, the last is shown."""
     total = SECONDS * (len(frames) - 1) + LAST
-    styles, groups = list[str](), list[str]()
+    styles, groups = [STILL], list[str]()
     for number, frame in enumerate(frames):
         last = number + 1 == len(frames)
         start, end = (100 * SECONDS * n / total for n in (number, number + 1))

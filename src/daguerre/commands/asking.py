@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from daguerre.commands.auditing import recorded
 from daguerre.commands.explaining import ExplainPage, Why, check_explained, print_explained, write_explained
 from daguerre.commands.files import (
     At,
@@ -45,6 +43,7 @@ from daguerre.commands.options import (
     read_pairs,
     read_text,
 )
+from daguerre.commands.watching import WatchOption, WatchRate, check_watched, watched
 from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
 
@@ -63,16 +62,19 @@ def generate(
     audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
+    watch: WatchOption = False,
+    watch_rate: WatchRate = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Complete a prompt."""
     check_picture(picture, options)
     check_explained(explain_html, why, options)
+    check_watched(watch, watch_rate, audit, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
     text = read_text(prompt)
-    with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.generate(text, draft=read_draft(draft), context=context, **options)
+    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+        result = asked.generate(text, draft=read_draft(draft), context=context, **more, **options)
     print_result(result, as_json)
     print_context(result)
     write_explained(result, loaded, explain_html, why, text)
@@ -103,6 +105,8 @@ def infill(
     audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
+    watch: WatchOption = False,
+    watch_rate: WatchRate = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -114,10 +118,11 @@ def infill(
     if whole and (as_json or options.get("n", 1) != 1 or change.wanted):
         raise InputError("--whole prints one text as it is: leave it out, or leave out --json, --n, --diff and --write")
     source, before, after = _around(prefix, suffix, at, lines, change)
+    check_watched(watch, watch_rate, audit, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    more: dict[str, Any] = {"draft": read_draft(draft), "search_length": search_length, "context": context}
-    with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.infill(before, after, **more, **options)
+    how: dict[str, Any] = {"draft": read_draft(draft), "search_length": search_length, "context": context}
+    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+        result = asked.infill(before, after, **how, **more, **options)
     if whole or change.wanted:
         print_ignored(result)
         if whole:
@@ -164,6 +169,8 @@ def complete(
     diff: ShowDiff = False,
     write: Write = False,
     backup: Backup = False,
+    watch: WatchOption = False,
+    watch_rate: WatchRate = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -173,8 +180,10 @@ def complete(
     change = Change(diff, write, backup)
     change.check(place, as_json, options)
     source, at = read_place(place)
+    check_watched(watch, watch_rate, None, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    result = loaded.generate(source.text[:at], draft=read_draft(draft), context=context, **options)
+    with watched(loaded, watch, watch_rate) as more:
+        result = loaded.generate(source.text[:at], draft=read_draft(draft), context=context, **more, **options)
     if change.wanted:
         print_ignored(result)
         change.apply(source, source.text[:at] + result.text + source.text[at:])
@@ -199,15 +208,19 @@ def fill(
     audit_key: AuditKey = None,
     explain_html: ExplainPage = None,
     why: Why = None,
+    watch: WatchOption = False,
+    watch_rate: WatchRate = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
     """Fill every gap of a template in one run, the gaps seeing each other; --max-tokens is of each."""
     check_picture(picture, options)
     check_explained(explain_html, why, options)
+    check_watched(watch, watch_rate, audit, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.fill(read_text(template), mark=mark, search_length=search_length, context=context, **options)
+    how: dict[str, Any] = {"mark": mark, "search_length": search_length, "context": context}
+    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+        result = asked.fill(read_text(template), **how, **more, **options)
     print_result(result, as_json)
     print_context(result)
     write_explained(result, loaded, explain_html, why)
@@ -237,6 +250,8 @@ def edit(
     diff: ShowDiff = False,
     write: Write = False,
     backup: Backup = False,
+    watch: WatchOption = False,
+    watch_rate: WatchRate = None,
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -250,9 +265,10 @@ def edit(
     check_picture(picture, options)
     check_explained(explain_html, why, options)
     source = Source.read(file)
+    check_watched(watch, watch_rate, audit, options)
     loaded = load(model, backend=backend, quantize=quantize, dtype=dtype)
-    with recorded(loaded, model, audit, audit_key) as asked:
-        result = asked.edit(source.text, **chosen, **options)
+    with recorded(loaded, model, audit, audit_key) as asked, watched(loaded, watch, watch_rate) as more:
+        result = asked.edit(source.text, **chosen, **more, **options)
     if as_json:
         print_result(result, as_json)
     else:
@@ -266,17 +282,3 @@ def edit(
     print_context(result)
     write_explained(result, loaded, explain_html, why)
     draw_picture(result, loaded, picture)
-
-
-@contextmanager
-def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
-    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
-    if (ledger is None) != (key is None):
-        raise InputError("--audit and --audit-key belong together: give both or neither")
-    if ledger is None:
-        yield model
-        return
-    from daguerre.audit import Recorder
-
-    with Recorder(ledger, model, key, name=name) as recorder:
-        yield recorder

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -208,3 +209,17 @@ def schema() -> None:
     from daguerre.audit.schema import schema as read
 
     typer.echo(json.dumps(read(), indent=1))
+
+
+@contextmanager
+def recorded(model: Any, name: str, ledger: Path | None, key: Path | None) -> Iterator[Any]:
+    """What to ask for text: the model itself or, with a ledger, a recorder of it. InputError for one without a key."""
+    if (ledger is None) != (key is None):
+        raise InputError("--audit and --audit-key belong together: give both or neither")
+    if ledger is None:
+        yield model
+        return
+    from daguerre.audit import Recorder
+
+    with Recorder(ledger, model, key, name=name) as recorder:
+        yield recorder

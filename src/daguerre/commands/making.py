@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -152,7 +153,8 @@ def train(
     if folder is None and recipe is not None and recipe_is_folder(recipe, start_from):
         folder, recipe = Path(recipe), None
     data = data or folder
-    typer.echo("loading PyTorch" + (f" and reading {data}" if data is not None and not resume else ""), err=True)
+    if sys.stderr.isatty():  # the first seconds are not silent
+        typer.echo("loading PyTorch" + (f" and reading {data}" if data is not None and not resume else ""), err=True)
     from daguerre.train.run import run_training
 
     model = run_training(

@@ -5,7 +5,7 @@ Each becomes a plan (`plans`), whose samples (`sample.Sample`) are driven to the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,9 @@ from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 
+OnStep = Callable[[StreamEvent], None]
+"""Called with the events of `stream` while a request runs: one for each step, and the last, which has the result."""
+
 
 def generate(
     denoiser: Denoiser,
@@ -39,6 +42,7 @@ def generate(
     decode: Decode | None = None,
     *,
     timeout: float | None = None,
+    on_step: OnStep | None = None,
     **options: Any,
 ) -> Result:
     """Continue `prompt`, a text or its token ids, by at most `max_tokens`.
@@ -49,7 +53,9 @@ def generate(
     (`daguerre.decoding.deadline`). Modes "ar" and "speculative" keep their distribution and their pace, and block
     context takes at least one forward for each block: positions that are open when time is up are left out, or, under a
     constraint, completed with the fewest tokens and without the model. With n samples, the result is the first and
-    `choices` are all.
+    `choices` are all. on_step: called with each event of the only sample, as `stream` gives them. context: "auto" shows
+    of a text that is longer than the model's positions whole lines around the gaps (`daguerre.decoding.context`), and
+    the result's `context` says which; "whole" refuses it. Token ids are shown as they are.
 
     draft: the likely text. Modes "ar" and "speculative" verify its tokens, several a forward, and find their place in
     it again after a difference; the tokens are those without a draft. In the other modes it takes the place of masks:
@@ -57,7 +63,10 @@ def generate(
     A model that was trained to correct keeps right tokens best. `usage` counts accepted and rejected tokens.
     """
     return run_samples(
-        denoiser, plan_generate(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **options), timeout
+        denoiser,
+        plan_generate(denoiser, tokenizer, prompt, max_tokens, decode, timeout=timeout, **options),
+        timeout,
+        on_step,
     )
 
 
@@ -70,6 +79,7 @@ def infill(
     decode: Decode | None = None,
     *,
     timeout: float | None = None,
+    on_step: OnStep | None = None,
     **options: Any,
 ) -> Result:
     """The text between `prefix` and `suffix`, at most `max_tokens`; exactly as many if `min_tokens` is equal to it.
@@ -85,6 +95,7 @@ def infill(
         denoiser,
         plan_infill(denoiser, tokenizer, prefix, suffix, max_tokens, decode, timeout=timeout, **options),
         timeout,
+        on_step,
     )
 
 
@@ -96,6 +107,7 @@ def fill(
     decode: Decode | None = None,
     *,
     timeout: float | None = None,
+    on_step: OnStep | None = None,
     **options: Any,
 ) -> Result:
     """Fill every gap of `template`, a text with a `mark` at each gap, in one run in which the gaps see each other.
@@ -105,7 +117,10 @@ def fill(
     `infill`.
     """
     return run_samples(
-        denoiser, plan_fill(denoiser, tokenizer, template, max_tokens, decode, timeout=timeout, **options), timeout
+        denoiser,
+        plan_fill(denoiser, tokenizer, template, max_tokens, decode, timeout=timeout, **options),
+        timeout,
+        on_step,
     )
 
 
@@ -118,6 +133,7 @@ def edit(
     decode: Decode | None = None,
     *,
     timeout: float | None = None,
+    on_step: OnStep | None = None,
     **options: Any,
 ) -> Result:
     """Rewrite parts of `text`, all in one run; the rest comes back character for character.
@@ -128,7 +144,10 @@ def edit(
     the `spans` of the new text. The other arguments are those of `infill`.
     """
     return run_samples(
-        denoiser, plan_edit(denoiser, tokenizer, text, spans, max_tokens, decode, timeout=timeout, **options), timeout
+        denoiser,
+        plan_edit(denoiser, tokenizer, text, spans, max_tokens, decode, timeout=timeout, **options),
+        timeout,
+        on_step,
     )
 
 
@@ -165,8 +184,13 @@ def stream_events(one: Sample) -> Iterator[StreamEvent]:
     yield StreamEvent(result.text, result.text, None, result)
 
 
-def run_samples(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Result:
-    """The result of a plan, whose samples are driven together."""
+def run_samples(denoiser: Denoiser, plan: Plan, timeout: float | None, on_step: OnStep | None = None) -> Result:
+    """The result of a plan, whose samples are driven together. on_step: called with each event of the only one."""
+    if on_step is not None:
+        for event in stream_events(only_sample(denoiser, plan, timeout)):
+            on_step(event)
+        assert event.result is not None
+        return event.result
     samples = [Sample(denoiser, plan, index, timeout) for index in range(plan.decode.n)]
     if len(samples) == 1:
         for _ in drive(samples[0]):

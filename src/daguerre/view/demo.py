@@ -20,6 +20,7 @@ from daguerre.decoding.result import StreamEvent
 from daguerre.heldout import Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.trace import Event
+from daguerre.view.watch import shade
 
 FRAME_SECONDS = 0.15
 GAP_TOKENS = 12
@@ -56,11 +57,6 @@ BEGINNINGS = (
     Place("cattrs", "cattrs/converters.py", 337, 338),
     Place("humanize", "humanize/time.py", 43, 44),
 )
-
-
-def shade(probability: float) -> str:
-    """Color of a committed token by the probability the model gave it."""
-    return "green" if probability >= 0.9 else "yellow" if probability >= 0.5 else "red"
 
 
 def run_demo(name: str = "default", *, plain: bool = False) -> None:
@@ -178,9 +174,13 @@ def _show_speed(console: Console, model: Model, documents: Sequence[Document], l
     """Median speed of every mode over the prompts, rounds interleaved, nothing drawn."""
     prompts = ["".join(place.lines(documents)) for place in BEGINNINGS]
     rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name, _ in MODES}
-    with console.status("timing the modes") if live else nullcontext():
+    with console.status("timing the modes") if live else nullcontext() as status:
         for round_number in range(ROUNDS + 1):
-            for name, decode in MODES:
+            for number, (name, decode) in enumerate(MODES):
+                if status is not None:
+                    status.update(
+                        f"timing the modes: {round_number * len(MODES) + number} of {(ROUNDS + 1) * len(MODES)}"
+                    )
                 results = [model.generate(prompt, COMPLETION_TOKENS, decode) for prompt in prompts]
                 if not round_number:
                     continue
@@ -193,8 +193,10 @@ def _show_speed(console: Console, model: Model, documents: Sequence[Document], l
     for column in ("mode", "tokens/s", "characters/s", "tokens a forward", "times ar"):
         table.add_column(column, justify="left" if column == "mode" else "right")
     base = statistics.median(r[0] for r in rates[MODES[0][0]])
+    best = max(rates, key=lambda name: statistics.median(r[0] for r in rates[name]))
     for name, _ in MODES:
         tokens, characters, per_forward = (statistics.median(r[i] for r in rates[name]) for i in range(3))
-        table.add_row(name, f"{tokens:,.0f}", f"{characters:,.0f}", f"{per_forward:.2f}", f"{tokens / base:.2f}x")
+        cells = f"{tokens:,.0f}", f"{characters:,.0f}", f"{per_forward:.2f}", f"{tokens / base:.2f}x"
+        table.add_row(name, *cells, style="bold" if name == best else "")
     console.print(table)
     console.print("Figures on held-out code, and what this model cannot do, are in MODEL_CARD.md.")
