@@ -165,6 +165,11 @@ def model_folder(
     if revision is not None:
         raise InputError(f"revision={revision!r} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
     if not packaged:
+        if path.is_file():
+            kind = (
+                "GGUF files are not read: give the publisher's folder" if path.suffix == ".gguf" else "give its folder"
+            )
+            raise CheckpointError(f"{os.fspath(name)} is a file, and a model is a folder: {kind}")
         if not path.is_dir():
             raise CheckpointError(
                 f"there is no folder {os.fspath(name)}: check the path; names on a hub are owner/repository"

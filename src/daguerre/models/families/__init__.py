@@ -131,7 +131,7 @@ def _nearest(names: list[str]) -> str:
     known = {known: entry for entry in entries for known in (*entry.architectures, *entry.model_types)}
     near = [match for name in names for match in difflib.get_close_matches(name, known, n=1)]
     listed = f"; supported are {', '.join(sorted({*FAMILIES}))}"
-    return f": the nearest that is, is {near[0]} ({known[near[0]].name}){listed}" if near else listed
+    return f": the nearest name that is supported is {near[0]} ({known[near[0]].name}){listed}" if near else listed
 
 
 def _is_named(family: Family, name: str) -> bool:

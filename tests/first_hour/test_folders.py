@@ -1,0 +1,52 @@
+"""Folders that are no model, or another one: what each command says of them, in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert"}
+
+
+def folder(path: Path, files: dict[str, str]) -> Path:
+    path.mkdir()
+    for name, text in files.items():
+        (path / name).write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("command", [("generate", "x", "-m"), ("inspect",)])
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"config.json": json.dumps(BERT), "model.safetensors": ""}, ("BertForMaskedLM", "'bert'", "not supported")),
+        ({"adapter_config.json": '{"base_model_name_or_path": "org/base"}'}, ("LoRA adapter", "org/base")),
+        ({"tokenizer.json": "{}"}, ("config.json",)),
+        ({"main.py": "print(1)\n"}, ("config.json", "model.safetensors")),
+        ({"config.json": "{"}, ("config.json",)),
+    ],
+)
+def test_a_folder_that_cannot_be_loaded_is_named(
+    command: tuple[str, ...], files: dict[str, str], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    made = folder(tmp_path / "model", files)
+    ran = subprocess.run([PROGRAM, *command, str(made)], check=False, capture_output=True, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.splitlines()) == 1
+    assert all(word in ran.stderr for word in words)
+
+
+@pytest.mark.parametrize(("name", "words"), [("m.gguf", "GGUF files are not read"), ("m.txt", "give its folder")])
+def test_a_file_is_no_folder(name: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"GGUF")
+    ran = subprocess.run(
+        [PROGRAM, "inspect", str(tmp_path / name)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert words in ran.stderr
