@@ -1,0 +1,91 @@
+"""Installed from a wheel and from git, the command starts, writes, and compiles its native code where it lies.
+
+The dependencies are those of this interpreter, linked into each fresh environment: fetching PyTorch again would test
+the network alone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+import daguerre
+
+ROOT = Path(__file__).resolve().parents[2]
+PIP = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def environment(folder: Path) -> Path:
+    """A fresh environment with the dependencies of this one and without Daguerre; returns its folder of programs."""
+    venv.create(folder, with_pip=True, symlinks=True)
+    programs = folder / "bin"
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    return programs
+
+
+def check(programs: Path, folder: Path) -> None:
+    """The program starts from this environment, and writes."""
+    where = run(programs / "python", "-c", "import daguerre; print(daguerre.__file__)", cwd=folder).strip()
+    assert Path(where).is_relative_to(programs.parent), "the checkout's package was found, not the installed one"
+    assert run(programs / "daguerre", "--version", cwd=folder) == f"daguerre {daguerre.__version__}\n"
+    asked = ("generate", "def fib(n):\n    if n", "--max-tokens", "4")
+    cache = str(folder / "cache")
+    first = run(programs / "daguerre", *asked, cwd=folder, DAGUERRE_CACHE=cache)
+    assert first.strip()
+    assert run(programs / "daguerre", *asked, "--backend", "torch", cwd=folder, DAGUERRE_CACHE=cache) == first
+    if shutil.which("g++") or shutil.which("clang++"):
+        assert any(Path(cache).rglob("*.so")), "the native code was compiled from the installed sources"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
+    assert wheel.name == f"daguerre-{daguerre.__version__}-py3-none-any.whl"  # any platform, C++ as sources
+    programs = environment(tmp_path / "environment")
+    run(programs / "python", *PIP, wheel, cwd=tmp_path)
+    check(programs, tmp_path)
+
+
+def test_from_git(tmp_path: Path) -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout of git")
+    if run("git", "rev-parse", "--is-shallow-repository", cwd=ROOT).strip() != "false":
+        pytest.skip("git cannot serve a clone of a shallow checkout")
+    programs = environment(tmp_path / "environment")
+    run(programs / "python", *PIP, f"git+file://{ROOT}", cwd=tmp_path)
+    check(programs, tmp_path)
+
+
+def test_the_readme_names_pythons_and_platforms() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "Python 3.11 to 3.13" in text
+    assert "pip install ." in text and "pip install git+" in text
+    assert "Linux on x86-64" in text
