@@ -102,14 +102,24 @@ class Model:
     def generate(
         self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
-        """Continue `prompt`; see `daguerre.decoding.generate.generate` for the options."""
+        """The text that follows `prompt`, a text or its token ids: a `Result`, whose `text` has at most `max_tokens`.
+
+        decode: options as an object, a `Decode`. options: its fields, which take precedence (`help(daguerre.Decode)`),
+        such as mode, temperature, stop, schema, n; and heal, timeout, draft, on_step and context, which
+        `daguerre.decoding.generate.generate` describes. InputError, in one line, for what cannot be asked.
+        """
         options = self.with_defaults(decode, options)
         return main_path.generate(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def infill(
         self, prefix: Text, suffix: Text, max_tokens: int = INFILL_TOKENS, decode: Decode | None = None, **options: Any
     ) -> Result:
-        """Fill the gap between two texts; see `daguerre.decoding.generate.infill` for the options."""
+        """The text between `prefix` and `suffix`, texts or token ids: a `Result`, whose `text` is the gap's, at most
+        `max_tokens` tokens, and exactly as many if the option min_tokens is equal to it.
+
+        decode, options: as for `generate`; and search_length, which has the model asked how long the gap is.
+        UnsupportedError for a model that cannot see a suffix.
+        """
         options = self.with_defaults(decode, options)
         return main_path.infill(self.denoiser, self.tokenizer, prefix, suffix, max_tokens, decode, **options)
 
@@ -120,7 +130,12 @@ class Model:
         decode: Decode | None = None,
         **options: Any,
     ) -> Result:
-        """Fill every `<gap>` of a template, the gaps seeing each other; see `daguerre.decoding.generate.fill`."""
+        """Fill every `<gap>` of `template` in one run, in which the gaps see each other: a `Result`, whose `text` is
+        the filled template and whose `texts` are those of the gaps.
+
+        max_tokens: of each gap, one number for all or one for each. decode, options: as for `infill`; and mark, which
+        marks a gap in place of `<gap>`. InputError for a template without a gap.
+        """
         options = self.with_defaults(decode, options)
         return main_path.fill(self.denoiser, self.tokenizer, template, max_tokens, decode, **options)
 
@@ -132,21 +147,36 @@ class Model:
         decode: Decode | None = None,
         **options: Any,
     ) -> Result:
-        """Rewrite parts of a text and keep the rest verbatim; see `daguerre.decoding.generate.edit` for the options."""
+        """`text` with parts of it written again, and the rest as it is, character for character: a `Result` with the
+        whole `text`, its `diff`, and the `spans` of the new parts.
+
+        spans: the parts, as pairs of characters [start, end); or the option lines, pairs from 1, both included; or
+        pattern, a regular expression. max_tokens: of each part, or one number for all; None: 8 more than it has.
+        decode, options: as for `infill`; and strength, the share of a part's tokens that is drawn again.
+        """
         options = self.with_defaults(decode, options)
         return main_path.edit(self.denoiser, self.tokenizer, text, spans, max_tokens, decode, **options)
 
     def stream(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Iterator[StreamEvent]:
-        """`generate` (or `infill`, with suffix=...) as events; see `daguerre.decoding.generate.stream`."""
+        """`generate` of `prompt`, or `infill` with the option suffix, as events: one for each step, with the `text` so
+        far and the `committed` part of it, which never shrinks; and a last one, which has the `result`.
+
+        max_tokens: None is the default of either. decode, options: theirs. Wrong arguments raise at the call.
+        """
         options = self.with_defaults(decode, options)
         return main_path.stream(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
     def start(
         self, prompt: Text, max_tokens: int | None = None, decode: Decode | None = None, **options: Any
     ) -> Running:
-        """`stream` as a request that can be changed while it runs; see `daguerre.decoding.running.Running`."""
+        """`stream` of `prompt` as a request that can be changed while it runs: iterate it for its events, and call its
+        `pin`, `unpin` and `remask` between them.
+
+        max_tokens, decode, options: those of `stream`. UnsupportedError for stop strings, and for modes whose canvas
+        cannot be changed.
+        """
         defaults = None if self.family is None else self.defaults
         options = {"defaults": defaults, "catalog": self.concepts, **options}
         return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
@@ -202,9 +232,10 @@ class Model:
     ) -> TokenScores:
         """Negative log-likelihood of `text` in nats: exact ("ar"), a bound ("elbo"), or exact for one order ("chain").
 
-        layout, samples, seed, order: see `daguerre.scoring.likelihood.score_tokens`. A text that is longer than the
-        model's positions is scored in windows that overlap (`daguerre.scoring.windows`); with context="whole" it is an
-        InputError.
+        layout: tokens in a span, or "full". samples: draws of masks for a bound, with `seed`. order: that of "chain":
+        left, random, or a permutation. Each is described at `daguerre.scoring.likelihood.score_tokens`. kind: one of
+        the three. context: "auto" scores a text that is longer than the model's
+        positions in windows that overlap (`daguerre.scoring.windows`); with "whole" it is an InputError.
         """
         if not isinstance(text, str):
             raise InputError(f"the text to score must be a string, not {type(text).__name__}")
@@ -213,22 +244,23 @@ class Model:
         return nll(backend, self.tokenizer, text, context=context, **how)
 
     def embed(self, texts: Sequence[Text], kind: EmbeddingKind = "hidden") -> np.ndarray:
-        """Embeddings of texts, float32 (T, D) of length 1: of their hidden states, of a part of them, or (T, C) of the
-        weights of their concepts; see `daguerre.scoring.embedding`.
+        """Embeddings of `texts`, T texts or lists of token ids, float32 (T, D) of length 1: of their hidden states, of
+        a part of them, or (T, C) of the weights of their concepts, as `kind` says (`daguerre.scoring.embedding`).
+        ContextError for a text that is longer than the model's positions.
         """
         return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.backbone.concepts)
 
     def explain(self, text: str) -> TextConcepts:
-        """The concepts of each token of an existing text; see `daguerre.scoring.text_concepts`. What a request writes
-        is explained by its option `explain`.
+        """The concepts of each token of `text`, which exists already: a `TextConcepts`. What a request writes is
+        explained by its option `explain`. UnsupportedError for a model without concept heads.
         """
         if not isinstance(text, str):
             raise InputError(f"the text to explain must be a string, not {type(text).__name__}")
         return text_concepts(self.denoiser.backend, self.backbone, self.tokenizer, self.concepts, text)
 
     def attribute(self, result: Result, token: int, num_steps: int = STEPS) -> Attribution:
-        """How much each visible token is a reason for token number `token` of a result, which was asked for with
-        explain=True; see `daguerre.scoring.attribution`.
+        """How much each visible token is a reason for token number `token`, from 0, of `result`, which was asked for
+        with explain=True: integrated gradients in `num_steps` steps (`daguerre.scoring.attribution`).
         """
         return attribute(self.backbone, self.tokenizer, self.concepts, result, token, num_steps)
 
