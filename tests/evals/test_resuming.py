@@ -67,7 +67,7 @@ def test_a_task_is_written_as_it_ends_and_is_not_measured_twice(
 
     monkeypatch.setitem(TASKS, "completion", stopped)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(model, documents, keep=first, **SMALL, **limits())
+        evaluate(model, documents, store=first, **SMALL, **limits())
     assert first.saved == [["infill"]]
 
     monkeypatch.setitem(TASKS, "completion", completion)
@@ -83,14 +83,14 @@ def test_a_task_is_written_as_it_ends_and_is_not_measured_twice(
 
     monkeypatch.setitem(TASKS, "infill", never)
     second = File(tmp_path / "report.json")
-    report = evaluate(model, documents, keep=second, **SMALL, **limits())
+    report = evaluate(model, documents, store=second, **SMALL, **limits())
     assert list(second.kept.tasks) == ["infill"]
     assert report["infill"] == json.loads((tmp_path / "report.json").read_text())["infill"]
     assert second.saved == [WHAT]
     assert set(report["seconds"]) == set(WHAT)
 
     third = File(tmp_path / "report.json")
-    again = evaluate(model, documents, keep=third, **SMALL, **limits())
+    again = evaluate(model, documents, store=third, **SMALL, **limits())
     assert list(third.kept.tasks) == WHAT
     assert third.saved == []
     assert again["completion"] == json.loads(json.dumps(report["completion"]))
@@ -100,7 +100,7 @@ def test_what_was_measured_with_anything_else_is_measured_again(
     model: Model, documents: list[Document], tmp_path: Path
 ) -> None:
     path = tmp_path / "report.json"
-    report = evaluate(model, documents, keep=File(path), what=["infill"], **limits())
+    report = evaluate(model, documents, store=File(path), what=["infill"], **limits())
 
     assert difference(json.loads(path.read_text()), report) is None
     for changed, where in (

@@ -145,8 +145,8 @@ def evaluate_model(
     chosen = options.EvalOptions.flat(options.QUICK if quick else options.DEFAULT, given)
     documents, skipped = (None, {}) if data is None else read_documents(data)
     with _progress("evaluating") as progress:
-        keep = None if out is None else _ReportFile(out, fresh)
-        report = evaluate(model, documents, chosen, skipped_files=skipped, progress=progress, keep=keep)
+        store = None if out is None else _ReportFile(out, fresh)
+        report = evaluate(model, documents, chosen, skipped_files=skipped, progress=progress, store=store)
     if quick:
         report["quick"] = True
     typer.echo(json.dumps(report, ensure_ascii=False) if as_json else markdown(report))

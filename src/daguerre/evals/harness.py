@@ -27,7 +27,7 @@ from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.loading import CONFIG, model_folder
 
 
-class Keep(Protocol):
+class Store(Protocol):
     """Where an evaluation is kept as it goes."""
 
     def earlier(self, report: Mapping[str, Any], names: Sequence[str]) -> Kept:
@@ -44,7 +44,7 @@ def evaluate(
     *,
     skipped_files: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
-    keep: Keep | None = None,
+    store: Store | None = None,
     **given: Any,
 ) -> dict[str, Any]:
     """A report that `json.dumps` takes: figures under the names of TASKS, and what they were measured with.
@@ -54,7 +54,7 @@ def evaluate(
     options, given fields of `EvalOptions`
     skipped_files  {file that could not be read: reason}, for the report
     progress       called as progress(task and its part, items done, items to do)
-    keep           what is kept of an earlier run, and what is called with the report as each task ends
+    store          where the report is kept as each task ends, and where finished tasks are taken from
 
     UnsupportedError or DataError, nearly always before anything is measured, where a named task is not possible with
     the model or the documents; other tasks that are not are under "skipped".
@@ -76,7 +76,7 @@ def evaluate(
         "seconds": {},
         "skipped": skipped,
     }
-    kept = Kept() if keep is None else keep.earlier(report, list(ready))
+    kept = Kept() if store is None else store.earlier(report, list(ready))
     for number, (name, measure) in enumerate(ready.items(), 1):
         if name in kept.tasks:
             report[name], report["seconds"][name] = kept.tasks[name], kept.seconds[name]
@@ -90,8 +90,8 @@ def evaluate(
             skipped[name] = str(error)
             continue
         report["seconds"][name] = round(time.perf_counter() - started, 1)
-        if keep is not None:
-            keep.save(report)
+        if store is not None:
+            store.save(report)
     return report
 
 
