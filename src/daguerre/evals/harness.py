@@ -83,7 +83,8 @@ def evaluate(
             continue
         started = time.perf_counter()
         try:
-            report[name] = measure(partial(_show, progress, f"{name} ({number} of {len(ready)})"))
+            called = name if len(ready) == 1 else f"{name} ({number} of {len(ready)})"
+            report[name] = measure(partial(_show, progress, called))
         except (UnsupportedError, DataError) as error:  # what shows only once examples meet the model
             if chosen.what is not None:
                 raise
