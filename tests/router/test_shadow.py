@@ -62,7 +62,7 @@ def test_a_shadow_that_is_slow_or_fails_changes_nothing_for_the_client() -> None
 
 
 def test_no_more_shadows_run_than_are_allowed() -> None:
-    two = Scripted(reply=says("late", delay=0.7))
+    two = Scripted(reply=says("late", delay=2.5))
     with routed(Scripted(), two, shadow=ALL | {"most_in_flight": 2}) as (url, log):
         for _ in range(5):
             ask(url)
