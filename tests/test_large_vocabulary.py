@@ -13,9 +13,10 @@ from daguerre.decoding.generate import fill
 from daguerre.decoding.healing import Vocabulary, num_to_take_back
 from daguerre.decoding.pins import Pin
 from daguerre.sampling.constraints import Budget
+from daguerre.sampling.constraints.arrays import NONE
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import NONE, distinct, lift
 from daguerre.sampling.constraints.tokens import Vocabulary as TokenVocabulary
+from daguerre.sampling.constraints.tokens import distinct, lift
 from daguerre.scoring.decisions import Choice, decide
 from published_runs import SCHEMA, model_of, run, tokens_of
 

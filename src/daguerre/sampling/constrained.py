@@ -31,12 +31,11 @@ from daguerre.sampling.constraints import (
     compile_schema,
     compile_tools,
 )
+from daguerre.sampling.constraints.arrays import DEAD, NONE
 from daguerre.sampling.constraints.budget import MAX_TRANSITIONS
-from daguerre.sampling.constraints.dfa import DEAD
 from daguerre.sampling.constraints.product import intersect_tokens
 from daguerre.sampling.constraints.programme import Weighed
 from daguerre.sampling.constraints.store import kept
-from daguerre.sampling.constraints.tokens import NONE
 from daguerre.sampling.constraints.wording import Wording, compile_wording
 from daguerre.sampling.logits import Proposals, SamplingParams
 

@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDER = next((place for place in (ROOT.parent, ROOT) if (place / "shared").exists()), ROOT) / "shared/data/jsonschema"
 FILES = sorted(FOLDER.glob("*.json"))
 PARTS = 4
-MAX_STATES = 40_000
+MAX_STATES = 41_000
 MORE_DEPTH = {"JME_39.json": 4}
 """Where a valid instance nests deeper than the default in a place that the schema leaves open."""
 
 pytestmark = pytest.mark.skipif(not FILES, reason=f"{FOLDER} is not there")
 
 REFUSED = {
-    "Github_easy---o21053.json": "more than 40,000 states",
+    "Github_easy---o21053.json": "more than 41,000 states",
     "Github_easy---o26590.json": "keyword 'faker' at #/properties/institution_id",
     "Github_easy---o27828.json": "keyword 'errorMessage' at #",
     "Github_easy---o60117.json": "keyword 'rev' at #/properties/results/items/properties/changes/items",
@@ -47,17 +47,17 @@ REFUSED = {
     "Handwritten---allOfPProp2.json": "patternProperties at #/not stands under a not",
     "Handwritten---allOfPProp8.json": "patternProperties at #/allOf/1/anyOf/0/not stands under a not",
     "Handwritten---allOfPProp9.json": "patternProperties at #/allOf/1/anyOf/0/not stands under a not",
-    "Handwritten---allany17.json": "more than 40,000 states",
+    "Handwritten---allany17.json": "more than 41,000 states",
     "Handwritten---mod30.json": "excludes the object",
     "Handwritten---mod302.json": "excludes the object",
     "Handwritten---mod303.json": "excludes the object",
     "Handwritten---mod306.json": "excludes the object",
     "Handwritten---mod309.json": "excludes the object",
     "Handwritten---notnames1.json": "propertyNames at #/not stands under a not",
-    "Handwritten---num5.json": "more than 40,000 states",
+    "Handwritten---num5.json": "more than 41,000 states",
     "Handwritten---object3.json": "patternProperties at #/definitions/reqPattern1/not stands under a not",
     "Handwritten---object6.json": "propertyNames at #/definitions/reqPattern1/not stands under a not",
-    "Handwritten---oneofanyofitc6.json": "more than 40,000 states",
+    "Handwritten---oneofanyofitc6.json": "more than 41,000 states",
     "JME_47.json": "format 'float' at #/properties/price",
 }
 """Every file whose schema is not supported, and the part of the error that says why."""

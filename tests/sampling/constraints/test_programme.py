@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from daguerre.errors import InputError
+from daguerre.sampling.constraints.arrays import NONE
 from daguerre.sampling.constraints.programme import Programme
-from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton, useful
+from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 from daguerre.sampling.constraints.weights import Weights
 
 MAX_STATES, MAX_CLASSES, MAX_TOKENS, MAX_LENGTH = 5, 4, 6, 6

@@ -131,15 +131,15 @@ def automaton(schema: Any, **options: Any) -> Dfa:
 def random_texts(dfa: Dfa, count: int) -> Iterator[str]:
     """Texts of the language: random walks that turn to the nearest end when they get long."""
     rng, sets = random.Random(0), {}
-    distance = {state: 0 for state in range(len(dfa)) if dfa.accept[state]}
+    distance = {state: 0 for state in range(len(dfa)) if dfa.table.accept[state]}
     while len(distance) < len(dfa):
         for state in set(range(len(dfa))) - distance.keys():
-            ends = [distance[target] for _, target in dfa.arcs[state] if target in distance]
+            ends = [distance[target] for _, target in dfa.table.arcs[state] if target in distance]
             distance |= {state: 1 + min(ends)} if ends else {}
     for _ in range(count):
         state, text = 0, bytearray()
-        while not (dfa.accept[state] and (len(text) > 40 or not dfa.arcs[state] or rng.random() < 0.3)):
-            arcs = dfa.arcs[state]
+        while not (dfa.table.accept[state] and (len(text) > 40 or not dfa.table.arcs[state] or rng.random() < 0.3)):
+            arcs = dfa.table.arcs[state]
             if len(text) > 40:
                 arcs = [min(arcs, key=lambda arc: distance[arc[1]])]
             chosen, state = rng.choice(arcs)

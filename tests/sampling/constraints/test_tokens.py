@@ -9,9 +9,9 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import Budget, compile_choices, compile_grammar, compile_regex, compile_schema
-from daguerre.sampling.constraints.dfa import DEAD
+from daguerre.sampling.constraints.arrays import DEAD, NONE
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import NONE, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import Vocabulary, lift
 
 PATTERNS = ("[a-z]+(_[a-z]+)*", "def \\w+\\(\\):\n    return \\d{1,3}", "(é|日本){2,5}.?", "\\s*x{3}")
 
@@ -25,7 +25,7 @@ def test_a_token_does_what_its_bytes_do(pattern: str, tokenizer: Tokenizer) -> N
     for state in range(len(dfa)):
         for token in range(tokenizer.vocab_size):
             text = tokenizer.token_bytes(token)
-            wanted = dfa.run(text, state) if text else DEAD
+            wanted = dfa.table.run(text, state) if text else DEAD
             found = automaton.class_of_token[token]
             edges = automaton.by_src
             run = slice(edges.first[state], edges.first[state + 1])

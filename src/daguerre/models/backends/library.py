@@ -16,8 +16,9 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -29,7 +30,19 @@ from daguerre.files import atomic_write, cache_folder
 from daguerre.models.processor import compiler_flags
 
 LOG = logging.getLogger("daguerre")
-SOURCES = Path(__file__).with_name("native")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A library: its name, what it is, the folder of its sources, and the file that includes the others."""
+
+    name: str
+    what: str
+    folder: Path
+    main: str
+
+
+SOURCE = Source("native", "the native backend", Path(__file__).with_name("native"), "forward.cpp")
 FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
 ERRORS = {
     1: "a position that the model does not have",
@@ -163,7 +176,7 @@ BATCH = struct.Struct("@7i4x")
 PART = struct.Struct("@7P6i2d10i")
 """One request's part of a batch: `Part` of native/model.h."""
 
-_libraries: dict[tuple[str, ...], Any] = {}
+_libraries: dict[tuple[Source, tuple[str, ...]], Any] = {}
 _making = Lock()
 
 
@@ -172,30 +185,39 @@ def library(*more: str) -> Any:
 
     more: compiler flags in place of those for the instruction set. UnsupportedError if it cannot be compiled.
     """
-    flags = (*FLAGS, *(more or compiler_flags()))
+    return compiled(SOURCE, (*FLAGS, *(more or compiler_flags())), _declared)
+
+
+def compiled(source: Source, flags: tuple[str, ...], declared: Callable[[Any], Any]) -> Any:
+    """A library, compiled at first use and kept on disk; `declared` declares its functions and returns it.
+
+    UnsupportedError if it cannot be compiled, now or before.
+    """
+    key = source, flags
     with _making:
-        if flags not in _libraries:
+        if key not in _libraries:
             try:
-                _libraries[flags] = _declared(_load(flags))
+                _libraries[key] = declared(_load(source, flags))
             except UnsupportedError as error:
-                _libraries[flags] = error
+                _libraries[key] = error
             except OSError as error:
-                _libraries[flags] = UnsupportedError(
+                _libraries[key] = UnsupportedError(
                     f'backend "native" has no folder to compile in ({error}): set TMPDIR to one, or leave out backend'
                 )
-        found = _libraries[flags]
+        found = _libraries[key]
     if isinstance(found, UnsupportedError):
         raise found
     return found
 
 
-def _load(flags: Sequence[str]) -> Any:
+def _load(source: Source, flags: Sequence[str]) -> Any:
     folder = cache_folder()
-    path = None if folder is None else folder / "compiled" / f"native-{_key(flags)}.so"
+    path = None if folder is None else folder / "compiled" / f"{source.name}-{_key(source, flags)}.so"
     if path is not None:
         with suppress(OSError):  # missing, damaged, or not readable
             return ctypes.CDLL(str(path))
-    LOG.info("compiling the native backend for this processor%s", "" if path is None else "; this happens only once")
+    once = "" if path is None else "; this happens only once"
+    LOG.info("compiling %s for this processor%s", source.what, once)
     with ExitStack() as stack:
         if path is not None:
             with suppress(OSError):  # a folder that is not writable, or knows no locks
@@ -203,14 +225,14 @@ def _load(flags: Sequence[str]) -> Any:
                 lock = stack.enter_context(path.with_suffix(".lock").open("w"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 return ctypes.CDLL(str(path))  # another process has compiled it meanwhile
-        made, found = _compile(flags, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        made, found = _compile(source, flags, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         if path is not None:
             with suppress(OSError), atomic_write(path) as file:  # a full disk, say
                 file.write(made.read_bytes())
         return found
 
 
-def _key(flags: Sequence[str]) -> str:
+def _key(source: Source, flags: Sequence[str]) -> str:
     """A hash of what the compiled code depends on: source, flags, CXX, processor and PyTorch version."""
     processor = [platform.processor()]
     with suppress(OSError):
@@ -219,15 +241,15 @@ def _key(flags: Sequence[str]) -> str:
         processor = [line for line in first if line.startswith(names) and "MHz" not in line]
     facts = (*flags, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
     key = hashlib.sha256(repr(facts).encode())
-    for source in sorted(SOURCES.iterdir()):
-        key.update(source.read_bytes())
+    for file in sorted(source.folder.iterdir()):
+        key.update(file.read_bytes())
     return key.hexdigest()
 
 
-def _compile(flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
+def _compile(source: Source, flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
     """The compiled library, loaded. It uses PyTorch's OpenMP runtime, or, if that fails, the compiler's."""
     compiler, parts = find_compiler(), folder / "native.o"
-    _run(compiler, *flags, "-c", SOURCES / "forward.cpp", "-o", parts)
+    _run(compiler, *flags, "-c", source.folder / source.main, "-o", parts)
     for number, threads in enumerate(((), ("-fopenmp",))):
         made = folder / f"native-{number}.so"
         with suppress(OSError, UnsupportedError):

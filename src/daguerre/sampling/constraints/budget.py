@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 from daguerre.errors import InputError
 
-MAX_STATES = 60_000
-MAX_STEPS = 600_000
-MAX_EDGES = 10_000_000
+MAX_STATES = 250_000
+MAX_STEPS = 2_000_000
+MAX_EDGES = 20_000_000
+MAX_BYTES = 1 << 30
 MAX_TRANSITIONS = 2_000_000
-"""Of a span, positions times pairs of states: a step at this limit takes about 20 ms and 150 MB."""
+MAX_NODES = 1 << 22
+"""Of a span, positions times states: a step at this limit takes about a second and 100 MB."""
 SECONDS = 10.0
 
 
@@ -20,33 +23,50 @@ class Budget:
     """Limits of one compilation. The clock starts when it is made.
 
     max_states: of an automaton over bytes; max_steps: states of all nondeterministic automata before them;
-    max_edges: of the token automaton; seconds: of this thread's processor time, so that other work does not count.
+    max_edges: of the token automaton; max_bytes: of memory for any one of them; seconds: of this thread's processor
+    time, so that other work does not count.
     """
 
     max_states: int = MAX_STATES
     max_steps: int = MAX_STEPS
     max_edges: int = MAX_EDGES
+    max_bytes: int = MAX_BYTES
     seconds: float = SECONDS
     began: float = field(default_factory=time.thread_time)
 
+    @property
+    def until(self) -> float:
+        """When time is up, on the clock of this thread's processor time."""
+        return self.began + self.seconds
+
     def states(self, number: int) -> None:
         """InputError when an automaton over bytes has more states than allowed, or time is up."""
-        self._check("states", number, self.max_states)
+        self._check(1, number > self.max_states)
 
     def steps(self, number: int) -> None:
         """InputError when a pattern written out is longer than allowed, or time is up."""
-        self._check("steps when written out", number, self.max_steps)
+        self._check(2, number > self.max_steps)
 
     def edges(self, number: int) -> None:
         """InputError when a token automaton has more edges than allowed, or time is up."""
-        self._check("edges over this vocabulary", number, self.max_edges)
+        self._check(3, number > self.max_edges)
 
-    def _check(self, what: str, number: int, limit: int) -> None:
-        if number > limit:
-            raise InputError(
-                f"the constraint is too large: more than {limit:,} {what}; lower its repetition counts, bounds or depth"
-            )
-        if time.thread_time() - self.began > self.seconds:
+    def _check(self, error: int, is_over: bool) -> None:
+        if is_over:
+            self.exceeded(error)
+        if time.thread_time() > self.until:
+            self.exceeded(4)
+
+    def exceeded(self, error: int) -> NoReturn:
+        """Raise the InputError of a limit, by its number in native/limits.h."""
+        if error == 4:
             raise InputError(
                 f"the constraint took longer than {self.seconds:g} s to compile; lower its repetition counts or bounds"
             )
+        what = {
+            1: f"{self.max_states:,} states",
+            2: f"{self.max_steps:,} steps when written out",
+            3: f"{self.max_edges:,} edges over this vocabulary",
+            5: f"{self.max_bytes >> 20:,} MiB of memory",
+        }[error]
+        raise InputError(f"the constraint is too large: more than {what}; lower its repetition counts, bounds or depth")

@@ -1,274 +1,143 @@
 """Deterministic automata over bytes: minimization, intersection, difference, union.
 
-Letters: Q states, K classes of bytes that act alike. State 0 is the start, DEAD means no transition.
+State 0 is the start. Minimal automata of one language are equal: their states are in the order in which a search by
+breadth, and by bytes, meets them. They are made by the compiled library (native/dfa.h) or, without it, as tables
+(`reference.dfa`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from daguerre.sampling.constraints import compiled
+from daguerre.sampling.constraints.arrays import DEAD
 from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.compiled import Call, Handle, address
+from daguerre.sampling.constraints.reference import dfa as reference
+from daguerre.sampling.constraints.reference.dfa import Table
 
-DEAD = -1
-_GOLDEN, _MIX_A, _MIX_B = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+BOTH, FIRST_ALONE, EITHER = 0, 1, 2
+"""Which strings a product of two automata has; numbers of native/dfa.h."""
+BYTES = 32
+"""Of a set of bytes."""
 
 
-@dataclass(frozen=True, eq=False)
 class Dfa:
-    """A language of byte strings. `delta_QK` int32 holds the next state or DEAD, `class_of_byte` (256,) the columns."""
+    """A language of byte strings, from a table or from the library."""
 
-    delta_QK: np.ndarray  # noqa: N815
-    class_of_byte: np.ndarray
-    accept: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.accept)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no string is in the language; for a minimal automaton."""
-        return not self.accept.any()
-
-    def run(self, text: bytes, state: int = 0) -> int:
-        """The state after `text`, or DEAD."""
-        for byte in text:
-            if state == DEAD:
-                break
-            state = int(self.delta_QK[state, self.class_of_byte[byte]])
-        return state
-
-    def accepts(self, text: bytes) -> bool:
-        state = self.run(text)
-        return state != DEAD and bool(self.accept[state])
+    def __init__(self, held: Table | Handle) -> None:
+        self._handle = held if isinstance(held, Handle) else None
+        if isinstance(held, Table):
+            self.__dict__["table"] = held
 
     @cached_property
-    def arcs(self) -> list[list[tuple[int, int]]]:
-        """For each state its (set of bytes as a 256-bit number, next state), one for each next state."""
-        sets = [0] * self.delta_QK.shape[1]
-        for byte, k in enumerate(self.class_of_byte.tolist()):
-            sets[k] |= 1 << byte
-        out = []
-        for row in self.delta_QK.tolist():
-            merged: dict[int, int] = {}
-            for k, target in enumerate(row):
-                if target != DEAD:
-                    merged[target] = merged.get(target, 0) | sets[k]
-            out.append([(chosen, target) for target, chosen in merged.items()])
-        return out
+    def table(self) -> Table:
+        """The transitions as arrays."""
+        assert self._handle is not None
+        return Table(*_table(self._handle))
+
+    def pointer(self, call: Call) -> int:
+        """The minimal automaton of the language in the library."""
+        if self._handle is None:
+            self._handle = Handle(call.made, _minimal(call, self.table), "dfa_free")
+        return self._handle.pointer
+
+    def __len__(self) -> int:
+        held = self._handle
+        return len(self.table) if held is None else int(held.made.dfa_size(held.pointer))
+
+    @cached_property
+    def is_empty(self) -> bool:
+        """Whether no string is in the language; for a minimal automaton."""
+        held = self._handle
+        return self.table.is_empty if held is None else bool(held.made.dfa_is_empty(held.pointer))
+
+    def accepts(self, text: bytes) -> bool:
+        held = self._handle
+        return self.table.accepts(text) if held is None else bool(held.made.dfa_accepts(held.pointer, text, len(text)))
 
     def shortest(self) -> bytes:
         """A shortest string; the language must not be empty."""
-        before: dict[int, tuple[int, bytes]] = {}
-        level, seen = [0], {0}
-        while not any(self.accept[state] for state in level):
-            found: dict[int, tuple[int, bytes]] = {}
-            for state in level:
-                for chosen, target in self.arcs[state]:
-                    if target not in seen:
-                        found.setdefault(target, (state, bytes([(chosen & -chosen).bit_length() - 1])))
-            before |= found
-            seen |= found.keys()
-            level = list(found)
-        state, text = next(state for state in level if self.accept[state]), b""
-        while state in before:
-            state, byte = before[state]
-            text = byte + text
-        return text
+        return self.table.shortest()
 
     def strings(self, most: int) -> list[bytes] | None:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
-        found: list[bytes] = []
-        waiting: list[tuple[int, bytes]] = [(0, b"")]
-        while waiting:
-            state, text = waiting.pop()
-            if len(text) > len(self):
-                return None  # a loop
-            if self.accept[state]:
-                found.append(text)
-            for byte in range(256):
-                target = int(self.delta_QK[state, self.class_of_byte[byte]])
-                if target != DEAD:
-                    waiting.append((target, text + bytes([byte])))
-            if len(found) > most or len(waiting) > 256 * most:
-                return None
-        return found
+        return self.table.strings(most)
+
+
+def _minimal(call: Call, table: Table) -> int:
+    delta = np.ascontiguousarray(table.delta_QK, dtype=np.int32)
+    column, accept = table.class_of_byte.astype(np.uint8), table.accept.astype(np.uint8)
+    return int(call("dfa_minimal", address(delta), *delta.shape, address(column), address(accept), call.limits))
+
+
+def _table(handle: Handle) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(delta_QK, class_of_byte, accept) of an automaton of the library; columns in the order of their first bytes."""
+    made, pointer = handle.made, handle.pointer
+    num_states, num_arcs = made.dfa_size(pointer), made.dfa_num_arcs(pointer)
+    first, target = np.empty(num_states + 1, dtype=np.int64), np.empty(num_arcs, dtype=np.int32)
+    sets, accept = np.empty((num_arcs, BYTES), dtype=np.uint8), np.empty(num_states, dtype=np.uint8)
+    made.dfa_read(pointer, address(first), address(sets), address(target), address(accept))
+    member = np.unpackbits(sets, axis=1, bitorder="little")
+    column, lowest = _columns(member)
+    delta_QK = np.full((num_states, len(lowest)), DEAD, dtype=np.int32)
+    arc, k = np.nonzero(member[:, lowest])
+    delta_QK[np.repeat(np.arange(num_states), np.diff(first))[arc], k] = target[arc]
+    return delta_QK, column, accept.astype(bool)
+
+
+def _columns(member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the column of each byte (256,), the first byte of each column) of sets of bytes (A, 256)."""
+    number: dict[bytes, int] = {}
+    packed = np.packbits(member, axis=0)
+    column = np.array([number.setdefault(packed[:, byte].tobytes(), len(number)) for byte in range(256)])
+    return column.astype(np.uint8), np.unique(column, return_index=True)[1]
+
+
+def table_dfa(delta_QK: np.ndarray, class_of_byte: np.ndarray, accept: np.ndarray) -> Dfa:
+    """The language of a table of next states."""
+    return Dfa(Table(delta_QK, class_of_byte, accept))
 
 
 def empty() -> Dfa:
     """The language without strings."""
-    return Dfa(np.full((1, 1), DEAD, dtype=np.int32), np.zeros(256, dtype=np.uint8), np.zeros(1, dtype=bool))
+    return Dfa(reference.empty())
 
 
-def reach(src: np.ndarray, dst: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Which states (Q,) are reached from the boolean `seeds` (Q,) along edges src -> dst."""
-    order = np.argsort(src, kind="stable")
-    first = np.searchsorted(src[order], np.arange(len(seeds) + 1))
-    targets = dst[order]
-    seen = seeds.copy()
-    frontier = np.flatnonzero(seeds)
-    while len(frontier):
-        reached = targets[ranges(first[frontier], first[frontier + 1])]
-        frontier = np.unique(reached[~seen[reached]])
-        seen[frontier] = True
-    return seen
-
-
-def ranges(starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The numbers of [starts[i], ends[i]) for every i, one after another."""
-    counts = ends - starts
-    offsets = np.cumsum(counts) - counts
-    return np.arange(counts.sum()) - np.repeat(offsets - starts, counts)
-
-
-def distinct_columns(*deltas: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Columns that are equal in all tables get one number: (first column of each number, number of each column)."""
-    keys = [b"".join(part.tobytes() for part in parts) for parts in zip(*(list(d.T) for d in deltas), strict=True)]
-    numbers: dict[bytes, int] = {}
-    number_of = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-    return np.unique(number_of, return_index=True)[1], number_of
-
-
-def minimize(dfa: Dfa) -> Dfa:
-    """The smallest automaton of the same language; bytes that act alike share a column."""
-    dfa = _trim(dfa)
-    if dfa.is_empty:
-        return empty()
-    columns, number_of = distinct_columns(dfa.delta_QK)
-    delta_QK = np.ascontiguousarray(dfa.delta_QK[:, columns])
-    block = _blocks(delta_QK, dfa.accept)
-    _, member = np.unique(block, return_index=True)
-    small = np.where(delta_QK[member] == DEAD, DEAD, block[delta_QK[member]]).astype(np.int32)
-    assert (
-        np.where(delta_QK == DEAD, DEAD, block[delta_QK]) == small[block]
-    ).all()  # no two hashes were equal by chance
-    merged = Dfa(small, number_of[dfa.class_of_byte].astype(np.uint8), dfa.accept[member])
-    return start_at(merged, int(block[0]))
-
-
-def start_at(dfa: Dfa, start: int) -> Dfa:
+def start_at(table: Table, start: int) -> Table:
     """The same automaton with states `start` and 0 exchanged."""
-    exchange = np.arange(len(dfa) + 1, dtype=np.int32)
+    exchange = np.arange(len(table) + 1, dtype=np.int32)
     exchange[[0, start]] = exchange[[start, 0]]
     exchange[-1] = DEAD  # delta's -1 indexes the last
     states = exchange[:-1]
-    return Dfa(exchange[dfa.delta_QK[states]], dfa.class_of_byte, dfa.accept[states])
-
-
-def _trim(dfa: Dfa) -> Dfa:
-    """Without the states that no string of the language visits; the start stays."""
-    src, column = np.nonzero(dfa.delta_QK != DEAD)
-    dst = dfa.delta_QK[src, column]
-    start = np.zeros(len(dfa), dtype=bool)
-    start[0] = True
-    useful = reach(src, dst, start) & reach(dst, src, dfa.accept)
-    if useful.all():
-        return dfa
-    if not useful[0]:
-        return empty()
-    number = np.full(len(dfa) + 1, DEAD, dtype=np.int32)
-    number[:-1][useful] = np.arange(useful.sum(), dtype=np.int32)
-    return Dfa(number[dfa.delta_QK[useful]], dfa.class_of_byte, dfa.accept[useful])
-
-
-def _blocks(delta_QK: np.ndarray, accept: np.ndarray) -> np.ndarray:
-    """A number for each state, equal for states with the same future.
-
-    Partition refinement: a state's signature is a sum of 64-bit hashes of (column, block of the next state). When some
-    states get a new block number, only their predecessors are looked at again: they now differ from the rest of their
-    block, which keeps its number.
-    """
-    num_states, num_columns = delta_QK.shape
-    src, column = np.nonzero(delta_QK != DEAD)
-    dst = delta_QK[src, column]
-    order = np.argsort(dst, kind="stable")
-    sources = src[order]
-    first = np.searchsorted(dst[order], np.arange(num_states + 1))
-    block = accept.astype(np.int64)
-    size = np.bincount(block, minlength=2)
-    columns = np.arange(num_columns, dtype=np.uint64)
-    touched = np.arange(num_states)
-    while len(touched):
-        rows = delta_QK[touched]
-        after = np.where(rows == DEAD, DEAD, block[rows]) + 1
-        signature = hash64(after.astype(np.uint64) * np.uint64(num_columns) + columns).sum(axis=1, dtype=np.uint64)
-        key = hash64(signature ^ hash64(block[touched].astype(np.uint64)))
-        _, at, group, count = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
-        home = block[touched[at]]
-        rest = size.copy()
-        np.subtract.at(rest, home, count)
-        keeps = np.zeros(len(at), dtype=bool)  # where a whole block was touched, its largest part keeps the number
-        by_size = np.lexsort((-count, home))
-        heads = by_size[np.unique(home[by_size], return_index=True)[1]]
-        keeps[heads[rest[home[heads]] == 0]] = True
-        fresh = np.flatnonzero(~keeps)
-        number = home.copy()
-        number[fresh] = len(size) + np.arange(len(fresh))
-        np.subtract.at(size, home[fresh], count[fresh])
-        size = np.concatenate([size, count[fresh]])
-        moved = touched[~keeps[group]]
-        block[touched] = number[group]
-        touched = np.unique(sources[ranges(first[moved], first[moved + 1])])
-    return np.unique(block, return_inverse=True)[1]
-
-
-def hash64(x: np.ndarray) -> np.ndarray:
-    """The output function of SplitMix64, of uint64."""
-    x = (x + _GOLDEN) * _MIX_A
-    x = (x ^ (x >> np.uint64(30))) * _MIX_B
-    x = (x ^ (x >> np.uint64(27))) * _MIX_A
-    return x ^ (x >> np.uint64(31))
+    return Table(exchange[table.delta_QK[states]], table.class_of_byte, table.accept[states])
 
 
 def intersect(a: Dfa, b: Dfa, budget: Budget) -> Dfa:
     """Strings in both languages, minimal."""
-    return a if a is b else _combine(a, b, budget, np.logical_and, both=True)
+    return a if a is b else _combined(a, b, BOTH, budget)
 
 
 def subtract(a: Dfa, b: Dfa, budget: Budget) -> Dfa:
     """Strings of `a` that are not in `b`, minimal."""
-    return empty() if a is b else _combine(a, b, budget, lambda x, y: x & ~y, both=False)
+    return empty() if a is b else _combined(a, b, FIRST_ALONE, budget)
 
 
 def unite(a: Dfa, b: Dfa, budget: Budget) -> Dfa:
     """Strings in either language, minimal."""
     if a is b or b.is_empty:
         return a
-    return b if a.is_empty else _combine(a, b, budget, np.logical_or, both=None)
+    return b if a.is_empty else _combined(a, b, EITHER, budget)
 
 
-def _combine(
-    a: Dfa, b: Dfa, budget: Budget, rule: Callable[[np.ndarray, np.ndarray], np.ndarray], both: bool | None
-) -> Dfa:
-    """The product automaton. A pair is followed while both parts live (both), the first (False), or either (None)."""
-    width = len(b) + 1
-    first, number_of = distinct_columns(a.class_of_byte[None, :], b.class_of_byte[None, :])
-    next_a = _completed(a)[:, a.class_of_byte[first]]
-    next_b = _completed(b)[:, b.class_of_byte[first]]
-    number: dict[int, int] = {0: 0}
-    pairs, rows = [np.zeros(1, dtype=np.int64)], []
-    while len(pairs[-1]):
-        left, right = np.divmod(pairs[-1], width)
-        to_a, to_b = next_a[left], next_b[right]
-        dead_a, dead_b = to_a == len(a), to_b == len(b)
-        dead = dead_a | dead_b if both else dead_a & dead_b if both is None else dead_a
-        codes = np.where(dead, np.int64(DEAD), to_a * width + to_b)
-        distinct, at = np.unique(codes, return_inverse=True)
-        known = [DEAD if code == DEAD else number.setdefault(code, len(number)) for code in distinct.tolist()]
-        rows.append(np.array(known, dtype=np.int32)[at].reshape(codes.shape))
-        fresh = distinct[np.array(known) >= sum(map(len, pairs))]
-        pairs.append(fresh)
-        budget.states(len(number))
-    left, right = np.divmod(np.concatenate(pairs), width)
-    accept = rule(np.append(a.accept, False)[left], np.append(b.accept, False)[right])
-    return minimize(Dfa(np.concatenate(rows), number_of.astype(np.uint8), accept))
+def _combined(a: Dfa, b: Dfa, rule: int, budget: Budget) -> Dfa:
+    made = compiled.library()
+    if made is None:
+        return Dfa(SLOW[rule](a.table, b.table, budget))
+    call = Call(made, budget)
+    return Dfa(Handle(made, call("dfa_combine", a.pointer(call), b.pointer(call), rule, call.limits), "dfa_free"))
 
 
-def _completed(dfa: Dfa) -> np.ndarray:
-    """Transitions (Q+1, K) in which DEAD is state Q."""
-    full = np.vstack([dfa.delta_QK, np.full((1, dfa.delta_QK.shape[1]), DEAD)]).astype(np.int64)
-    full[full == DEAD] = len(dfa)
-    return full
+SLOW = {BOTH: reference.intersect, FIRST_ALONE: reference.subtract, EITHER: reference.unite}

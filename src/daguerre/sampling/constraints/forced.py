@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton
+from daguerre.sampling.constraints.arrays import NONE
+from daguerre.sampling.constraints.tokens import TokenAutomaton
 from daguerre.sampling.constraints.unrolled import Unrolled
 
 Taken = list[np.ndarray]

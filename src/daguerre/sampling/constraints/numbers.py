@@ -13,8 +13,9 @@ from functools import lru_cache
 import numpy as np
 
 from daguerre.errors import InputError
+from daguerre.sampling.constraints.arrays import DEAD
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import DEAD, Dfa, intersect, minimize
+from daguerre.sampling.constraints.dfa import Dfa, intersect, table_dfa
 from daguerre.sampling.constraints.regex import regex_dfa
 
 INTEGER = "0|-?[1-9][0-9]*"
@@ -124,8 +125,7 @@ def multiples(of: int | float, budget: Budget) -> Dfa:
     delta[behind[scale], ord("0")] = behind[scale]
     for f in range(scale + 1):
         accept[behind[f]] = remainder * pow(10, scale - f, modulus) % modulus == 0
-    remainders = minimize(Dfa(delta, np.arange(256, dtype=np.uint8), accept))
-    return intersect(remainders, numbers(PLAIN), budget)
+    return intersect(table_dfa(delta, np.arange(256, dtype=np.uint8), accept), numbers(PLAIN), budget)
 
 
 def equal_to(value: int | float, budget: Budget) -> Dfa:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import DEAD, ranges
-from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton, useful
+from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 
 
 def table(automaton: TokenAutomaton) -> np.ndarray:

@@ -23,10 +23,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from daguerre.errors import InputError
-from daguerre.sampling.constraints.dfa import DEAD, ranges
+from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
 from daguerre.sampling.constraints.forced import forced
 from daguerre.sampling.constraints.lattice import BELOW_ONE, Lattice, pick
-from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton
+from daguerre.sampling.constraints.tokens import TokenAutomaton
 from daguerre.sampling.constraints.unrolled import Unrolled, unroll
 from daguerre.sampling.constraints.weights import Weights, best_of_bundles, log_sum_of_bundles, sum_of_bundles
 

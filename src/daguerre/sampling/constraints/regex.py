@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from daguerre.errors import InputError, unknown
+from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
-from daguerre.sampling.constraints.nfa import Nfa, determinize
+from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.utf8 import ANY, LAST, SURROGATES, Ranges, outside, ranges_of
 
 MAX_NESTING = 100
@@ -110,16 +111,16 @@ def parse(pattern: str) -> Node:
 
 def regex_dfa(pattern: str, budget: Budget, search: bool = False) -> Dfa:
     """The minimal automaton of the texts that match as a whole or, with `search`, that hold a match somewhere."""
-    anything = partial(Nfa.chars, ranges=ANY)
-    nfa = Nfa(budget)
+    nfa = new_nfa(budget)
+    anything = partial(nfa.chars, ranges=ANY)
     entry = nfa.state()
-    inner = nfa.repeat(entry, partial(anything, nfa), 0, None) if search else entry
+    inner = nfa.repeat(entry, anything, 0, None) if search else entry
     last = write(nfa, parse(pattern), inner, {}, {}, pattern)
     if search:
-        last = nfa.repeat(last, partial(anything, nfa), 0, None)
+        last = nfa.repeat(last, anything, 0, None)
     end = nfa.state()
     nfa.link(last, end)
-    return determinize(nfa, entry, end)
+    return nfa.determinize(entry, end)
 
 
 def grammar_dfa(rules: Mapping[str, str], start: str, depth: int, budget: Budget) -> Dfa:
@@ -131,12 +132,12 @@ def grammar_dfa(rules: Mapping[str, str], start: str, depth: int, budget: Budget
     if start not in rules:
         raise unknown("rule", start, rules)
     trees = {name: parse(pattern) for name, pattern in rules.items()}
-    nfa = Nfa(budget)
+    nfa = new_nfa(budget)
     entry = nfa.state()
     last = write(nfa, trees[start], entry, trees, dict.fromkeys(rules, depth) | {start: depth - 1}, rules[start])
     end = nfa.state()
     nfa.link(last, end)
-    return determinize(nfa, entry, end)
+    return nfa.determinize(entry, end)
 
 
 def write(nfa: Nfa, node: Node, entry: int, trees: Mapping[str, Node], left: Mapping[str, int], pattern: str) -> int:
@@ -161,7 +162,7 @@ def write(nfa: Nfa, node: Node, entry: int, trees: Mapping[str, Node], left: Map
         case Anchor(at_end):
             last, before = nfa.state(), nfa.state()
             nfa.link(entry, before)
-            (nfa.at_end if at_end else nfa.at_start)[before] = last
+            nfa.link_at(before, last, at_end)
             return last
         case Call(rule):
             if rule not in trees:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 
 from daguerre.errors import InputError
+from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
-from daguerre.sampling.constraints.nfa import Nfa, determinize
 from daguerre.sampling.constraints.utf8 import ANY
 
 
@@ -27,16 +27,16 @@ def escaped(key: str) -> str:
 
 def lengths(least: int, most: int | None, budget: Budget) -> Dfa:
     """Strings of some numbers of characters."""
-    nfa = Nfa(budget)
+    nfa = new_nfa(budget)
     entry = nfa.state()
     last = nfa.repeat(entry, lambda state: nfa.chars(state, ANY), least, most)
-    return determinize(nfa, entry, last)
+    return nfa.determinize(entry, last)
 
 
 def literals(texts: Iterable[str | bytes], budget: Budget) -> Dfa:
     """The language of a few texts."""
-    nfa = Nfa(budget)
+    nfa = new_nfa(budget)
     entry, last = nfa.state(), nfa.state()
     for text in texts:
         nfa.link(nfa.literal(entry, text if isinstance(text, bytes) else text.encode()), last)
-    return determinize(nfa, entry, last)
+    return nfa.determinize(entry, last)

@@ -1,8 +1,8 @@
 """From bytes to tokens: an automaton over a vocabulary, with classes of tokens that act alike.
 
-The vocabulary is read as a trie, one byte of all its tokens at a time. A node of the trie is a function from states to
-states; few of those are distinct, so each is computed once, whatever the size of the vocabulary, and tokens with the
-same function are one class. No array of states x vocabulary is ever made.
+The vocabulary is read as a trie. A node of the trie is a function from states to states; few of those are distinct, so
+each is computed once, whatever the size of the vocabulary, and tokens with the same function are one class. No array of
+states x vocabulary is ever made.
 
 Letters: Q states, V vocabulary, E edges, C classes.
 """
@@ -13,16 +13,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints import compiled
+from daguerre.sampling.constraints.arrays import DEAD, NONE, hash64, ranges
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import DEAD, Dfa, distinct_columns, hash64, ranges, reach
+from daguerre.sampling.constraints.compiled import Call, Handle, address
+from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.reference import lift as reference
 
-NONE = -1
 FIELDS = ("accept", "class_of_token", "src", "dst", "cls")
 
 
@@ -222,11 +225,22 @@ class Vocabulary:
     text: np.ndarray
     offsets: np.ndarray
     lengths: np.ndarray
+    _trie: Handle | None = None
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> Vocabulary:
         lengths = np.array([len(text) for text in texts], dtype=np.int64)
         return cls(np.frombuffer(b"".join(texts), dtype=np.uint8), np.cumsum(lengths) - lengths, lengths)
+
+    def pointer(self, made: Any) -> int:
+        """The vocabulary as a trie in the library."""
+        if self._trie is None:
+            held = made.vocabulary_new(
+                address(self.text), address(self.offsets), address(self.lengths), len(self.lengths)
+            )
+            object.__setattr__(self, "_trie", Handle(made, held, "vocabulary_free"))
+        assert self._trie is not None
+        return self._trie.pointer
 
     @staticmethod
     @lru_cache(maxsize=8)
@@ -237,95 +251,36 @@ class Vocabulary:
 
 
 def lift(dfa: Dfa, vocabulary: Vocabulary, budget: Budget, ignored: tuple[str, ...] = ()) -> TokenAutomaton:
-    """The automaton over tokens of a minimal automaton over bytes. InputError when its language is empty, or when no
-    text of it can be written in this vocabulary.
+    """The automaton over tokens of an automaton over bytes. InputError when its language is empty, or when no text of
+    it can be written in this vocabulary.
     """
-    functions = _Functions(dfa, budget)
-    function_of = np.where(vocabulary.lengths > 0, 0, NONE)
-    alive = np.flatnonzero(vocabulary.lengths)
-    for i in range(int(vocabulary.lengths.max(initial=0))):
-        after = functions.after(function_of[alive], vocabulary.text[vocabulary.offsets[alive] + i])
-        function_of[alive] = after
-        alive = alive[(after != NONE) & (vocabulary.lengths[alive] > i + 1)]
-    used, class_of_token = distinct(function_of - NONE, len(functions.edges) + 1)
-    used += NONE
-    dead = int(used[0] == NONE)
-    edges = [functions.edges[f] for f in used[dead:].tolist()]
-    src, dst = (np.concatenate([edge[i] for edge in edges] or [np.zeros(0, np.int32)]) for i in (0, 1))
-    cls = np.repeat(np.arange(len(edges), dtype=np.int32), [len(edge[0]) for edge in edges])
-    whole = TokenAutomaton(dfa.accept, (class_of_token - dead).astype(np.int32), src, dst, cls, ignored)
-    return useful(whole)
+    made = compiled.library()
+    if made is None:
+        arrays = reference.lift(dfa.table, vocabulary.text, vocabulary.offsets, vocabulary.lengths, budget)
+    else:
+        arrays = _lifted(Call(made, budget), dfa, vocabulary)
+    return _not_empty(TokenAutomaton(*arrays, ignored))
 
 
-def distinct(values: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct values, ascending; the place of each value among them) of numbers from 0 to `bound` - 1; by a table
-    where that is small, since it takes a twentieth of the time that sorting does.
-    """
-    if bound > 4 * len(values) + 1000:
-        found, at = np.unique(values, return_inverse=True)
-        return found, at
-    place_of = np.zeros(bound, dtype=np.int64)
-    place_of[values] = 1
-    found = np.flatnonzero(place_of)
-    place_of[found] = np.arange(len(found))
-    return found, place_of[values]
-
-
-class _Functions:
-    """What texts do to states: function f takes src to dst for every pair of `edges[f]`, and all else to DEAD."""
-
-    def __init__(self, dfa: Dfa, budget: Budget) -> None:
-        columns, number_of = distinct_columns(dfa.delta_QK)
-        self.delta_QK, self.class_of_byte = dfa.delta_QK[:, columns], number_of[dfa.class_of_byte]
-        states = np.arange(len(dfa), dtype=np.int32)
-        self.budget, self.size = budget, len(dfa)
-        self.edges: list[tuple[np.ndarray, np.ndarray]] = [(states, states)]
-        self._number: dict[tuple[bytes, bytes], int] = {}
-        self._after: dict[int, int] = {}
-
-    def after(self, functions: np.ndarray, text: np.ndarray) -> np.ndarray:
-        """The functions of texts that are one byte longer, NONE for what leads nowhere."""
-        width = self.delta_QK.shape[1]
-        steps, at = distinct(functions * width + self.class_of_byte[text], len(self.edges) * width)
-        return np.array([self._extended(step, *divmod(step, width)) for step in steps.tolist()], dtype=np.int64)[at]
-
-    def _extended(self, step: int, function: int, column: int) -> int:
-        if step not in self._after:
-            src, dst = self.edges[function]
-            target = self.delta_QK[dst, column]
-            live = target != DEAD
-            self._after[step] = self._numbered(src[live], target[live]) if live.any() else NONE
-        return self._after[step]
-
-    def _numbered(self, src: np.ndarray, dst: np.ndarray) -> int:
-        key = src.tobytes(), dst.tobytes()
-        if key not in self._number:
-            self._number[key] = len(self.edges)
-            self.edges.append((src, dst))
-            self.size += len(src)
-            self.budget.edges(self.size)
-        return self._number[key]
+def _lifted(call: Call, dfa: Dfa, vocabulary: Vocabulary) -> reference.Arrays:
+    made = call.made
+    handle = Handle(made, call("lift_new", dfa.pointer(call), vocabulary.pointer(made), call.limits), "lift_free")
+    accept = np.empty(made.lift_num_states(handle.pointer), dtype=bool)
+    class_of_token = np.empty(len(vocabulary.lengths), dtype=np.int32)
+    src, dst, cls = (np.empty(made.lift_num_edges(handle.pointer), dtype=np.int32) for _ in range(3))
+    made.lift_read(handle.pointer, *map(address, (accept, class_of_token, src, dst, cls)))
+    return accept, class_of_token, src, dst, cls
 
 
 def useful(whole: TokenAutomaton) -> TokenAutomaton:
     """Without the states that no text in these tokens visits, and with classes renumbered. InputError when nothing
     is left.
     """
-    start = np.zeros(whole.num_states, dtype=bool)
-    start[0] = True
-    kept = reach(whole.src, whole.dst, start) & reach(whole.dst, whole.src, whole.accept)
-    if not kept[0]:
+    arrays = reference.useful(whole.accept, whole.class_of_token, whole.src, whole.dst, whole.cls)
+    return _not_empty(TokenAutomaton(*arrays, whole.ignored))
+
+
+def _not_empty(automaton: TokenAutomaton) -> TokenAutomaton:
+    if not automaton.num_states:
         raise InputError("the constraint allows no text that this vocabulary can write: loosen it")
-    state = np.cumsum(kept, dtype=np.int32) - 1
-    edge = kept[whole.src] & kept[whole.dst]
-    classes, cls = np.unique(whole.cls[edge], return_inverse=True)
-    number = np.full(whole.num_classes + 1, NONE, dtype=np.int32)
-    number[classes] = np.arange(len(classes), dtype=np.int32)
-    return TokenAutomaton(
-        whole.accept[kept],
-        number[whole.class_of_token],
-        state[whole.src[edge]],
-        state[whole.dst[edge]],
-        cls.astype(np.int32),
-        whole.ignored,
-    )
+    return automaton

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daguerre.errors import InputError, unknown
+from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.keywords import read_schema
-from daguerre.sampling.constraints.nfa import Nfa, determinize
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.text import compact
 from daguerre.sampling.constraints.writing import Writer
@@ -72,7 +72,7 @@ def _language(
     calls: Mapping[str, Dfa], text: Dfa | None, marks: tuple[str, str], budget: Budget, parallel: bool
 ) -> Dfa:
     """One call or, if they may be `parallel`, several; or a text. JSON does not begin as a mark does."""
-    nfa = Nfa(budget)
+    nfa = new_nfa(budget)
     entry, last, again = nfa.state(), nfa.state(), nfa.state()
     nfa.link(entry, again)
     opened = nfa.literal(nfa.literal(again, marks[0].encode()), b'{"name":')
@@ -86,7 +86,7 @@ def _language(
         nfa.link(done, again)
     if text is not None:
         nfa.link(nfa.embed(entry, text), last)
-    return determinize(nfa, entry, last)
+    return nfa.determinize(entry, last)
 
 
 def _holding(mark: str, budget: Budget) -> Dfa:

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from daguerre.sampling.constraints.dfa import ranges
+from daguerre.sampling.constraints.arrays import ranges
 from daguerre.sampling.constraints.tokens import TokenAutomaton
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from daguerre.sampling.constraints.dfa import ranges
+from daguerre.sampling.constraints.arrays import ranges
 from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 
 CACHED = 1 << 16

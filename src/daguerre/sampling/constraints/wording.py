@@ -17,11 +17,13 @@ import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints.arrays import DEAD, NONE
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import DEAD, Dfa, intersect, minimize, start_at
+from daguerre.sampling.constraints.dfa import Dfa, intersect, start_at, table_dfa
 from daguerre.sampling.constraints.product import intersect_tokens, table
+from daguerre.sampling.constraints.reference.dfa import Table
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.tokens import NONE, TokenAutomaton, Vocabulary, lift
+from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
 
 Within = tuple[str | tuple[int, ...], int, int]
 """A text, or tokens, and the interval [start, end) of token positions in which it occurs."""
@@ -95,13 +97,13 @@ def holding(word: bytes) -> Dfa:
     """All strings in which a word occurs."""
     delta, column = matcher(word, 256)
     delta[-1] = len(word)
-    return Dfa(delta, column.astype(np.uint8), np.arange(len(delta)) == len(word))
+    return table_dfa(delta, column.astype(np.uint8), np.arange(len(delta)) == len(word))
 
 
 def ending_with(word: bytes) -> Dfa:
     """All strings that end with a word."""
     delta, column = matcher(word, 256)
-    return Dfa(delta, column.astype(np.uint8), np.arange(len(delta)) == len(word))
+    return table_dfa(delta, column.astype(np.uint8), np.arange(len(delta)) == len(word))
 
 
 def avoiding(word: bytes, around: Wording) -> Dfa:
@@ -110,7 +112,7 @@ def avoiding(word: bytes, around: Wording) -> Dfa:
     kept = np.where(delta == len(word), DEAD, delta)[:-1]
     accept = [not any(around.crosses(word[k:]) for k in _endings(word, state)) for state in range(len(word))]
     begun = max((k for k in range(len(word)) if around.before.endswith(word[:k])), default=0)
-    return minimize(start_at(Dfa(kept, column.astype(np.uint8), np.array(accept)), begun))
+    return Dfa(start_at(Table(kept, column.astype(np.uint8), np.array(accept)), begun))
 
 
 def wording_dfa(wording: Wording, budget: Budget) -> Dfa:

@@ -14,9 +14,10 @@ from itertools import combinations
 from typing import Protocol
 
 from daguerre.errors import UnsupportedError
+from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract
-from daguerre.sampling.constraints.nfa import Nfa, determinize
+from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.values import FALSE, TRUE, Arrays, Const, Expr, Objects, every
@@ -37,9 +38,9 @@ class Writer:
 
     def dfa(self, expr: Expr) -> Dfa:
         """The minimal automaton of the JSON texts of an expression."""
-        nfa = Nfa(self.budget)
+        nfa = new_nfa(self.budget)
         entry = nfa.state()
-        return determinize(nfa, entry, self._put(nfa, entry, expr, frozenset(), self.depth))
+        return nfa.determinize(entry, self._put(nfa, entry, expr, frozenset(), self.depth))
 
     def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
         """Write a set into `nfa` from `entry` on, and return the state it ends in; nothing leads there if it is empty.
@@ -60,11 +61,11 @@ class Writer:
         around &= self._reached(expr)
         key = (expr, around, left)
         if key not in self._written:
-            nfa = Nfa(self.budget)
+            nfa = new_nfa(self.budget)
             entry, last = nfa.state(), nfa.state()
             if expr not in around or left > 0:
                 self._write(nfa, entry, expr, last, around | {expr}, left - (expr in around))
-            self._written[key] = determinize(nfa, entry, last)
+            self._written[key] = nfa.determinize(entry, last)
         return self._written[key]
 
     def _reached(self, expr: Expr) -> frozenset[Expr]:

@@ -1,0 +1,111 @@
+"""The compiled library of automata (source: the folder `native`) and its C interface.
+
+It is compiled like the native backend, at first use. Where it cannot be, the modules of `reference` compute the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+
+from daguerre.errors import UnsupportedError
+from daguerre.models.backends.library import Source, compiled
+from daguerre.sampling.constraints.budget import Budget
+
+SOURCE = Source("constraints", "the library of constraints", Path(__file__).with_name("native"), "automata.cpp")
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno")
+
+Pointer, Int, Long, Text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+Error = ctypes.POINTER(Int)
+
+
+class Limits(ctypes.Structure):
+    """What is left of a budget."""
+
+    _fields_ = [*((name, Long) for name in "states steps edges bytes".split()), ("until", ctypes.c_double)]
+
+
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "nfa_new": (Pointer, (Pointer,)),
+    "nfa_free": (None, (Pointer,)),
+    "nfa_state": (Int, (Pointer, Error)),
+    "nfa_link": (None, (Pointer, Int, Int, Error)),
+    "nfa_conditional": (None, (Pointer, Int, Int, Int, Error)),
+    "nfa_literal": (Int, (Pointer, Int, Text, Long, Error)),
+    "nfa_pattern": (Int, (Pointer, Int, Int, Text, Text, Long, Error)),
+    "nfa_embed": (Int, (Pointer, Int, Pointer, Error)),
+    "nfa_quoted": (Int, (Pointer, Int, Pointer, Error)),
+    "nfa_determinize": (Pointer, (Pointer, Int, Int, Pointer, Error)),
+    "dfa_minimal": (Pointer, (Pointer, Long, Long, Pointer, Pointer, Pointer, Error)),
+    "dfa_free": (None, (Pointer,)),
+    "dfa_size": (Long, (Pointer,)),
+    "dfa_num_arcs": (Long, (Pointer,)),
+    "dfa_read": (None, (Pointer,) * 5),
+    "dfa_run": (Int, (Pointer, Int, Text, Long)),
+    "dfa_accepts": (Int, (Pointer, Text, Long)),
+    "dfa_is_empty": (Int, (Pointer,)),
+    "dfa_combine": (Pointer, (Pointer, Pointer, Int, Pointer, Error)),
+    "vocabulary_new": (Pointer, (Pointer, Pointer, Pointer, Int)),
+    "vocabulary_free": (None, (Pointer,)),
+    "lift_new": (Pointer, (Pointer, Pointer, Pointer, Error)),
+    "lift_free": (None, (Pointer,)),
+    "lift_num_states": (Long, (Pointer,)),
+    "lift_num_edges": (Long, (Pointer,)),
+    "lift_read": (None, (Pointer,) * 6),
+}
+"""Each function of the library: what it returns, and its arguments."""
+
+
+@lru_cache(maxsize=1)
+def library() -> Any | None:
+    """The library; None where it cannot be compiled."""
+    try:
+        return compiled(SOURCE, FLAGS, _declared)
+    except UnsupportedError:
+        return None
+
+
+def _declared(made: Any) -> Any:
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(made, name)
+        function.restype, function.argtypes = result, arguments
+    return made
+
+
+class Handle:
+    """An object of the library, freed with this one by the function `free`."""
+
+    def __init__(self, made: Any, pointer: int | None, free: str) -> None:
+        if pointer is None:
+            raise MemoryError
+        self.made, self.pointer = made, pointer
+        finalize(self, getattr(made, free), pointer)
+
+
+class Call:
+    """Calls functions that a budget limits, and raises the error that they report."""
+
+    def __init__(self, made: Any, budget: Budget) -> None:
+        self.made, self.budget = made, budget
+        self.limits = ctypes.byref(
+            Limits(budget.max_states, budget.max_steps, budget.max_edges, budget.max_bytes, budget.until)
+        )
+        self._error = Int()
+        self.error = ctypes.byref(self._error)
+
+    def __call__(self, name: str, *arguments: object) -> Any:
+        found = getattr(self.made, name)(*arguments, self.error)
+        if self._error.value:
+            self.budget.exceeded(self._error.value)
+        return found
+
+
+def address(array: np.ndarray) -> int:
+    """Where an array begins; it must be contiguous, and must outlive the call."""
+    assert array.flags.c_contiguous
+    return array.ctypes.data

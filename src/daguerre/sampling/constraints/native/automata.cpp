@@ -1,0 +1,113 @@
+// The C interface of automata; `compiled.py` declares it.
+
+#include <new>
+
+#include "lift.h"
+#include "nfa.h"
+
+using namespace daguerre;
+
+namespace {
+
+// The result of an action, or `failed` with the reason in `error`.
+template <class Result, class Do> Result guarded(int32_t *error, Result failed, Do act) {
+    *error = NO_ERROR;
+    try {
+        return act();
+    } catch (const Stop &stop) {
+        *error = stop.error;
+    } catch (const std::bad_alloc &) {
+        *error = OUT_OF_MEMORY;
+    }
+    return failed;
+}
+
+}  // namespace
+
+extern "C" {
+
+Nfa *nfa_new(const Limits *limits) { return new (std::nothrow) Nfa(*limits); }
+void nfa_free(Nfa *nfa) { delete nfa; }
+int32_t nfa_state(Nfa *nfa, int32_t *error) {
+    return guarded(error, -1, [&] { return nfa->state(); });
+}
+void nfa_link(Nfa *nfa, int32_t from, int32_t to, int32_t *error) {
+    guarded(error, 0, [&] { return nfa->link(from, to), 0; });
+}
+void nfa_conditional(Nfa *nfa, int32_t from, int32_t to, int32_t at_end, int32_t *error) {
+    guarded(error, 0, [&] { return (at_end ? nfa->at_end : nfa->at_start)[from] = to; });
+}
+int32_t nfa_literal(Nfa *nfa, int32_t entry, const uint8_t *text, int64_t size, int32_t *error) {
+    return guarded(error, -1, [&] { return nfa->literal(entry, text, size); });
+}
+int32_t nfa_pattern(Nfa *nfa, int32_t entry, int32_t num_inner, const int32_t *edges, const Bytes *bytes, int64_t size, int32_t *error) {
+    return guarded(error, -1, [&] { return nfa->pattern(entry, num_inner, edges, bytes, size); });
+}
+int32_t nfa_embed(Nfa *nfa, int32_t entry, const Dfa *dfa, int32_t *error) {
+    return guarded(error, -1, [&] { return nfa->embed(entry, *dfa); });
+}
+int32_t nfa_quoted(Nfa *nfa, int32_t entry, const Dfa *dfa, int32_t *error) {
+    return guarded(error, -1, [&] { return nfa->quoted(entry, *dfa); });
+}
+Dfa *nfa_determinize(const Nfa *nfa, int32_t entry, int32_t last, const Limits *limits, int32_t *error) {
+    return guarded(error, static_cast<Dfa *>(nullptr), [&] { return determinize(*nfa, entry, last, *limits).release(); });
+}
+
+// A table (Q, K) of next states, -1 for none, becomes the smallest automaton of its language.
+Dfa *dfa_minimal(const int32_t *table, int64_t states, int64_t columns, const uint8_t *column_of_byte, const uint8_t *accept,
+                 const Limits *limits, int32_t *error) {
+    return guarded(error, static_cast<Dfa *>(nullptr), [&] {
+        vector<Bytes> bytes(columns);
+        for (int byte = 0; byte < 256; byte++) bytes[column_of_byte[byte]].add(byte);
+        Dfa whole;
+        for (int64_t q = 0; q < states; q++) {
+            for (int64_t k = 0; k < columns; k++)
+                if (table[q * columns + k] >= 0 && bytes[k].any()) whole.arcs.push_back({bytes[k], table[q * columns + k]});
+            whole.close(accept[q]);
+        }
+        Meter meter(*limits);
+        return minimize(whole, meter).release();
+    });
+}
+void dfa_free(Dfa *dfa) { delete dfa; }
+int64_t dfa_size(const Dfa *dfa) { return dfa->size(); }
+int64_t dfa_num_arcs(const Dfa *dfa) { return dfa->arcs.size(); }
+void dfa_read(const Dfa *dfa, int64_t *first, Bytes *bytes, int32_t *to, uint8_t *accept) {
+    std::copy(dfa->first.begin(), dfa->first.end(), first);
+    std::copy(dfa->accept.begin(), dfa->accept.end(), accept);
+    for (size_t i = 0; i < dfa->arcs.size(); i++) bytes[i] = dfa->arcs[i].bytes, to[i] = dfa->arcs[i].to;
+}
+int32_t dfa_run(const Dfa *dfa, int32_t state, const uint8_t *text, int64_t size) {
+    for (int64_t i = 0; i < size && state >= 0; i++) state = dfa->step(state, text[i]);
+    return state;
+}
+int32_t dfa_accepts(const Dfa *dfa, const uint8_t *text, int64_t size) {
+    int32_t state = dfa_run(dfa, 0, text, size);
+    return state >= 0 && dfa->accept[state];
+}
+int32_t dfa_is_empty(const Dfa *dfa) { return std::find(dfa->accept.begin(), dfa->accept.end(), 1) == dfa->accept.end(); }
+Dfa *dfa_combine(const Dfa *a, const Dfa *b, int32_t rule, const Limits *limits, int32_t *error) {
+    return guarded(error, static_cast<Dfa *>(nullptr), [&] { return combine(*a, *b, Rule(rule), *limits).release(); });
+}
+
+Vocabulary *vocabulary_new(const uint8_t *text, const int64_t *offsets, const int64_t *lengths, int32_t size) {
+    int32_t error;
+    return guarded(&error, static_cast<Vocabulary *>(nullptr), [&] { return new Vocabulary(text, offsets, lengths, size); });
+}
+void vocabulary_free(Vocabulary *vocabulary) { delete vocabulary; }
+
+Lifted *lift_new(const Dfa *dfa, const Vocabulary *vocabulary, const Limits *limits, int32_t *error) {
+    return guarded(error, static_cast<Lifted *>(nullptr), [&] { return lift(*dfa, *vocabulary, *limits).release(); });
+}
+void lift_free(Lifted *lifted) { delete lifted; }
+int64_t lift_num_states(const Lifted *lifted) { return lifted->accept.size(); }
+int64_t lift_num_edges(const Lifted *lifted) { return lifted->src.size(); }
+void lift_read(const Lifted *lifted, uint8_t *accept, int32_t *class_of_token, int32_t *src, int32_t *dst, int32_t *cls) {
+    std::copy(lifted->accept.begin(), lifted->accept.end(), accept);
+    std::copy(lifted->class_of_token.begin(), lifted->class_of_token.end(), class_of_token);
+    std::copy(lifted->src.begin(), lifted->src.end(), src);
+    std::copy(lifted->dst.begin(), lifted->dst.end(), dst);
+    std::copy(lifted->cls.begin(), lifted->cls.end(), cls);
+}
+
+}  // extern "C"

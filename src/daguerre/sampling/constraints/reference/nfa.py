@@ -1,0 +1,219 @@
+"""Nondeterministic automata over bytes in lists, and the subset construction.
+
+The slow reference of native/nfa.h, and its stand-in where that cannot be compiled. A set of bytes is a 256-bit number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daguerre.sampling.constraints.arrays import DEAD, distinct_columns
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.nfa import Nfa, char_moves
+from daguerre.sampling.constraints.reference.dfa import Table, empty, minimize
+from daguerre.sampling.constraints.utf8 import Ranges
+
+ESCAPES = {byte: f"\\u{byte:04x}".encode() for byte in range(0x20)} | {
+    ord(plain): ("\\" + short).encode() for plain, short in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)
+}
+"""The escapes of characters that a JSON string cannot have unescaped."""
+ESCAPED = sum(1 << byte for byte in ESCAPES)
+
+
+class SlowNfa(Nfa):
+    """An automaton in lists."""
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.moves: list[list[tuple[int, int]]] = []
+        self.free: list[list[int]] = []
+        self.certain: set[int] = set()  # states whose moves exclude one another
+        self.at_start: dict[int, int] = {}
+        self.at_end: dict[int, int] = {}
+        self._escapes: dict[tuple[int, int], int] = {}
+
+    def state(self) -> int:
+        self.moves.append([])
+        self.free.append([])
+        if len(self.moves) % 1024 == 0:
+            self.budget.steps(len(self.moves))
+        return len(self.moves) - 1
+
+    def link(self, first: int, last: int) -> None:
+        self.free[first].append(last)
+
+    def link_at(self, first: int, last: int, at_end: bool) -> None:
+        (self.at_end if at_end else self.at_start)[first] = last
+
+    def literal(self, entry: int, text: bytes) -> int:
+        for byte in text:
+            target = self.state()
+            self.moves[entry].append((1 << byte, target))
+            entry = target
+        return entry
+
+    def chars(self, entry: int, ranges: Ranges) -> int:
+        num_inner, moves = char_moves(ranges)
+        states = [entry, self.state(), *(self.state() for _ in range(num_inner))]
+        for source, chosen, target in moves:
+            self.moves[states[source]].append((chosen, states[target]))
+        return states[1]
+
+    def embed(self, entry: int, dfa: Dfa) -> int:
+        states = [self.state() for _ in range(len(dfa))]
+        self.link(entry, states[0])
+        for state, arcs in zip(states, dfa.table.arcs, strict=True):
+            self.moves[state] += [(chosen, states[target]) for chosen, target in arcs]
+        self.certain.update(states)
+        return self._joined(states, dfa)
+
+    def quoted(self, entry: int, dfa: Dfa) -> int:
+        states = [self.state() for _ in range(len(dfa))]
+        self.moves[entry].append((1 << ord('"'), states[0]))
+        for state, arcs in zip(states, dfa.table.arcs, strict=True):
+            for chosen, target in arcs:
+                if chosen & ~ESCAPED:
+                    self.moves[state].append((chosen & ~ESCAPED, states[target]))
+                if chosen & ESCAPED:
+                    self.moves[state].append((1 << ord("\\"), self._escape(chosen & ESCAPED, states[target])))
+        return self.literal(self._joined(states, dfa), b'"')
+
+    def determinize(self, entry: int, last: int) -> Dfa:
+        return Dfa(determinize(self, entry, last))
+
+    def _joined(self, states: list[int], dfa: Dfa) -> int:
+        last = self.state()
+        for state in np.flatnonzero(dfa.table.accept).tolist():
+            self.link(states[state], last)
+        return last
+
+    def _escape(self, chosen: int, target: int) -> int:
+        """The state after a backslash from which each of the bytes leads to `target`."""
+        if (chosen, target) not in self._escapes:
+            first = self.state()
+            for byte, text in ESCAPES.items():
+                if chosen >> byte & 1:
+                    self.link(self.literal(first, text[1:]), target)
+            self._escapes[chosen, target] = first
+        return self._escapes[chosen, target]
+
+
+def determinize(nfa: SlowNfa, entry: int, last: int) -> Table:
+    """The minimal automaton of the strings that lead from `entry` to `last`."""
+    masks = sorted({chosen for moves in nfa.moves for chosen, _ in moves})
+    if not masks:
+        masks = [0]
+    bits = np.array([np.frombuffer(m.to_bytes(32, "little"), dtype=np.uint8) for m in masks])
+    member = np.unpackbits(bits, axis=1, bitorder="little")
+    first, class_of_byte = distinct_columns(member)
+    # each mask as a number with a bit for each class of bytes
+    packed = {
+        m: sum(1 << k for k in np.flatnonzero(row).tolist()) for m, row in zip(masks, member[:, first], strict=True)
+    }
+    return minimize(_Subsets(nfa, packed, len(first), class_of_byte.astype(np.uint8)).run(entry, last))
+
+
+class _Subsets:
+    """The subset construction. A subset holds only states that move on a byte, or that can end."""
+
+    def __init__(self, nfa: SlowNfa, packed: dict[int, int], num_classes: int, class_of_byte: np.ndarray) -> None:
+        self.nfa, self.num_classes, self.class_of_byte = nfa, num_classes, class_of_byte
+        self.moves = [[(packed[chosen], target) for chosen, target in moves] for moves in nfa.moves]
+        self.columns: dict[int, np.ndarray] = {}
+        self.closures: dict[int, frozenset[int]] = {}
+
+    def run(self, entry: int, last: int) -> Table:
+        self.last = last
+        start = self.kept(self.closed(entry, self.nfa.at_start))
+        number: dict[frozenset[int], int] = {start: 0}
+        subsets, accept = [start], []
+        source: list[int] = []
+        taken: list[int] = []
+        target: list[int] = []
+        for i, subset in enumerate(subsets):
+            for classes, reached in self.successors(subset):
+                known = number.get(reached)
+                if known is None:
+                    known = number[reached] = len(number)
+                    subsets.append(reached)
+                source.append(i)
+                taken.append(classes)
+                target.append(known)
+            accept.append(self.ends(subset))
+            if i % 256 == 0:
+                self.nfa.budget.states(len(number))
+        if not any(accept):
+            return empty()
+        return Table(self.table(source, taken, target, len(subsets)), self.class_of_byte, np.array(accept))
+
+    def table(self, source: list[int], taken: list[int], target: list[int], num_states: int) -> np.ndarray:
+        """The transitions (Q, K) of arcs given by their sets of classes."""
+        delta_QK = np.full((num_states, self.num_classes), DEAD, dtype=np.int32)
+        if taken:
+            columns = [self.column(classes) for classes in taken]
+            lengths = [len(column) for column in columns]
+            delta_QK[np.repeat(source, lengths), np.concatenate(columns)] = np.repeat(target, lengths)
+        return delta_QK
+
+    def successors(self, subset: frozenset[int]) -> list[tuple[int, frozenset[int]]]:
+        """Disjoint sets of classes, each with the subset that it leads to."""
+        if len(subset) == 1:
+            (state,) = subset
+            if state in self.nfa.certain:
+                return [(classes, self.closure(target)) for classes, target in self.moves[state]]
+        pieces: list[tuple[int, frozenset[int]]] = []
+        for state in subset:
+            for classes, target in self.moves[state]:
+                reached = self.closure(target)
+                if not pieces:
+                    pieces.append((classes, reached))
+                    continue
+                split = []
+                for held, targets in pieces:
+                    common = held & classes
+                    if not common:
+                        split.append((held, targets))
+                        continue
+                    split.append((common, targets if reached <= targets else targets | reached))
+                    if held != common:
+                        split.append((held & ~common, targets))
+                    classes &= ~common
+                if classes:
+                    split.append((classes, reached))
+                pieces = split
+        return pieces
+
+    def closure(self, state: int) -> frozenset[int]:
+        found = self.closures.get(state)
+        if found is None:
+            found = self.closures[state] = self.kept(self.closed(state, {}))
+        return found
+
+    def kept(self, states: set[int]) -> frozenset[int]:
+        return frozenset(s for s in states if self.moves[s] or s in self.nfa.at_end or s == self.last)
+
+    def closed(self, state: int, conditional: dict[int, int]) -> set[int]:
+        """All states reached by free moves, and by those that are free here."""
+        seen, stack = {state}, [state]
+        while stack:
+            here = stack.pop()
+            nearby = [*self.nfa.free[here], conditional[here]] if here in conditional else self.nfa.free[here]
+            for target in nearby:
+                if target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+        return seen
+
+    def ends(self, subset: frozenset[int]) -> bool:
+        if self.last in subset:
+            return True
+        held = [s for s in subset if s in self.nfa.at_end]
+        return any(self.last in self.closed(s, self.nfa.at_end) for s in held)
+
+    def column(self, classes: int) -> np.ndarray:
+        found = self.columns.get(classes)
+        if found is None:
+            bits = [k for k in range(self.num_classes) if classes >> k & 1]
+            found = self.columns[classes] = np.array(bits, dtype=np.int64)
+        return found

@@ -1,0 +1,135 @@
+"""The compiled library of automata against the slow reference: the same automata, to the last number."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints import Budget, compiled
+from daguerre.sampling.constraints.compile import schema_dfa
+from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract, unite
+from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.text import literals
+from daguerre.sampling.constraints.tokens import Vocabulary, lift
+from daguerre.sampling.constraints.tools import tools_dfa
+from daguerre.sampling.constraints.wording import Wording, wording_dfa
+
+PATTERNS = (
+    "",
+    "a",
+    "(a|b)*a(a|b){4}",
+    "^a$|b|^c",
+    "(^x|y)*z(b$|c)?",
+    "[^a-z]{0,3}é|日本+.?",
+    "(a{0,3}){2,5}",
+    "(foo|fob|bar){1,3}|[^]*x",
+    "\\d{4}-\\d{2}|[\\w.]+@\\w+",
+)
+SCHEMAS: tuple[object, ...] = (
+    True,
+    {"type": "string", "maxLength": 7},
+    {"enum": ["a", "ab\n", 'q"', 1, 2.5, None, {"x": [1]}]},
+    {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"$ref": "#"}}, "required": ["a"]},
+    {"type": "array", "items": {"type": "number", "minimum": -2, "exclusiveMaximum": 17.5}, "maxItems": 3},
+    {"patternProperties": {"^x-": {"type": "null"}}, "properties": {"x-a": True}, "additionalProperties": False},
+    {"type": "integer", "multipleOf": 7},
+)
+
+
+@contextmanager
+def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "library", lambda: None)
+        yield
+
+
+def equal(a: Dfa, b: Dfa) -> bool:
+    first, second = a.table, b.table
+    return all(
+        np.array_equal(getattr(first, name), getattr(second, name)) for name in ("delta_QK", "class_of_byte", "accept")
+    )
+
+
+def both_ways(make: Callable[[], Dfa], monkeypatch: pytest.MonkeyPatch) -> tuple[Dfa, Dfa]:
+    assert compiled.library() is not None
+    fast = make()
+    with without_library(monkeypatch):
+        return fast, make()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_pattern_gives_the_same_automaton(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert equal(*both_ways(lambda: regex_dfa(pattern, Budget()), monkeypatch))
+    assert equal(*both_ways(lambda: regex_dfa(pattern, Budget(), search=True), monkeypatch))
+
+
+def test_random_products_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(0)
+    for _ in range(30):
+        words = [["".join(rng.choices("abc", k=rng.randint(0, 5))) for _ in range(8)] for _ in range(2)]
+        stars = [f"({'|'.join(rng.sample(['a', 'ab', 'bc', 'c', 'ca'], 3))})*" for _ in range(2)]
+        combine = rng.choice([intersect, subtract, unite])
+
+        def make(words: list[list[str]] = words, stars: list[str] = stars, combine: object = combine) -> Dfa:
+            parts = [
+                unite(literals(held, Budget()), regex_dfa(star, Budget()), Budget())
+                for held, star in zip(words, stars, strict=True)
+            ]
+            return combine(*parts, Budget())  # type: ignore[operator]
+
+        fast, slow = both_ways(make, monkeypatch)
+        assert equal(fast, slow)
+        assert fast.is_empty == slow.is_empty
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+def test_a_schema_gives_the_same_automaton_over_tokens(
+    schema: object, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast, slow = both_ways(lambda: schema_dfa(schema, Budget(), any_depth=1)[0], monkeypatch)
+    assert equal(fast, slow)
+    vocabulary = Vocabulary.make(tokenizer)
+    first = lift(fast, vocabulary, Budget())
+    with without_library(monkeypatch):
+        second = lift(slow, vocabulary, Budget())
+    for name in ("accept", "class_of_token", "src", "dst", "cls"):
+        assert np.array_equal(getattr(first, name), getattr(second, name)), name
+
+
+def test_tools_and_wordings_give_the_same_automata(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = [{"name": "add", "parameters": {"type": "object", "properties": {"x": {"type": "boolean"}}}}]
+    marks = ("<call>", "</call>")
+    assert equal(*both_ways(lambda: tools_dfa(tools, "auto", marks, 1, False, Budget())[0], monkeypatch))
+    wording = Wording(keywords=("ab",), forbidden=("ba", "cc"), ending="x", before=b"b", after=b"a")
+    assert equal(*both_ways(lambda: wording_dfa(wording, Budget()), monkeypatch))
+
+
+def test_a_small_vocabulary_loses_the_same_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = Vocabulary.of([b"", b"a", b"ab", b"abc", b"b", b"ca", b"\xc3", b"\xa9"])
+    for pattern in ("(abc|d)*", "a+|é", "(ca|b){2}", "cab?"):
+        first = lift(regex_dfa(pattern, Budget()), vocabulary, Budget())
+        with without_library(monkeypatch):
+            second = lift(regex_dfa(pattern, Budget()), vocabulary, Budget())
+        for name in ("accept", "class_of_token", "src", "dst", "cls"):
+            assert np.array_equal(getattr(first, name), getattr(second, name)), (pattern, name)
+
+
+@pytest.mark.parametrize(
+    ("limits", "pattern"),
+    [
+        ({"max_states": 50}, "(a|b)*a(a|b){9}"),
+        ({"max_steps": 100}, "[a-z]{200}"),
+        ({"max_bytes": 1 << 16}, "(.{1,100}|a){1,100}"),
+        ({"seconds": 0.0}, "(a{1,30}){1,30}"),
+    ],
+    ids=str,
+)
+def test_a_budget_ends_a_compilation(limits: dict[str, float], pattern: str) -> None:
+    with pytest.raises(InputError, match=r"too large: more than|took longer than"):
+        regex_dfa(pattern, Budget(**limits))  # type: ignore[arg-type]
