@@ -77,7 +77,7 @@ class Constraint:
         """InputError when a gap has too few tokens for the language, no text agrees with the tokens that are kept, or
         spans of `span_size` positions are too long for an automaton as large as this one.
         """
-        pairs = max(1, *(len(automaton.pairs.src) for automaton in self.automata.values()))
+        pairs = max(1, *(len(automaton.pairs) for automaton in self.automata.values()))
         most = max(1, MAX_TRANSITIONS // pairs)
         if span_size > most:
             raise InputError(

@@ -16,7 +16,7 @@ from daguerre.sampling.constraints.compile import schema_dfa
 from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract, unite
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.text import literals
-from daguerre.sampling.constraints.tokens import Vocabulary, lift
+from daguerre.sampling.constraints.tokens import FIELDS, PAIRS, TokenAutomaton, Vocabulary, lift
 from daguerre.sampling.constraints.tools import tools_dfa
 from daguerre.sampling.constraints.wording import Wording, wording_dfa
 
@@ -54,6 +54,14 @@ def equal(a: Dfa, b: Dfa) -> bool:
     return all(
         np.array_equal(getattr(first, name), getattr(second, name)) for name in ("delta_QK", "class_of_byte", "accept")
     )
+
+
+def assert_equal(a: TokenAutomaton, b: TokenAutomaton) -> None:
+    for name in FIELDS:
+        assert np.array_equal(getattr(a, name), getattr(b, name)), name
+    for name in PAIRS:
+        first, second = getattr(a.pairs, name), getattr(b.pairs, name)
+        assert np.array_equal(first, second) and first.dtype == second.dtype, name
 
 
 def both_ways(make: Callable[[], Dfa], monkeypatch: pytest.MonkeyPatch) -> tuple[Dfa, Dfa]:
@@ -98,8 +106,7 @@ def test_a_schema_gives_the_same_automaton_over_tokens(
     first = lift(fast, vocabulary, Budget())
     with without_library(monkeypatch):
         second = lift(slow, vocabulary, Budget())
-    for name in ("accept", "class_of_token", "src", "dst", "cls"):
-        assert np.array_equal(getattr(first, name), getattr(second, name)), name
+    assert_equal(first, second)
 
 
 def test_tools_and_wordings_give_the_same_automata(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +123,7 @@ def test_a_small_vocabulary_loses_the_same_states(monkeypatch: pytest.MonkeyPatc
         first = lift(regex_dfa(pattern, Budget()), vocabulary, Budget())
         with without_library(monkeypatch):
             second = lift(regex_dfa(pattern, Budget()), vocabulary, Budget())
-        for name in ("accept", "class_of_token", "src", "dst", "cls"):
-            assert np.array_equal(getattr(first, name), getattr(second, name)), (pattern, name)
+        assert_equal(first, second)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,18 @@ def random_automaton(rng: np.random.Generator) -> TokenAutomaton:
     src, cls = np.nonzero(rng.random((num_states, num_classes)) < 0.6)
     accept = rng.random(num_states) < 0.5
     columns = (rng.permutation(class_of_token), src, delta[src, cls], cls)
+    class_of_token, *edges = (column.astype(np.int32) for column in columns)
     try:
-        automaton = useful(TokenAutomaton(accept, *(column.astype(np.int32) for column in columns)))
+        automaton = useful(accept, class_of_token, (edges[0], edges[1], edges[2]), ())
     except InputError:
         return random_automaton(rng)
-    return automaton if len(automaton.src) else random_automaton(rng)
+    return automaton if len(automaton.pairs) else random_automaton(rng)
+
+
+def triple(edges: list[list[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(src, dst, cls)."""
+    src, dst, cls = np.array(edges, dtype=np.int32)
+    return src, dst, cls
 
 
 def random_row(rng: np.random.Generator, automaton: TokenAutomaton) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -185,12 +192,14 @@ def chain(text: list[int], vocab_size: int) -> TokenAutomaton:
     """The language of one text."""
     steps = np.arange(len(text), dtype=np.int32)
     accept = np.arange(len(text) + 1) == len(text)
-    return TokenAutomaton(accept, np.arange(vocab_size, dtype=np.int32), steps, steps + 1, np.array(text, np.int32))
+    return TokenAutomaton.of_edges(
+        accept, np.arange(vocab_size, dtype=np.int32), (steps, steps + 1, np.array(text, np.int32))
+    )
 
 
 def test_after_the_language_ends_only_the_filler_may_follow() -> None:
-    automaton = chain([1, 2], 4).__class__(
-        np.array([False, False, True]), np.array([NONE, 0, 1, NONE]), *np.array([[0, 1], [1, 2], [0, 1]], np.int32)
+    automaton = TokenAutomaton.of_edges(
+        np.array([False, False, True]), np.array([NONE, 0, 1, NONE]), triple([[0, 1], [1, 2], [0, 1]])
     )
     filled = automaton.with_filler(3)
     everything = np.ones(5, dtype=bool)
@@ -230,10 +239,10 @@ def test_scaled_sums_equal_sums_of_logarithms_whatever_is_likely() -> None:
 
 def test_a_text_far_less_likely_than_what_the_language_forbids_is_found_and_weighed() -> None:
     # a*b+c with a fixed c behind: every a is likely, the last position takes a b all the same, at e^-900
-    rare = TokenAutomaton(
+    rare = TokenAutomaton.of_edges(
         np.array([False, False, True]),
         np.array([0, 1, 2]),
-        *np.array([[0, 0, 1, 1], [0, 1, 1, 2], [0, 1, 1, 2]], np.int32),
+        triple([[0, 0, 1, 1], [0, 1, 1, 2], [0, 1, 1, 2]]),
     )
     logp = np.array([[0.0, -900.0, -900.0]] * 4)
     programme = Programme(rare, np.array([0, 0, 0, 0, 2]), np.array([1, 1, 1, 1, 0], dtype=bool))
@@ -286,7 +295,7 @@ def test_what_cannot_fit_is_an_error_that_says_how_much_room_is_needed() -> None
 
 
 def test_a_fixed_token_outside_the_language_is_named() -> None:
-    automaton = TokenAutomaton(np.array([True]), np.array([NONE, 0]), *np.zeros((3, 1), np.int32))
+    automaton = TokenAutomaton.of_edges(np.array([True]), np.array([NONE, 0]), triple([[0], [0], [0]]))
 
     with pytest.raises(InputError, match="token 0 fixed at position 1"):
         Programme(automaton, np.array([1, 0]), np.zeros(2, dtype=bool))
@@ -301,7 +310,7 @@ def test_banning_every_allowed_token_is_an_error_about_the_ban() -> None:
 
 def test_the_terminal_states_of_a_span_know_the_suffix_and_the_room_that_is_left() -> None:
     # the language a*b: an early b would leave a fixed b without a place
-    loop = TokenAutomaton(np.array([False, True]), np.array([0, 1]), *np.array([[0, 0], [0, 1], [0, 1]], np.int32))
+    loop = TokenAutomaton.of_edges(np.array([False, True]), np.array([0, 1]), triple([[0, 0], [0, 1], [0, 1]]))
     likes_b = np.log(np.array([[0.01, 0.99]] * 3))
 
     for tokens, is_open in (([0, 0, 0, 1], [1, 1, 1, 0]), ([0, 0, 0, 0, 0], [1, 1, 1, 1, 1])):
@@ -311,10 +320,10 @@ def test_the_terminal_states_of_a_span_know_the_suffix_and_the_room_that_is_left
 
 def test_top_p_cuts_the_marginals_and_gives_way_where_nothing_would_be_left() -> None:
     # a text of two equal tokens, ab or ba: marginals .6 and .4 at both places
-    either = TokenAutomaton(
+    either = TokenAutomaton.of_edges(
         np.array([False, False, False, True]),
         np.array([0, 1]),
-        *np.array([[0, 0, 1, 2], [1, 2, 3, 3], [0, 1, 1, 0]], np.int32),
+        triple([[0, 0, 1, 2], [1, 2, 3, 3], [0, 1, 1, 0]]),
     )
     logp = np.log(np.array([[0.6, 0.4], [0.5, 0.5]]))
     programme = Programme(either, np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
@@ -323,8 +332,8 @@ def test_top_p_cuts_the_marginals_and_gives_way_where_nothing_would_be_left() ->
     assert draws == [[0, 1], [0, 1]]
 
     # xxa, xbx, cxx with weights that make x the likeliest token everywhere, which the language does not have
-    states = np.array([[0, 0, 1, 2, 1, 3, 4], [1, 2, 3, 4, 4, 5, 5], [0, 3, 0, 0, 2, 1, 0]], np.int32)
-    one_each = TokenAutomaton(np.arange(6) == 5, np.arange(4), *states)
+    edges = triple([[0, 0, 1, 2, 1, 3, 4], [1, 2, 3, 4, 4, 5, 5], [0, 3, 0, 0, 2, 1, 0]])
+    one_each = TokenAutomaton.of_edges(np.arange(6) == 5, np.arange(4), edges)
     programme = Programme(one_each, np.zeros(3, dtype=np.int64), np.ones(3, dtype=bool))
     drawn = programme.sample(np.full((3, 4), -np.log(4)), np.array([0.3, 0.5, 0.7]), top_p=0.3)
     assert one_each.accepts(drawn.tolist())

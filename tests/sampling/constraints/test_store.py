@@ -13,11 +13,13 @@ from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling import constrained
 from daguerre.sampling.constraints import TokenAutomaton, compile_regex, compile_schema, store
+from daguerre.sampling.constraints.tokens import FIELDS, PAIRS
 
 
 def same(a: TokenAutomaton, b: TokenAutomaton) -> bool:
-    fields = ("accept", "class_of_token", "src", "dst", "cls", "ignored")
-    return all(np.array_equal(getattr(a, field), getattr(b, field)) for field in fields)
+    fields = [(getattr(a, name), getattr(b, name)) for name in (*FIELDS, "ignored")]
+    fields += [(getattr(a.pairs, name), getattr(b.pairs, name)) for name in PAIRS]
+    return all(np.array_equal(first, second) for first, second in fields)
 
 
 def test_what_was_compiled_is_kept_by_constraint_and_tokenizer(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ def test_a_token_does_what_its_bytes_do(pattern: str, tokenizer: Tokenizer) -> N
     dfa = regex_dfa(pattern, Budget())
     automaton = lift(dfa, Vocabulary.make(tokenizer), Budget())
 
+    edges = automaton.edges
     assert automaton.num_states == len(dfa)  # every byte is a token, so no state is lost, and their order is kept
     for state in range(len(dfa)):
         for token in range(tokenizer.vocab_size):
             text = tokenizer.token_bytes(token)
             wanted = dfa.table.run(text, state) if text else DEAD
             found = automaton.class_of_token[token]
-            edges = automaton.by_src
             run = slice(edges.first[state], edges.first[state + 1])
             if found == NONE:
                 assert wanted == DEAD
@@ -56,10 +56,10 @@ def test_every_way_to_write_a_text_is_accepted(tokenizer: Tokenizer) -> None:
 
 def test_tokens_of_a_class_act_alike_and_classes_differ(tokenizer: Tokenizer) -> None:
     automaton = compile_schema({"type": "object", "properties": {"name": {"type": "string"}}}, tokenizer)
-    columns = {}
+    columns, edges = {}, automaton.edges
     for cls in range(automaton.num_classes):
-        chosen = automaton.cls == cls
-        columns[cls] = tuple(sorted(zip(automaton.src[chosen].tolist(), automaton.dst[chosen].tolist(), strict=True)))
+        chosen = edges.cls == cls
+        columns[cls] = tuple(sorted(zip(edges.src[chosen].tolist(), edges.dst[chosen].tolist(), strict=True)))
 
     assert len(set(columns.values())) == automaton.num_classes
     assert automaton.num_classes < tokenizer.vocab_size / 10

@@ -54,9 +54,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "vocabulary_free": (None, (Pointer,)),
     "lift_new": (Pointer, (Pointer, Pointer, Pointer, Error)),
     "lift_free": (None, (Pointer,)),
-    "lift_num_states": (Long, (Pointer,)),
-    "lift_num_edges": (Long, (Pointer,)),
-    "lift_read": (None, (Pointer,) * 6),
+    "lift_sizes": (None, (Pointer, Pointer)),
+    "lift_read": (None, (Pointer,) * 8),
 }
 """Each function of the library: what it returns, and its arguments."""
 

@@ -15,7 +15,8 @@ from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 def table(automaton: TokenAutomaton) -> np.ndarray:
     """The transitions (Q, C) of an automaton, DEAD where there is none."""
     delta_QC = np.full((automaton.num_states, automaton.num_classes), DEAD, dtype=np.int64)
-    delta_QC[automaton.src, automaton.cls] = automaton.dst
+    edges = automaton.edges
+    delta_QC[edges.src, edges.cls] = edges.dst
     return delta_QC
 
 
@@ -32,7 +33,7 @@ def intersect_tokens(a: TokenAutomaton, b: TokenAutomaton, budget: Budget) -> To
     class_of_token = np.full(a.vocab_size, NONE, dtype=np.int32)
     class_of_token[both] = number_of
     meets = np.searchsorted(joint // max(1, b.num_classes), np.arange(a.num_classes + 1))
-    edges, delta_QC = a.by_src, table(b)
+    edges, delta_QC = a.edges, table(b)
     counts = meets[edges.cls + 1] - meets[edges.cls]
     joint_E, dst_E = ranges(meets[edges.cls], meets[edges.cls + 1]), np.repeat(edges.dst, counts)
     first = np.concatenate([[0], np.cumsum(counts)])[edges.first]
@@ -56,6 +57,5 @@ def intersect_tokens(a: TokenAutomaton, b: TokenAutomaton, budget: Budget) -> To
         budget.edges(num_edges)
     left, right = np.divmod(np.concatenate(pairs), b.num_states)
     src, dst, cls = (np.concatenate(part).astype(np.int32) for part in zip(*found, strict=True))
-    return useful(
-        TokenAutomaton(a.accept[left] & b.accept[right], class_of_token, src, dst, cls, a.ignored + b.ignored)
-    )
+    accept = a.accept[left] & b.accept[right]
+    return useful(accept, class_of_token, (src, dst, cls), a.ignored + b.ignored)

@@ -334,20 +334,22 @@ def completions(automaton: TokenAutomaton, fixed: bytes, filler: int, floor: int
     open.
     """
     classes = np.frombuffer(fixed, dtype=automaton.class_of_token.dtype)
-    pairs, edges = automaton.pairs, automaton.by_class
-    unfilled = automaton.cls != filler
+    pairs = automaton.pairs
+    src, dst = pairs.src, pairs.dst
+    unfilled = np.ones(len(pairs), dtype=bool)
+    if filler != NONE:
+        unfilled = (np.diff(pairs.starts) > pairs.taking(filler))[pairs.bundle]
     alive = np.zeros((len(classes) + 1, automaton.num_states), dtype=bool)
     alive[-1] = automaton.accept
     i = len(classes) - 1
     while i >= 0:
         after, here = alive[i + 1], alive[i]
-        src, dst = pairs.src, pairs.dst
+        chosen = after[dst]
         if classes[i] != NONE:
-            chosen = slice(edges.first[classes[i]], edges.first[classes[i] + 1])
-            src, dst = edges.src[chosen], edges.dst[chosen]
+            chosen &= pairs.taking(int(classes[i]))[pairs.bundle]
         elif i < floor:
-            src, dst = automaton.src[unfilled], automaton.dst[unfilled]
-        here[src[after[dst]]] = True
+            chosen &= unfilled
+        here[src[chosen]] = True
         i -= 1
         if classes[i + 1] == NONE and np.array_equal(here, after):  # and so for the whole run of like open positions
             while i >= 0 and classes[i] == NONE and i + 1 != floor:

@@ -20,18 +20,21 @@ import numpy as np
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.arrays import DEAD, NONE, hash64, ranges
+from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compiled import Call, Handle, address
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.reference import lift as reference
 
-FIELDS = ("accept", "class_of_token", "src", "dst", "cls")
+FIELDS = ("accept", "class_of_token")
+PAIRS = ("first", "dst", "bundle", "starts", "classes")
 
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges in one order: those with key k are first[k] to first[k+1]."""
+    """A transition for each state and class of tokens: arrays (E,), in the order of src, dst and cls; those of state q
+    are first[q] to first[q+1].
+    """
 
     src: np.ndarray
     dst: np.ndarray
@@ -44,19 +47,26 @@ class Pairs:
     """Distinct (src, dst), in that order, and the bundle that leads from one to the other: a set of classes.
 
     Pairs of state q are first[q] to first[q+1]; the classes of bundle b are classes[starts[b]:starts[b+1]], ascending.
-    Few bundles are distinct: in a bounded string, whatever was read, the same tokens are n characters long.
+    Few bundles are distinct: in a bounded string, whatever was read, the same tokens are n characters long. Bundles are
+    numbered as they first occur. `dst`, `bundle` and `classes` are int32, `first` and `starts` int64.
     """
 
-    src: np.ndarray
+    first: np.ndarray
     dst: np.ndarray
     bundle: np.ndarray
-    first: np.ndarray
-    classes: np.ndarray
     starts: np.ndarray
+    classes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.dst)
 
     @property
     def num_bundles(self) -> int:
         return len(self.starts) - 1
+
+    @cached_property
+    def src(self) -> np.ndarray:
+        return np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
 
     @cached_property
     def bundles_of(self) -> tuple[np.ndarray, np.ndarray]:
@@ -65,22 +75,38 @@ class Pairs:
         bundles = np.repeat(np.arange(self.num_bundles), np.diff(self.starts))[order]
         return bundles, np.searchsorted(self.classes[order], np.arange(int(self.classes.max(initial=NONE)) + 2))
 
+    def taking(self, cls: int) -> np.ndarray:
+        """(B,): whether each bundle has a class."""
+        bundles, first = self.bundles_of
+        taken = np.zeros(self.num_bundles, dtype=bool)
+        taken[bundles[first[cls] : first[cls + 1]]] = True
+        return taken
+
 
 @dataclass(frozen=True, eq=False)
 class TokenAutomaton:
     """A language over tokens, of at least one text; every state leads to one.
 
-    State 0 is the start; an edge is (src, class of tokens) -> dst, arrays (E,) int32.
-    `accept` (Q,) bool; `class_of_token` (V,) int32 holds NONE for a token that is never allowed, specials among them.
+    State 0 is the start. `accept` (Q,) bool; `class_of_token` (V,) int32 holds NONE for a token that is never allowed,
+    specials among them; `pairs` are the transitions.
     `ignored` lists what a lenient compilation left out, as "keyword at place".
     """
 
     accept: np.ndarray
     class_of_token: np.ndarray
-    src: np.ndarray
-    dst: np.ndarray
-    cls: np.ndarray
+    pairs: Pairs
     ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def of_edges(
+        cls,
+        accept: np.ndarray,
+        class_of_token: np.ndarray,
+        edges: tuple[np.ndarray, np.ndarray, np.ndarray],
+        ignored: tuple[str, ...] = (),
+    ) -> TokenAutomaton:
+        """From a transition for each state and class: `edges` are (src, dst, class)."""
+        return cls(accept, class_of_token, Pairs(*reference.pairs(len(accept), *edges)), ignored)
 
     @property
     def num_states(self) -> int:
@@ -96,8 +122,9 @@ class TokenAutomaton:
 
     @cached_property
     def order(self) -> np.ndarray:
-        """All tokens (V,), class by class, each in ascending order; those without a class come last."""
-        return np.argsort(np.where(self.class_of_token == NONE, self.num_classes, self.class_of_token), kind="stable")
+        """All tokens (V,) int32, class by class, each in ascending order; those without a class come last."""
+        key = np.where(self.class_of_token == NONE, self.num_classes, self.class_of_token)
+        return np.argsort(key, kind="stable").astype(np.int32)
 
     @cached_property
     def first_token(self) -> np.ndarray:
@@ -105,35 +132,14 @@ class TokenAutomaton:
         counts = np.bincount(self.class_of_token[self.class_of_token != NONE], minlength=self.num_classes)
         return np.concatenate([[0], np.cumsum(counts)])
 
-    @cached_property
-    def by_src(self) -> Edges:
-        return self._sorted(self.src, self.num_states)
-
-    @cached_property
-    def by_class(self) -> Edges:
-        return self._sorted(self.cls, self.num_classes)
-
-    def _sorted(self, key: np.ndarray, num_keys: int) -> Edges:
-        order = np.lexsort((self.cls, self.dst, key))
-        first = np.searchsorted(key[order], np.arange(num_keys + 1))
-        return Edges(self.src[order], self.dst[order], self.cls[order], first)
-
-    @cached_property
-    def pairs(self) -> Pairs:
-        """Which state leads to which, and by what."""
-        edges = self.by_src
-        codes = edges.src.astype(np.int64) * self.num_states + edges.dst
-        begins = np.flatnonzero(np.diff(codes, prepend=-1))
-        src, dst = np.divmod(codes[begins], self.num_states)
-        ends = np.append(begins[1:], len(codes))[: len(begins)]
-        hashes = hash64(edges.cls.astype(np.uint64))
-        sums = np.add.reduceat(hashes, begins) if len(begins) else hashes
-        _, member, bundle = np.unique(sums, return_index=True, return_inverse=True)
-        classes = edges.cls[ranges(begins[member], ends[member])].astype(np.int64)
-        starts = np.concatenate([[0], np.cumsum(ends[member] - begins[member])])
-        written = classes[ranges(starts[bundle], starts[bundle + 1])]
-        assert np.array_equal(written, edges.cls)  # no two hashes were equal by chance
-        return Pairs(src, dst, bundle, np.searchsorted(src, np.arange(self.num_states + 1)), classes, starts)
+    @property
+    def edges(self) -> Edges:
+        """A transition for each state and class: many more than pairs, and made anew each time."""
+        pairs = self.pairs
+        counts = np.diff(pairs.starts)[pairs.bundle]
+        cls = pairs.classes[ranges(pairs.starts[pairs.bundle], pairs.starts[pairs.bundle + 1])]
+        first = np.concatenate([[0], np.cumsum(counts)])[pairs.first]
+        return Edges(np.repeat(pairs.src, counts), np.repeat(pairs.dst, counts), cls, first)
 
     def step(self, state: int, token: int) -> int:
         """The state after a token, or DEAD."""
@@ -141,10 +147,16 @@ class TokenAutomaton:
 
     def step_class(self, state: int, cls: int) -> int:
         """The state after a token of a class, or DEAD."""
-        edges = self.by_src
-        run = slice(edges.first[state], edges.first[state + 1])
-        found = edges.dst[run][edges.cls[run] == cls]
+        if cls == NONE:
+            return DEAD
+        pairs = self.pairs
+        run = slice(pairs.first[state], pairs.first[state + 1])
+        found = pairs.dst[run][self._takers[cls][pairs.bundle[run]]]
         return int(found[0]) if len(found) else DEAD
+
+    @cached_property
+    def _takers(self) -> _Takers:
+        return _Takers(self.pairs)
 
     def walk(self, tokens: Iterable[int], state: int = 0) -> int:
         """The state after some tokens, or DEAD."""
@@ -166,31 +178,33 @@ class TokenAutomaton:
         """
         if self.class_of_token[token] != NONE:
             raise InputError(f"token {token} is part of the language: a filler must be a special token such as <eos>")
-        end, filler = self.num_states, self.num_classes
+        end, filler, pairs = self.num_states, self.num_classes, self.pairs
         class_of_token = self.class_of_token.copy()
         class_of_token[token] = filler
-        sources = np.append(np.flatnonzero(self.accept), end)
-        return TokenAutomaton(
-            np.append(self.accept, True),
-            class_of_token,
-            np.append(self.src, sources).astype(np.int32),
-            np.append(self.dst, np.full(len(sources), end)).astype(np.int32),
-            np.append(self.cls, np.full(len(sources), filler)).astype(np.int32),
-            self.ignored,
+        accept, first = np.append(self.accept, True), np.append(pairs.first, pairs.first[-1])
+        places = first[1:][accept]
+        longer = Pairs(
+            first + np.concatenate([[0], np.cumsum(accept)]),
+            np.insert(pairs.dst, places, end),
+            np.insert(pairs.bundle, places, pairs.num_bundles),
+            np.append(pairs.starts, pairs.starts[-1] + 1),
+            np.append(pairs.classes, np.int32(filler)),
         )
+        return TokenAutomaton(accept, class_of_token, longer, self.ignored)
 
     def without(self, tokens: Sequence[int]) -> TokenAutomaton:
         """The texts of the language that can be written without some tokens. InputError when none can."""
         class_of_token = self.class_of_token.copy()
         class_of_token[list(tokens)] = NONE
-        left = np.isin(self.cls, class_of_token)
-        columns = self.src[left], self.dst[left], self.cls[left]
-        return useful(TokenAutomaton(self.accept, class_of_token, *columns, self.ignored))
+        edges = self.edges
+        left = np.isin(edges.cls, class_of_token)
+        return useful(self.accept, class_of_token, (edges.src[left], edges.dst[left], edges.cls[left]), self.ignored)
 
     def next_classes(self, state: int) -> np.ndarray:
         """The classes of tokens that may follow a state."""
-        edges = self.by_src
-        return edges.cls[edges.first[state] : edges.first[state + 1]]
+        pairs = self.pairs
+        bundles = np.unique(pairs.bundle[pairs.first[state] : pairs.first[state + 1]])
+        return np.unique(pairs.classes[ranges(pairs.starts[bundles], pairs.starts[bundles + 1])])
 
     def tokens_of(self, cls: int) -> np.ndarray:
         """The tokens of a class, ascending."""
@@ -209,13 +223,26 @@ class TokenAutomaton:
 
     def save(self, file: IO[bytes]) -> None:
         """Write the arrays as an `.npz`."""
-        np.savez_compressed(file, ignored=np.array(self.ignored, dtype=str), **{f: getattr(self, f) for f in FIELDS})
+        arrays = {name: getattr(self, name) for name in FIELDS} | {name: getattr(self.pairs, name) for name in PAIRS}
+        np.savez_compressed(file, ignored=np.array(self.ignored, dtype=str), **arrays)
 
     @classmethod
     def load(cls, path: Path) -> TokenAutomaton:
         """What `save` wrote; any exception when it is damaged."""
         with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return cls(**{name: held[name] for name in FIELDS}, ignored=tuple(held["ignored"].tolist()))
+            pairs = Pairs(**{name: held[name] for name in PAIRS})
+            return cls(**{name: held[name] for name in FIELDS}, pairs=pairs, ignored=tuple(held["ignored"].tolist()))
+
+
+class _Takers(dict[int, np.ndarray]):
+    """`Pairs.taking` of the classes that were asked about."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+
+    def __missing__(self, cls: int) -> np.ndarray:
+        self[cls] = self.pairs.taking(cls)
+        return self[cls]
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,28 +283,35 @@ def lift(dfa: Dfa, vocabulary: Vocabulary, budget: Budget, ignored: tuple[str, .
     """
     made = compiled.library()
     if made is None:
-        arrays = reference.lift(dfa.table, vocabulary.text, vocabulary.offsets, vocabulary.lengths, budget)
-    else:
-        arrays = _lifted(Call(made, budget), dfa, vocabulary)
-    return _not_empty(TokenAutomaton(*arrays, ignored))
+        texts = vocabulary.text, vocabulary.offsets, vocabulary.lengths
+        return useful(*reference.lift(dfa.table, *texts, budget), ignored)
+    return _not_empty(_lifted(Call(made, budget), dfa, vocabulary, ignored))
 
 
-def _lifted(call: Call, dfa: Dfa, vocabulary: Vocabulary) -> reference.Arrays:
+def _lifted(call: Call, dfa: Dfa, vocabulary: Vocabulary, ignored: tuple[str, ...]) -> TokenAutomaton:
     made = call.made
     handle = Handle(made, call("lift_new", dfa.pointer(call), vocabulary.pointer(made), call.limits), "lift_free")
-    accept = np.empty(made.lift_num_states(handle.pointer), dtype=bool)
-    class_of_token = np.empty(len(vocabulary.lengths), dtype=np.int32)
-    src, dst, cls = (np.empty(made.lift_num_edges(handle.pointer), dtype=np.int32) for _ in range(3))
-    made.lift_read(handle.pointer, *map(address, (accept, class_of_token, src, dst, cls)))
-    return accept, class_of_token, src, dst, cls
+    sizes = np.empty(4, dtype=np.int64)
+    made.lift_sizes(handle.pointer, address(sizes))
+    num_states, num_pairs, num_bundles, num_classes = sizes.tolist()
+    accept, class_of_token = np.empty(num_states, dtype=bool), np.empty(len(vocabulary.lengths), dtype=np.int32)
+    first, starts = (np.empty(number + 1, dtype=np.int64) for number in (num_states, num_bundles))
+    dst, bundle, classes = (np.empty(number, dtype=np.int32) for number in (num_pairs, num_pairs, num_classes))
+    arrays = (accept, class_of_token, first, dst, bundle, starts, classes)
+    made.lift_read(handle.pointer, *map(address, arrays))
+    return TokenAutomaton(accept, class_of_token, Pairs(*arrays[2:]), ignored)
 
 
-def useful(whole: TokenAutomaton) -> TokenAutomaton:
-    """Without the states that no text in these tokens visits, and with classes renumbered. InputError when nothing
-    is left.
+def useful(
+    accept: np.ndarray,
+    class_of_token: np.ndarray,
+    edges: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ignored: tuple[str, ...],
+) -> TokenAutomaton:
+    """The automaton of these transitions (src, dst, class) without the states that no text visits, and with classes
+    renumbered. InputError when nothing is left.
     """
-    arrays = reference.useful(whole.accept, whole.class_of_token, whole.src, whole.dst, whole.cls)
-    return _not_empty(TokenAutomaton(*arrays, whole.ignored))
+    return _not_empty(TokenAutomaton.of_edges(*reference.useful(accept, class_of_token, edges), ignored))
 
 
 def _not_empty(automaton: TokenAutomaton) -> TokenAutomaton:

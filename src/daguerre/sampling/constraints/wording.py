@@ -169,4 +169,4 @@ def counted(delta_SC: np.ndarray, class_of_token: np.ndarray, start: int, end: i
         edges.append((here + src[kept], dst[kept], cls[kept]))
     edges.append((np.full(num_classes, found), np.full(num_classes, found), classes))
     src, dst, cls = (np.concatenate(part).astype(np.int32) for part in zip(*edges, strict=True))
-    return TokenAutomaton(np.arange(found + 1) == found, class_of_token.astype(np.int32), src, dst, cls)
+    return TokenAutomaton.of_edges(np.arange(found + 1) == found, class_of_token.astype(np.int32), (src, dst, cls))

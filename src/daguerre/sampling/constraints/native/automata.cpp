@@ -100,14 +100,20 @@ Lifted *lift_new(const Dfa *dfa, const Vocabulary *vocabulary, const Limits *lim
     return guarded(error, static_cast<Lifted *>(nullptr), [&] { return lift(*dfa, *vocabulary, *limits).release(); });
 }
 void lift_free(Lifted *lifted) { delete lifted; }
-int64_t lift_num_states(const Lifted *lifted) { return lifted->accept.size(); }
-int64_t lift_num_edges(const Lifted *lifted) { return lifted->src.size(); }
-void lift_read(const Lifted *lifted, uint8_t *accept, int32_t *class_of_token, int32_t *src, int32_t *dst, int32_t *cls) {
+// The numbers of states, pairs, bundles, and of classes in all bundles.
+void lift_sizes(const Lifted *lifted, int64_t *sizes) {
+    sizes[0] = lifted->accept.size(), sizes[1] = lifted->dst.size();
+    sizes[2] = lifted->starts.size() - 1, sizes[3] = lifted->classes.size();
+}
+void lift_read(const Lifted *lifted, uint8_t *accept, int32_t *class_of_token, int64_t *first, int32_t *dst, int32_t *bundle,
+               int64_t *starts, int32_t *classes) {
     std::copy(lifted->accept.begin(), lifted->accept.end(), accept);
     std::copy(lifted->class_of_token.begin(), lifted->class_of_token.end(), class_of_token);
-    std::copy(lifted->src.begin(), lifted->src.end(), src);
+    std::copy(lifted->first.begin(), lifted->first.end(), first);
     std::copy(lifted->dst.begin(), lifted->dst.end(), dst);
-    std::copy(lifted->cls.begin(), lifted->cls.end(), cls);
+    std::copy(lifted->bundle.begin(), lifted->bundle.end(), bundle);
+    std::copy(lifted->starts.begin(), lifted->starts.end(), starts);
+    std::copy(lifted->classes.begin(), lifted->classes.end(), classes);
 }
 
 }  // extern "C"

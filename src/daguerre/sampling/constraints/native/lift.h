@@ -14,6 +14,8 @@ struct Vocabulary {
     vector<uint8_t> byte;
     vector<int32_t> depth, behind;       // `behind`: the first node that does not begin with this one's text
     vector<int32_t> tokens, first_token;  // the tokens of node n are tokens[first_token[n]] to ...[n + 1]
+    vector<int32_t> large;               // for each node -1, or the place in `below` of a node with many others below it
+    vector<Bytes> below;                 // the bytes of these others
     int32_t size = 0;
 
     Vocabulary(const uint8_t *text, const int64_t *offsets, const int64_t *lengths, int32_t number) : size(number) {
@@ -45,46 +47,52 @@ struct Vocabulary {
         }
         for (int32_t node : path) behind[node] = byte.size();
         first_token.push_back(tokens.size());
+        large.assign(byte.size(), -1);
+        for (int32_t node = 0; node < int32_t(byte.size()); node++) {
+            if (behind[node] - node < LARGE) continue;
+            large[node] = below.size();
+            below.push_back({});
+            for (int32_t other = node + 1; other < behind[node]; other++) below.back().add(byte[other]);
+        }
     }
+    static constexpr int32_t LARGE = 128;
 };
 
-// An automaton over tokens, as `tokens.TokenAutomaton` holds it.
+// An automaton over tokens, as `tokens.TokenAutomaton` holds it: the pairs of state q are first[q] to first[q + 1], each
+// the next state and a bundle of classes of tokens; the classes of bundle b are classes[starts[b]] to ...[b + 1].
 struct Lifted {
     vector<uint8_t> accept;
-    vector<int32_t> class_of_token, src, dst, cls;
+    vector<int32_t> class_of_token, dst, bundle, classes;
+    vector<int64_t> first{0}, starts{0};
 };
 
-// What texts do to states: function f takes src to dst for every pair of its list, and all other states to nothing.
+// What texts do to some of the states: function f takes src to dst for every pair of its list, and all other states to
+// nothing.
+//
+// The states are treated in two parts. Letters act alike on most states within strings, so few functions of these differ;
+// within names and words each letter acts differently, but few such states are left after a byte.
 class Functions {
-    const Dfa &dfa_;
-    Meter &meter_;
-    int columns_ = 0;
-    vector<int32_t> column_of_byte_ = vector<int32_t>(256, 0);
-    vector<int32_t> next_;  // (Q, K)
+    static constexpr int32_t UNKNOWN = -1;
+    const size_t states_;
+    const int columns_;
+    const vector<int32_t> &next_, &column_of_byte_;
     vector<int32_t> after_;  // (functions, K): UNKNOWN, or a function
     vector<int32_t> held_;
+    Meter &meter_;
 
   public:
-    static constexpr int32_t UNKNOWN = -1;
     Lists lists;  // pairs, one after another; list 0 is that of nothing
-
-    Functions(const Dfa &dfa, Meter &meter) : dfa_(dfa), meter_(meter) {
-        columns();
-        next_.assign(dfa.size() * columns_, -1);
-            vector<int32_t> lowest(columns_, -1);
-        for (int byte = 0; byte < 256; byte++)
-            if (lowest[column_of_byte_[byte]] < 0) lowest[column_of_byte_[byte]] = byte;
-        for (size_t q = 0; q < dfa.size(); q++)
-            for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++)
-                for (int k = 0; k < columns_; k++)
-                    if (dfa.arcs[i].bytes.has(lowest[k])) next_[q * columns_ + k] = dfa.arcs[i].to;
-        lists.number({});
-        for (size_t q = 0; q < dfa.size(); q++) held_.push_back(q), held_.push_back(q);
-        identity = lists.number(held_);
-    }
     int32_t identity;
 
-    // The function of a text that is one byte longer; 0 is that of what leads nowhere.
+    Functions(const vector<int32_t> &states, size_t number, const vector<int32_t> &next, const vector<int32_t> &column_of_byte,
+              Meter &meter)
+        : states_(number), columns_(next.size() / number), next_(next), column_of_byte_(column_of_byte), meter_(meter) {
+        lists.number(nullptr, 0);
+        for (int32_t q : states) held_.push_back(q), held_.push_back(q);
+        identity = lists.number(held_);
+    }
+
+    // The function of a text that is one byte longer.
     int32_t after(int32_t function, int byte) {
         size_t at = size_t(function) * columns_ + column_of_byte_[byte];
         if (at >= after_.size()) {
@@ -92,122 +100,275 @@ class Functions {
             meter_.bytes(lists.bytes() + 4 * after_.size());
         }
         if (after_[at] == UNKNOWN) {
-            held_.clear();
-            for (const int32_t *pair = lists.begin(function); pair != lists.end(function); pair += 2) {
-                int32_t to = next_[size_t(pair[1]) * columns_ + column_of_byte_[byte]];
-                if (to >= 0) held_.push_back(pair[0]), held_.push_back(to);
+            held_.resize(std::max(held_.size(), lists.count(function) + 2));
+            const int32_t *next = next_.data() + column_of_byte_[byte] * states_;
+            int32_t *end = held_.data();
+            for (const int32_t *pair = lists.begin(function), *last = lists.end(function); pair != last; pair += 2) {
+                int32_t to = next[pair[1]];
+                end[0] = pair[0], end[1] = to;
+                end += to >= 0 ? 2 : 0;  // without a branch that nobody can predict
             }
             meter_.spend(lists.count(function) + 32);
-            int32_t found = lists.number(held_);  // may move the lists
+            after_[at] = lists.number(held_.data(), end - held_.data());
             meter_.edges(lists.bytes() / 8);
-            after_[at] = found;
         }
         return after_[at];
     }
+};
 
-  private:
-    void columns() {  // bytes that act alike in every state share a column
+// The transitions of an automaton as a table (K, Q), -1 for none; bytes that act alike in every state share a column.
+struct Columns {
+    vector<int32_t> of_byte = vector<int32_t>(256, 0), next;
+
+    explicit Columns(const Dfa &dfa) {
         vector<uint64_t> code(256, 0);
-        for (const Arc &arc : dfa_.arcs) {
-            uint64_t own = mix(&arc - dfa_.arcs.data());
-            arc.bytes.for_each([&](int byte) { code[byte] += own; });
-        }
+        for (size_t i = 0; i < dfa.arcs.size(); i++) dfa.arcs[i].bytes.for_each([&](int byte) { code[byte] += mix(i); });
         std::unordered_map<uint64_t, int32_t> number;
-        for (int byte = 0; byte < 256; byte++) column_of_byte_[byte] = number.try_emplace(code[byte], number.size()).first->second;
-        columns_ = number.size();
+        vector<int32_t> lowest;
+        for (int byte = 0; byte < 256; byte++) {
+            auto [held, fresh] = number.try_emplace(code[byte], number.size());
+            of_byte[byte] = held->second;
+            if (fresh) lowest.push_back(byte);
+        }
+        next.assign(dfa.size() * lowest.size(), -1);
+        for (size_t q = 0; q < dfa.size(); q++)
+            for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++)
+                for (size_t k = 0; k < lowest.size(); k++)
+                    if (dfa.arcs[i].bytes.has(lowest[k])) next[k * dfa.size() + q] = dfa.arcs[i].to;
+    }
+    // Whether all letters lead from a state to the same one.
+    bool alike(size_t q, size_t states) const {
+        int32_t to = next[of_byte['a'] * states + q];
+        for (int byte = 'b'; byte <= 'z'; byte++)
+            if (next[of_byte[byte] * states + q] != to) return false;
+        return true;
     }
 };
 
-// Without the states that no text in these tokens visits, and with classes numbered by their first tokens.
+// The functions of a part that classes of tokens have, and the classes of each: one class has one function.
+struct Used {
+    vector<int32_t> function;
+    vector<vector<int32_t>> classes;
+    vector<uint64_t> code[2];
+
+    Used(const vector<int32_t> &function_of_class, const Lists &lists) {
+        vector<int32_t> number(lists.size(), -1);
+        for (size_t c = 0; c < function_of_class.size(); c++) {
+            int32_t f = function_of_class[c];
+            if (number[f] < 0) {
+                number[f] = function.size();
+                function.push_back(f), classes.push_back({}), code[0].push_back(0), code[1].push_back(0);
+            }
+            classes[number[f]].push_back(c);
+            code[0][number[f]] += mix(c), code[1][number[f]] += mix(mix(c));
+        }
+    }
+};
+
+// The pairs of states and their bundles.
+class Pairs {
+    struct Held {
+        uint64_t code[2];
+        int32_t dst;
+    };
+    vector<int64_t> first_;  // the edges of each state
+    vector<int64_t> edge_;   // next state and function
+
+  public:
+    // Adds the edges of the states of one part; to be called once for each, after `count` was for all.
+    void count(const Lists &lists, const Used &used, size_t states) {
+        first_.resize(states + 2, 0);
+        for (int32_t function : used.function)
+            for (const int32_t *pair = lists.begin(function); pair != lists.end(function); pair += 2) first_[pair[0] + 2]++;
+    }
+    void reserve(Meter &meter) {
+        std::partial_sum(first_.begin(), first_.end(), first_.begin());
+        meter.edges(first_.back());
+        meter.bytes(first_.back() * 8);
+        edge_.resize(first_.back());
+    }
+    void fill(const Lists &lists, const Used &used, Meter &meter) {
+        for (size_t f = 0; f < used.function.size(); f++) {
+            int32_t function = used.function[f];
+            for (const int32_t *pair = lists.begin(function); pair != lists.end(function); pair += 2)
+                edge_[first_[pair[0] + 1]++] = int64_t(pair[1]) << 32 | int64_t(f);
+            meter.spend(lists.count(function) * 2);
+        }
+    }
+    void write(Lifted &out, const vector<uint8_t> &part, const Used *used, Meter &meter) const {
+        std::unordered_map<uint64_t, vector<std::pair<uint64_t, int32_t>>> known;
+        vector<int32_t> place(part.size(), -1);
+        vector<Held> held;
+        for (size_t q = 0; q < part.size(); q++) {
+            const Used &own = used[part[q]];
+            held.clear();
+            for (int64_t i = first_[q]; i < first_[q + 1]; i++) {
+                int32_t dst = edge_[i] >> 32, f = int32_t(edge_[i]);
+                if (place[dst] < 0) place[dst] = held.size(), held.push_back({{0, 0}, dst});
+                for (int k = 0; k < 2; k++) held[place[dst]].code[k] += own.code[k][f];
+            }
+            std::sort(held.begin(), held.end(), [](const Held &a, const Held &b) { return a.dst < b.dst; });
+            for (const Held &each : held) {
+                place[each.dst] = -1;
+                auto &same = known[each.code[0]];
+                auto found = std::find_if(same.begin(), same.end(), [&](auto &o) { return o.first == each.code[1]; });
+                int32_t bundle = out.starts.size() - 1;
+                if (found != same.end()) {
+                    bundle = found->second;
+                } else {
+                    same.push_back({each.code[1], bundle});
+                    size_t begin = out.classes.size();
+                    for (int64_t i = first_[q]; i < first_[q + 1]; i++) {
+                        const vector<int32_t> &classes = own.classes[int32_t(edge_[i])];
+                        if (edge_[i] >> 32 == each.dst) out.classes.insert(out.classes.end(), classes.begin(), classes.end());
+                    }
+                    std::sort(out.classes.begin() + begin, out.classes.end());
+                    out.starts.push_back(out.classes.size());
+                }
+                out.dst.push_back(each.dst), out.bundle.push_back(bundle);
+            }
+            out.first.push_back(out.dst.size());
+            meter.spend((first_[q + 1] - first_[q]) * 2);
+        }
+    }
+};
+
+// Without the states that no text in these tokens visits, and the bundles and classes that are not used then; without any
+// state where no text is left.
 inline void keep_useful(Lifted &whole) {
-    size_t states = whole.accept.size(), edges = whole.src.size();
-    auto spread = [&](const vector<int32_t> &from, const vector<int32_t> &to, vector<uint8_t> &seen, vector<int32_t> waiting) {
-        vector<int64_t> first(states + 2, 0);
-        vector<int32_t> target(edges);
-        for (int32_t q : from) first[q + 2]++;
-        for (size_t q = 2; q < first.size(); q++) first[q] += first[q - 1];
-        for (size_t e = 0; e < edges; e++) target[first[from[e] + 1]++] = to[e];
+    size_t states = whole.accept.size();
+    vector<int64_t> begin(states + 2, 0);
+    vector<int32_t> source(whole.dst.size()), waiting;
+    for (int32_t q : whole.dst) begin[q + 2]++;
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    for (size_t q = 0; q < states; q++)
+        for (int64_t i = whole.first[q]; i < whole.first[q + 1]; i++) source[begin[whole.dst[i] + 1]++] = q;
+    vector<uint8_t> leads(whole.accept), kept(states, 0);
+    auto spread = [&](vector<uint8_t> &seen, const vector<int64_t> &first, const vector<int32_t> &to, auto allowed) {
         while (!waiting.empty()) {
             int32_t q = waiting.back();
             waiting.pop_back();
             for (int64_t i = first[q]; i < first[q + 1]; i++)
-                if (!seen[target[i]]) seen[target[i]] = 1, waiting.push_back(target[i]);
+                if (!seen[to[i]] && allowed(to[i])) seen[to[i]] = 1, waiting.push_back(to[i]);
         }
     };
-    vector<uint8_t> reached(states, 0), leads(whole.accept);
-    vector<int32_t> ends;
     for (size_t q = 0; q < states; q++)
-        if (leads[q]) ends.push_back(q);
-    reached[0] = 1;
-    spread(whole.src, whole.dst, reached, {0});
-    spread(whole.dst, whole.src, leads, ends);
-    vector<int32_t> state(states, -1);
+        if (leads[q]) waiting.push_back(q);
+    spread(leads, begin, source, [](int32_t) { return true; });
+    if (leads[0]) kept[0] = 1, waiting.push_back(0);
+    spread(kept, whole.first, whole.dst, [&](int32_t q) { return leads[q]; });
+    if (std::find(kept.begin(), kept.end(), 0) == kept.end()) return;
+
     Lifted out;
-    for (size_t q = 0; q < states; q++)
-        if (reached[q] && leads[q]) state[q] = out.accept.size(), out.accept.push_back(whole.accept[q]);
-    if (state[0] < 0) out.accept.clear();  // nothing is left
-    int32_t classes = 0;
-    for (int32_t c : whole.cls) classes = std::max(classes, c + 1);
-    vector<uint8_t> used(classes, 0);
-    size_t kept = 0;
-    for (size_t e = 0; e < edges; e++) {
-        if (state[whole.src[e]] < 0 || state[whole.dst[e]] < 0) continue;
-        used[whole.cls[e]] = 1;
-        whole.src[kept] = state[whole.src[e]], whole.dst[kept] = state[whole.dst[e]], whole.cls[kept] = whole.cls[e];
-        kept++;
-    }
-    vector<int32_t> number(classes, -1);
+    vector<int32_t> state(states, -1), bundle(whole.starts.size(), -1);
     int32_t next = 0;
-    for (int32_t &c : whole.class_of_token) {
-        if (c >= 0 && c < classes && used[c] && number[c] < 0) number[c] = next++;
-        c = c >= 0 && c < classes ? number[c] : -1;
+    for (size_t q = 0; q < states; q++)
+        if (kept[q]) state[q] = next++, out.accept.push_back(whole.accept[q]);
+    for (size_t q = 0; q < states; q++) {
+        if (!kept[q]) continue;
+        for (int64_t i = whole.first[q]; i < whole.first[q + 1]; i++) {
+            if (!kept[whole.dst[i]]) continue;
+            int32_t b = whole.bundle[i];
+            if (bundle[b] < 0) {
+                bundle[b] = out.starts.size() - 1;
+                out.classes.insert(out.classes.end(), whole.classes.begin() + whole.starts[b], whole.classes.begin() + whole.starts[b + 1]);
+                out.starts.push_back(out.classes.size());
+            }
+            out.dst.push_back(state[whole.dst[i]]), out.bundle.push_back(bundle[b]);
+        }
+        out.first.push_back(out.dst.size());
     }
-    // the edges in the order of their classes, each in the order of its sources
-    vector<int64_t> begin(next + 1, 0);
-    for (size_t e = 0; e < kept; e++) begin[number[whole.cls[e]] + 1]++;
-    std::partial_sum(begin.begin(), begin.end(), begin.begin());
-    out.src.resize(kept), out.dst.resize(kept), out.cls.resize(kept);
-    for (size_t e = 0; e < kept; e++) {
-        int32_t c = number[whole.cls[e]];
-        int64_t at = begin[c]++;
-        out.src[at] = whole.src[e], out.dst[at] = whole.dst[e], out.cls[at] = c;
+    vector<uint8_t> used(whole.class_of_token.size() + 1, 0);
+    for (int32_t c : out.classes) used[c] = 1;
+    vector<int32_t> number(used.size(), -1);
+    next = 0;
+    for (int32_t c : whole.class_of_token) {
+        if (c >= 0 && used[c] && number[c] < 0) number[c] = next++;
+        out.class_of_token.push_back(c < 0 ? -1 : number[c]);
     }
-    out.class_of_token.swap(whole.class_of_token);
+    for (int32_t &c : out.classes) c = number[c];  // classes keep their order
     whole = std::move(out);
 }
 
+// Numbers for values in the order in which they come.
+class Numbers {
+    vector<int32_t> table_ = vector<int32_t>(256, -1);
+
+  public:
+    vector<int64_t> values;
+
+    int32_t number(int64_t value) {
+        size_t at = mix(value) & (table_.size() - 1);
+        while (table_[at] >= 0 && values[table_[at]] != value) at = (at + 1) & (table_.size() - 1);
+        if (table_[at] >= 0) return table_[at];
+        values.push_back(value);
+        table_[at] = values.size() - 1;
+        if (values.size() * 2 > table_.size()) {
+            table_.assign(table_.size() * 2, -1);
+            for (size_t i = 0; i < values.size(); i++) {
+                at = mix(values[i]) & (table_.size() - 1);
+                while (table_[at] >= 0) at = (at + 1) & (table_.size() - 1);
+                table_[at] = i;
+            }
+        }
+        return values.size() - 1;
+    }
+};
+
 inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary, const Limits &limits) {
     Meter meter(limits);
-    Functions functions(dfa, meter);
+    Columns columns(dfa);
+    vector<uint8_t> part(dfa.size());
+    vector<int32_t> states[2];
+    for (size_t q = 0; q < dfa.size(); q++) states[part[q] = columns.alike(q, dfa.size())].push_back(q);
+    Functions functions[2] = {{states[0], dfa.size(), columns.next, columns.of_byte, meter},
+                              {states[1], dfa.size(), columns.next, columns.of_byte, meter}};
     auto out = std::make_unique<Lifted>();
     out->accept = dfa.accept;
     out->class_of_token.assign(vocabulary.size, -1);
-    vector<int32_t> path(1, functions.identity), class_of, used;
+    Numbers class_of;  // of two functions
+    vector<std::pair<int32_t, int32_t>> path{{functions[0].identity, functions[1].identity}};
     for (size_t node = 0; node < vocabulary.byte.size();) {
-        int32_t depth = vocabulary.depth[node];
-        int32_t found = functions.after(path[depth], vocabulary.byte[node]);
-        if (!found) {
+        int32_t depth = vocabulary.depth[node], byte = vocabulary.byte[node];
+        auto [before0, before1] = path[depth];
+        int32_t found0 = before0 ? functions[0].after(before0, byte) : 0, found1 = before1 ? functions[1].after(before1, byte) : 0;
+        if (!found0 && !found1) {
             node = vocabulary.behind[node];
             continue;
         }
         if (path.size() < size_t(depth) + 2) path.resize(depth + 2);
-        path[depth + 1] = found;
-        int32_t begin = vocabulary.first_token[node], end = vocabulary.first_token[node + 1];
+        path[depth + 1] = {found0, found1};
+        // where no byte below changes the function any more, all tokens below are alike
+        bool whole = vocabulary.large[node] >= 0;
+        if (whole)
+            vocabulary.below[vocabulary.large[node]].for_each([&](int below) {
+                whole = whole && (!found0 || functions[0].after(found0, below) == found0) && (!found1 || functions[1].after(found1, below) == found1);
+            });
+        int32_t last = whole ? vocabulary.behind[node] : node + 1;
+        int32_t begin = vocabulary.first_token[node], end = vocabulary.first_token[last];
         if (begin < end) {
-            if (class_of.size() <= size_t(found)) class_of.resize(functions.lists.size() + 1024, -1);
-            if (class_of[found] < 0) class_of[found] = used.size(), used.push_back(found);
-            for (int32_t i = begin; i < end; i++) out->class_of_token[vocabulary.tokens[i]] = class_of[found];
+            int32_t number = class_of.number(int64_t(found0) << 32 | found1);
+            for (int32_t i = begin; i < end; i++) out->class_of_token[vocabulary.tokens[i]] = number;
         }
-        node++;
+        node = last;
         meter.spend(1);
     }
-    size_t edges = 0;
-    for (int32_t function : used) edges += functions.lists.count(function) / 2;
-    meter.edges(edges);
-    out->src.reserve(edges), out->dst.reserve(edges), out->cls.reserve(edges);
-    for (size_t c = 0; c < used.size(); c++)
-        for (const int32_t *pair = functions.lists.begin(used[c]); pair != functions.lists.end(used[c]); pair += 2)
-            out->src.push_back(pair[0]), out->dst.push_back(pair[1]), out->cls.push_back(c);
+    const vector<int64_t> &used = class_of.values;
+    vector<int32_t> number(used.size(), -1), function_of_class[2];  // classes in the order of their first tokens
+    for (int32_t &c : out->class_of_token) {
+        if (c < 0) continue;
+        if (number[c] < 0) {
+            number[c] = function_of_class[0].size();
+            function_of_class[0].push_back(used[c] >> 32), function_of_class[1].push_back(int32_t(used[c]));
+        }
+        c = number[c];
+    }
+    Used of_part[2] = {{function_of_class[0], functions[0].lists}, {function_of_class[1], functions[1].lists}};
+    Pairs pairs;
+    for (int i = 0; i < 2; i++) pairs.count(functions[i].lists, of_part[i], dfa.size());
+    pairs.reserve(meter);
+    for (int i = 0; i < 2; i++) pairs.fill(functions[i].lists, of_part[i], meter);
+    pairs.write(*out, part, of_part, meter);
     keep_useful(*out);
     return out;
 }

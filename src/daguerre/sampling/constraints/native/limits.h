@@ -108,9 +108,15 @@ class Lists {
     vector<int32_t> table_ = vector<int32_t>(1024, -1);
 
     static uint64_t hash(const int32_t *held, size_t size) {
-        uint64_t out = size;
-        for (size_t i = 0; i < size; i++) out = (out ^ uint32_t(held[i])) * 0x9E3779B97F4A7C15ull, out ^= out >> 29;
-        return mix(out);
+        uint64_t sums[4] = {size, 1, 2, 3}, word;  // four chains, since each multiplication waits for the one before
+        size_t i = 0;
+        for (; i + 8 <= size; i += 8)
+            for (int k = 0; k < 4; k++) {
+                std::memcpy(&word, held + i + 2 * k, 8);
+                sums[k] = (sums[k] ^ word) * 0x9E3779B97F4A7C15ull, sums[k] ^= sums[k] >> 32;
+            }
+        for (; i < size; i++) sums[i & 3] = mix(sums[i & 3] ^ uint32_t(held[i]));
+        return mix(sums[0] ^ mix(sums[1] ^ mix(sums[2] ^ mix(sums[3]))));
     }
     void grow() {
         vector<int32_t> larger(table_.size() * 2, -1);
@@ -131,11 +137,12 @@ class Lists {
     size_t count(size_t list) const { return first_[list + 1] - first_[list]; }
     size_t bytes() const { return items_.capacity() * 4 + first_.capacity() * 8 + table_.size() * 4; }
 
-    int32_t number(const vector<int32_t> &held) {
-        size_t at = slot(table_, hash(held.data(), held.size()), held.data(), held.size());
+    int32_t number(const vector<int32_t> &held) { return number(held.data(), held.size()); }
+    int32_t number(const int32_t *held, size_t length) {
+        size_t at = slot(table_, hash(held, length), held, length);
         if (table_[at] >= 0) return table_[at];
         int32_t list = table_[at] = size();
-        items_.insert(items_.end(), held.begin(), held.end());
+        items_.insert(items_.end(), held, held + length);
         first_.push_back(items_.size());
         if (size() * 2 > table_.size()) grow();
         return list;

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import DEAD, NONE, distinct_columns, reach
+from daguerre.sampling.constraints.arrays import DEAD, NONE, distinct_columns, hash64, ranges, reach
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.reference.dfa import Table
 
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""accept (Q,), class_of_token (V,), and src, dst, cls (E,) of a token automaton."""
+Edges = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""src, dst, cls (E,) of transitions."""
+Arrays = tuple[np.ndarray, np.ndarray, Edges]
+"""accept (Q,), class_of_token (V,) and the transitions of a token automaton."""
 
 
 def lift(dfa: Table, text: np.ndarray, offsets: np.ndarray, lengths: np.ndarray, budget: Budget) -> Arrays:
@@ -30,7 +32,7 @@ def lift(dfa: Table, text: np.ndarray, offsets: np.ndarray, lengths: np.ndarray,
     edges = [functions.edges[f] for f in used[dead:].tolist()]
     src, dst = (np.concatenate([edge[i] for edge in edges] or [np.zeros(0, np.int32)]) for i in (0, 1))
     cls = np.repeat(np.arange(len(edges), dtype=np.int32), [len(edge[0]) for edge in edges])
-    return useful(dfa.accept, (class_of_token - dead).astype(np.int32), src, dst, cls)
+    return dfa.accept, (class_of_token - dead).astype(np.int32), (src, dst, cls)
 
 
 def distinct(values: np.ndarray, bound: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,10 +85,11 @@ class _Functions:
         return self._number[key]
 
 
-def useful(accept: np.ndarray, class_of_token: np.ndarray, src: np.ndarray, dst: np.ndarray, cls: np.ndarray) -> Arrays:
+def useful(accept: np.ndarray, class_of_token: np.ndarray, edges: Edges) -> Arrays:
     """Without the states that no text in these tokens visits, and with classes numbered by their first tokens; no state
     is left when there are no texts.
     """
+    src, dst, cls = edges
     start = np.zeros(len(accept), dtype=bool)
     start[0] = True
     kept = reach(src, dst, start) & reach(dst, src, accept)
@@ -98,5 +101,23 @@ def useful(accept: np.ndarray, class_of_token: np.ndarray, src: np.ndarray, dst:
     classes, first = np.unique(class_of_token[used], return_index=True)
     number = np.full(int(class_of_token.max(initial=NONE)) + 2, NONE, dtype=np.int32)  # the last is that of NONE
     number[classes[np.argsort(first)]] = np.arange(len(classes))
-    order = np.argsort(number[cls], kind="stable")
-    return accept[kept], number[class_of_token], src[order], dst[order], number[cls][order]
+    return accept[kept], number[class_of_token], (src, dst, number[cls])
+
+
+def pairs(num_states: int, src: np.ndarray, dst: np.ndarray, cls: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The arrays of `tokens.Pairs` of some transitions."""
+    order = np.lexsort((cls, dst, src))
+    codes, cls = src[order].astype(np.int64) * num_states + dst[order], cls[order]
+    begins = np.flatnonzero(np.diff(codes, prepend=-1))
+    ends = np.append(begins[1:], len(codes))[: len(begins)]
+    hashes = hash64(cls.astype(np.uint64))
+    sums = np.add.reduceat(hashes, begins) if len(begins) else hashes
+    _, member, bundle = np.unique(sums, return_index=True, return_inverse=True)
+    by_first = np.argsort(member)
+    member, bundle = member[by_first], np.argsort(by_first)[bundle]
+    classes = cls[ranges(begins[member], ends[member])]
+    starts = np.concatenate([[0], np.cumsum(ends[member] - begins[member])])
+    assert np.array_equal(classes[ranges(starts[bundle], starts[bundle + 1])], cls)  # no two hashes equal by chance
+    source, target = np.divmod(codes[begins], max(1, num_states))
+    first = np.searchsorted(source, np.arange(num_states + 1))
+    return first, target.astype(np.int32), bundle.astype(np.int32), starts, classes.astype(np.int32)
