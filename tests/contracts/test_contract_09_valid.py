@@ -273,7 +273,7 @@ def test_the_law_is_the_models_given_the_language(causal: Model, tokenizer: Toke
 def test_a_span_too_long_for_so_large_a_constraint_is_refused_with_the_longest(
     causal: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daguerre.sampling.constrained.MAX_TRANSITIONS", 6_000)
+    monkeypatch.setattr("daguerre.sampling.constrained.MAX_NODES", 1_000)
 
     with pytest.raises(InputError, match=r"too large for a span of 40 positions.*block_size of [0-9]+ or fewer"):
         causal.generate("x = ", 40, mode="full", schema=PERSON)

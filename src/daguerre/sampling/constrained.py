@@ -32,7 +32,7 @@ from daguerre.sampling.constraints import (
     compile_tools,
 )
 from daguerre.sampling.constraints.arrays import DEAD, NONE
-from daguerre.sampling.constraints.budget import MAX_TRANSITIONS
+from daguerre.sampling.constraints.budget import MAX_NODES
 from daguerre.sampling.constraints.product import intersect_tokens
 from daguerre.sampling.constraints.programme import Weighed
 from daguerre.sampling.constraints.store import kept
@@ -77,12 +77,13 @@ class Constraint:
         """InputError when a gap has too few tokens for the language, no text agrees with the tokens that are kept, or
         spans of `span_size` positions are too long for an automaton as large as this one.
         """
-        pairs = max(1, *(len(automaton.pairs) for automaton in self.automata.values()))
-        most = max(1, MAX_TRANSITIONS // pairs)
+        states = max(automaton.num_states for automaton in self.automata.values())
+        most = max(1, MAX_NODES // states)
         if span_size > most:
             raise InputError(
-                f"the constraint is too large for a span of {span_size} positions: it has {pairs:,} pairs of states; "
-                f"use mode block with a block_size of {most} or fewer, or loosen the constraint"
+                f"the constraint is too large for a span of {span_size} positions: it has {states:,} states, and the "
+                f"limit is {MAX_NODES:,} states times positions; use mode block with a block_size of {most} or fewer, "
+                "or loosen the constraint"
             )
         for start, end in canvas.gaps:
             need = self.automata[start, end].fewest_tokens()

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from daguerre.errors import InputError
+from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.arrays import NONE
 from daguerre.sampling.constraints.programme import Programme
+from daguerre.sampling.constraints.reference.lattice import Lattice
+from daguerre.sampling.constraints.spans import CompiledPaths, span
 from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 from daguerre.sampling.constraints.weights import Weights
 
@@ -212,29 +215,64 @@ def test_after_the_language_ends_only_the_filler_may_follow() -> None:
         automaton.with_filler(1)
 
 
-def test_scaled_sums_equal_sums_of_logarithms_whatever_is_likely() -> None:
+def test_sums_of_weights_equal_sums_of_logarithms_and_the_reference_whatever_is_likely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rng = np.random.default_rng(5)
     fast = 0
     for case in range(60):
         automaton = random_automaton(rng)
         logp = rng.normal(size=(40, automaton.vocab_size)) * (1, 30, 400)[case % 3]
-        weighed = Programme(automaton, np.zeros(40, dtype=np.int64), np.ones(40, dtype=bool)).weigh(
-            logp, best=case < 30
-        )
+        u = rng.random(40)
+        row = automaton, np.zeros(40, dtype=np.int64), np.ones(40, dtype=bool)
         try:
-            sums = weighed.lattice.sums
+            found = Programme(*row).weigh(logp, best=case < 30).paths
         except InputError:
             continue
-        fast += not weighed.lattice.is_exact
-        exact = weighed.lattice.exact()
-        np.testing.assert_allclose(sums.shares, exact.shares, atol=1e-9, rtol=0)
-        src, num_nodes = weighed.lattice.unrolled.src, len(sums.before)
-        onward = (
-            each.onward / np.maximum(np.bincount(src, each.onward, num_nodes), 1e-300)[src] for each in (sums, exact)
-        )
-        likely = exact.shares > 1e-9
-        np.testing.assert_allclose(*(each[likely] for each in onward), atol=1e-9, rtol=0)
+        assert isinstance(found, CompiledPaths)
+        fast += not found.is_exact
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled, "library", lambda: None)
+            span.cache_clear()
+            slow = Programme(*row).weigh(logp, best=case < 30).paths
+            span.cache_clear()
+        assert isinstance(slow, Lattice)
+        scaled = slow.shares()
+        in_logs = np.zeros_like(scaled)
+        found.span.call("paths_shares", found.exact.pointer, in_logs.ctypes.data)
+        slow.__dict__["_scaled"] = None
+        slow.__dict__.pop("sums", None)
+        for shares in (found.shares(), scaled, in_logs):
+            np.testing.assert_allclose(shares, slow.shares(), atol=1e-9, rtol=0)
+        assert np.array_equal(found.best(), slow.best())
+        for fast_draw, slow_draw in zip(found.draw(u), slow.draw(u), strict=True):
+            np.testing.assert_allclose(fast_draw, slow_draw, atol=1e-6)
     assert fast > 20
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_weights_of_classes_equal_those_of_the_reference(kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    classes = rng.integers(NONE, 4, size=3000)
+    classes[:4] = range(4)
+    automaton = TokenAutomaton.of_edges(
+        np.array([True]), classes.astype(np.int32), triple([[0] * 4, [0] * 4, [0, 1, 2, 3]])
+    )
+    logits = (rng.normal(size=(5, 3000)) * 8).astype(kind)
+    logits[0, 100:] = -np.inf
+    for temperature in (1.0, 0.3):
+        fast = Weights(logits, automaton, temperature)
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled, "library", lambda: None)
+            slow = Weights(logits, automaton, temperature)
+        for name in ("top_A", "sum_AC", "total_A", "most_AC"):
+            np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=2e-6, atol=1e-30)
+        factors = rng.normal(size=(5, 4)) - 9
+        factors[2, 1] = -np.inf
+        assert np.array_equal(*(weights.likeliest(factors, 0.3) for weights in (fast, slow)))
+        us = rng.random(40)
+        drawn = [[weights.token(1, cls, float(u)) for u in us for cls in range(4)] for weights in (fast, slow)]
+        assert np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
 
 
 def test_a_text_far_less_likely_than_what_the_language_forbids_is_found_and_weighed() -> None:

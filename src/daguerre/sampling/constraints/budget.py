@@ -12,7 +12,6 @@ MAX_STATES = 250_000
 MAX_STEPS = 2_000_000
 MAX_EDGES = 20_000_000
 MAX_BYTES = 1 << 30
-MAX_TRANSITIONS = 2_000_000
 MAX_NODES = 1 << 22
 """Of a span, positions times states: a step at this limit takes about a second and 100 MB."""
 SECONDS = 10.0

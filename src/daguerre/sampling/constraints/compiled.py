@@ -15,13 +15,23 @@ import numpy as np
 
 from daguerre.errors import UnsupportedError
 from daguerre.models.backends.library import Source, compiled
+from daguerre.models.processor import compiler_flags
 from daguerre.sampling.constraints.budget import Budget
 
 SOURCE = Source("constraints", "the library of constraints", Path(__file__).with_name("native"), "automata.cpp")
-FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno")
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 
 Pointer, Int, Long, Text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+Float = ctypes.c_double
+KINDS = ("float", "double")
+PLACES = (Pointer,) * 4
 Error = ctypes.POINTER(Int)
+
+
+class Transitions(ctypes.Structure):
+    """The pairs of states of a token automaton."""
+
+    _fields_ = [*((name, Pointer) for name in ("first", "dst", "bundle")), ("states", Long), ("bundles", Long)]
 
 
 class Limits(ctypes.Structure):
@@ -56,6 +66,26 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "lift_free": (None, (Pointer,)),
     "lift_sizes": (None, (Pointer, Pointer)),
     "lift_read": (None, (Pointer,) * 8),
+    "span_new": (Pointer, (Pointer, Int, Long, Pointer, Error)),
+    "span_free": (None, (Pointer,)),
+    "span_nodes": (Long, (Pointer,)),
+    "span_has": (Int, (Pointer, Long, Int)),
+    "span_forced": (Int, (*(Pointer,) * 5, Error)),
+    "span_best": (Int, (Pointer, Long, Int, Pointer, Pointer, Error)),
+    "complete": (None, (Pointer, Pointer, Pointer, Long, Pointer)),
+    "paths_new": (Pointer, (Pointer, Long, Int, Pointer, Int, Error)),
+    "paths_free": (None, (Pointer,)),
+    "paths_possible": (Int, (Pointer,)),
+    "paths_draw": (None, (*(Pointer,) * 4, Error)),
+    "paths_shares": (None, (Pointer, Pointer, Error)),
+    **{
+        f"weigh_{kind}": (None, (Pointer, Long, Long, Pointer, Pointer, Long, Float, *(Pointer,) * 4)) for kind in KINDS
+    },
+    **{f"draw_{kind}": (Int, (Pointer, Pointer, Long, Float, Float, Float)) for kind in KINDS},
+    **{
+        f"likeliest_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, Pointer, Float, Float, Float, Pointer))
+        for kind in KINDS
+    },
 }
 """Each function of the library: what it returns, and its arguments."""
 
@@ -64,7 +94,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def library() -> Any | None:
     """The library; None where it cannot be compiled."""
     try:
-        return compiled(SOURCE, FLAGS, _declared)
+        return compiled(SOURCE, (*FLAGS, *compiler_flags()), _declared)
     except UnsupportedError:
         return None
 
@@ -89,8 +119,9 @@ class Handle:
 class Call:
     """Calls functions that a budget limits, and raises the error that they report."""
 
-    def __init__(self, made: Any, budget: Budget) -> None:
-        self.made, self.budget = made, budget
+    def __init__(self, made: Any, budget: Budget | None = None) -> None:
+        self.made, self.budget = made, budget or Budget()
+        budget = self.budget
         self.limits = ctypes.byref(
             Limits(budget.max_states, budget.max_steps, budget.max_edges, budget.max_bytes, budget.until)
         )

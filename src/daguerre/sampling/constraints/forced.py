@@ -12,8 +12,9 @@ from functools import lru_cache
 import numpy as np
 
 from daguerre.sampling.constraints.arrays import NONE
+from daguerre.sampling.constraints.reference.unrolled import Unrolled
+from daguerre.sampling.constraints.spans import CompiledSpan
 from daguerre.sampling.constraints.tokens import TokenAutomaton
-from daguerre.sampling.constraints.unrolled import Unrolled
 
 Taken = list[np.ndarray]
 """For each position, the transitions (T,) that some text takes."""
@@ -22,7 +23,7 @@ NOTHING, SEVERAL = -1, -2
 
 @lru_cache(maxsize=128)
 def forced(
-    automaton: TokenAutomaton, unrolled: Unrolled, fixed: bytes, filler: int, floor: int
+    automaton: TokenAutomaton, span: CompiledSpan | Unrolled, fixed: bytes, filler: int, floor: int
 ) -> tuple[tuple[int, int], ...] | None:
     """(position, token) of each open position at which every text has that token; None where no text fits.
 
@@ -30,18 +31,31 @@ def forced(
     `filler`.
     """
     classes = np.frombuffer(fixed, dtype=automaton.class_of_token.dtype)
-    unfilled_B, only_B = (_only_tokens(automaton, without) for without in (filler, NONE))
-    only = [unfilled_B if i < floor else only_B for i in range(len(classes))]
-    transitions = _taken(unrolled, [_takers(automaton, cls, only[i]) for i, cls in enumerate(classes.tolist())])
+    only_2B = np.stack([_only_tokens(automaton, NONE), _only_tokens(automaton, filler)])
+    kind = (np.arange(len(classes)) < floor).astype(np.uint8)
+    takers = [_takers(automaton, cls, only_2B[k]) for cls, k in zip(classes.tolist(), kind.tolist(), strict=True)]
+    allowed_PB = np.array(takers, dtype=np.uint8).reshape(len(classes), automaton.pairs.num_bundles)
+    if isinstance(span, CompiledSpan):
+        tokens = span.forced(allowed_PB, only_2B, kind)
+    else:
+        tokens = _forced(span, allowed_PB.astype(bool), only_2B, kind)
+    if tokens is None:
+        return None
+    positions = np.flatnonzero((classes == NONE) & (tokens >= 0))
+    return tuple(zip(positions.tolist(), tokens[positions].tolist(), strict=True))
+
+
+def _forced(unrolled: Unrolled, allowed_PB: np.ndarray, only_2B: np.ndarray, kind: np.ndarray) -> np.ndarray | None:
+    """The slow reference of `CompiledSpan.forced`."""
+    transitions = _taken(unrolled, list(allowed_PB))
     if transitions is None:
         return None
-    found = []
-    for i in np.flatnonzero(classes == NONE).tolist():
-        bundles = unrolled.layers[i].bundle
-        token = int(only[i][bundles[transitions[i].argmax()]])
-        if token >= 0 and (only[i].take(bundles[transitions[i]]) == token).all():
-            found.append((i, token))
-    return tuple(found)
+    tokens = np.full(len(kind), NOTHING)
+    for i, taken in enumerate(transitions):
+        own = only_2B[kind[i]][unrolled.layers[i].bundle[taken]]
+        if (own == own[0]).all():
+            tokens[i] = max(own[0], NOTHING)
+    return tokens
 
 
 @lru_cache(maxsize=128)
@@ -59,10 +73,7 @@ def _takers(automaton: TokenAutomaton, cls: int, only_B: np.ndarray) -> np.ndarr
     """(B,): the bundles that a position may take that is open (NONE) or fixed to a class."""
     if cls == NONE:
         return np.asarray(only_B != NOTHING)
-    bundles, first = automaton.pairs.bundles_of
-    taken = np.zeros(len(only_B), dtype=bool)
-    taken[bundles[first[cls] : first[cls + 1]]] = True
-    return taken
+    return automaton.pairs.taking(cls)
 
 
 def _taken(unrolled: Unrolled, allowed: list[np.ndarray]) -> Taken | None:

@@ -7,7 +7,7 @@ log-probabilities are known for them, and none for the open positions to their r
 
 The distribution is that of independent positions, p(x) = prod_i p_i(x_i), given that x is in the language: Viterbi's
 algorithm finds the most likely x, a pass backward and a walk forward draw x exactly, both passes give exact marginals.
-After DINGO (arXiv 2505.23061), with sums besides maxima. `Lattice` computes them on the span up to the last wanted
+After DINGO (arXiv 2505.23061), with sums besides maxima. `spans.Paths` computes them on the span up to the last wanted
 position.
 
 Letters: L positions of the row, A wanted positions, P positions from the first to the last wanted one, Q states,
@@ -16,6 +16,7 @@ C classes, B bundles, V vocabulary.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -23,15 +24,15 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from daguerre.errors import InputError
+from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
+from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.forced import forced
-from daguerre.sampling.constraints.lattice import BELOW_ONE, Lattice, pick
-from daguerre.sampling.constraints.tokens import TokenAutomaton
-from daguerre.sampling.constraints.unrolled import Unrolled, unroll
+from daguerre.sampling.constraints.reference.lattice import BELOW_ONE
+from daguerre.sampling.constraints.reference.unrolled import Unrolled
+from daguerre.sampling.constraints.spans import CompiledSpan, Paths, paths, span, transitions
+from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 from daguerre.sampling.constraints.weights import Weights, best_of_bundles, log_sum_of_bundles, sum_of_bundles
-
-BLOCK = 256
-"""A token of a larger class is drawn in two steps: first a block of this many tokens, then one of them."""
 
 
 class Programme:
@@ -69,9 +70,10 @@ class Programme:
         return len(self.open)
 
     @cached_property
-    def completes(self) -> np.ndarray:
-        """(L+1, Q): whether the row from a position on can be completed from a state before it."""
-        return completions(self.automaton, self.fixed.tobytes(), self.filler, self.floor)
+    def completes(self) -> bool:
+        """Whether the row can be completed from `state` before position `begin`."""
+        held = completions(self.automaton, self.fixed.tobytes(), self.filler, self.floor)
+        return self.state != DEAD and bool(_row(held, self.begin, self.automaton.num_states)[self.state])
 
     def terminal(self, position: int) -> np.ndarray:
         """(Q,): the states from which the row from a position on completes; cached until its tokens change."""
@@ -79,11 +81,12 @@ class Programme:
             return self.automaton.accept
         behind = self.fixed.copy()
         behind[:position] = NONE
-        return np.asarray(completions(self.automaton, behind.tobytes(), self.filler, self.floor)[position])
+        held = completions(self.automaton, behind.tobytes(), self.filler, self.floor)
+        return _row(held, position, self.automaton.num_states)
 
     def check(self) -> None:
         """InputError when no text of the language fits the row."""
-        if not self.completes[self.begin, self.state]:
+        if not self.completes:
             raise self.empty()
 
     def forced(self, num: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -94,7 +97,7 @@ class Programme:
         end = int(wanted[-1]) + 1 if len(wanted) else self.begin
         found = forced(
             self.automaton,
-            self.unrolled(end),
+            self.span(end),
             self.fixed[self.begin : end].tobytes(),
             self.filler,
             self.floor - self.begin,
@@ -104,9 +107,9 @@ class Programme:
         out = np.array(found, dtype=np.int64).reshape(-1, 2)
         return self.begin + out[:, 0], out[:, 1]
 
-    def unrolled(self, end: int) -> Unrolled:
+    def span(self, end: int) -> CompiledSpan | Unrolled:
         """The automaton from `begin` to `end`; everything right of there is evidence."""
-        return unroll(self.automaton, self.state, end - self.begin, self.terminal(end).tobytes())
+        return span(self.automaton, self.state, end - self.begin, self.terminal(end).tobytes())
 
     def weigh(self, logp_AV: np.ndarray, best: bool = False, temperature: float = 1.0) -> Weighed:
         """The programme with log-probabilities, or logits, divided by a temperature; `best`: for `Weighed.best`."""
@@ -138,7 +141,7 @@ class Programme:
 
     def empty(self) -> InputError:
         """The error that explains why no text is left."""
-        if self.state != DEAD and self.completes[self.begin, self.state]:
+        if self.completes:
             return InputError("no token is left that the constraint allows: loosen logit_bias, top_k or min_tokens")
         need = self.automaton.fewest_tokens(self.state)
         return InputError(
@@ -160,21 +163,19 @@ class Weighed:
         self.by_best, self.temperature = best, temperature
 
     @cached_property
-    def lattice(self) -> Lattice:
+    def paths(self) -> Paths:
         """The paths of the language from the first to the last wanted position. InputError when there is none."""
         programme, pairs = self.programme, self.automaton.pairs
-        begin, unrolled = programme.begin, programme.unrolled(self.end)
-        state = self._walk()
-        node = None if state == DEAD else unrolled.node(self.first - begin, state)
-        if node is None:
+        state, best_PB = self._walk(), None
+        if state == DEAD:
             raise programme.empty()
-        best_PB = None
         if self.by_best:
             best_PB = best_of_bundles(self._of_positions(self.weights.best_AC, -np.inf, 0.0), pairs)
-        lattice = Lattice(unrolled, self.first - begin, node, self._weight_PB, lambda: self._score_PB, best_PB)
-        if not lattice.possible:
+        first = self.first - programme.begin
+        found = paths(programme.span(self.end), first, state, self._weight_PB, lambda: self._score_PB, best_PB)
+        if found is None or not found.possible:
             raise programme.empty()
-        return lattice
+        return found
 
     def _walk(self) -> int:
         """The state before the first wanted position."""
@@ -207,7 +208,7 @@ class Weighed:
         """See `Programme.best`."""
         pairs, most_AC, logp_AV = self.automaton.pairs, self.weights.most_AC, self.weights.logp_AV
         out = np.empty(len(self.wanted), dtype=np.int64)
-        for i, bundle in enumerate(self.lattice.best()[self.wanted - self.first].tolist()):
+        for i, bundle in enumerate(self.paths.best()[self.wanted - self.first].tolist()):
             classes = pairs.classes[pairs.starts[bundle] : pairs.starts[bundle + 1]]
             cls = classes[most_AC[i].take(classes).argmax()]
             out[i] = (logp_AV[i] == most_AC[i, cls]).argmax()
@@ -220,15 +221,17 @@ class Weighed:
         """See `Programme.sample`."""
         if top_p < 1.0:
             with suppress(InputError):
-                return self.programme.weigh(self._truncated(top_p), temperature=self.temperature).sample(u_A)
+                return self.programme.weigh(
+                    self.weights.likeliest(self._share_AC, top_p), temperature=self.temperature
+                ).sample(u_A)
         u_P = np.zeros(self.end - self.first)
         u_P[self.wanted - self.first] = u_A
-        bundles_P, rest_P = self.lattice.draw(u_P)
+        bundles_P, rest_P = self.paths.draw(u_P)
         at = self.wanted - self.first
         classes, rest_A = self._classes(bundles_P[at], rest_P[at])
         out = np.empty(len(at), dtype=np.int64)
         for i, (cls, u) in enumerate(zip(classes.tolist(), rest_A.tolist(), strict=True)):
-            out[i] = self._token(i, cls, u)
+            out[i] = self.weights.token(i, cls, u)
         return out
 
     def _classes(self, bundles_A: np.ndarray, u_A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -246,38 +249,12 @@ class Weighed:
         rest = (target - total[chosen] + weights[chosen]) / weights[chosen]
         return classes[chosen], rest.clip(0.0, BELOW_ONE)
 
-    def _truncated(self, top_p: float) -> np.ndarray:
-        """Log-probabilities (A, V), minus infinity at all but the fewest likeliest tokens whose marginals sum to top_p;
-        of equally likely ones, the first.
-        """
-        out_AV = np.full_like(self.weights.logp_AV, -np.inf)
-        negligible = np.log1p(-top_p) - np.log(self.automaton.vocab_size)  # all below it together have less than 1 - p
-        for row, logp, (tokens, logs) in zip(out_AV, self.weights.logp_AV, self._log_marginals(), strict=True):
-            held = np.flatnonzero(logs >= negligible)
-            held = held[np.lexsort((tokens[held], -logs[held]))]
-            probs = np.exp(logs[held])
-            kept = tokens[held[np.cumsum(probs) - probs < top_p]]
-            row[kept] = logp[kept]
-        return out_AV
-
-    def _token(self, i: int, cls: int, u: float) -> int:
-        """One of the tokens of a class, drawn by u."""
-        tokens = self.automaton.tokens_of(cls)
-        if len(tokens) == 1:
-            return int(tokens[0])
-        weights = self.weights.of_class(i, cls)
-        if len(tokens) <= BLOCK:
-            return int(tokens[pick(weights, u)[0]])
-        block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)
-        held = slice(block * BLOCK, (block + 1) * BLOCK)
-        return int(tokens[held][pick(weights[held], u)[0]])
-
     @cached_property
     def _shares_AB(self) -> np.ndarray:
         """The logarithm of the factor from a class's probability to its marginal, in each bundle that has it."""
         at = self.wanted - self.first
         with np.errstate(divide="ignore"):
-            shares_AB, score_AB = np.log(self.lattice.shares()[at]), self._score_PB[at]
+            shares_AB, score_AB = np.log(self.paths.shares()[at]), self._score_PB[at]
         return np.asarray(shares_AB - np.where(score_AB == -np.inf, 0.0, score_AB))
 
     def marginals(self) -> np.ndarray:
@@ -289,12 +266,16 @@ class Weighed:
 
     def _log_marginals(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each wanted position the tokens that have a class, and the logarithms of their marginals."""
-        bundles, first = self.automaton.pairs.bundles_of
-        share_AC = np.logaddexp.reduceat(self._shares_AB[:, bundles], first[:-1], axis=1)
-        counts = np.diff(self.automaton.first_token)
+        share_AC, counts = self._share_AC, np.diff(self.automaton.first_token)
         tokens = self.automaton.order[: self.automaton.first_token[-1]]
         for i, row in enumerate(share_AC):
             yield tokens, self.weights.relative(self.weights.logp_AV[i].take(tokens), i) + row.repeat(counts)
+
+    @property
+    def _share_AC(self) -> np.ndarray:
+        """The logarithm of the factor from a token's weight to its marginal, for each class."""
+        bundles, first = self.automaton.pairs.bundles_of
+        return np.asarray(np.logaddexp.reduceat(self._shares_AB[:, bundles], first[:-1], axis=1))
 
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
         """See `Programme.probabilities`."""
@@ -305,7 +286,7 @@ class Weighed:
         held = bundles[ranges(first[known], first[known + 1])]
         at = (self.wanted - self.first).repeat(counts)
         with np.errstate(divide="ignore"):
-            shares = np.log(self.lattice.shares()[at, held])
+            shares = np.log(self.paths.shares()[at, held])
         logp = (self.weights.logp_AV[rows, tokens] - self.weights.top_A) / self.weights.temperature
         logs = logp.astype(np.float64).repeat(counts) + shares - self._log_PB(at, held)
         sums = np.bincount(rows.repeat(counts), np.exp(logs), minlength=len(tokens))
@@ -313,14 +294,14 @@ class Weighed:
 
     def _log_AC(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """Some entries of `all_AC`."""
-        if self.lattice.is_exact:
+        if self.paths.is_exact:
             return np.asarray(self.weights.all_AC[rows, classes])
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.weights.sum_AC[rows, classes]))
 
     def _log_PB(self, positions: np.ndarray, bundles: np.ndarray) -> np.ndarray:
         """Some entries of `_score_PB`, 0 where nothing is likely."""
-        if self.lattice.is_exact:
+        if self.paths.is_exact:
             score = self._score_PB[positions, bundles]
         else:
             weight = self._weight_PB[positions, bundles]
@@ -328,31 +309,36 @@ class Weighed:
         return np.where(score > -np.inf, score, 0.0)
 
 
+def _row(packed: np.ndarray, position: int, num_states: int) -> np.ndarray:
+    """(Q,): a row of `completions`."""
+    return np.unpackbits(packed[position], count=num_states).astype(bool)
+
+
 @lru_cache(maxsize=128)
 def completions(automaton: TokenAutomaton, fixed: bytes, filler: int, floor: int) -> np.ndarray:
-    """(L+1, Q): the states from which the row from each position on completes, for the classes `fixed` (L,), NONE where
-    open.
+    """(L+1, Q), packed in bits: the states from which the row from each position on completes, for the classes `fixed`
+    (L,), NONE where open.
     """
     classes = np.frombuffer(fixed, dtype=automaton.class_of_token.dtype)
     pairs = automaton.pairs
-    src, dst = pairs.src, pairs.dst
-    unfilled = np.ones(len(pairs), dtype=bool)
+    unfilled = np.ones(pairs.num_bundles, dtype=bool)
     if filler != NONE:
-        unfilled = (np.diff(pairs.starts) > pairs.taking(filler))[pairs.bundle]
+        unfilled = np.diff(pairs.starts) > pairs.taking(filler)
+    used = sorted(set(classes[classes != NONE].tolist()))
+    allowed_KB = np.array([np.ones_like(unfilled), unfilled, *(pairs.taking(cls) for cls in used)])
+    kind = np.where(classes == NONE, np.arange(len(classes)) < floor, 2 + np.searchsorted(used, classes))
     alive = np.zeros((len(classes) + 1, automaton.num_states), dtype=bool)
     alive[-1] = automaton.accept
-    i = len(classes) - 1
-    while i >= 0:
-        after, here = alive[i + 1], alive[i]
-        chosen = after[dst]
-        if classes[i] != NONE:
-            chosen &= pairs.taking(int(classes[i]))[pairs.bundle]
-        elif i < floor:
-            chosen &= unfilled
-        here[src[chosen]] = True
-        i -= 1
-        if classes[i + 1] == NONE and np.array_equal(here, after):  # and so for the whole run of like open positions
-            while i >= 0 and classes[i] == NONE and i + 1 != floor:
-                alive[i] = here
-                i -= 1
-    return alive
+    made = compiled.library()
+    if made is None:
+        _complete(pairs, allowed_KB, kind, alive)
+    else:
+        kinds, on = kind.astype(np.int32), transitions(automaton)
+        made.complete(ctypes.byref(on), address(allowed_KB), address(kinds), len(kinds), address(alive))
+    return np.packbits(alive, axis=1)
+
+
+def _complete(pairs: Pairs, allowed_KB: np.ndarray, kind: np.ndarray, alive: np.ndarray) -> None:
+    """Fill all rows of `alive` (L+1, Q) but the last: the slow reference of `complete` in native/spans.h."""
+    for i in range(len(kind) - 1, -1, -1):
+        alive[i, pairs.src[alive[i + 1][pairs.dst] & allowed_KB[kind[i]][pairs.bundle]]] = True

@@ -7,13 +7,22 @@ Letters: A wanted positions, P positions of a span, C classes, S classes of all 
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.arrays import ranges
+from daguerre.sampling.constraints.compiled import address
+from daguerre.sampling.constraints.reference.lattice import pick
 from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 
+KINDS = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+"""The library's name of each type of logits."""
+BLOCK = 256
+"""A token of a larger class is drawn in two steps: first a block of this many tokens, then one of them."""
 CACHED = 1 << 16
 """Bytes of rows that are worked on at a time, in one buffer: new memory is expensive."""
 TINY = 1e-30
@@ -27,36 +36,53 @@ class Weights:
     sum_AC   the probability of each class, divided by that of the row's likeliest token; float64
     total_A  the log of the sum of all tokens' probabilities: 0 for log-probabilities, but for rounding; float64
     most_AC  with `best`, the highest of each class, as given
-    exp_AV   without it, the probability of each token of `automaton.order`, divided likewise
     """
 
     def __init__(
         self, logp_AV: np.ndarray, automaton: TokenAutomaton, temperature: float = 1.0, best: bool = True
     ) -> None:
-        self.logp_AV, self.automaton, self.temperature = logp_AV, automaton, logp_AV.dtype.type(temperature)
-        top_A = logp_AV.max(axis=1)
-        self.top_A = np.where(top_A == -np.inf, 0, top_A).astype(logp_AV.dtype)
-        (num_rows, vocabulary), num_classes = logp_AV.shape, automaton.num_classes
+        self.logp_AV, self.automaton = np.ascontiguousarray(logp_AV), automaton
+        self.temperature = logp_AV.dtype.type(temperature)
+        (num_rows, _), num_classes = logp_AV.shape, automaton.num_classes
+        self.top_A = np.empty(num_rows, dtype=logp_AV.dtype)
         self.most_AC = np.empty((num_rows if best else 0, num_classes), dtype=logp_AV.dtype)
-        self.sum_AC, sum_A = np.empty((num_rows, num_classes)), np.empty(num_rows)
-        first = automaton.first_token
-        size = max(1, CACHED // (vocabulary * logp_AV.itemsize))
-        self.exp_AV = np.empty((size if best else num_rows, vocabulary), dtype=logp_AV.dtype)
-        for start in range(0, num_rows, size):
-            rows = slice(start, min(start + size, num_rows))
-            held = self.exp_AV[: rows.stop - start] if best else self.exp_AV[rows]
-            logp_AV[rows].take(automaton.order, axis=1, out=held, mode="clip")
-            if best:
-                np.maximum.reduceat(held[:, : first[-1]], first[:-1], axis=1, out=self.most_AC[rows])
-            np.exp(self.relative(held, rows), out=held)
-            self.sum_AC[rows] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
-            sum_A[rows] = held[:, first[-1] :].sum(axis=1)
+        self.sum_AC, self.total_A = np.empty((num_rows, num_classes)), np.empty(num_rows)
+        made = compiled.library()
+        self._made = None if made is None or logp_AV.dtype not in KINDS else made
+        if self._made is None:
+            self._sum()
+        else:
+            self._sum_compiled(self._made)
         with np.errstate(divide="ignore"):
-            self.total_A = np.log(sum_A + self.sum_AC.sum(axis=1)) + self.top_A / np.float64(self.temperature)
+            self.total_A = np.log(self.total_A) + self.top_A / np.float64(self.temperature)
         self.faint = np.nonzero(self.sum_AC < TINY)
         if len(self.faint[0]):  # relative to the row's likeliest token these vanish: they need a separate scale
             self._faint_logs = self._by_itself(*self.faint)
             self.sum_AC[self.faint] = np.exp(self._faint_logs)
+
+    def _sum_compiled(self, made: Any) -> None:
+        automaton, logits = self.automaton, self.logp_AV
+        sizes, classes = map(int, logits.shape), len(automaton.first_token) - 1
+        order, first = automaton.order, automaton.first_token
+        most = address(self.most_AC) if len(self.most_AC) else None
+        out = address(self.top_A), address(self.sum_AC), most, address(self.total_A)
+        weigh = getattr(made, f"weigh_{KINDS[logits.dtype]}")
+        weigh(address(logits), *sizes, address(order), address(first), classes, float(self.temperature), *out)
+
+    def _sum(self) -> None:
+        """The slow reference of `weigh_classes` in native/weights.h."""
+        logp_AV, order, first = self.logp_AV, self.automaton.order, self.automaton.first_token
+        top_A = logp_AV.max(axis=1)
+        self.top_A[:] = np.where(top_A == -np.inf, 0, top_A)
+        size = max(1, CACHED // (logp_AV.shape[1] * logp_AV.itemsize))
+        for start in range(0, len(logp_AV), size):
+            rows = slice(start, min(start + size, len(logp_AV)))
+            held = logp_AV[rows].take(order, axis=1)
+            if len(self.most_AC):
+                np.maximum.reduceat(held[:, : first[-1]], first[:-1], axis=1, out=self.most_AC[rows])
+            np.exp(self.relative(held, rows), out=held)
+            self.sum_AC[rows] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
+            self.total_A[rows] = held.sum(axis=1, dtype=np.float64)
 
     @cached_property
     def best_AC(self) -> np.ndarray:
@@ -72,14 +98,54 @@ class Weights:
             out[self.faint] = self._faint_logs
         return out
 
-    def of_class(self, i: int, cls: int) -> np.ndarray:
-        """The weights of a class's tokens in a row, in their order, up to a common factor."""
-        first = self.automaton.first_token
-        if len(self.most_AC) == 0 and self.sum_AC[i, cls] >= TINY:
-            return np.asarray(self.exp_AV[i, first[cls] : first[cls + 1]])
-        logs = self.logp_AV[i].take(self.automaton.tokens_of(cls))
-        logs -= logs.max()
-        return np.asarray(np.exp(logs / self.temperature))
+    def token(self, i: int, cls: int, u: float) -> int:
+        """One of the tokens of a class, drawn by u in [0, 1) from their weights in a row."""
+        tokens = self.automaton.tokens_of(cls)
+        if len(tokens) == 1:
+            return int(tokens[0])
+        if self._made is not None:
+            draw, row = getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}"), self.logp_AV[i]
+            top = float(self.top_A[i]) if self.sum_AC[i, cls] >= TINY else -np.inf
+            return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, u))
+        logs = self.logp_AV[i].take(tokens)
+        weights = np.exp((logs - logs.max()) / self.temperature)
+        block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)
+        held = slice(block * BLOCK, (block + 1) * BLOCK)
+        return int(tokens[held][pick(weights[held], u)[0]])
+
+    def likeliest(self, factor_AC: np.ndarray, share: float) -> np.ndarray:
+        """The logits (A, V), minus infinity at all but the fewest likeliest tokens whose probabilities sum to `share`;
+        of equally likely ones, the first. factor_AC: logarithm of the factor from a token's weight, relative to the
+        row's likeliest token, to its probability.
+        """
+        automaton, logits = self.automaton, self.logp_AV
+        least = math.log1p(-share) - math.log(automaton.vocab_size)  # all below it together have less than 1 - share
+        factor_AC = factor_AC - (self.top_A.astype(np.float64) / self.temperature)[:, None]
+        if self._made is None:
+            return self._likeliest(factor_AC, least, share)
+        out_AV = np.empty_like(logits)
+        keep, (order, first) = (
+            getattr(self._made, f"likeliest_{KINDS[logits.dtype]}"),
+            (automaton.order, automaton.first_token),
+        )
+        held = address(order), address(first), len(first) - 1
+        for row, factor, out in zip(logits, np.ascontiguousarray(factor_AC), out_AV, strict=True):
+            limits = float(self.temperature), least, share
+            keep(address(row), len(row), *held, address(factor), *limits, address(out))
+        return out_AV
+
+    def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
+        """The slow reference of `keep_likeliest` in native/weights.h."""
+        automaton, out_AV = self.automaton, np.full_like(self.logp_AV, -np.inf)
+        tokens, counts = automaton.order[: automaton.first_token[-1]], np.diff(automaton.first_token)
+        for row, logits, factor in zip(out_AV, self.logp_AV, factor_AC, strict=True):
+            logs = logits.take(tokens).astype(np.float64) / self.temperature + factor.repeat(counts)
+            held = np.flatnonzero(logs >= least)
+            held = held[np.lexsort((tokens[held], -logs[held]))]
+            probs = np.exp(logs[held])
+            kept = tokens[held[np.cumsum(probs) - probs < share]]
+            row[kept] = logits[kept]
+        return out_AV
 
     def relative(self, logp: np.ndarray, rows: slice | int) -> np.ndarray:
         """Log-probabilities of some rows less the highest of each row, over the temperature; changed in place."""

@@ -4,6 +4,8 @@
 
 #include "lift.h"
 #include "nfa.h"
+#include "spans.h"
+#include "weights.h"
 
 using namespace daguerre;
 
@@ -114,6 +116,59 @@ void lift_read(const Lifted *lifted, uint8_t *accept, int32_t *class_of_token, i
     std::copy(lifted->bundle.begin(), lifted->bundle.end(), bundle);
     std::copy(lifted->starts.begin(), lifted->starts.end(), starts);
     std::copy(lifted->classes.begin(), lifted->classes.end(), classes);
+}
+
+Span *span_new(const Transitions *on, int32_t state, int64_t length, const uint8_t *ends, int32_t *error) {
+    return guarded(error, static_cast<Span *>(nullptr), [&] { return new Span(*on, state, length, ends); });
+}
+void span_free(Span *span) { delete span; }
+int64_t span_nodes(const Span *span) { return span->nodes.back(); }
+int32_t span_has(const Span *span, int64_t position, int32_t state) {
+    const vector<int32_t> &states = span->states(position);
+    return std::binary_search(states.begin(), states.end(), state);
+}
+int32_t span_forced(const Span *span, const uint8_t *allowed, const int64_t *only, const uint8_t *kind, int64_t *token, int32_t *error) {
+    return guarded(error, 0, [&] { return int32_t(forced_tokens(*span, allowed, only, kind, token)); });
+}
+int32_t span_best(const Span *span, int64_t begin, int32_t state, const double *score, int64_t *bundles, int32_t *error) {
+    return guarded(error, 0, [&] { return int32_t(best_path(*span, begin, state, score, bundles)); });
+}
+void complete(const Transitions *on, const uint8_t *mask, const int32_t *kind, int64_t length, uint8_t *alive) {
+    completions(*on, mask, kind, length, alive);
+}
+Paths *paths_new(const Span *span, int64_t begin, int32_t state, const double *weight, int32_t logs, int32_t *error) {
+    return guarded(error, static_cast<Paths *>(nullptr), [&] { return new Paths(*span, begin, state, weight, logs); });
+}
+void paths_free(Paths *paths) { delete paths; }
+int32_t paths_possible(const Paths *paths) { return paths->possible; }
+void paths_draw(Paths *paths, const double *u, int64_t *bundles, double *rest, int32_t *error) {
+    guarded(error, 0, [&] { return paths->draw(u, bundles, rest), 0; });
+}
+void paths_shares(Paths *paths, double *out, int32_t *error) {
+    guarded(error, 0, [&] { return paths->shares(out), 0; });
+}
+
+void weigh_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
+                 double temperature, float *top, double *sum, float *most, double *all) {
+    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all);
+}
+void weigh_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
+                  double temperature, double *top, double *sum, double *most, double *all) {
+    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all);
+}
+int32_t draw_float(const float *logits, const int32_t *tokens, int64_t size, double temperature, double top, double u) {
+    return draw_token<float>(logits, tokens, size, temperature, top, u);
+}
+int32_t draw_double(const double *logits, const int32_t *tokens, int64_t size, double temperature, double top, double u) {
+    return draw_token<double>(logits, tokens, size, temperature, top, u);
+}
+void likeliest_float(const float *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
+                     const double *factor, double temperature, double least, double share, float *out) {
+    keep_likeliest<float>(logits, vocabulary, order, first, classes, factor, temperature, least, share, out);
+}
+void likeliest_double(const double *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
+                      const double *factor, double temperature, double least, double share, double *out) {
+    keep_likeliest<double>(logits, vocabulary, order, first, classes, factor, temperature, least, share, out);
 }
 
 }  // extern "C"

@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from daguerre.sampling.constraints.unrolled import Unrolled
+from daguerre.sampling.constraints.reference.unrolled import Unrolled
 
 RESCALE = 8
 """Sums are rescaled to one after this many positions."""

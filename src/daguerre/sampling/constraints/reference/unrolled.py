@@ -12,12 +12,11 @@ states.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from daguerre.sampling.constraints.arrays import ranges
-from daguerre.sampling.constraints.tokens import TokenAutomaton
+from daguerre.sampling.constraints.tokens import Pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +70,9 @@ class Unrolled:
         return at if at < nodes.stop and self.states[at] == state else None
 
 
-@lru_cache(maxsize=128)
-def unroll(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> Unrolled:
+def unroll(pairs: Pairs, state: int, length: int, last: bytes) -> Unrolled:
     """`length` positions from `state` on; `last`, a boolean (Q,), marks the states that may follow them."""
-    pairs, number = automaton.pairs, automaton.num_states
+    number = len(pairs.first) - 1
     steps, frontier = [], np.array([state])
     for _ in range(length):
         chosen = ranges(pairs.first[frontier], pairs.first[frontier + 1])
@@ -89,7 +87,7 @@ def unroll(automaton: TokenAutomaton, state: int, length: int, last: bytes) -> U
         states.append(_distinct(pairs.src[chosen], number))
         alive = np.zeros(number, dtype=bool)
         alive[states[-1]] = True
-    return _numbered(automaton, states[::-1], steps)
+    return _numbered(pairs, states[::-1], steps)
 
 
 def _distinct(states: np.ndarray, number: int) -> np.ndarray:
@@ -98,8 +96,8 @@ def _distinct(states: np.ndarray, number: int) -> np.ndarray:
     return np.flatnonzero(seen)
 
 
-def _numbered(automaton: TokenAutomaton, states: list[np.ndarray], steps: list[np.ndarray]) -> Unrolled:
-    pairs, number = automaton.pairs, np.zeros(automaton.num_states, dtype=np.int64)
+def _numbered(pairs: Pairs, states: list[np.ndarray], steps: list[np.ndarray]) -> Unrolled:
+    number = np.zeros(len(pairs.first) - 1, dtype=np.int64)
     nodes, transitions, layers = _slices(states), _slices(steps), []
     src, dst, code = (np.empty(sum(map(len, steps)), dtype=np.int64) for _ in range(3))
     for i, (held, chosen) in enumerate(zip(transitions, steps, strict=True)):
