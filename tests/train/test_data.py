@@ -327,7 +327,7 @@ def test_a_killed_loader_is_an_error_that_says_what_to_do(maker: MicroBatches) -
 def test_a_loader_that_is_killed_while_it_sends_is_an_error_too(
     maker: MicroBatches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daguerre.train.feed.CHECKED", 0.2)
+    monkeypatch.setattr("daguerre.train.workers.CHECKED", 0.2)
     stage = Stage(until=1.0, length=64, sequences=1, micro_batches=1)
     with Feed(maker, loaders=1) as feed:
         list(feed.take(0, stage))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 import torch
 
 from daguerre.errors import DataError
+from daguerre.train.workers import completed, end_if_killed
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -59,7 +60,7 @@ def _in_processes(
     futures: dict[Future[list[Done]], range] = {}
     try:
         futures |= {pool.submit(_run, content, [items[index] for index in chunk]): chunk for chunk in chunks}
-        for future in as_completed(futures):
+        for future in completed(pool, futures):
             yield futures[future], future.result()
     except BrokenProcessPool as error:
         raise DataError(
@@ -67,6 +68,7 @@ def _in_processes(
             "under `if __name__ == '__main__':`"
         ) from error
     finally:
+        end_if_killed(pool)
         pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -16,10 +16,9 @@ from daguerre.errors import TrainingError
 from daguerre.train.batch import Batch
 from daguerre.train.data import MicroBatches
 from daguerre.train.recipe import Stage
+from daguerre.train.workers import result_of
 
 AHEAD = 4
-CHECKED = 5.0
-"""Seconds of waiting for a batch after which it is checked that all processes live."""
 _maker: MicroBatches | None = None
 
 
@@ -61,28 +60,15 @@ class Feed:
             yield batch
 
     def _result(self, key: tuple[int, int, int]) -> Batch:
-        future = self.pending.pop(key)
-        while True:
-            try:
-                batch: Batch = pickle.loads(future.result(CHECKED))
-                return batch
-            except BrokenProcessPool as error:
-                raise TrainingError(
-                    "a process that makes batches was killed (out of memory?): set loaders lower, then --resume. "
-                    "From a script, call this under `if __name__ == '__main__':`"
-                ) from error
-            except TimeoutError:
-                if future.done():  # it is the error of the process itself
-                    raise
-                self._end_if_killed()
-
-    def _end_if_killed(self) -> None:
-        """A process that was killed while it sent a batch leaves a part of it in the pipe. The pool reads on for ever,
-        since it holds the other end of the pipe, too; once that is closed it sees that it is broken.
-        """
         assert self.pool is not None
-        if not all(process.is_alive() for process in list(self.pool._processes.values())):
-            self.pool._result_queue._writer.close()  # type: ignore[attr-defined]
+        try:
+            batch: Batch = pickle.loads(result_of(self.pool, self.pending.pop(key)))
+            return batch
+        except BrokenProcessPool as error:
+            raise TrainingError(
+                "a process that makes batches was killed (out of memory?): set loaders lower, then --resume. "
+                "From a script, call this under `if __name__ == '__main__':`"
+            ) from error
 
     def __enter__(self) -> Feed:
         if self.loaders > 0:

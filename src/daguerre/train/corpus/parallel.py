@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from daguerre.errors import DataError
+from daguerre.train.workers import completed, end_if_killed
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -57,7 +58,7 @@ def _in_processes(
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
     try:
         futures: dict[Future[Result], int] = {pool.submit(function, item): index for index, item in enumerate(items)}
-        for future in as_completed(futures):
+        for future in completed(pool, futures):
             yield futures[future], future.result()
     except BrokenProcessPool as error:
         raise DataError(
@@ -65,6 +66,7 @@ def _in_processes(
             "From a script, call this under `if __name__ == '__main__':`"
         ) from error
     finally:
+        end_if_killed(pool)
         pool.shutdown(wait=True, cancel_futures=True)
 
 
