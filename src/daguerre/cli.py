@@ -34,6 +34,9 @@ SPINS = "5000"
 """How often a thread checks whether the others are done before it sleeps. By default it spins for milliseconds; on a
 core that another program uses too, each of a forward's hundred barriers would take that long."""
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
 app = typer.Typer(
     name="daguerre",
     no_args_is_help=True,
@@ -123,7 +126,10 @@ def main() -> None:
         logging.basicConfig(format="daguerre: %(message)s")
         logging.getLogger("daguerre").setLevel(logging.INFO)
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        status = app(standalone_mode=False) or 0
+        if status == INTERRUPTED:  # Typer's word for Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(status)
     except typer.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         if not message:  # no command: the help is printed already
@@ -133,7 +139,7 @@ def main() -> None:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         print("daguerre: interrupted", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
 
 
 def _fail(message: str) -> NoReturn:

@@ -116,6 +116,8 @@ def test_ctrl_c_leaves_a_clean_terminal(tmp_path: Path) -> None:
 
     assert (status, out) == (130, "")
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    after = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown[shown.rindex("\x1b[?25h") :])
+    assert after.strip() == "daguerre: interrupted"
     assert "Traceback" not in shown
 
 
