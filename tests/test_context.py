@@ -144,6 +144,54 @@ def test_signatures_of_other_languages(code: str, signature: str) -> None:
     assert ranges(code, enclosing(code, end)) == [signature]
 
 
+@pytest.mark.parametrize(
+    ("code", "signatures"),
+    [
+        (
+            "static int load(const char *path, int n) {\n    int x = 1;\n",
+            ["static int load(const char *path, int n) {\n"],
+        ),
+        ("struct node *find(int key)\n{\n\tif (key)\n\t{\n\t\tx();\n", ["struct node *find(int key)\n"]),
+        ("int\nmain (void)\n{\n  return 0;\n", ["main (void)\n"]),
+        ("int sum(\n    int a,\n    int b)\n{\n    return a;\n", ["int sum(\n    int a,\n    int b)\n"]),
+        (
+            "std::vector<int> Store::load(int a) const {  // all\n  x();\n",
+            ["std::vector<int> Store::load(int a) const {  // all\n"],
+        ),
+        ("Store::Store(int a)\n    : a_(a) {\n  x();\n", ["Store::Store(int a)\n    : a_(a) {\n"]),
+        (
+            "public class Store {\n    @Override\n    public Map<String, int[]> load(String name)\n"
+            "            throws IOException {\n"
+            "        for (int i : x) {\n            y();\n",
+            [
+                "public class Store {\n",
+                "    public Map<String, int[]> load(String name)\n            throws IOException {\n",
+            ],
+        ),
+        ("class Store\n{\n    Store(int a)\n    {\n        x();\n", ["class Store\n", "    Store(int a)\n"]),
+        ("class Store {\n  load(a) {\n    x();\n", ["class Store {\n", "  load(a) {\n"]),
+    ],
+)
+def test_definitions_that_begin_with_a_type(code: str, signatures: list[str]) -> None:
+    assert ranges(code, enclosing(code, len(code) - 1)) == signatures
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if (x) {\n    y();\n",
+        "int load(int a);\n  {\n    y();\n",
+        "load(x, function () {\n    y();\n",
+        "auto f = make(3) {\n    y();\n",
+        "while (more(x))\n{\n    y();\n",
+        "return make({\n    'a': 1,\n",
+        "with open(path) as file:\n    x = {\n        1: 2,\n",
+    ],
+)
+def test_what_begins_like_a_definition_and_is_none(code: str) -> None:
+    assert enclosing(code, len(code) - 1) == []
+
+
 def test_imports_of_names_that_are_used() -> None:
     end = MODULE.index("LIMIT")
 

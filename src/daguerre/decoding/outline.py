@@ -19,7 +19,14 @@ DEFINES = re.compile(
     r"(?:def|class|function|func|fun|fn|interface|struct|enum|trait|impl|mod|module|namespace|type|object|protocol"
     r"|extension)\b"
 )
-"""The first line of a definition. Those of C and Java that begin with a type are not known."""
+"""The first line of a definition that a word of its language announces."""
+TYPED = re.compile(
+    r"\s*(?!(?:if|else|elseif|elif|for|foreach|while|until|unless|switch|match|when|select|guard|catch|with|using|lock|fixed"
+    r"|synchronized|do|try|return|throw|raise|case|new|delete|await|yield|assert|defer|go|and|or|not|in)\b)"
+    r"(?:[\w:.<>,*&?\[\]@]+\s+[*&]*)*(?:\w+::)*~?\w+\s*\("
+)
+"""The first line of what may be a definition that begins with a type or its name, as in C and Java: a body follows."""
+BODY = re.compile(r"\{\s*(?://.*|/\*.*\*/\s*)?$")
 IMPORTS = re.compile(r"(?:import|from|use|using|#\s*include|package|(?:const|let|var)\s[^=\n]*=\s*require\b)")
 """The first line of an import: it is not indented."""
 COMMENT = re.compile(r"\s*(?:#(?!\s*include)|//|/?\*)")
@@ -45,9 +52,12 @@ def enclosing(text: str, end: int) -> list[CharSpan]:
         indent = _indent(line)
         if indent >= depth:
             continue
-        depth = indent + line.lstrip().startswith(CLOSES)  # of parameters, whose first line is indented as much
+        # What closes parameters, and a body's brace in a line of its own: the first line is indented as much.
+        depth = indent + line.lstrip().startswith((*CLOSES, "{"))
         if DEFINES.match(line):
             found.append((lines[at][0], _signature_end(text, lines, at)))
+        elif TYPED.match(line) and (stop := _typed_end(text, lines, at)) is not None:
+            found.append((lines[at][0], stop))
     return [(start, stop) for start, stop in reversed(found) if stop <= end]
 
 
@@ -96,6 +106,20 @@ def _signature_end(text: str, lines: list[CharSpan], at: int) -> int:
         if signature.count("(") <= signature.count(")"):
             return stop
     return lines[at][1]
+
+
+def _typed_end(text: str, lines: list[CharSpan], at: int) -> int | None:
+    """Where the signature ends whose body's brace follows its parameters; None where no body follows."""
+    start, before = lines[at]
+    for first, stop in lines[at : at + SIGNATURE_LINES]:
+        signature = text[start:stop].rstrip()
+        if signature.count("(") == signature.count(")"):
+            if BODY.search(signature):
+                return before if text[first:stop].lstrip().startswith("{") else stop
+            if signature.endswith((";", "}", ":")):
+                return None
+        before = stop
+    return None
 
 
 def _lines(text: str) -> list[CharSpan]:
