@@ -137,7 +137,7 @@ def test_a_users_five_minutes_are_five_minutes_though_interrupted(
     start: str, tmp_path: Path, machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `daguerre train --from MODEL --data FOLDER --max-minutes 5`, Ctrl-C, and `daguerre train --resume`."""
-    monkeypatch.setattr(command, "shards_from_folder", machine.after(command.shards_from_folder))
+    monkeypatch.setattr(command.UserFolder, "write", machine.after(command.UserFolder.write))
     machine.row, machine.other, source = 0.03, 4.0, tmp_path / "source"
     source.mkdir()
     for name in "abc":

@@ -28,7 +28,8 @@ from daguerre.train.held_files import (
 from daguerre.train.recipe import load_recipe
 from daguerre.train.recipe_keys import MEANINGS, OPTIONS, keys
 from daguerre.train.run import run_training
-from daguerre.train.shards import Shard, shards_from_folder, write_shards
+from daguerre.train.shards import Shard, write_shards
+from daguerre.train.user_folder import UserFolder
 
 TOKENIZER = Tokenizer.default()
 DOCS = Path(__file__).parents[2] / "docs"
@@ -51,7 +52,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_held_out_files_are_named_and_are_none_that_is_trained_on(source: Path, tmp_path: Path) -> None:
-    shards_from_folder(source, tmp_path / "data", TOKENIZER)
+    UserFolder(source).write(tmp_path / "data", TOKENIZER)
     train, val = (Shard.open(tmp_path / "data", split) for split in ("train", "val"))
     listed = [json.loads(line) for line in (tmp_path / "data" / "manifest.jsonl").read_text().splitlines()]
     names = {split: [each["file"] for each in listed if each["split"] == split] for split in ("train", "val")}

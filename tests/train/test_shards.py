@@ -11,7 +11,8 @@ import pytest
 
 from daguerre.errors import DataError, InputError
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.shards import Shard, shards_from_folder, write_shards
+from daguerre.train.shards import Shard, write_shards
+from daguerre.train.user_folder import UserFolder
 
 TEXTS = ["x = 1\n", "", "def f():\n    return 'é <mask>'\n"]
 
@@ -132,7 +133,7 @@ def test_a_crash_while_writing_leaves_no_folder_that_opens(corpus: Path, tokeniz
 def test_a_users_folder_is_split_by_file(tmp_path: Path, tokenizer: Tokenizer, count: int) -> None:
     for number in range(count):
         write_module(tmp_path / "src" / f"pkg{number % 3}" / f"module_{number}.py", number)
-    shards_from_folder(tmp_path / "src", tmp_path / "out", tokenizer)
+    UserFolder(tmp_path / "src").write(tmp_path / "out", tokenizer)
     train, val = Shard.open(tmp_path / "out", "train"), Shard.open(tmp_path / "out", "val")
     assert train.num_documents + val.num_documents == count
     assert 1 <= val.num_documents <= max(1, count // 3)
@@ -141,7 +142,7 @@ def test_a_users_folder_is_split_by_file(tmp_path: Path, tokenizer: Tokenizer, c
 
 def test_a_folder_of_one_file_trains_on_it(tmp_path: Path, tokenizer: Tokenizer) -> None:
     write_module(tmp_path / "src" / "only.py", 7)
-    shards_from_folder(tmp_path / "src", tmp_path / "out", tokenizer)
+    UserFolder(tmp_path / "src").write(tmp_path / "out", tokenizer)
     assert Shard.open(tmp_path / "out", "train").num_documents == 1
     assert Shard.open(tmp_path / "out", "val").num_documents == 0
 
@@ -150,6 +151,6 @@ def test_a_folder_without_usable_files_is_refused_with_the_reasons(tmp_path: Pat
     (tmp_path / "broken.py").write_text("def f(:\n" * 40)
     (tmp_path / "small.py").write_text("x = 1\n")
     with pytest.raises(DataError, match=r"no file left: 2 seen, 1 does not parse, 1 tiny; pass --data with a folder"):
-        shards_from_folder(tmp_path, tmp_path / "out", tokenizer)
+        UserFolder(tmp_path).write(tmp_path / "out", tokenizer)
     with pytest.raises(DataError, match="not a folder"):
-        shards_from_folder(tmp_path / "absent", tmp_path / "out", tokenizer)
+        UserFolder(tmp_path / "absent").write(tmp_path / "out", tokenizer)

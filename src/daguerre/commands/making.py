@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from dataclasses import asdict
@@ -134,7 +135,9 @@ def train(
     start_from: Annotated[
         str | None, typer.Option("--from", help="A model to start from: `default`, `concepts` or a folder.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="A corpus, or a folder of Python source.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A corpus, or a folder of Python source (tiny: of text in any language).")
+    ] = None,
     max_minutes: Annotated[
         float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")
     ] = None,
@@ -144,8 +147,8 @@ def train(
 ) -> None:
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
 
-    `daguerre train tiny FOLDER` makes a first model in two minutes; `daguerre train --from default --data FOLDER`
-    adapts the default model in five. What is held out is never trained on, and says what the run brought.
+    `daguerre train tiny FOLDER` makes a first model of any text in two minutes; `daguerre train --from default --data
+    FOLDER` adapts the default model in five. What is held out is never trained on, and says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
     if folder is not None and data is not None:
@@ -172,13 +175,14 @@ def train(
         typer.echo(json.dumps({"model": str(model)}))
         return
     typer.echo(f"model: {model}")
+    begins = prompt_for(model)
     if recipe == TINY:
-        write_sample(model)
-    typer.echo(f"try it:  daguerre generate -m {model} 'def '", err=True)
+        write_sample(model, begins)
+    typer.echo(f"try it:  daguerre generate -m {model} {shlex.quote(begins)}", err=True)
 
 
 TINY = "tiny"
-SAMPLE, SAMPLE_TOKENS = "def ", 48
+SAMPLE_TOKENS = 48
 
 
 def recipe_is_folder(recipe: str, start_from: str | None) -> bool:
@@ -186,13 +190,22 @@ def recipe_is_folder(recipe: str, start_from: str | None) -> bool:
     return start_from is not None and Path(recipe).is_dir()
 
 
-def write_sample(model: Path) -> None:
+def prompt_for(model: Path) -> str:
+    """How a text may begin for the model of a run: as those it was trained on."""
+    from daguerre.train.trainer import DATA
+    from daguerre.train.user_folder import PYTHON, sample_prompt
+
+    data = model.parent / DATA
+    return sample_prompt(data) if (data / "manifest.jsonl").is_file() else PYTHON
+
+
+def write_sample(model: Path, begins: str) -> None:
     """Print what a model writes, drawn at temperature 0.6."""
     from daguerre.model import load
 
-    result = load(model, backend="torch").generate(SAMPLE, SAMPLE_TOKENS, temperature=0.6)
+    result = load(model, backend="torch").generate(begins, SAMPLE_TOKENS, temperature=0.6)
     typer.echo("it writes, for example:", err=True)
-    typer.echo("\n".join(f"    {line}" for line in (SAMPLE + result.text).split("\n")), err=True)
+    typer.echo("\n".join(f"    {line}" for line in (begins + result.text).split("\n")), err=True)
 
 
 def average(

@@ -1,4 +1,4 @@
-"""Train a byte-level BPE vocabulary on Python source.
+"""Train a byte-level BPE vocabulary.
 
 The pre-tokenizer decides what may become one token:
 
@@ -25,10 +25,12 @@ PATTERN = r"\n[ \t\n]*|[ _]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s"
 SAMPLE_BYTES = 50_000_000
 
 
-def train_bpe(texts: Iterable[str], vocab_size: int, *, pattern: str = PATTERN, progress: bool = False) -> Tokenizer:
-    """A vocabulary of exactly `vocab_size` ids (the specials and all 256 bytes included).
+def train_bpe(
+    texts: Iterable[str], vocab_size: int, *, pattern: str = PATTERN, exact: bool = True, progress: bool = False
+) -> Tokenizer:
+    """A vocabulary of `vocab_size` ids (the specials and all 256 bytes included).
 
-    InputError when `vocab_size` is too small, or the texts have too few pairs to fill it.
+    InputError when `vocab_size` is too small, or the texts have too few pairs to fill it and it is to be `exact`.
     """
     smallest = NUM_SPECIALS + 256
     if not smallest <= vocab_size <= 65536:
@@ -45,7 +47,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, *, pattern: str = PATTERN, 
         show_progress=progress,
     )
     inner.train_from_iterator(texts, trainer)
-    if inner.get_vocab_size() != vocab_size:
+    if exact and inner.get_vocab_size() != vocab_size:
         raise InputError(f"the texts gave only {inner.get_vocab_size()} of {vocab_size} tokens: give more text")
     return Tokenizer(_without_added_tokens(inner.to_str()))
 

@@ -24,6 +24,11 @@ from daguerre.train.data import MIN_WINDOW, Mixture
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
 
+OWN = "own"
+"""The name of a vocabulary that is made from the text that is trained on."""
+FILES = ("python", "text")
+"""What is read of a folder: Python source, or text of any language."""
+
 
 def _at_least(minimum: int, options: Any, *names: str) -> None:
     for name in names:
@@ -138,6 +143,7 @@ class Recipe:
     draft_head: int = 0
     draft_rank: int = 0
     concepts: ConceptTraining | None = None
+    files: str = "python"
     precision: str = "auto"
     attn_impl: str = "matmul"
     compile: bool = False
@@ -159,6 +165,8 @@ class Recipe:
             raise InputError("recipe: draft_rank needs draft_head: both are trained on drafts, and all else is frozen")
         if self.draft_head and self.concepts is not None:
             raise InputError("recipe: draft_head trains drafts and nothing else: leave out [concepts], or draft_head")
+        if self.files not in FILES:
+            raise unknown("files", self.files, FILES)
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
         if self.attn_impl not in ATTN_IMPLS:

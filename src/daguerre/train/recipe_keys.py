@@ -23,7 +23,8 @@ OPTIONS = {"minutes": "--max-minutes"}
 
 MEANINGS: dict[str, str] = {
     "name": "name of the run, and of its folder, runs/NAME",
-    "tokenizer": "2k or 8k, which come with the package, or the path of a tokenizer.json",
+    "tokenizer": "2k or 8k, which come with the package; own, made from the files that are trained on; or the path of "
+    "a tokenizer.json",
     "model": "the table [model]; left out in recipes that start from a model, with `--from`",
     "mixture": "the tables [mixture.NAME]",
     "stages": "the tables [[stages]]",
@@ -35,6 +36,7 @@ MEANINGS: dict[str, str] = {
     "anneal": "share of the run over which a causal model's attention opens to full context; 0: at once",
     "draft_head": "inner width of a draft head, which is all that is trained then; 0: none",
     "draft_rank": "rank of weights that act on masked rows of drafts alone; needs draft_head",
+    "files": "what is read of a folder: python, or text, which is files of any language",
     "precision": "auto, bf16 or float32; auto takes bf16 where the processor multiplies it natively",
     "attn_impl": "how attention is computed: matmul, or sdpa for long windows",
     "compile": "compile the layers with torch.compile",

@@ -6,8 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from daguerre.models.loading import model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import find_checkpoint, load_state
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
-from daguerre.train.shards import is_corpus, shards_from_folder
+from daguerre.train.shards import is_corpus
 from daguerre.train.trainer import DATA, Corpus, Trainer
+from daguerre.train.user_folder import UserFolder
 
 ADAPT = "adapt"
 ORIGIN = "origin.txt"  # in the copy of its data that a run keeps: the folder it was made from
@@ -42,7 +42,7 @@ def run_training(
 ) -> Path:
     """Train and return the folder of the exported model.
 
-    `data` is a corpus (a folder that `daguerre data` wrote) or a folder of Python source, which is tokenized into the
+    `data` is a corpus (a folder that `daguerre data` wrote) or a folder of source, which is tokenized into the
     run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with the recipe and data
     that it began with. Budgets in minutes count the whole run, over all its resumes, from set-up to export, by `clock`
     (seconds), from its reading `began` on (None: from this call on). A DaguerreError says what is wrong or missing;
@@ -56,7 +56,7 @@ def run_training(
         raise InputError(f"{folder} is a file: give --out a folder")
     source = str(model_folder(start_from)) if start_from is not None else None
     checkpoint = find_checkpoint(folder, resume)
-    corpus = _corpus(data, folder) if checkpoint is None else _corpus_of_run(data, folder, checkpoint)
+    corpus = _corpus(data, folder, recipe.files) if checkpoint is None else _corpus_of_run(data, folder, checkpoint)
     try:
         trainer = Trainer(recipe, folder, corpus, start_from=source, resume=resume, device=place, quiet=quiet, **timing)
     except OSError as error:
@@ -94,7 +94,7 @@ def _recipe_of_run(folder: Path, overrides: Sequence[str]) -> Recipe:
         raise CheckpointError(f"{saved} is damaged ({error}): name the run's recipe, then --resume") from error
 
 
-def _corpus(data: Path | None, folder: Path) -> Corpus:
+def _corpus(data: Path | None, folder: Path, files: str) -> Corpus:
     """The corpus of a new run: `data` itself, or a copy in the run, to be made from a folder of source."""
     copy = folder / DATA
     if data is None:
@@ -105,7 +105,7 @@ def _corpus(data: Path | None, folder: Path) -> Corpus:
         )
     if not data.is_dir():
         raise DataError(f"no such folder: {data}")
-    return data if is_corpus(data) else partial(_copy, data, copy)
+    return data if is_corpus(data) else Copied(data, files, copy=copy)
 
 
 def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
@@ -126,8 +126,14 @@ def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
     raise InputError(f"{folder} has not been trained on {data}: leave out --data, or start another run with --out")
 
 
-def _copy(data: Path, copy: Path, tokenizer: Tokenizer) -> Path:
-    shards_from_folder(data, copy, tokenizer)
-    with atomic_write(copy / ORIGIN) as file:
-        file.write(os.fsencode(data.resolve()))
-    return copy
+@dataclass(frozen=True)
+class Copied(UserFolder):
+    """A user's folder that is tokenized into a run: called with the model's vocabulary, it is the corpus."""
+
+    copy: Path = field(kw_only=True)
+
+    def __call__(self, tokenizer: Tokenizer) -> Path:
+        self.write(self.copy, tokenizer)
+        with atomic_write(self.copy / ORIGIN) as file:
+            file.write(os.fsencode(self.path.resolve()))
+        return self.copy

@@ -132,26 +132,6 @@ def write_tokens(
         file.write((json.dumps(meta, indent=1) + "\n").encode())
 
 
-def shards_from_folder(path: str | os.PathLike[str], out: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
-    """Tokenize a user's folder of Python files, about one file in ten (by hash) to "val", the rest to "train".
-
-    The files pass the corpus filters; no license is needed. With two files or more, each split has at least one.
-    DataError when the folder is missing or nothing is left of it.
-    """
-    from daguerre.train.corpus.gather import gather_folder
-
-    kept = sorted(gather_folder(Path(path), "pass --data with a folder"), key=lambda document: document.sha256)
-    val = [document for document in kept if int(document.sha256[:8], 16) % 10 == 0] or kept[:1]
-    if len(val) == len(kept):
-        val = kept[:1] if len(kept) > 1 else []
-    chosen = {document.sha256 for document in val}
-    train = [document for document in kept if document.sha256 not in chosen]
-    write_shards(out, {"train": (d.text for d in train), "val": (d.text for d in val)}, tokenizer)
-    with atomic_write(Path(out) / "manifest.jsonl") as file:
-        lines = [d.manifest_line(split) for split, documents in (("train", train), ("val", val)) for d in documents]
-        file.write("".join(f"{line}\n" for line in lines).encode())
-
-
 def is_corpus(folder: Path) -> bool:
     """Whether a folder holds a whole corpus."""
     return (folder / "meta.json").is_file()

@@ -15,7 +15,7 @@ from daguerre.models.tokenizer import DEFAULTS, Tokenizer
 from daguerre.train.concept_heads import with_concept_heads
 from daguerre.train.drafting import check_drafts, with_draft_head
 from daguerre.train.objectives import CONTEXT_OF
-from daguerre.train.recipe import Recipe, TrainedShape
+from daguerre.train.recipe import OWN, Recipe, TrainedShape
 
 
 def named_tokenizer(name: str) -> Tokenizer:
@@ -24,12 +24,16 @@ def named_tokenizer(name: str) -> Tokenizer:
 
 
 def first_model(
-    recipe: Recipe, start_from: str | None, saved: dict[str, Any] | None, saved_tokenizer: Tokenizer | None
+    recipe: Recipe,
+    start_from: str | None,
+    saved: dict[str, Any] | None,
+    saved_tokenizer: Tokenizer | None,
+    own: Tokenizer | None = None,
 ) -> tuple[Backbone, Tokenizer]:
     """A fresh model of the recipe's shape, or that of the folder `start_from`; checked, float32, on the CPU.
 
     `saved` is the config of a resumed run's model, whose weights are still to be loaded, and `saved_tokenizer` that of
-    its data.
+    its data. `own` is the vocabulary of the text that is trained on, for a recipe that asks for it.
     """
     if start_from is not None:
         model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
@@ -37,7 +41,7 @@ def first_model(
     elif recipe.model is None and saved is not None and saved_tokenizer is not None:
         model, tokenizer = Backbone(ModelConfig.from_dict(saved)), saved_tokenizer
     else:
-        tokenizer = named_tokenizer(recipe.tokenizer)
+        tokenizer = own or named_tokenizer(recipe.tokenizer)
         config = recipe.model_config(tokenizer)
         if saved is not None:  # a run from a model may have what no recipe gives it
             before = ModelConfig.from_dict(saved)
@@ -116,7 +120,7 @@ def _check_same_shape(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer)
                 f"the recipe has model.{name} = {getattr(described, name)}, the model to start from "
                 f"{getattr(config, name)}: take a recipe without [model], such as adapt, or leave out --from"
             )
-    if named_tokenizer(recipe.tokenizer) != tokenizer:
+    if recipe.tokenizer != OWN and named_tokenizer(recipe.tokenizer) != tokenizer:
         raise InputError(
             f"the recipe has tokenizer = {recipe.tokenizer!r}, the model to start from another: take a recipe without "
             "[model], such as adapt, or leave out --from"

@@ -51,12 +51,13 @@ from daguerre.train.held_files import HeldFiles
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.precision import choose_precision
-from daguerre.train.recipe import Recipe, Stage
+from daguerre.train.recipe import OWN, Recipe, Stage
 from daguerre.train.report import Reporter, StepReport, StepTotals
 from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
 from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.shards import Shard
 from daguerre.train.start import first_model
+from daguerre.train.user_folder import files_read, own_vocabulary
 
 DATA = "data"
 """The folder in a run of the corpus that was made for it."""
@@ -102,6 +103,8 @@ class Trainer:
         self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
+        if line := files_read(self.shard.folder):
+            self.reporter.say(line)
         self.reporter.say(data_line(self.shard, self.val_shard))
         self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, out)
         if self.files.files and self.val_shard is not self.shard:
@@ -116,7 +119,8 @@ class Trainer:
         recipe, config = self.recipe, saved.get("model")
         known = config is not None and recipe.model is None and isinstance(data, Path)
         saved_tokenizer = Tokenizer.load(data / "tokenizer.json") if known and isinstance(data, Path) else None
-        model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer)
+        own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
+        model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
         self.model = model.to(self.device)

@@ -14,6 +14,7 @@ MAX_BYTES = 1_000_000
 MIN_CHARACTERS = 100
 MAX_LINE = 1_000  # characters; longer lines are data or minified
 MAX_MEAN_LINE = 100
+MAX_PROSE_LINE = 10_000
 MAX_DIGITS = 0.25  # share of the characters that are not white space
 MAX_LITERAL_LINES = 0.7  # share of the lines that are one assigned list, dict, tuple or string
 MIN_COMPRESSED = 0.06  # zlib's share; below it the file repeats itself
@@ -56,16 +57,28 @@ def decode(content: bytes) -> str:
 
 def refuse_text(text: str) -> str | None:
     """Why a file is dropped by its text, or None."""
+    return _refuse_lines(text, MAX_LINE, MAX_MEAN_LINE) or _refuse_tree(text, text.count("\n") + 1)
+
+
+def refuse_any_text(text: str, prose: bool) -> str | None:
+    """Why a file in any language is dropped by its text, or None; prose may have a paragraph to a line."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return "does not decode"
+    return _refuse_lines(text, MAX_PROSE_LINE if prose else MAX_LINE, MAX_PROSE_LINE if prose else MAX_MEAN_LINE)
+
+
+def _refuse_lines(text: str, longest: int, mean: int) -> str | None:
+    """Why a file is dropped by what it says of itself or by the shape of its lines, or None."""
     if len(text) < MIN_CHARACTERS:
         return "tiny"
     lines = text.split("\n")
     if any(_GENERATED_LINE.search(line) for line in lines[:_HEAD_LINES]):
         return "generated"
-    if max(map(len, lines)) > MAX_LINE or len(text) > MAX_MEAN_LINE * len(lines):
+    if max(map(len, lines)) > longest or len(text) > mean * len(lines):
         return "long lines"
-    if _is_data(text):
-        return "data"
-    return _refuse_tree(text, len(lines))
+    return "data" if _is_data(text) else None
 
 
 def _is_data(text: str) -> bool:

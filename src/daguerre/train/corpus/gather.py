@@ -12,6 +12,7 @@ from daguerre.errors import DataError
 from daguerre.heldout import Document as Frozen
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
+from daguerre.train.corpus.languages import text_files
 from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.selection import select
 from daguerre.train.corpus.sources import Package, Skipped, heldout_splits, user_folder
@@ -30,6 +31,14 @@ class Gathered:
     skipped: list[Skipped]
     seen_files: int
     seen_bytes: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Documents of a user's folder, and how many files were dropped for which reason."""
+
+    documents: list[Document]
+    dropped: dict[str, int]
 
 
 def gather(
@@ -59,7 +68,9 @@ def gather(
         seen_bytes=sum(each.seen_bytes for each in harvests.values()),
     )
     if not any(gathered.splits.values()):
-        raise DataError(_nothing_left(gathered.seen_files, gathered.dropped, skipped, "pass --source with a folder"))
+        raise DataError(
+            _nothing_left(gathered.seen_files, gathered.dropped, skipped, "pass --source with a folder of Python files")
+        )
     return gathered
 
 
@@ -74,20 +85,23 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[st
     return {name: each for name, each in made.items() if each is not None}
 
 
-def gather_folder(folder: Path, hint: str = "give a folder") -> list[Document]:
-    """Files of the user's folder that pass the filters, each text once. DataError, with the hint, for none."""
+def gather_folder(folder: Path, hint: str = "give a folder", *, any_language: bool = False) -> Kept:
+    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. DataError, with
+    the hint, for none.
+    """
+    kind = "text files" if any_language else "Python files"
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: {hint} of Python files")
-    package = user_folder(folder)
-    harvested = harvest(package, signatures=False)
+        raise DataError(f"{folder} is not a folder: {hint} of {kind}")
+    package = user_folder(folder, text_files(folder) if any_language else None)
+    harvested = harvest(package, signatures=False, any_language=any_language)
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:
-        raise DataError(_nothing_left(len(package.files), harvested.dropped, [], hint))
-    return list(unique.values())
+        raise DataError(_nothing_left(len(package.files), harvested.dropped, [], f"{hint} of {kind}"))
+    return Kept(list(unique.values()), harvested.dropped)
 
 
 def _nothing_left(seen: int, dropped: dict[str, int], skipped: Sequence[Skipped], hint: str) -> str:
     reasons = [f"{count} {reason}" for reason, count in Counter(dropped).most_common()]
     packages = Counter(package.reason.split(":")[0] for package in skipped)
     reasons += [f"{count} packages skipped ({reason})" for reason, count in packages.most_common(3)]
-    return f"no file left: {', '.join([f'{seen} seen', *reasons])}; {hint} of Python files"
+    return f"no file left: {', '.join([f'{seen} seen', *reasons])}; {hint}"

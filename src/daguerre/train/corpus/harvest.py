@@ -7,7 +7,7 @@ import stat
 from collections import Counter
 from pathlib import Path, PurePosixPath
 
-from daguerre.train.corpus import filters
+from daguerre.train.corpus import filters, languages
 from daguerre.train.corpus.dedup import signature
 from daguerre.train.corpus.document import Document, Harvest
 from daguerre.train.corpus.sources import Package
@@ -17,13 +17,15 @@ UNREADABLE, UNDECODABLE = "unreadable", "does not decode"
 CORRUPT = (UNREADABLE, UNDECODABLE, filters.UNPARSABLE)
 
 
-def harvest(package: Package, *, signatures: bool = True) -> Harvest:
-    """The kept files of a package. A file that cannot be read or decoded is listed and skipped, never fatal."""
+def harvest(package: Package, *, signatures: bool = True, any_language: bool = False) -> Harvest:
+    """The kept files of a package, of Python or of any language. What cannot be read or decoded is listed and skipped,
+    never fatal.
+    """
     documents, dropped, bad_files, seen_bytes = [], Counter[str](), dict[str, str](), 0
     for file in package.files:
         content, reason = _read(package.root / file, PurePosixPath(file))
         seen_bytes += len(content)
-        text, reason = _text(content) if reason is None else ("", reason)
+        text, reason = _text(content, PurePosixPath(file), any_language) if reason is None else ("", reason)
         if reason is not None:
             dropped[reason] += 1
             if reason in CORRUPT:
@@ -59,12 +61,12 @@ def _read(path: Path, relative: PurePosixPath) -> tuple[bytes, str | None]:
         return b"", UNREADABLE
 
 
-def _text(content: bytes) -> tuple[str, str | None]:
+def _text(content: bytes, file: PurePosixPath, any_language: bool) -> tuple[str, str | None]:
     try:
         text = filters.decode(content)
     except (SyntaxError, UnicodeError, LookupError, ValueError):
         return "", UNDECODABLE
-    return text, filters.refuse_text(text)
+    return text, languages.refuse(file, text) if any_language else filters.refuse_text(text)
 
 
 def _printable(file: str) -> str:

@@ -81,10 +81,10 @@ def from_folder(folder: Path) -> list[Package | Skipped]:
     return [user_folder(folder)]
 
 
-def user_folder(folder: Path) -> Package:
-    """The user's code: no license is needed. The package is named after the folder."""
+def user_folder(folder: Path, chosen: tuple[str, ...] | None = None) -> Package:
+    """The user's code, or the chosen files: no license is needed. The package is named after the folder."""
     name = folder.resolve().name or "folder"
-    return Package(name, "", USER_PROVIDED, folder, tuple(_walk(folder, _NOT_USERS)))
+    return Package(name, "", USER_PROVIDED, folder, tuple(_walk(folder, _NOT_USERS)) if chosen is None else chosen)
 
 
 def standard_library() -> Package:
