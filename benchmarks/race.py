@@ -387,8 +387,18 @@ def draw_picture(values: Sequence[dict[str, Any]], path: Path) -> None:
         panel.set_xscale("log", base=2)
         panel.set_ylim(bottom=0)
         panel.grid(alpha=0.25)
+    line_of: dict[str, Any] = {}
     for panel in (infill, completion):
-        panel.legend(fontsize=8)
+        line_of |= {name: line for line, name in zip(*panel.get_legend_handles_labels(), strict=True)}
+    names = [name for name in ENTRIES if name in line_of]
+    figure.legend(
+        [line_of[name] for name in names],
+        names,
+        loc="outside lower center",
+        ncols=len(ENTRIES),
+        fontsize=9,
+        frameon=False,
+    )
     best = [(value["name"], min(value["bits"], key=lambda figure: figure["value"])) for value in values]
     places = np.arange(len(best))
     bits.barh(places, [figure["value"] for _, figure in best], color=[colors[name] for name, _ in best])

@@ -331,6 +331,10 @@ def _by_step(outcomes: list[dict[str, Any]]) -> dict[str, int]:
     return dict(Counter(one["step"] for one in outcomes if one["late"] and one["oracle"]))
 
 
+ROWS = 8
+"""Lines of words over the bands of trouble, one below the other."""
+
+
 def picture(world: World, found: dict[str, list[dict[str, Any]]], path: Path) -> None:
     """Promises met against cost, and promises broken over the run."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -359,7 +363,7 @@ def picture(world: World, found: dict[str, list[dict[str, Any]]], path: Path) ->
     left.set_xlabel("cost beside the oracle's")
     left.set_title("requests in time, percent", loc="left", fontsize=11)
     troubles = [
-        (*shares, f"{name}\n{sign}")
+        (*shares, f"{name} {sign}")
         for name, it in BACKENDS.items()
         for shares, sign in ((it.slow, "slow"), (it.refusing, "refuses"), (it.dead, "dead"))
         if shares[0] < 1
@@ -367,9 +371,11 @@ def picture(world: World, found: dict[str, list[dict[str, Any]]], path: Path) ->
     for place, (begin, end, said) in enumerate(sorted(troubles)):
         at = world.seconds * COMPRESSED * begin
         right.axvspan(at, world.seconds * COMPRESSED * end, color=GRAY, alpha=0.12, linewidth=0)
-        right.text(at, 1.0 - 0.07 * (place % 2), said, fontsize=6.5, va="top", transform=right.get_xaxis_transform())
+        right.text(
+            at, 1.0 - 0.035 * (place % ROWS), said, fontsize=6.5, va="top", transform=right.get_xaxis_transform()
+        )
     right.set_yscale("symlog", linthresh=10)
-    right.set_ylim(bottom=0)
+    right.set_ylim(0, 10 * max(line.get_ydata()[-1] for line in right.lines))  # room for words above the lines
     right.yaxis.set_major_formatter("{x:g}")
     right.set_xlabel("seconds of the world")
     right.set_title("requests late that need not have been, so far", loc="left", fontsize=11, pad=10)

@@ -294,7 +294,8 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         panel.set_title(title, loc="left", fontsize=11)
         panel.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("ms added by the proxy")
-    figure.axes[0].legend(frameon=False, fontsize=9)
+    handles = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     figure.savefig(path)
 
 

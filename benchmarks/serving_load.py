@@ -216,7 +216,8 @@ def draw(found: list[dict[str, Any]], path: Path) -> None:
         panel.set_title(label, loc="left", fontsize=11)
         panel.set_xlabel("requests at once")
         panel.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].legend(frameon=False, fontsize=9)
+    handles = figure.axes[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(COLORS), frameon=False, fontsize=9)
     figure.savefig(path)
 
 

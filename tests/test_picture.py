@@ -21,7 +21,7 @@ from daguerre.view.picture import AROUND, CHANGED, GIVEN, KEPT, OPEN, draw, figu
 
 def cells(figure: Any) -> np.ndarray:
     """The colors that are drawn, (steps + 1, positions, 4)."""
-    return np.asarray(figure.axes[0].get_images()[0].get_array())
+    return np.asarray(figure.axes[0].collections[0].get_array())
 
 
 def traced(causal: Model, canvas: Canvas, decisions: list[Decision]) -> Result:
@@ -59,8 +59,10 @@ def test_what_is_kept_replaced_and_opened_again_is_told_apart(causal: Model) -> 
     two = Decision([2], [word + 1], [0.9], [0.9], reopen=[3], replace=[2])
     three = Decision([3], [word], [0.9], [1.0])
     figure = figure_of(traced(causal, canvas, [one, two, three]), causal.tokenizer)
-    frames = [patch.get_xy() for patch in figure.axes[0].patches]
-    assert frames == [(0.5, 1.5), (1.5, 1.5)]
+    axes = figure.axes[0]
+    columns = axes.get_xticks(minor=True).tolist()  # where cells begin
+    frames = [(columns.index(patch.get_x()), patch.get_y()) for patch in axes.patches]
+    assert frames == [(1, 1.5), (2, 1.5)]
     assert all(patch.get_edgecolor() == to_rgba(CHANGED) for patch in figure.axes[0].patches)
     assert [tuple(c) == to_rgba(OPEN) for c in cells(figure)[2]] == [False, False, True, False, False]
     assert not np.array_equal(cells(figure)[1][1], cells(figure)[2][1])

@@ -241,4 +241,9 @@ def test_constrained_and_unconstrained_stand_side_by_side() -> None:
     assert [round(bar.get_height()) for bar in exact.patches] == [40, 20, 10, 5, 8, 4]
     assert [bar.get_height() for bar in seconds.patches] == [0.1, 0.1, 0.2, 0.2, 0.3, 0.3]
     assert [tick.get_text() for tick in exact.get_xticklabels()] == ["number", "list"]
-    assert labels(exact) == ["begins with it", "constrained", "free", "healed"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "begins with it",
+        "constrained",
+        "free",
+        "healed",
+    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ def draw_pictures(report: dict[str, Any], path: str | os.PathLike[str]) -> list[
             continue
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
-        stem = Path(path).stem.removesuffix(f"-{name}")
-        out.append(Path(path).with_name(f"{stem}-{name}.png"))
+        stem = Path(path).stem
+        alone = stem == name or stem.endswith(f"-{name}")
+        out.append(Path(path).with_name(f"{stem}.png" if alone else f"{stem}-{name}.png"))
         with atomic_write(out[-1]) as file:
             file.write(buffer.getvalue())
     return out
@@ -105,7 +107,7 @@ def _draft(figure: Any, report: dict[str, Any]) -> None:
     )
     panel.set_xticks(position)
     panel.set_ylim(0, 1)
-    panel.legend(frameon=False, title="equal to the model's greedy text (bars: standard error)", alignment="left")
+    _below(panel, title="equal to the model's greedy text (bars: standard error)")
 
 
 def _completion(figure: Any, report: dict[str, Any]) -> None:
@@ -202,13 +204,14 @@ def _span_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     panel.set_xscale("log", base=2)
     panel.set_xticks(xs, [f"{x:g}" for x in xs])
     panel.set_ylim(bottom=0)
-    panel.legend(frameon=False, title="bars: 95%", alignment="left", loc="best", fontsize=9)
+    _below(panel, title="bars: 95%")
 
 
 def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
     """The plane of likelihood and entropy: a curve over steps for each length and temperature, its ends labeled."""
     _panel(panel, "Free text", "unigram entropy, nats", "nats per token, autoregressive")
     color_of = dict(zip(sorted({row["length"] for row in rows}, reverse=True), (BLUE, RED), strict=False))
+    ends: dict[int, list[dict[str, Any]]] = {}
     for kind in dict.fromkeys((row["layout"], row["length"], row["temperature"]) for row in rows):
         some = [row for row in rows if (row["layout"], row["length"], row["temperature"]) == kind]
         layout, length, temperature = kind
@@ -218,16 +221,33 @@ def _text_steps(panel: Any, rows: Sequence[dict[str, Any]]) -> None:
             panel.plot(*points, ALONE[layout], color=color, markersize=10, markerfacecolor=fill, zorder=3)
             continue
         panel.plot(*points, "o-", color=color, markersize=4, markerfacecolor=fill)
-        for row in (some[0], some[-1]):
-            place = (row["entropy"], row["nats"])
-            panel.annotate(f"{row['steps']}", place, (5, 4), textcoords="offset points", fontsize=8, color=color)
+        ends.setdefault(length, []).extend((some[0], some[-1]))
+    _label_ends(panel, ends, color_of)
     for length, color in color_of.items():
         layout = next(row["layout"] for row in rows if row["length"] == length)
         panel.plot([], [], "o-", color=color, markersize=4, label=f"{layout} of {length} tokens, by steps")
     for name, marker in ALONE.items():
         panel.plot([], [], marker, color=GRAY, label=name)
     panel.plot([], [], "o", color=GRAY, markerfacecolor="white", label="hollow: temperature 1")
-    panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=8.5, ncols=2)
+    _below(panel)
+
+
+def _apart(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """How far two texts are from each other in the plane of likelihood and entropy."""
+    return float(abs(one["entropy"] - other["entropy"]) + abs(one["nats"] - other["nats"]))
+
+
+def _label_ends(panel: Any, ends: dict[int, list[dict[str, Any]]], color_of: dict[int, str]) -> None:
+    """The steps at both ends of each curve, on the side that is away from the nearest end of a curve of other color."""
+    panel.margins(x=0.12)
+    for length, rows in ends.items():
+        others = [row for other, some in ends.items() if other != length for row in some]
+        for row in rows:
+            near = min(others, key=partial(_apart, row), default=row)
+            left = row["entropy"] < near["entropy"]
+            panel.annotate(f"{row['steps']}", (row["entropy"], row["nats"]), (-6 if left else 6, 0), va="center",
+                           ha="right" if left else "left", textcoords="offset points", fontsize=8,
+                           color=color_of[length])  # fmt: skip
 
 
 def _deadline(figure: Any, report: dict[str, Any]) -> None:
@@ -282,20 +302,19 @@ def _constrained(figure: Any, report: dict[str, Any]) -> None:
         panel.set_xticks(range(len(kinds)), kinds, rotation=20)
         panel.grid(visible=False, axis="x")
     exact.plot([], [], "D", color=BLACK, markerfacecolor="none", markersize=5, label="begins with it")
-    exact.legend(frameon=False, fontsize=9)
+    figure.legend(loc="outside lower center", frameon=False, fontsize=9, ncols=len(methods) + 1)
 
 
 def _decide(figure: Any, report: dict[str, Any]) -> None:
     """Reliability: the share right by the answers' probability, before calibration and after, a panel for each kind."""
     outcomes = report["decide"]["outcomes"]
     down = -(-len(outcomes) // 3)
-    figure.set_size_inches(SIZE[0], 3.1 * down)
+    figure.set_size_inches(SIZE[0], 3.7 * down)
     panels = figure.subplots(down, 3, squeeze=False).ravel()
     for panel, outcome in zip(panels, outcomes, strict=False):
         before, after = outcome["figures"][0], outcome["figures"][-1]
-        _panel(
-            panel, f"{outcome['kind']}: {outcome['num']} of {outcome['labels']} labels", "probability", "share right"
-        )
+        title = f"{outcome['kind']}: {outcome['num']} of {outcome['labels']} labels"
+        _panel(panel, title, "probability", "share right", 10)
         panel.plot([0, 1], [0, 1], "-", color=GRAY, linewidth=0.8)
         for figures, color, marker in ((before, RED, "s"), (after, BLUE, "o")):
             error = f"{figures['way']}: {figures['calibration_error']:.3f}"
@@ -306,18 +325,24 @@ def _decide(figure: Any, report: dict[str, Any]) -> None:
         )
         panel.set_xlim(0, 1)
         panel.set_ylim(0, 1.02)
-        panel.legend(frameon=False, fontsize=7, loc="lower right", handlelength=1.5)
+        _below(panel, ncols=1)
     for panel in panels[len(outcomes) :]:
         panel.remove()
 
 
-def _panel(panel: Any, title: str, across: str, up: str) -> Any:
-    panel.set_title(title, loc="left", fontsize=12)
+def _panel(panel: Any, title: str, across: str, up: str, size: float = 12) -> Any:
+    panel.set_title(title, loc="left", fontsize=size)
     panel.set_xlabel(across)
     panel.set_ylabel(up)
     panel.grid(alpha=0.25)
     panel.spines[["top", "right"]].set_visible(False)
     return panel
+
+
+def _below(panel: Any, title: str | None = None, ncols: int = 2) -> None:
+    """A legend below the panel, so that it covers nothing."""
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17)}
+    panel.legend(title=title, frameon=False, fontsize=8.5, title_fontsize=8.5, ncols=ncols, **place)
 
 
 def _legend(panel: Any, title: str | None) -> None:

@@ -17,6 +17,9 @@ from daguerre.train.noising import NUM_LEVELS
 Columns = dict[str, np.ndarray]
 POINTS = 200
 DRAFT_POSITIONS = (1, 2, 3, 4, 6, 8, 12, 16)
+LEVELS = (("#f0a202", "o"), ("#d95d39", "s"), ("#8f0b1f", "D"), ("#e36bae", "^"), ("#8e44ad", "v"), ("#2743b8", "P"),
+          ("#2a9fd6", "X"), ("#0b6e4f", "*"))  # fmt: skip
+"""Color and marker of each noise level, and of each drawn position of a draft."""
 TRAIN, HELD, GRAY = "#9aa7b8", "#1f4e79", "#5c6670"
 SIZE, DPI = (13.0, 8.0), 110
 
@@ -106,10 +109,10 @@ def _masked(panel: Any, log: Columns, held: Columns) -> None:
     panel.set_title("Masked loss by share of masked tokens" + ("" if held else " (training)"))
     panel.set_ylabel("bits per token")
     for level in range(NUM_LEVELS):
-        name, color = f"masked_{level}", _ramp(level / (NUM_LEVELS - 1))
+        name, (color, marker) = f"masked_{level}", LEVELS[level]
         label = f"{level}/{NUM_LEVELS} to {level + 1}/{NUM_LEVELS}"
         if held:
-            panel.plot(held["step"], held[name], "o-", markersize=2.5, color=color, label=label)
+            panel.plot(held["step"], held[name], f"{marker}-", markersize=4, color=color, label=label)
         else:
             steps, nats = smooth(log["step"], log[name], 50)
             panel.plot(steps, nats / np.log(2), color=color, label=label)
@@ -118,7 +121,7 @@ def _masked(panel: Any, log: Columns, held: Columns) -> None:
 
 def _drafts(panel: Any, log: Columns, held: Columns) -> None:
     accepted = f": {held['accepted'][-1]:.2f} tokens a cycle" if "match_1" in held else ""
-    panel.set_title(f"One-shot drafts that match the model's greedy text{accepted}")
+    panel.set_title(f"Drafts that match the model's greedy text{accepted}")
     panel.set_ylabel("share of prompts")
     panel.set_ylim(0, 1)
     if not held or "match_1" not in held:
@@ -126,9 +129,9 @@ def _drafts(panel: Any, log: Columns, held: Columns) -> None:
         panel.text(0.5, 0.5, reason, transform=panel.transAxes, ha="center", color=GRAY)
         return
     drawn = [i for i in DRAFT_POSITIONS if f"match_{i}" in held]
-    for rank, position in enumerate(drawn):
-        color = _ramp(rank / max(1, len(drawn) - 1))
-        panel.plot(held["step"], held[f"match_{position}"], "o-", markersize=2.5, color=color, label=f"{position}")
+    for position, (color, marker) in zip(drawn, LEVELS, strict=False):
+        values = held[f"match_{position}"]
+        panel.plot(held["step"], values, f"{marker}-", markersize=4, color=color, label=f"{position}")
     _legend(panel, "position")
 
 
@@ -162,10 +165,3 @@ def _range(values: np.ndarray) -> tuple[float, float]:
     low, high = float(known.min()), float(np.quantile(known, 0.97))
     margin = max(0.08 * (high - low), 0.02)
     return low - margin, high + margin
-
-
-def _ramp(share: float) -> tuple[float, float, float]:
-    """From orange over purple to dark blue."""
-    ends = np.array([[0.95, 0.56, 0.17], [0.72, 0.25, 0.46], [0.12, 0.18, 0.45]])
-    red, green, blue = (float(np.interp(share, (0.0, 0.5, 1.0), ends[:, i])) for i in range(3))
-    return red, green, blue

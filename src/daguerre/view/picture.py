@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,14 @@ AROUND = 6
 MOST_POSITIONS, MOST_STEPS = 96, 64
 LIGHT = 0.55
 """Confidence from which a cell is light enough for dark letters."""
-CELL_WIDTH, CELL_HEIGHT, DPI = 0.34, 0.27, 110
+LETTER, ROOM, LEAST, CELL_HEIGHT, DPI = 0.068, 0.09, 0.3, 0.27, 110
+"""Inches: a letter of 8 points, the room beside a token, the narrowest cell and the height of a cell; dots an inch."""
+FONT = {"family": "monospace", "fontsize": 8, "parse_math": False}
 GIVEN, KEPT, OPEN, INK, CHANGED = "#d5d8dc", "#bcd8f0", "#ffffff", "#1b1f24", "#d55e00"
+
+
+Places = tuple[np.ndarray, np.ndarray]
+"""The positions shown, and where their cells begin and the last one ends."""
 
 
 def draw(result: Result, tokenizer: Tokenizer, path: str | os.PathLike[str]) -> None:
@@ -61,13 +68,16 @@ def figure_of(result: Result, tokenizer: Tokenizer) -> Any:
             f"a picture has at most {MOST_POSITIONS} positions and {MOST_STEPS} steps, and these are {len(shown)} and "
             f"{len(states) - 1}: ask for fewer tokens"
         )
-    width, height = len(shown) * CELL_WIDTH + 2.4, len(states) * CELL_HEIGHT + 2.0
+    edges = _edges_across(result, states[-1], shown, tokenizer)
+    width, height = edges[-1] + 2.0, len(states) * CELL_HEIGHT + 1.4
     figure = figure_class(figsize=(max(6.0, width), height), dpi=DPI, layout="constrained")
     canvas_class(figure)
     axes = figure.subplots()
-    axes.imshow(_colors(result, states, shown), aspect="auto", interpolation="nearest")
-    _marks(axes, result, shown, tokenizer, patch)
-    _edges(axes, states, shown, tokenizer)
+    down = np.arange(len(states) + 1) - 0.5
+    axes.pcolormesh(edges, down, _colors(result, states, shown), rasterized=True)
+    axes.invert_yaxis()
+    _marks(axes, result, (shown, edges), tokenizer, patch)
+    _edges(axes, states, (shown, edges), tokenizer)
     figure.colorbar(_scale(), ax=axes, pad=0.01, fraction=0.03).set_label("confidence at commit")
     _title(axes, result, states[-1], tokenizer.null_id)
     return figure
@@ -118,46 +128,67 @@ def _colors(result: Result, states: list[Canvas], shown: np.ndarray) -> np.ndarr
     return out
 
 
-def _marks(axes: Any, result: Result, shown: np.ndarray, tokenizer: Tokenizer, patch: Any) -> None:
+def _edges_across(result: Result, final: Canvas, shown: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """Where the cells of each position begin and where the last one ends, inches: a cell is as wide as its longest
+    token.
+    """
+    tokens = {position: {int(final.tokens[position])} for position in shown.tolist()}
+    for step in result.trace.steps:
+        for position, token in zip(step.decision.positions.tolist(), step.decision.tokens.tolist(), strict=True):
+            tokens[position].add(token)
+    letters = [max(_letters(_label(tokenizer, token)) for token in tokens[position]) for position in shown.tolist()]
+    return np.concatenate([[0.0], np.cumsum([max(LEAST, LETTER * num + ROOM) for num in letters])])
+
+
+def _letters(text: str) -> int:
+    """Widths of a letter: those of East Asia are twice as wide."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _marks(axes: Any, result: Result, places: Places, tokenizer: Tokenizer, patch: Any) -> None:
     """The tokens of each step in their cells, and a frame around what it replaced or opened again."""
+    shown, edges = places
     column = {position: index for index, position in enumerate(shown.tolist())}
+    middle = (edges[1:] + edges[:-1]) / 2
     for row, step in enumerate(result.trace.steps, 1):
         decision = step.decision
         for position, token, sure in zip(
             decision.positions.tolist(), decision.tokens.tolist(), decision.confidence.tolist(), strict=True
         ):
-            text, color = _cut(_label(tokenizer, token), 5), "white" if sure < LIGHT else INK
-            place = (column[position], row)
-            axes.text(*place, text, ha="center", va="center", fontsize=6.5, color=color, parse_math=False)
+            color = "white" if sure < LIGHT else INK
+            axes.text(middle[column[position]], row, _label(tokenizer, token), ha="center", va="center", color=color,
+                      **FONT)  # fmt: skip
         for position in [*decision.replace.tolist(), *decision.reopen.tolist()]:
-            corner = (column[position] - 0.5, row - 0.5)
-            axes.add_patch(patch(corner, 1, 1, fill=False, edgecolor=CHANGED, linewidth=2.2, zorder=3))
+            start, end = edges[column[position] :][:2]
+            frame = patch((start, row - 0.5), end - start, 1, fill=False, edgecolor=CHANGED, linewidth=2.2, zorder=3)
+            axes.add_patch(frame)
 
 
-def _edges(axes: Any, states: list[Canvas], shown: np.ndarray, tokenizer: Tokenizer) -> None:
+def _edges(axes: Any, states: list[Canvas], places: Places, tokenizer: Tokenizer) -> None:
     """Tokens in the end along the top, steps down the side, and a dashed line where positions are left out."""
+    shown, edges = places
     final = states[-1]
     labels = ["" if final.open[p] else _label(tokenizer, int(final.tokens[p])) for p in shown.tolist()]
-    axes.set_xticks(range(len(shown)), labels, rotation=90, family="monospace", fontsize=9, parse_math=False)
+    axes.set_xticks((edges[1:] + edges[:-1]) / 2, labels, **FONT)
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(states)), ["start", *range(1, len(states))], fontsize=9)
     axes.set_ylabel("step")
-    axes.set_xticks(np.arange(-0.5, len(shown)), minor=True)
+    axes.set_xticks(edges, minor=True)
     axes.set_yticks(np.arange(-0.5, len(states)), minor=True)
     axes.grid(which="minor", color="#c3c8ce", linewidth=0.6)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_visible(False)
     for index in np.flatnonzero(np.diff(shown) > 1).tolist():
-        axes.axvline(index + 0.5, color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
+        axes.axvline(edges[index + 1], color=INK, linewidth=1.5, linestyle=(0, (2, 2)))
 
 
 def _title(axes: Any, result: Result, final: Canvas, null_id: int | None) -> None:
     changed = any(len(step.decision.replace) or len(step.decision.reopen) for step in result.trace.steps)
     kept = bool((result.trace.canvas.in_gap & ~result.trace.canvas.open).any())
-    text = f"{result.usage.completion_tokens} tokens in {result.usage.forwards} forwards. Gray: given"
+    text = f"{result.usage.completion_tokens} tokens in {result.usage.forwards} forwards\ngray: given"
     ended = null_id is not None and bool((result.trace.canvas.in_gap & (final.tokens == null_id)).any())
     text += ", blue: kept" * kept + ", white: open" + ", framed: changed again" * changed + ", ×: nothing" * ended
-    axes.set_xlabel(text, fontsize=10, loc="left")
+    axes.set_xlabel(text, fontsize=9, loc="left", multialignment="left")
 
 
 def _label(tokenizer: Tokenizer, token: int) -> str:

@@ -22,6 +22,8 @@ LINES = {
     PRODUCTS: ("s--", GRAY),
 }
 """How each side of part "rows" is drawn."""
+BAR = 0.17
+"""Inches between two bars, which is what a line of their labels takes."""
 
 
 def draw(report: dict[str, Any], path: Path) -> list[Path]:
@@ -54,6 +56,7 @@ def _sides(figure: Any, part: dict[str, Any]) -> None:
     panel = figure.subplots()
     names = list(dict.fromkeys(name for found in part["threads"].values() for name in found["sides"]))
     height = 0.8 / len(part["threads"])
+    figure.set_size_inches(SIZE[0], 0.9 + BAR * len(names) * len(part["threads"]))
     for index, found in enumerate(part["threads"].values()):
         for place, name in enumerate(names):
             if name in found["sides"]:
@@ -72,6 +75,7 @@ def _sides(figure: Any, part: dict[str, Any]) -> None:
 def _rows(figure: Any, part: dict[str, Any]) -> None:
     """Left: a forward by its rows. Right: tokens a second by requests at once, and where the lines cross."""
     threads, found = list(part["threads"].items())[-1]
+    figure.set_size_inches(SIZE[0], SIZE[1] + 0.8)
     left, right = figure.subplots(1, 2)
     for name, (style, color) in LINES.items():
         if name in (sides := found["models"][RANDOM]["sides"]):
@@ -95,4 +99,4 @@ def _rows(figure: Any, part: dict[str, Any]) -> None:
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
         panel.set_ylim(bottom=0)
-        panel.legend(frameon=False, fontsize=8.5)
+        panel.legend(frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.5, -0.13))

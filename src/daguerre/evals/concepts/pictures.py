@@ -55,7 +55,7 @@ def _by_share(panel: Any, task: dict[str, Any]) -> None:
             value = _scorer(conditions[each.name], OURS)["all"]["auc"]
             panel.plot([0], [value], "*", color=BLACK, markersize=9, label=f"{OURS}, forecasting")
     _titles(panel, "Detection", "masked, % of the span", "macro AUC")
-    panel.legend(frameon=False, fontsize=8, loc="lower left")
+    _below(panel, 2)
 
 
 def _scorer(condition: dict[str, Any], name: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _scatter(panel: Any, task: dict[str, Any]) -> None:
     low = min([1.0, *(min(row[OURS], max(row[name] for name in controls)) for row in rows)])
     panel.plot([low, 1], [low, 1], color=GRAY, linewidth=0.8)
     _titles(panel, "Each concept, half masked", "AUC of its best control", "AUC of the concept head")
-    panel.legend(frameon=False, fontsize=8, loc="lower right")
+    _below(panel, 2)
 
 
 def _shares(panel: Any, task: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ def _shares(panel: Any, task: dict[str, Any]) -> None:
                    marker=marker, markersize=5, label=name)  # fmt: skip
     panel.set_ylim(0, 1.05)
     _titles(panel, "Share of predictions through concepts", "masked, % of the span", "share")
-    panel.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=len(lines))
+    _below(panel, len(lines))
 
 
 def _suppression(panel: Any, task: dict[str, Any]) -> None:
@@ -119,7 +119,12 @@ def _by_concept(panel: Any, rows: list[tuple[str, dict[str, Any]]], ways: tuple[
     panel.set_yticks(range(len(rows)), [name for name, _ in rows], fontsize=7)
     panel.invert_yaxis()
     panel.set_xlim(-3, 103)
-    panel.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=len(ways))
+    _below(panel, len(ways))
+
+
+def _below(panel: Any, ncols: int) -> None:
+    """A legend below the panel, so that it covers nothing."""
+    panel.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=ncols)
 
 
 def _titles(panel: Any, title: str, across: str, up: str) -> None:
