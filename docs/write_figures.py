@@ -1,4 +1,4 @@
-"""Write the tables of MODEL_CARD.md, speed.md and when-slower.md again: `python docs/write_figures.py`.
+"""Write the tables of MODEL_CARD.md, canvas.md, speed.md and when-slower.md again: `python docs/write_figures.py`.
 
 A table stands between `<!-- figures: NAME -->` and `<!-- end -->`, NAME one of TABLES. It has the rows that
 `benchmarks/results/default-*.json` (reports of `daguerre eval`, each task in one of them) have the figures for. All of
@@ -28,6 +28,7 @@ from daguerre.evals.bench.report import batch_table, machine_text, rows_table, t
 from daguerre.evals.bench.rows import crossing
 from daguerre.evals.cells import layout_name, table
 from daguerre.evals.infilling import BEAM, NOVEL
+from daguerre.evals.modes_section import completion_modes, gap_modes
 from daguerre.evals.speculation_section import (
     acceptance_table,
     drafters_table,
@@ -42,7 +43,7 @@ from daguerre.models.loading import CONFIG, WEIGHTS, model_folder
 from daguerre.train.optim import LOW_RANK
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("MODEL_CARD.md", "docs/speed.md", "docs/when-slower.md")
+DOCUMENTS = ("MODEL_CARD.md", "docs/canvas.md", "docs/speed.md", "docs/when-slower.md")
 RESULTS = ROOT / "benchmarks" / "results"
 SPEEDS = {"speed": RESULTS / "speed.json", "speed_avx2": RESULTS / "speed-avx2.json"}
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
@@ -424,6 +425,8 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "speculation_acceptance": speculation(acceptance_table),
     "speculation_edits": speculation(edits_table, forced_table),
     "measured": measured,
+    "modes_completion": completion_modes,
+    "modes_gaps": gap_modes,
     "speed_bars": speed_bars,
     "speed_rows": speed_rows,
     "speed_table": speed_table,

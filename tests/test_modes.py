@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
+import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -328,3 +331,55 @@ def test_decoding_asks_for_no_kind_of_policy_or_mode() -> None:
     for path in (SOURCE / "decoding").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert list(asks_for_kinds(text, kinds)) == list(comparisons(text, "policy")) == [], path
+
+
+# ---- the page that says which mode a request gets --------------------------------------------------------------------
+
+GAP = {"infilling": True, "searches": True}
+"""A request for one short gap with text after it."""
+SAID: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
+    "ar": (
+        "completions that `speculative` cannot do",
+        [("drafting", {"regex": "a+"}), ("drafting", {"pins": [Pin("a", at=0)]})],
+    ),
+    "speculative": ("completions", [("drafting", {}), ("causal", {"temperature": 1.0}), ("drafting", {"n": 3})]),
+    "block": (
+        "gaps that `beam` does not get; whenever a policy, steps or a threshold is given",
+        [
+            ("drafting", {"infilling": True}),
+            ("drafting", GAP | {"temperature": 1.0}),
+            ("drafting", GAP | {"denoise": True}),
+            ("drafting", GAP | {"threshold": 0.5}),
+            ("drafting", {"policy": "random"}),
+            ("drafting", {"policy": "confidence", "steps": 3}),
+            ("drafting", {"threshold": 0.5}),
+        ],
+    ),
+    "full": ("", []),
+    "beam": (
+        f"one gap of at most {SEARCHED_TOKENS} tokens, where no option asks for sampling, a deadline or denoising",
+        [("drafting", GAP), ("causal", GAP | {"seed": 3})],
+    ),
+    "ancestral": ("models of uniform and hybrid noise", [("uniform", {}), ("hybrid", {}), ("uniform", GAP)]),
+    "renoise": ("that model", [("renoising", {}), ("renoising", {"infilling": True})]),
+    "expand": ("gaps of that model", [("expanding", GAP), ("expanding", {"infilling": True})]),
+}
+"""What docs/canvas.md says of each mode that it is the default for, and requests that are such."""
+
+
+def test_what_the_page_says_of_each_mode_is_so(configs: dict[str, ModelConfig]) -> None:
+    page = (SOURCE.parents[1] / "docs" / "canvas.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|(?:[^|]*\|){2}([^|]*)\|$", page, flags=re.MULTILINE)
+    known = configs | {
+        "renoising": copy.copy(configs["uniform"]),
+        "expanding": dataclasses.replace(configs["full"], expand_id=5),
+    }
+    object.__setattr__(known["renoising"], "context", "block")  # as DiffusionGemma, of whose config nothing else counts
+
+    assert {mode: said.strip() for mode, said in rows} == {mode: said for mode, (said, _) in SAID.items()}
+    assert SAID.keys() == MODES.keys()
+    for mode, (_, requests) in SAID.items():
+        for name, options in requests:
+            how = {key: options[key] for key in ("infilling", "denoise", "searches") if key in options}
+            decode = Decode(**{key: value for key, value in options.items() if key not in how})
+            assert choose_mode(decode, known[name], **{"infilling": False} | how) == mode, (mode, name, options)
