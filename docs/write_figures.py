@@ -28,7 +28,7 @@ from daguerre.evals.bench.report import batch_table, machine_text, rows_table, t
 from daguerre.evals.bench.rows import crossing
 from daguerre.evals.cells import layout_name, table
 from daguerre.evals.infilling import BEAM, NOVEL
-from daguerre.evals.modes_section import completion_modes, gap_modes
+from daguerre.evals.modes_section import closest_setting, completion_modes, gap_modes
 from daguerre.evals.speculation_section import (
     acceptance_table,
     drafters_table,
@@ -427,6 +427,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "measured": measured,
     "modes_completion": completion_modes,
     "modes_gaps": gap_modes,
+    "completion_closest": closest_setting,
     "speed_bars": speed_bars,
     "speed_rows": speed_rows,
     "speed_table": speed_table,

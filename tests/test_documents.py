@@ -95,12 +95,14 @@ def test_the_operations_of_the_canvas_page_do_what_it_says() -> None:
 
 
 def commands() -> list[str]:
-    lines = [line.split("  #")[0].strip() for block in fenced(README, "") for line in block.splitlines()]
+    pages = (README, (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"))
+    blocks = [block for page in pages for block in fenced(page, "")]
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line.startswith("daguerre ")]
 
 
 @pytest.mark.parametrize("line", commands())
-def test_a_command_of_the_readme_parses(line: str) -> None:
+def test_a_command_of_the_documents_parses(line: str) -> None:
     arguments = shlex.split(line.replace("$'", "'"))[1:]
     group = typer.main.get_command(app)
     context = group.make_context("daguerre", list(arguments), resilient_parsing=False)
@@ -108,6 +110,23 @@ def test_a_command_of_the_readme_parses(line: str) -> None:
     if hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         name, command, rest = command.resolve_command(context, rest)
     assert command.make_context(name, list(rest), parent=context)
+
+
+def test_the_readme_is_one_page() -> None:
+    """Pitch, install, picture, lines with their output, what is different, limits: and no more."""
+    assert len(README.splitlines()) <= 80 and len(README.split()) <= 850
+    assert re.findall("^## (.*)$", README, flags=re.M) == [
+        "Install",
+        "Ten lines of Python",
+        "What is different",
+        "Limits",
+    ]
+    assert commands() and "docs/demo.svg" in README
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = set(re.findall(r"\]\((\w[\w-]*\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in ROOT.glob("docs/*.md")} - {"README.md"}
 
 
 def test_the_readme_shows_its_two_commands() -> None:

@@ -24,6 +24,25 @@ def completion_modes(tasks: dict[str, Any]) -> str:
     )
 
 
+def closest_setting(tasks: dict[str, Any]) -> str:
+    """What the settings of mode `block` that ran on all lines cost beside `ar`, and which of them comes closest."""
+    if "completion" not in tasks:
+        return ""
+    task = tasks["completion"]
+    ar, *blocks = _on_all_lines(task)
+    best, speeds = max(blocks, key=_similarity), [row["tokens_per_forward"] for row in blocks]
+    found = task["best_no_worse"]
+    verdict = "none is found to be as good as `ar`" if found is None else f"`{found}` is the fastest that is as good"
+    file = "[completion](../benchmarks/results/default-completion.md)"
+    return (
+        f"On the {ar['num']:,} lines of {file} {len(blocks)} settings "
+        f"of mode `block` committed {min(speeds):.2f} to {max(speeds):.2f} tokens a forward, and {verdict} (paired, "
+        f"95%). The closest is {best['label']}: {best['tokens_per_forward']:.2f} tokens a forward, "
+        f"{-best['similarity_difference']:.3f} less similarity, {100 * best['accuracy']:.1f}% exact lines "
+        f"({100 * ar['accuracy']:.1f}%); {best['same_as_ar']:.0%} of its lines are those of `ar`."
+    )
+
+
 def gap_modes(tasks: dict[str, Any]) -> str:
     """Missing lines of unknown length in modes `block` and `beam`, and by `ar`, which does not see what follows."""
     if "infill" not in tasks:
