@@ -1,11 +1,6 @@
-"""A newcomer's tasks with real processes, on code that is not this project's. Each is timed, and what it printed is
-kept in the file that DAGUERRE_FIRST_HOUR names.
+"""A newcomer's tasks with real processes, on code that is not this project's; test_tasks.py lists all of them.
 
-Of the twenty-two tasks these are known length, JSON and a tool call, regex and choices, a picture, a stream, choosing a
-mode, a decision, serving (curl, an OpenAI-shaped client, an editor's plugin), steering and explaining, and routing. The
-others have files of their own: complete, infill by file, edit and apply (test_files), watch (test_watch), score
-(test_score), fine-tune, compare and tiny (test_train), evaluate (test_eval), folders of others (test_folders), loops
-(test_repeats), a policy and a schedule (test_extend), installing (test_install).
+What servers and clients say is kept here, what commands print in conftest.py.
 """
 
 from __future__ import annotations
@@ -32,10 +27,8 @@ FOREIGN = inspect.getsource(json.JSONDecoder)
 
 def does(task: str, *arguments: str, folder: Path, stdin: str | None = None) -> str:
     """What a command prints; it must succeed."""
-    began = time.monotonic()
     ran = subprocess.run(arguments, check=False, cwd=folder, capture_output=True, text=True, timeout=240, input=stdin)
-    note(task, time.monotonic() - began, ran.stdout + ran.stderr)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == 0, f"{task}: {ran.stderr}"
     return ran.stdout
 
 

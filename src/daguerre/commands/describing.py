@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import is_published_folder
-from daguerre.models.own_layout import read_config, read_own_tokenizer
+from daguerre.models.loading import CONFIG, is_published_folder
+from daguerre.models.own_layout import parse_config, read_config, read_own_tokenizer
 from daguerre.models.published import Described, describe, given_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
@@ -32,9 +33,15 @@ def facts_of(folder: Path, family: str | None = None, words: Path | None = None)
     if is_published_folder(folder, family=family, tokenizer=words):
         tokenizer = read_tokenizer(folder) if words is None else given_tokenizer(words, folder)
         described = describe(folder, family=family, tokenizer=tokenizer)
-        return _facts(described.config, described, tokenizer)
+        return _class(parse_config(folder / CONFIG)) | _facts(described.config, described, tokenizer)
     config = read_config(folder)
     return _facts(config, None, read_own_tokenizer(folder, config))
+
+
+def _class(values: Mapping[str, Any]) -> dict[str, str]:
+    """Which class of transformers a published config.json is of."""
+    named = ", ".join(values.get("architectures") or ()) or "no architecture named"
+    return {"class": f"{named} (model_type {values.get('model_type')!r})"}
 
 
 def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenizer | None) -> dict[str, Any]:
