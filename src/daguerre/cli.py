@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from typing import Annotated, NoReturn
 
@@ -134,12 +135,23 @@ def main() -> None:
         message = getattr(error, "format_message", error.__str__)()
         if not message:  # no command: the help is printed already
             sys.exit(2)
-        _fail(f"{message} (see --help)")
+        _fail(f"{_in_our_words(message)} (see --help)")
     except DaguerreError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
         print("daguerre: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _in_our_words(message: str) -> str:
+    """A message on an option that other libraries have, with the name of ours."""
+    found = re.match(r"No such option: --([\w-]+)", message)
+    if found is None:
+        return message
+    from daguerre.decoding.options import ELSEWHERE
+
+    ours = ELSEWHERE.get(found[1].replace("-", "_"))
+    return message if ours is None else f"No such option: --{found[1]}: did you mean --{ours.replace('_', '-')}?"
 
 
 def _fail(message: str) -> NoReturn:

@@ -34,6 +34,19 @@ def test_a_name_that_is_not_ours_is_answered_with_ours(theirs: str, ours: str) -
         daguerre.load().generate("import os", **{theirs: 5})
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("--max-new-tokens", "--max-tokens"), ("--num-return-sequences", "--n"), ("--stop-strings", "--stop")],
+)
+def test_a_name_that_is_not_ours_is_answered_on_the_command_line_too(theirs: str, ours: str) -> None:
+    ran = subprocess.run(
+        [PROGRAM, "generate", "x", theirs, "5"], check=False, capture_output=True, text=True, timeout=60
+    )
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"daguerre: No such option: {theirs}: did you mean {ours}? (see --help)\n"
+
+
 def test_names_of_others_are_none_of_ours_and_lead_to_one() -> None:
     options = set(Decode.__dataclass_fields__)
 
