@@ -13,6 +13,8 @@ from daguerre.canvas import Canvas, Decision, Span
 from daguerre.errors import DataError, InputError
 
 VERSION = 3
+BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What values raise that no run has written."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -107,7 +109,7 @@ class Trace:
                 pass
         except DataError:
             raise
-        except (InputError, ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        except (InputError, *BROKEN) as error:
             raise DataError(f"not a trace of Daguerre ({error}): record it again") from None
         return trace
 

@@ -116,7 +116,7 @@ class Head:
                 raise ValueError
         except FileNotFoundError:
             return cls(0, FIRST)
-        except (ValueError, TypeError, KeyError):
+        except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
             raise DataError(f"{path} is damaged: restore it from a copy") from None
         return head
 

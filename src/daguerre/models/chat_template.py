@@ -52,9 +52,9 @@ class ChatTemplate:
         if isinstance(given, str):
             return cls({DEFAULT: given}, tokens)
         if isinstance(given, Sequence) and given and all(isinstance(one, Mapping) for one in given):
-            sources = {one.get("name"): one.get("template") for one in given}
-            if all(isinstance(text, str) for pair in sources.items() for text in pair):
-                return cls(sources, tokens)
+            sources = [(one.get("name"), one.get("template")) for one in given]
+            if all(isinstance(text, str) for pair in sources for text in pair):
+                return cls(dict(sources), tokens)
         raise DataError(
             "chat_template is neither a template nor a list of named ones: copy tokenizer_config.json again"
         )

@@ -142,6 +142,7 @@ def read_layout(content: str, more: Sequence[Json] = (), named: Collection[str] 
                 content = completed(values, added, placed)
                 inner = tokenizers.Tokenizer.from_str(content)
             layout = _layout(content, inner, values, added)
+            _ = layout.byte_level, layout.mark, layout.prefixes  # the library takes parts without a type, too
     except Exception as error:  # the library raises bare Exception
         raise DataError(f"not a tokenizer.json ({str(error)[:200]}): copy it again") from error
     for before, token in pairwise(added):
@@ -208,11 +209,11 @@ def _layout(content: str, inner: tokenizers.Tokenizer, values: Json, added: Sequ
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """A panic of the library is a ValueError; by itself it is no Exception."""
+    """What the library raises is a ValueError. By itself a panic is no Exception, and an error nothing more special."""
     try:
         yield
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"the tokenizers library fails: {' '.join(str(error).split())}") from None
 

@@ -153,7 +153,8 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _no_line(path: Path, number: int, error: Exception) -> DataError:
-    return DataError(f"line {number} of {path} is no line of a router's log: {error!r:.200}")
+    said = " ".join(repr(error).split())
+    return DataError(f"line {number} of {path} is no line of a router's log: {said:.200}")
 
 
 @dataclass(frozen=True)
