@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-eval ray saelens clients clients-short soak bench lint
+.PHONY: help demo test test-eval ray saelens clients clients-short soak fuzz sanitize bench lint
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
@@ -15,6 +15,8 @@ help:
 	@echo "make saelens     install SAELens (two gigabytes) in an environment of its own and read exported concept heads back"
 	@echo "make clients     install OpenAI's, Anthropic's, Inception's and other clients in an environment of their own and run them"
 	@echo "make soak        10,000 requests to a server, many of them cancelled or wrong: memory, answers, errors"
+	@echo "make fuzz        an hour of damaged inputs to everything that reads (MINUTES=60, TARGETS=): what breaks is written to fuzz-findings"
+	@echo "make sanitize    the tests of the native library, compiled with the sanitizers of addresses, undefined behavior and threads"
 	@echo "make bench       install other engines (llama.cpp is compiled, some minutes) and measure speed beside them"
 	@echo "make lint        check style, format and types"
 
@@ -56,6 +58,37 @@ clients-short: .venv/.dev .venv-clients/.short
 soak: export OMP_NUM_THREADS ?= 1
 soak: .venv/.dev
 	$(BIN)/python benchmarks/soak.py --out benchmarks/results/serving-soak
+
+# Atheris, which guides the search by coverage, is optional: it is installed beside the environment, for this alone.
+MINUTES ?= 60
+fuzz: export OMP_NUM_THREADS ?= 1
+fuzz: export HF_HUB_OFFLINE := 1
+fuzz: .venv/.dev .venv-fuzz/.atheris
+	$(BIN)/python -m pytest -q --hypothesis-profile fuzz tests/fuzz/test_options.py
+	PYTHONPATH=src:tests:.venv-fuzz $(BIN)/python -m fuzz.run --minutes $(MINUTES) $(TARGETS)
+
+.venv-fuzz/.atheris:
+	mkdir -p .venv-fuzz
+	-$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --target .venv-fuzz atheris==3.0.0
+	@touch $@
+
+# The tests of the native library with AddressSanitizer and UndefinedBehaviorSanitizer, for each level of the processor in
+# turn; then threads. Leaks are not looked for: Python leaves memory behind at its end. The runtimes have to be there before
+# Python, and malloc of each small object, so that what lies beside it is seen.
+SANITIZED := tests/models/test_native.py tests/models/test_native_draft_rows.py tests/models/test_native_gemma.py \
+  tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py tests/contracts
+sanitize: export OMP_NUM_THREADS ?= 1
+sanitize: export HF_HUB_OFFLINE := 1
+sanitize: export ASAN_OPTIONS := detect_leaks=0
+sanitize: export UBSAN_OPTIONS := print_stacktrace=1
+sanitize: export PYTHONMALLOC := malloc
+sanitize: .venv/.dev
+	for isa in $$($(BIN)/python -c 'from daguerre.models.processor import available; print(*available())'); do \
+	  SANITIZER=address,undefined DAGUERRE_ISA=$$isa \
+	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	    $(BIN)/python -m pytest -q -p sanitizer $(SANITIZED) || exit 1; \
+	done
+	SANITIZER=thread $(BIN)/python -m pytest -q tests/models/test_races.py
 
 bench: .venv/.bench
 	$(BIN)/daguerre bench --out benchmarks/results/speed.json
