@@ -17,11 +17,12 @@ NATIVE: Any = pytest.param("native", marks=needs_compiler)
 BACKENDS: list[Any] = [NATIVE, "torch"]
 ISAS: tuple[str, ...] = ("any", *available()) if platform.machine() == "x86_64" else ("this",)
 """Every instruction set that this machine can do; "any" is what each x86-64 has."""
+HIGHEST = next(reversed(available()), None)
 
 
 def flags_of(isa: str) -> tuple[str, ...]:
-    """A compiler's flags for one of `ISAS`."""
-    if isa in LEVELS:
+    """A compiler's flags for one of `ISAS`. The highest is what the library is made for by default: one for both."""
+    if isa in LEVELS and isa != HIGHEST:
         return LEVELS[isa][1]
     return ("-march=x86-64",) if isa == "any" else ("-march=native",)
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from backends import ISAS, flags_of
+from backends import HIGHEST, ISAS, flags_of
 from daguerre.canvas import Canvas
 from daguerre.errors import UnsupportedError
-from daguerre.files import CACHE
+from daguerre.files import CACHE, cache_folder
 from daguerre.model import Model
 from daguerre.models.backends import library
 from daguerre.models.core.build import make_backbone
@@ -26,6 +28,8 @@ from daguerre.models.tokenizer import Tokenizer
 from scripted import Scripted
 
 MakeModel = Callable[..., Model]
+KEPT_DAYS = 30
+"""For which a compiled file is kept."""
 CONTEXTS: dict[str, dict[str, Any]] = {
     "causal": {"context": "causal"},
     "causal_unshifted": {"context": "causal", "shift": False},
@@ -46,6 +50,12 @@ GEMMA: dict[str, Any] = {
     "gemma": GemmaShape(global_layers=(1,), window=7, global_head_width=16, global_kv_heads=1),
 }
 """A model of DiffusionGemma's core."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with a long test come first, so that at the end of a run no process waits for another."""
+    long = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -69,9 +79,22 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, kept: Path | None) -> It
 
 @pytest.fixture(scope="session")
 def kept(pytestconfig: pytest.Config) -> Path | None:
-    """A folder that stays from run to run, in pytest's cache; None where that is switched off."""
-    cache = getattr(pytestconfig, "cache", None)
-    return None if cache is None else Path(cache.mkdir("daguerre"))
+    """A folder that stays from run to run, of every checkout, beside the user's cache: what is compiled is found there
+    by its sources, flags and processor. None where pytest's cache is switched off, or there is no place.
+    """
+    above = cache_folder()
+    if above is None or getattr(pytestconfig, "cache", None) is None:
+        return None
+    folder = above / "tests"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process removes it, too
+            if time.time() - path.stat().st_mtime > KEPT_DAYS * 86_400:
+                path.unlink()
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +118,9 @@ def compiled() -> Iterator[Callable[[str], None]]:
 def isa(request: pytest.FixtureRequest, compiled: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> str:
     """The instruction set of `ISAS` for which the native library is made in this test; a parameter."""
     compiled(request.param)
-    if request.param in LEVELS:
+    if request.param == HIGHEST:
+        monkeypatch.delenv(VARIABLE, raising=False)
+    elif request.param in LEVELS:
         monkeypatch.setenv(VARIABLE, request.param)
     else:
         monkeypatch.setattr(library, "compiler_flags", lambda: flags_of(request.param))

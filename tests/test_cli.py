@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,19 +16,17 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import commands
+from commands import Done
 from daguerre.cli import SPINS, app, main
 from daguerre.commands.options import REQUEST
 from daguerre.decoding.options import Decode
 from daguerre.errors import MissingExtra
 from daguerre.models.loading import model_folder, weights_hash
 
-ENV = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
-
-def daguerre(*arguments: str, stdin: bytes | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from daguerre.cli import main; main()", *arguments]
-    done = subprocess.run(command, input=stdin, capture_output=True, env=ENV, cwd=cwd, timeout=300, check=False)
-    return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
+def daguerre(*arguments: str, stdin: bytes | None = None, cwd: Path | None = None) -> Done:
+    return commands.daguerre(*arguments, stdin=stdin, cwd=cwd, env=os.environ | {"COLUMNS": "200"})
 
 
 Called = tuple[int, str, str]

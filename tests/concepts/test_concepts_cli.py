@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from commands import Done, daguerre
 from daguerre.concepts.labels import label
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "daguerre", "concepts", *map(str, arguments)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+def run(*arguments: object) -> Done:
+    return daguerre("concepts", *map(str, arguments))
 
 
 @pytest.fixture

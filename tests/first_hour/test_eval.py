@@ -6,14 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+import pytest
+
+from commands import PROGRAM, daguerre
+
 ASKED = ("eval", "default", "--quick", "--what", "infill", "--what", "completion", "--lines", "2", "--spans", "1")
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     command = [PROGRAM, *ASKED, "--out", str(report)]
@@ -26,7 +29,7 @@ def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
     first = json.loads(report.read_text())  # whole, whenever the process died
 
     assert "infill" in first
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    ran = daguerre(*command[1:])
     last = json.loads(report.read_text())
     assert ran.returncode == 0, ran.stderr
     assert f"infill of {report}: kept" in ran.stderr or "infill, completion of" in ran.stderr
@@ -35,14 +38,8 @@ def test_a_killed_evaluation_goes_on(tmp_path: Path) -> None:
     assert "A quick look at few examples" in ran.stdout
     assert report.with_suffix(".md").exists()
 
-    other = subprocess.run([*command, "--lines", "1"], check=False, capture_output=True, text=True, timeout=300)
+    other = daguerre(*command[1:], "--lines", "1")
     assert "settings.lines: 2, now 1" in other.stderr
-    fresh = subprocess.run(
-        [PROGRAM, *ASKED[:4], "infill", "--lines", "1", "--spans", "1", "--out", str(report), "--fresh"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    fresh = daguerre(*ASKED[:4], "infill", "--lines", "1", "--spans", "1", "--out", report, "--fresh")
     assert fresh.returncode == 0, fresh.stderr
     assert "kept" not in fresh.stderr

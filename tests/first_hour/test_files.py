@@ -6,19 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import daguerre
+
 SHORT = ("--max-tokens", "4")
-
-
-def daguerre(*arguments: str, folder: Path, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, *arguments], check=False, cwd=folder, capture_output=True, text=True, timeout=180, input=stdin
-    )
 
 
 @pytest.fixture
@@ -33,25 +27,25 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_file_is_completed_at_a_place(folder: Path) -> None:
     lines = (folder / "big.py").read_text().split("\n")
-    done = daguerre("complete", "big.py:700:9", *SHORT, folder=folder)
-    end = daguerre("complete", "big.py", *SHORT, folder=folder)
-    piped = daguerre("complete", "-", *SHORT, folder=folder, stdin="\n".join([*lines[:699], lines[699][:8]]))
+    done = daguerre("complete", "big.py:700:9", *SHORT, cwd=folder)
+    end = daguerre("complete", "big.py", *SHORT, cwd=folder)
+    piped = daguerre("complete", "-", *SHORT, cwd=folder, stdin="\n".join([*lines[:699], lines[699][:8]]))
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == piped.stdout
     assert "the model was shown lines" in done.stderr
     assert f"of {len(lines) - 1:,}" in end.stderr
     for place, words in (("big.py:9000", "lines 9000 to 9000"), ("big.py:1:900", "column 900")):
-        wrong = daguerre("complete", place, folder=folder)
+        wrong = daguerre("complete", place, cwd=folder)
         assert (wrong.returncode, wrong.stdout) == (2, "")
         assert words in wrong.stderr
 
 
 def test_a_gap_in_a_file(folder: Path) -> None:
     before = (folder / "big.py").read_bytes()
-    shown = daguerre("infill", "big.py", "--at", "700:9", *SHORT, folder=folder)
-    diff = daguerre("infill", "big.py", "--lines", "700:700", "--diff", *SHORT, folder=folder)
-    whole = daguerre("infill", "big.py", "--lines", "700:700", "--whole", *SHORT, folder=folder)
+    shown = daguerre("infill", "big.py", "--at", "700:9", *SHORT, cwd=folder)
+    diff = daguerre("infill", "big.py", "--lines", "700:700", "--diff", *SHORT, cwd=folder)
+    whole = daguerre("infill", "big.py", "--lines", "700:700", "--whole", *SHORT, cwd=folder)
 
     assert shown.returncode == diff.returncode == whole.returncode == 0, shown.stderr + diff.stderr
     assert (folder / "big.py").read_bytes() == before
@@ -71,7 +65,7 @@ def test_a_difference_is_applied_by_git_and_patch(folder: Path, name: str, tool:
     short.write_text(
         "".join(short.read_text().splitlines(keepends=True)[600:660]) + "x = 1"
     )  # no line break at its end
-    old, diff = short.read_text(), daguerre("edit", name, *how, "--temperature", "1", folder=folder)
+    old, diff = short.read_text(), daguerre("edit", name, *how, "--temperature", "1", cwd=folder)
     assert diff.returncode == 0, diff.stderr
     assert diff.stdout.startswith(f"--- ./{name}")
     apply = ["git", "apply"] if tool == "git" else ["patch", "-p0"]
@@ -79,7 +73,7 @@ def test_a_difference_is_applied_by_git_and_patch(folder: Path, name: str, tool:
     assert done.returncode == 0, done.stderr + done.stdout
     applied = short.read_text()
     short.write_text(old)
-    assert applied == daguerre("edit", name, *how[:-1], "--temperature", "1", folder=folder).stdout != old
+    assert applied == daguerre("edit", name, *how[:-1], "--temperature", "1", cwd=folder).stdout != old
 
 
 def test_a_file_is_written_whole_with_its_permissions(folder: Path) -> None:
@@ -87,8 +81,8 @@ def test_a_file_is_written_whole_with_its_permissions(folder: Path) -> None:
     (folder / "link.py").symlink_to("big.py")
     old = path.read_text()
     how = ("edit", "link.py", "--lines", "700:700", "--temperature", "1", *SHORT)
-    printed = daguerre(*how, folder=folder).stdout
-    done = daguerre(*how, "--write", "--backup", folder=folder)
+    printed = daguerre(*how, cwd=folder).stdout
+    done = daguerre(*how, "--write", "--backup", cwd=folder)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
@@ -101,20 +95,20 @@ def test_a_file_is_written_whole_with_its_permissions(folder: Path) -> None:
 
 
 def test_json_says_what_was_shown(folder: Path) -> None:
-    body = json.loads(daguerre("edit", "big.py", "--lines", "700:700", *SHORT, "--json", folder=folder).stdout)
+    body = json.loads(daguerre("edit", "big.py", "--lines", "700:700", *SHORT, "--json", cwd=folder).stdout)
     (first, last), *_ = [pair for pair in body["context"]["lines"] if pair[0] <= 700 <= pair[1] + 1]
 
     assert body["context"]["complete"] is False
     assert first < 700 <= last
-    refused = daguerre("edit", "big.py", "--lines", "700:700", "--context", "whole", folder=folder)
+    refused = daguerre("edit", "big.py", "--lines", "700:700", "--context", "whole", cwd=folder)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "1024" in refused.stderr
 
 
 def test_a_dictionary_is_no_gap(folder: Path) -> None:
     template = "known = {}\nname = <gap>\n"
-    done = daguerre("fill", template, *SHORT, folder=folder)
-    other = daguerre("fill", "known = {}\n", folder=folder)
+    done = daguerre("fill", template, *SHORT, cwd=folder)
+    other = daguerre("fill", "known = {}\n", cwd=folder)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("known = {}\nname = ")

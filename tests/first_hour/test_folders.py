@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import daguerre
+
 BERT = {"architectures": ["BertForMaskedLM"], "model_type": "bert"}
 
 
@@ -35,7 +34,7 @@ def test_a_folder_that_cannot_be_loaded_is_named(
     command: tuple[str, ...], files: dict[str, str], words: tuple[str, ...], tmp_path: Path
 ) -> None:
     made = folder(tmp_path / "model", files)
-    ran = subprocess.run([PROGRAM, *command, str(made)], check=False, capture_output=True, text=True, timeout=60)
+    ran = daguerre(*command, made)
 
     assert (ran.returncode, ran.stdout) == (2, "")
     assert len(ran.stderr.splitlines()) == 1
@@ -45,8 +44,6 @@ def test_a_folder_that_cannot_be_loaded_is_named(
 @pytest.mark.parametrize(("name", "words"), [("m.gguf", "GGUF files are not read"), ("m.txt", "give its folder")])
 def test_a_file_is_no_folder(name: str, words: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"GGUF")
-    ran = subprocess.run(
-        [PROGRAM, "inspect", str(tmp_path / name)], check=False, capture_output=True, text=True, timeout=60
-    )
+    ran = daguerre("inspect", tmp_path / name)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert words in ran.stderr

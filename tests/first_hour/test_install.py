@@ -18,6 +18,7 @@ import pytest
 
 import daguerre
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PIP = ("-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
 
@@ -45,18 +46,24 @@ def environment(folder: Path) -> Path:
     return programs
 
 
-def check(programs: Path, folder: Path) -> None:
-    """The program starts from this environment, and writes."""
+def check(programs: Path, folder: Path, cache: Path) -> None:
+    """The program starts from this environment, and writes. cache: what is compiled in it once for equal sources."""
     where = run(programs / "python", "-c", "import daguerre; print(daguerre.__file__)", cwd=folder).strip()
     assert Path(where).is_relative_to(programs.parent), "the checkout's package was found, not the installed one"
     assert run(programs / "daguerre", "--version", cwd=folder) == f"daguerre {daguerre.__version__}\n"
     asked = ("generate", "def fib(n):\n    if n", "--max-tokens", "4")
-    cache = str(folder / "cache")
-    first = run(programs / "daguerre", *asked, cwd=folder, DAGUERRE_CACHE=cache)
+    first = run(programs / "daguerre", *asked, cwd=folder, DAGUERRE_CACHE=str(cache))
     assert first.strip()
-    assert run(programs / "daguerre", *asked, "--backend", "torch", cwd=folder, DAGUERRE_CACHE=cache) == first
+    assert run(programs / "daguerre", *asked, "--backend", "torch", cwd=folder, DAGUERRE_CACHE=str(cache)) == first
     if shutil.which("g++") or shutil.which("clang++"):
-        assert any(Path(cache).rglob("*.so")), "the native code was compiled from the installed sources"
+        (library,) = cache.rglob("*.so")  # whose name is a hash of the installed sources
+        assert library.stat().st_size, "the native code was compiled from the installed sources"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new folder: what is compiled comes from installed sources."""
+    return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +74,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_from_a_wheel(wheel: Path, tmp_path: Path) -> None:
+def test_from_a_wheel(wheel: Path, tmp_path: Path, cache: Path) -> None:
     assert wheel.name == f"daguerre-{daguerre.__version__}-py3-none-any.whl"  # any platform, C++ as sources
     programs = environment(tmp_path / "environment")
     run(programs / "python", *PIP, wheel, cwd=tmp_path)
-    check(programs, tmp_path)
+    check(programs, tmp_path, cache)
 
 
 def repository(folder: Path) -> Path:
@@ -88,12 +95,12 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-def test_from_git(tmp_path: Path) -> None:
+def test_from_git(tmp_path: Path, cache: Path) -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("this is no checkout of git")
     programs = environment(tmp_path / "environment")
     run(programs / "python", *PIP, f"git+file://{repository(tmp_path / 'repository')}", cwd=tmp_path)
-    check(programs, tmp_path)
+    check(programs, tmp_path, cache)
 
 
 def test_the_readme_names_pythons_and_platforms() -> None:

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import daguerre
+
 ASKED = ("generate", "def area(width, height):\n    return width * height\n\n\ndef ", "--max-tokens", "400")
-
-
-def daguerre(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PROGRAM, *arguments], check=False, capture_output=True, text=True, timeout=120)
 
 
 def test_a_loop_ends_the_text_and_is_said() -> None:

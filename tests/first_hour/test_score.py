@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import json.decoder
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import Done, daguerre
 
 
-def score(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROGRAM, "score", *arguments], check=False, capture_output=True, text=True, timeout=180, input=stdin
-    )
+def score(*arguments: str, stdin: str | None = None) -> Done:
+    return daguerre("score", *arguments, stdin=stdin)
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import daguerre
+from commands import PROGRAM
+from commands import daguerre as command_line
 from daguerre import Decode
 from daguerre.decoding.options import CALLS, ELSEWHERE
 from daguerre.errors import InputError
-
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
 
 
 @pytest.mark.parametrize(
@@ -94,16 +94,8 @@ def test_a_printed_result_is_its_text_and_its_line_says_how_it_was_made() -> Non
 def test_a_path_where_a_text_is_meant_is_noticed(command: list[str], tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("import os\n")
     more = {"generate": [], "infill": ["x"], "decide": ["--yes", "a", "--no", "b"]}[command[0]]
-    asked = [PROGRAM, *command, "app.py", *more, *([] if more[1:] else ["--max-tokens", "2"])]
-    ran = subprocess.run(asked, check=False, capture_output=True, text=True, timeout=100, cwd=tmp_path)
-    word = subprocess.run(
-        [PROGRAM, "generate", "import os.path", "--max-tokens", "2"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        cwd=tmp_path,
-    )
+    ran = command_line(*command, "app.py", *more, *([] if more[1:] else ["--max-tokens", "2"]), cwd=tmp_path)
+    word = command_line("generate", "import os.path", "--max-tokens", "2", cwd=tmp_path)
 
     said = "daguerre: app.py is taken as the text itself, and not read: for the file's text use - < app.py"
     assert said in ran.stderr.splitlines()

@@ -10,7 +10,6 @@ import select
 import shutil
 import struct
 import subprocess
-import sys
 import termios
 import time
 from email import message
@@ -18,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import PROGRAM, daguerre
+
 SMALL = ("--set", "steps=2", "--set", "stages.0.length=64", "--set", "stages.0.sequences=1", "--set", "loaders=0")
 
 
@@ -93,14 +93,7 @@ def test_a_first_model_from_a_folder(folder: Path) -> None:
     assert ran.stdout == "model: run/model\n"
     assert "lzma that knows the training text" in ran.stderr
     assert "it writes, for example:\n    def " in ran.stderr
-    written = subprocess.run(
-        [PROGRAM, "generate", "def ", "-m", "run/model", "--max-tokens", "4"],
-        check=False,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    written = daguerre("generate", "def ", "-m", "run/model", "--max-tokens", "4", cwd=folder)
     assert written.returncode == 0, written.stderr
 
 
@@ -115,8 +108,6 @@ def test_a_first_model_from_a_folder(folder: Path) -> None:
     ],
 )
 def test_mistakes_are_one_line(folder: Path, arguments: tuple[str, ...], words: str) -> None:
-    ran = subprocess.run(
-        [PROGRAM, "train", *arguments], check=False, cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    ran = daguerre("train", *arguments, cwd=folder)
     assert (ran.returncode, ran.stdout) == (2, "")
     assert words in ran.stderr.splitlines()[-1]

@@ -9,15 +9,14 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from pathlib import Path
 
 import pytest
 
-PROGRAM = str(Path(sys.executable).with_name("daguerre"))
+from commands import Done, Running, daguerre
+
 FAST = ("--watch", "--watch-rate", "0")
 
 
@@ -28,14 +27,11 @@ def drawn(*arguments: str, folder: Path, stop: float | None = None, **environmen
     screen, other = pty.openpty()
     fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    process = subprocess.Popen(
-        [PROGRAM, *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=other,
-        env=known | {"TERM": "xterm-256color"} | environment,
-    )
-    os.close(other)
+    pipe, end = os.pipe()
+    files = os.open(os.devnull, os.O_RDONLY), end, other
+    process = Running(arguments, files, folder, known | {"TERM": "xterm-256color"} | environment)
+    for file in files:
+        os.close(file)
     shown, first, ended = b"", 0.0, False
     while True:
         ready, _, _ = select.select([screen], [], [], 0.2)
@@ -52,15 +48,14 @@ def drawn(*arguments: str, folder: Path, stop: float | None = None, **environmen
         if not ready and ended:
             break
         ended = process.poll() is not None
-    assert process.stdout is not None
-    with process.stdout as pipe:
-        out = pipe.read().decode()
+    with open(pipe, encoding="utf-8") as written:
+        out = written.read()
     os.close(screen)
     return process.wait(), out, shown.decode("utf-8", errors="replace")
 
 
-def plain(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([PROGRAM, *arguments], check=False, cwd=folder, capture_output=True, text=True, timeout=120)
+def plain(*arguments: str, folder: Path) -> Done:
+    return daguerre(*arguments, cwd=folder)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from typing import Any
 
 import httpx2
 
+from commands import Done, daguerre
+
 COMMAND = (sys.executable, "-c", "from daguerre.cli import main; main()")
 
 
@@ -58,11 +60,9 @@ class Serving:
         self.process.stderr.close()
 
 
-def run(*words: str | Path, given: str = "", timeout: float = 60) -> subprocess.CompletedProcess[str]:
+def run(*words: str | Path, given: str = "", timeout: float = 60) -> Done:
     """A command, run to its end."""
-    return subprocess.run(
-        [*COMMAND, *map(str, words)], input=given, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    return daguerre(*words, stdin=given, timeout=timeout)
 
 
 def batch(requests: Path, answers: Path, *options: str) -> Sequence[str]:
