@@ -27,4 +27,4 @@ KNOWN: dict[str, tuple[str, ...]] = {
     ),
     "published_config": ("MemoryError in reading.py:vocabulary",),
 }
-"""Values of the wrong type in schemas, also those of requests, which the server answers with 500; and in config.json."""
+"""Values of the wrong type: in schemas, also of requests, which the server answers with 500, and in config.json."""
