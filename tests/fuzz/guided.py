@@ -24,7 +24,8 @@ MEGABYTES = 8_000
 
 def available() -> bool:
     """Whether Atheris is installed."""
-    return importlib.util.find_spec("atheris") is not None
+    found = importlib.util.find_spec("atheris")
+    return found is not None and found.origin is not None  # a folder of that name is none
 
 
 def guided(name: str, seed: int, seconds: float) -> tuple[int, list[bytes]]:
