@@ -64,8 +64,8 @@ MINUTES ?= 60
 fuzz: export OMP_NUM_THREADS ?= 1
 fuzz: export HF_HUB_OFFLINE := 1
 fuzz: .venv/.dev .venv-fuzz/.atheris
-	$(BIN)/python -m pytest -q --hypothesis-profile fuzz tests/fuzz/test_options.py
-	PYTHONPATH=src:tests:.venv-fuzz $(BIN)/python -m fuzz.run --minutes $(MINUTES) $(TARGETS)
+	failed=0; $(BIN)/python -m pytest -q --hypothesis-profile fuzz tests/fuzz/test_options.py || failed=1; \
+	PYTHONPATH=src:tests:.venv-fuzz $(BIN)/python -m fuzz.run --minutes $(MINUTES) $(TARGETS) || failed=1; exit $$failed
 
 .venv-fuzz/.atheris:
 	mkdir -p .venv-fuzz
@@ -84,7 +84,7 @@ sanitize: export UBSAN_OPTIONS := print_stacktrace=1
 sanitize: export PYTHONMALLOC := malloc
 sanitize: .venv/.dev
 	for isa in $$($(BIN)/python -c 'from daguerre.models.processor import available; print(*available())'); do \
-	  SANITIZER=address,undefined DAGUERRE_ISA=$$isa \
+	  PYTHONPATH=src:tests SANITIZER=address,undefined DAGUERRE_ISA=$$isa \
 	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	    $(BIN)/python -m pytest -q -p sanitizer $(SANITIZED) || exit 1; \
 	done
