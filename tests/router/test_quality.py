@@ -8,6 +8,7 @@ import gzip
 import itertools
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from daguerre.errors import DataError, MissingExtra
 from daguerre.router import quality_fit
 from daguerre.router.choose import choose
 from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, counted, hashes, measured, rarity
-from daguerre.router.quality import ARRAYS, SHARE, QualityModel, standard
+from daguerre.router.quality import ARRAYS, PARTS, SHARE, TREES, QualityModel, standard
 from daguerre.router.quality_fit import apgr, calibration_error, curve, fit_quality, folds_of, scales_of
 from daguerre.router.quality_rows import Outcomes, read_outcomes
 from daguerre.router.reading import Reading, read
+from daguerre.router.trees import Forest, plant
 from routing import backend, config, request
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "routing" / "outcomes.jsonl.gz"
@@ -195,7 +197,7 @@ def test_weights_are_those_of_scikit_learn_on_the_same_columns(outcomes: Outcome
     assert model.bias[0] == pytest.approx(own.intercept_[0], abs=2e-3)
 
 
-def test_a_prediction_is_the_calibrated_sum_of_both_models(model: QualityModel) -> None:
+def test_a_prediction_is_the_calibrated_sum_of_three_models(model: QualityModel) -> None:
     reading, (small, _) = of("Calculate 12 times 13, in clouds."), range(2)
     places = hashes("Calculate 12 times 13, in clouds.")
     values = np.concatenate([measured(reading), rarity(places, model.counts, model.requests)])
@@ -204,7 +206,9 @@ def test_a_prediction_is_the_calibrated_sum_of_both_models(model: QualityModel) 
         found += max(-4.0, min(4.0, (value - center) / spread)) * weight if spread else 0.0
     each = sorted(set(places.tolist()))
     chars = sum(float(model.grams[place, small]) for place in each) / len(each) ** 0.5
-    logit = (1 - SHARE) * (found + model.bias[small]) + SHARE * (chars + model.shift[small])
+    linear = (1 - SHARE) * (found + model.bias[small]) + SHARE * (chars + model.shift[small])
+    share = walked(model.trees, standard(values, model.center, model.spread))[small]
+    logit = (1 - TREES) * linear + TREES * np.log(share / (1 - share))
     logit = model.scales[small, 0] * logit + model.scales[small, 1]
     assert model.predict(reading)["small"] == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-5)
 
@@ -218,6 +222,54 @@ def with_logits(logits: np.ndarray, right: np.ndarray, weights: np.ndarray) -> O
         groups=np.full(len(logits), "a"),
         named=np.ones(len(logits), bool),
     )
+
+
+def walked(forest: Forest, values: np.ndarray) -> np.ndarray:
+    """The forest's shares, tree after tree and node after node."""
+    found = []
+    for root in forest.roots.tolist():
+        at = root
+        while forest.children[at] != at:
+            at = int(forest.children[at]) + int(np.float32(values[forest.columns[at]]) > forest.cuts[at])
+        found.append(forest.leaves[at].astype(float))
+    return np.mean(found, axis=0)
+
+
+def test_a_forest_is_that_of_scikit_learn() -> None:
+    """Where all outcomes are known and no request stands beside those of a leaf."""
+    from sklearn.ensemble import ExtraTreesRegressor
+
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(300, 6)).round(1)
+    right = (rng.random((300, 2)) < 1 / (1 + np.exp(-values[:, :2] - values[:, 2:3]))).astype(float)
+    found = plant(values, right, np.ones_like(right), 7, 5, 0.5, 0.0)
+    theirs = ExtraTreesRegressor(7, min_samples_leaf=5, max_features=0.5, random_state=0).fit(values, right)
+    fresh = np.concatenate([values, rng.normal(size=(200, 6)).round(1)])
+    shares = np.array([found.of(one) for one in fresh])
+    assert shares == pytest.approx(theirs.predict(fresh), abs=1e-3)
+    assert shares == pytest.approx(np.array([walked(found, one) for one in fresh]), abs=1e-9)
+
+
+def test_a_leaf_has_the_known_outcomes_and_those_that_stand_for_the_mean() -> None:
+    values = np.array([[0.0]] * 4 + [[1.0]] * 4)
+    right, weights = np.array([[1.0], [1.0], [0.0], [9.0], [0.0], [0.0], [0.0], [0.0]]), np.ones((8, 1))
+    right[3], weights[3], weights[0] = np.nan, 0.0, 3.0
+    found, mean = plant(values, right, weights, 3, 3, 1.0, 2.0), 4 / 9
+    assert found.of(np.array([0.0]))[0] == pytest.approx((3 + 1 + 2 * mean) / (3 + 1 + 1 + 2), abs=1e-3)
+    assert found.of(np.array([1.0]))[0] == pytest.approx(2 * mean / (4 + 2), abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"columns": 500}, {"columns": -1}, {"roots": 10**6}, {"children": 10**6}, {"children": -1}, {"cuts": np.nan}],
+)
+def test_trees_that_are_none_are_an_error(tmp_path: Path, model: QualityModel, changed: dict[str, Any]) -> None:
+    (name, value), path = changed.popitem(), tmp_path / "quality.npz"
+    array = getattr(model.trees, name).copy()
+    array[0] = value
+    replace(model, trees=replace(model.trees, **{name: array})).save(path)
+    with pytest.raises(DataError, match="no trees"):
+        QualityModel.load(path)
 
 
 def test_scales_make_overconfident_logits_probabilities_by_a_factor_that_backends_share() -> None:
@@ -297,9 +349,9 @@ def test_a_saved_model_predicts_the_same_and_its_bytes_are_the_same(tmp_path: Pa
 
 
 def rewritten(path: Path, model: QualityModel, **changed: Any) -> Path:
-    header = {"format": "daguerre quality", "version": 1, "settings": SETTINGS_HASH, "share": SHARE, "clip": 4.0}
+    header = {"format": "daguerre quality", "version": 2, "settings": SETTINGS_HASH, "parts": PARTS}
     header |= {"backends": list(model.backends), "requests": 1, "report": {}} | changed.pop("header", {})
-    arrays = {name: getattr(model, name) for name in ARRAYS} | changed
+    arrays = {name: getattr(model, name) for name in ARRAYS} | vars(model.trees) | changed
     np.savez(path, allow_pickle=True, header=np.array(json.dumps(header)), **arrays)
     return path
 
@@ -308,9 +360,9 @@ def rewritten(path: Path, model: QualityModel, **changed: Any) -> Path:
     ("changed", "message"),
     [
         ({"header": {"format": "x"}}, "another version"),
-        ({"header": {"version": 2}}, "another version"),
+        ({"header": {"version": 1}}, "another version"),
         ({"header": {"settings": "x"}}, "another version"),
-        ({"header": {"share": 0.1}}, "another version"),
+        ({"header": {"parts": [0.1]}}, "another version"),
         ({"header": {"backends": []}}, "names no backends"),
         ({"header": {"backends": ["a", "b", "c"]}}, "is float32 .* not float32"),
         ({"header": {"requests": None}}, "no file of"),

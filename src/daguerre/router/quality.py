@@ -1,8 +1,9 @@
 """P(right): how likely each backend's answer to a request is right, fitted by `daguerre route fit`.
 
-Two logistic models are added up for each backend: one of measures that mean the same in every subject (`measures.py`),
-and one of hashed groups of characters, which knows subjects that it has seen. A scale that all backends share and a
-shift of each, fitted on answers that neither model had seen, make the sum a probability. To predict, NumPy is enough.
+Three models are added up for each backend, in logits: a logistic one of measures that mean the same in every subject
+(`measures.py`), one of hashed groups of characters, which knows subjects that it has seen, and a forest on the measures
+(`trees.py`). A scale that all backends share and a shift of each, fitted on answers that no model had seen, make the
+sum a probability. To predict, NumPy is enough.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from numpy.typing import NDArray
 from daguerre.errors import DataError
 from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, distinct, ends, hashes, measured, rarity, text_of
 from daguerre.router.reading import Reading
+from daguerre.router.trees import Forest
 
 FORMAT = "daguerre quality"
-VERSION = 1
+VERSION = 2
 CLIP = 4.0
 """Standard deviations beyond which a measure counts no more."""
 SHARE = 0.5
 """What the model of characters counts beside that of measures, in logits."""
+TREES = 0.5
+"""What the forest counts beside both."""
+LEAST = 0.01
+"""The forest's shares are between this and 1 less it."""
 Floats = NDArray[np.float32]
 
 
@@ -41,6 +47,7 @@ class QualityModel:
     center    float32 (M,), and `spread`, of the measures
     weights   float32 (M, B), for measures as standard deviations, and `bias` (B,)
     grams     float16 (R, B): for groups of characters, and `shift` (B,)
+    trees     on measures as standard deviations
     scales    float32 (B, 2): the factor of the summed logits, and what is added, so that they are calibrated
     report    how it did on groups that it had not seen
     """
@@ -54,6 +61,7 @@ class QualityModel:
     bias: Floats
     grams: NDArray[np.float16]
     shift: Floats
+    trees: Forest
     scales: Floats
     report: dict[str, Any]
 
@@ -66,10 +74,13 @@ class QualityModel:
         """Of all backends, before the calibration, (B,)."""
         places = hashes(ends(text_of(reading)))
         values = np.concatenate([measured(reading), rarity(places, self.counts, self.requests)])
-        dense = standard(values, self.center, self.spread) @ self.weights + self.bias
+        measures = standard(values, self.center, self.spread)
+        dense = measures @ self.weights + self.bias
         rows = distinct(places)
         chars = self._table[rows].sum(axis=0, dtype=np.float64) / max(len(rows), 1) ** 0.5 + self.shift
-        return np.asarray((1 - SHARE) * dense + SHARE * chars, np.float64)
+        shares = np.clip(self.trees.of(measures), LEAST, 1 - LEAST)
+        linear = (1 - SHARE) * dense + SHARE * chars
+        return np.asarray((1 - TREES) * linear + TREES * np.log(shares / (1 - shares)), np.float64)
 
     @cached_property
     def _table(self) -> Floats:
@@ -78,12 +89,11 @@ class QualityModel:
 
     def save(self, path: Path) -> None:
         """Plain arrays and a JSON header; the same bytes for the same model."""
-        header = {"format": FORMAT, "version": VERSION, "settings": SETTINGS_HASH, "share": SHARE, "clip": CLIP}
+        header = {"format": FORMAT, "version": VERSION, "settings": SETTINGS_HASH, "parts": PARTS}
         header |= {"backends": list(self.backends), "requests": self.requests, "report": self.report}
         with path.open("wb") as file:
-            np.savez_compressed(
-                file, header=np.array(json.dumps(header)), **{name: getattr(self, name) for name in ARRAYS}
-            )
+            arrays = {name: getattr(self, name) for name in ARRAYS} | vars(self.trees)
+            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
 
     @classmethod
     def load(cls, path: Path) -> QualityModel:
@@ -95,24 +105,27 @@ class QualityModel:
         try:
             with np.load(BytesIO(data), allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
-                arrays = {name: file[name] for name in ARRAYS}
+                arrays = {name: file[name] for name in ARRAYS | TREE_ARRAYS}
             known = header["format"] == FORMAT and header["version"] == VERSION
             backends, requests = tuple(header["backends"]), int(header["requests"])
             report = dict(header["report"])
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
             raise DataError(f"{path} is no file of `daguerre route fit` ({error}): fit it again") from None
-        same = (header.get("settings"), header.get("share"), header.get("clip")) == (SETTINGS_HASH, SHARE, CLIP)
-        if not known or not same:
+        if not known or (header.get("settings"), header.get("parts")) != (SETTINGS_HASH, PARTS):
             raise DataError(f"{path} was fitted by another version of daguerre: run `daguerre route fit` again")
         if not backends or not all(isinstance(name, str) for name in backends):
             raise DataError(f"{path} names no backends: run `daguerre route fit` again")
-        for name, (kind, shape) in ARRAYS.items():
-            sizes = tuple({"B": len(backends), "M": len(MEASURES), "R": ROWS}.get(one, 2) for one in shape)
+        long = {"B": len(backends), "M": len(MEASURES), "R": ROWS, "2": 2}
+        long |= {"T": arrays["roots"].size, "N": arrays["columns"].size}
+        for name, (kind, shape) in (ARRAYS | TREE_ARRAYS).items():
+            sizes = tuple(long[one] for one in shape)
             if (arrays[name].dtype, arrays[name].shape) != (np.dtype(kind), sizes):
                 raise DataError(f"{name} of {path} is {arrays[name].dtype} {arrays[name].shape}, not {kind} {sizes}")
-            if not np.isfinite(arrays[name]).all():
+            if name != "cuts" and not np.isfinite(arrays[name]).all():
                 raise DataError(f"{name} of {path} are not all finite: run `daguerre route fit` again")
-        return cls(backends=backends, requests=requests, report=report, **arrays)
+        trees = Forest(**{name: arrays.pop(name) for name in TREE_ARRAYS})
+        trees.check(len(MEASURES), path)
+        return cls(backends=backends, requests=requests, report=report, trees=trees, **arrays)
 
 
 ARRAYS = {
@@ -126,6 +139,14 @@ ARRAYS = {
     "scales": ("float32", "B2"),
 }
 """The type of each array, and what it is long."""
+TREE_ARRAYS = {
+    "roots": ("int32", "T"),
+    "columns": ("int16", "N"),
+    "cuts": ("float32", "N"),
+    "children": ("int32", "N"),
+    "leaves": ("float16", "NB"),
+}
+PARTS = [SHARE, TREES, LEAST, CLIP]
 
 
 def standard(values: NDArray[np.float64], center: Floats, spread: Floats) -> NDArray[np.float64]:

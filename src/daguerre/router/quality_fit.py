@@ -17,6 +17,7 @@ from daguerre.errors import DataError, MissingExtra
 from daguerre.router.measures import ROWS, counted, distinct, ends, hashes, measured, rarity, text_of
 from daguerre.router.quality import QualityModel, standard
 from daguerre.router.quality_rows import Outcomes
+from daguerre.router.trees import plant
 
 Array = NDArray[np.float64]
 PENALTY = 100.0
@@ -25,6 +26,9 @@ GROUP_PENALTY = 10.0
 """Of the squares of a constant of each group, which is fitted beside the weights and then left out, so that how hard a
 subject is as a whole says less about its words."""
 GRAM_PENALTY = 1.0
+NUMBER, LEAF, LOOKED_AT, LEAF_PRIOR = 100, 25, 0.15, 1.0
+"""Of the forest: trees, the fewest requests in a leaf, the share of measures that a cut is chosen from, and how many
+requests as right as the backend's mean a leaf has beside its own."""
 GROUPS, ROWS_OF_GROUP = 300, 10
 """Constants are for so many groups at most, and only for those with so many rows."""
 FOLDS = 5
@@ -131,7 +135,8 @@ def _fit(some: Prepared, scales: Array, report: dict[str, Any]) -> QualityModel:
     values = np.hstack([some.values, [rarity(places, counts, num, own=1) for places in some.places]])
     center, spread = values.mean(axis=0).astype(np.float32), values.std(axis=0).astype(np.float32)
     spread[spread < CONSTANT] = 0
-    dense = np.hstack([standard(values, center, spread) / PENALTY**0.5, _constants(given) / GROUP_PENALTY**0.5])
+    measures = standard(values, center, spread)
+    dense = np.hstack([measures / PENALTY**0.5, _constants(given) / GROUP_PENALTY**0.5])
     grams, size, found = gram_matrix(some.places), values.shape[1], list[tuple[Array, float, Array, float]]()
     for right, weight in zip(given.right.T, given.weights.T, strict=True):
         found.append((*_logistic(dense, right, weight, "newton-cholesky", 1.0), *_logistic(grams, right, weight)))
@@ -145,6 +150,7 @@ def _fit(some: Prepared, scales: Array, report: dict[str, Any]) -> QualityModel:
         bias=np.array([one[1] for one in found], np.float32),
         grams=np.array([one[2] for one in found]).T.astype(np.float16),
         shift=np.array([one[3] for one in found], np.float32),
+        trees=plant(measures, given.right, given.weights, NUMBER, LEAF, LOOKED_AT, LEAF_PRIOR),
         scales=scales.astype(np.float32),
         report=report,
     )
