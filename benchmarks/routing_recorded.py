@@ -30,6 +30,8 @@ from routing_world import KINDS, RECORDED, Factors
 
 WARM, PROBED = 10, 30
 """Requests before anything is measured, and those that say how many a second the server bears."""
+MOST = 20
+"""Sentences of a material: the servers here have a context of 1,024 tokens, and refuse what is longer."""
 LEAST = 5
 """Requests of a kind, below which nothing is usual."""
 
@@ -97,25 +99,25 @@ async def _record(profile: Profile, num: int, port: int) -> list[Timed]:
     for number in range(PROBED):
         await _ask(client, profile, number)
     rate = profile.load * PROBED / (time.perf_counter() - began)
-    tasks, due = list[asyncio.Task[Timed | None]](), time.perf_counter()
+    tasks, due = list[asyncio.Task[Timed]](), time.perf_counter()
     for number in range(num):
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         tasks.append(asyncio.create_task(_ask(client, profile, number)))
         due += draw.expovariate(rate)
-    found = [one for one in await asyncio.gather(*tasks) if one is not None]
+    found = await asyncio.gather(*tasks)
     client.close()
     return found
 
 
-async def _ask(client: Client, profile: Profile, number: int) -> Timed | None:
+async def _ask(client: Client, profile: Profile, number: int) -> Timed:
     step = STEPS[number % len(STEPS)]
-    body = request(number, step, stream=True, limit=KINDS[step].tokens)
+    body = request(number, step, stream=True, limit=KINDS[step].tokens, most=MOST)
     body |= {"model": "default", "daguerre": profile.options}
     began = time.perf_counter()
     answer = await client.ask(json.dumps(body).encode())
     tokens = tokens_of(answer)
     if answer.status != 200 or answer.broken or not tokens:
-        return None
+        raise SystemExit(f"request {number} ({step}) has no whole answer: {answer.status} {bytes(answer.body)!r:.300}")
     return Timed(step, tokens, answer.first - began, answer.end - began)
 
 

@@ -42,6 +42,8 @@ CODE = """def total(orders):
             result += order["price"] * order["count"]
     return result
 """
+SIZES = (8, 20, 30)
+"""Sentences of a long material."""
 LOOK_UP = {
     "type": "function",
     "function": {
@@ -84,10 +86,14 @@ ASKED = {
 }
 
 
-def request(number: int, step: str, stream: bool = False, limit: int | None = None) -> dict[str, Any]:
-    """The body of a request, the same for the same number, which is its seed: proxies pass that on."""
+def request(
+    number: int, step: str, stream: bool = False, limit: int | None = None, most: int = max(SIZES)
+) -> dict[str, Any]:
+    """The body of a request, the same for the same number, which is its seed: proxies pass that on. most: sentences of
+    its material.
+    """
     draw = random.Random(number)
-    text, long = (" ".join(_sentence(draw) for _ in range(draw.choice(num))) for num in ((2, 3), (8, 20, 30)))
+    text, long = (" ".join(_sentence(draw) for _ in range(min(draw.choice(num), most))) for num in ((2, 3), SIZES))
     said = _filled(ASKED[step], draw, text=text, long=long, code=CODE)
     system = "You are the assistant of a support team. Be exact and say what you do not know."
     messages = [{"role": "system", "content": system}, {"role": "user", "content": said}]
