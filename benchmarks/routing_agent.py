@@ -128,7 +128,7 @@ def run(policy: str, world: World, given: argparse.Namespace, folder: Path) -> l
     for name, record in records.items():
         for line in record.read_text().splitlines():
             taken[int(line)].append(name)
-    return [_outcome(policy, world, one, *answers[one.number], taken[one.number]) for one in world.requests]
+    return [outcome(world, one, *answers[one.number], taken[one.number]) for one in world.requests]
 
 
 def _front(
@@ -225,7 +225,7 @@ async def _die(world: World, start: float, name: str, process: Process) -> None:
     await asyncio.to_thread(process.start)
 
 
-def _outcome(policy: str, world: World, one: Drawn, due: float, got: Answer, taken: list[str]) -> dict[str, Any]:
+def outcome(world: World, one: Drawn, due: float, got: Answer, taken: list[str]) -> dict[str, Any]:
     """What became of a request."""
     good = got.status == 200 and not got.broken
     if good and one.stream:
@@ -244,6 +244,7 @@ def _outcome(policy: str, world: World, one: Drawn, due: float, got: Answer, tak
         "below": good and bool(able) and named is not None and not world.good(one, named),
         "cost": sum(world.cost(one, name) for name in taken),
         "taken": len(taken),
+        "first": taken[0] if taken else None,
         "oracle": able[0] if able else None,
         "choice": len(able) > 1,
         "oracle_cost": world.cost(one, able[0]) if able else None,

@@ -125,6 +125,40 @@ def test_what_lasts_for_a_half_life_is_usual_and_two_slow_answers_are_an_acciden
     assert pace.now(105.0 + 7.9) == 4.0 and pace.now(105.0 + 8.0) == 1.0
 
 
+def test_one_request_at_a_time_finds_out_whether_a_slow_backend_still_is() -> None:
+    pace = latency.Pace(memory=8.0, lasting=600.0)
+    for at in range(3):
+        pace.add(4.0, float(at))
+    assert pace.now(9.9) == 4.0 and not pace.doubtful(9.9)
+    assert pace.now(10.0) == 1.0 and pace.doubtful(10.0)
+    pace.asked(10.0)
+    assert pace.now(10.1) == 4.0, "one request tries it"
+    assert pace.now(18.0) == 1.0, "an answer that does not come holds up no other for ever"
+    pace.asked(18.0)
+    pace.add(3.0, 19.0)
+    assert pace.now(26.9) == 4.0 and pace.now(27.0) == 1.0, "one slow answer is enough"
+    pace.asked(27.0)
+    pace.add(1.0, 28.0)
+    assert pace.now(28.0) == 1.0 and not pace.doubtful(99.0), "and one that is as usual"
+
+
+def test_requests_that_wait_longer_than_usual_count_before_they_are_answered() -> None:
+    pace = latency.Pace(memory=8.0, lasting=600.0)
+    for at in range(5):
+        pace.add(1.0, float(at))
+    assert pace.now(5.0, [3.0, 1.2, 5.0]) == 1.0, "two are an accident"
+    assert pace.now(5.0, [3.0, 4.0, 5.0]) == 3.0
+    times = Latencies(half_life=60.0)
+    for at in range(10):
+        times.add("a", (300, 100), first=100.0, whole=400.0, at=float(at))
+    assert times.over("a", (300, 100), True, 250.0) == pytest.approx(2.5, rel=0.011)
+    assert times.over("a", (300, 100), False, 1000.0) == pytest.approx(2.5, rel=0.011)
+    assert times.over("a", (9000, 100), False, 1000.0) == times.over("b", (300, 100), True, 9.0) == 0.0
+    usual = times.of("a", (300, 100), (100.0, 400.0), 9.0)
+    slow = times.of("a", (300, 100), (100.0, 400.0), 9.0, [2.0, 2.0, 2.0])
+    assert slow == tuple(pytest.approx(2 * one) for one in usual if one is not None)
+
+
 def test_a_backend_that_stays_slow_is_soon_known_as_slow() -> None:
     times, size = Latencies(half_life=10.0), (300, 100)
     for number in range(2000):

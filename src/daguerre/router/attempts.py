@@ -82,7 +82,8 @@ class Attempts:
         attempt = trip.try_at(name, **more)
         try:
             async with AsyncExitStack() as stack:
-                reply = await stack.enter_async_context(self._upstreams.ask(name, trip.path, trip.body, trip.headers))
+                asked = self._upstreams.ask(name, trip.path, trip.body, trip.headers, trip.size)
+                reply = await stack.enter_async_context(asked)
                 check = EventCheck(name)
                 if reply.headers.get("content-type", "").startswith("text/event-stream"):
                     first, chunks = await anext(reply.chunks, b""), reply.chunks

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from statistics import median
 
 from ddsketch import DDSketch
@@ -87,34 +88,54 @@ class DecayedQuantiles:
 class Pace:
     """How many times slower than usual a backend is at the moment, whatever the size of its requests: the median of its
     last RECENT answers, each beside the usual one of its size. 1 where that is below SHIFTED, and where fewer than
-    LEAST_RECENT answers are younger than `memory` seconds: a backend that nobody asks is soon tried again. What has
-    lasted for `lasting` seconds is usual.
+    LEAST_RECENT answers are known. One that was slow and has not answered for `memory` seconds is tried again, by one
+    request at a time: one answer says whether it still is. What has lasted for `lasting` seconds is usual.
     """
 
     def __init__(self, memory: float, lasting: float) -> None:
         self._memory, self._lasting = memory, lasting
         self._last = deque[tuple[float, float]](maxlen=RECENT)
         self._since: float | None = None
+        self._tried = -math.inf
 
     def add(self, ratio: float, at: float) -> None:
         """An answer that took so many times as long as usual."""
-        if self._last and at - self._last[-1][1] >= self._memory:
+        if self._old(at) and not (self._slow() and ratio >= SHIFTED):
             self._last.clear()
         self._last.append((ratio, at))
+        self._tried = -math.inf
         if len(self._last) >= LEAST_RECENT:
-            slow = self._ratio() >= SHIFTED
-            self._since = (at if self._since is None else self._since) if slow else None
+            self._since = (at if self._since is None else self._since) if self._slow() else None
 
-    def now(self, at: float) -> float:
-        """The factor at a time."""
-        if len(self._last) < LEAST_RECENT or at - self._last[-1][1] >= self._memory:
+    def asked(self, at: float) -> None:
+        """A request goes there."""
+        if self.doubtful(at):
+            self._tried = at
+
+    def doubtful(self, at: float) -> bool:
+        """Whether it was slow when it was last seen, and one more request is to find out whether it still is."""
+        return self._old(at) and self._slow() and at - self._tried >= self._memory
+
+    def now(self, at: float, overdue: Sequence[float] = ()) -> float:
+        """The factor at a time. overdue: by how much requests that have no answer are over what is usual."""
+        if self._old(at):
+            return 1.0 if not self._slow() or self.doubtful(at) else self._ratio()
+        late = [one for one in overdue if one >= SHIFTED]
+        values = [*(ratio for ratio, _ in self._last), *late][-RECENT:]
+        if len(values) < LEAST_RECENT:
             return 1.0
-        found = self._ratio()
+        found = median(values)
         return found if found >= SHIFTED else 1.0
 
     def unusual(self, at: float) -> float:
         """By how much an answer of this time was slower than what is kept as usual."""
         return 1.0 if self._since is not None and at - self._since >= self._lasting else self.now(at)
+
+    def _old(self, at: float) -> bool:
+        return bool(self._last) and at - self._last[-1][1] >= self._memory
+
+    def _slow(self) -> bool:
+        return len(self._last) >= LEAST_RECENT and self._ratio() >= SHIFTED
 
     def _ratio(self) -> float:
         return median(ratio for ratio, _ in self._last)
@@ -130,11 +151,20 @@ class Latencies:
         self._first, self._whole = table(), table()
         self._pace = defaultdict[str, Pace](lambda: Pace(MEMORY * half_life, half_life))
 
+    def asked(self, backend: str, at: float) -> None:
+        """A request goes to a backend."""
+        self._pace[backend].asked(at)
+
+    def over(self, backend: str, size: tuple[int, int], stream: bool, waited: float) -> float:
+        """How many times as long as is usual a request has waited for its first text, or its answer; 0: not known."""
+        usual = self._usual(self._first if stream else self._whole, backend, size)
+        return waited / usual if usual else 0.0
+
     def add(self, backend: str, size: tuple[int, int], first: float | None, whole: float, at: float) -> None:
         """An answer that ended after so many milliseconds, and whose first text came after `first`; None: it was not
         streamed. size: tokens of the request and expected tokens of the answer.
         """
-        pace, usual = self._pace[backend], self._whole[_key(backend, size)].quantile(0.5)
+        pace, usual = self._pace[backend], self._usual(self._whole, backend, size)
         if usual:
             pace.add(whole / usual, at)
         factor = pace.unusual(at)
@@ -143,10 +173,15 @@ class Latencies:
         self._whole[_key(backend, size)].add(whole / factor, at)
 
     def of(
-        self, backend: str, size: tuple[int, int], declared: tuple[float, float], at: float
+        self,
+        backend: str,
+        size: tuple[int, int],
+        declared: tuple[float, float],
+        at: float,
+        overdue: Sequence[float] = (),
     ) -> tuple[float | None, float | None, float | None, float | None]:
         """The median and the 95th percentile until the first text, and those until the end; None where nothing was
-        measured. declared: the 95th percentiles of the configuration.
+        measured. declared: the 95th percentiles of the configuration; overdue: of requests that are waiting (`over`).
         """
         key, nothing = _key(backend, size), (None, None)
         first, whole = self._first.get(key), self._whole.get(key)
@@ -154,8 +189,14 @@ class Latencies:
             *(nothing if first is None else first.near(declared[0], at)),
             *(nothing if whole is None else whole.near(declared[1], at)),
         )
-        factor = self._pace[backend].now(at)
+        factor = self._pace[backend].now(at, overdue)
         return tuple(None if one is None else one * factor for one in found)  # type: ignore[return-value]
+
+    def _usual(
+        self, table: dict[tuple[str, int, int], DecayedQuantiles], backend: str, size: tuple[int, int]
+    ) -> float | None:
+        found = table.get(_key(backend, size))
+        return None if found is None else found.quantile(0.5)
 
 
 def _key(backend: str, size: tuple[int, int]) -> tuple[str, int, int]:

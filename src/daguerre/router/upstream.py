@@ -18,7 +18,7 @@ from daguerre.errors import InputError
 from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
-from daguerre.router.latency import Latencies
+from daguerre.router.latency import RECENT, Latencies
 
 if TYPE_CHECKING:
     from daguerre.router.litellm_api import LitellmUpstream
@@ -57,6 +57,15 @@ class Reply:
     chunks: AsyncIterator[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request without a text: since when (seconds of the monotonic clock), its size, and whether it is a stream."""
+
+    since: float
+    size: tuple[int, int]
+    stream: bool
+
+
 @dataclass
 class Upstream:
     """A backend and how it is doing. key: its API key, which appears in no log, error or `repr`."""
@@ -65,8 +74,8 @@ class Upstream:
     key: str | None = field(default=None, repr=False)
     circuit: Circuit = field(default_factory=Circuit)
     in_flight: int = 0
-    waiting: dict[object, float] = field(default_factory=dict)
-    """When each request began that has no text yet, in seconds of the monotonic clock, the oldest first."""
+    waiting: dict[object, Waiting] = field(default_factory=dict)
+    """Requests that have no text yet, the oldest first."""
     alive: float | None = None
     """When it last sent something."""
 
@@ -78,7 +87,7 @@ class Upstream:
     def waited(self, now: float) -> float:
         """Milliseconds that the second oldest request has no text; 0: there is none."""
         oldest = list(islice(self.waiting.values(), 2))
-        return 1000 * (now - oldest[1]) if len(oldest) > 1 else 0.0
+        return 1000 * (now - oldest[1].since) if len(oldest) > 1 else 0.0
 
     async def alive_with(self, key: object, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
         """The chunks of an answer, noted as they come."""
@@ -142,7 +151,7 @@ class Upstreams:
         for name, one in self._all.items():
             latency = one.backend.latency
             declared = latency.first_p95, latency.first_p95 + tokens * latency.token_p95
-            first, first_p95, whole, whole_p95 = self.latencies.of(name, size, declared, now)
+            first, first_p95, whole, whole_p95 = self.latencies.of(name, size, declared, now, self._overdue(one, now))
             out[name] = BackendState(
                 open=one.circuit.allows(now),
                 cold=one.cold(now),
@@ -155,17 +164,25 @@ class Upstreams:
             )
         return out
 
+    def _overdue(self, one: Upstream, now: float) -> list[float]:
+        """How many times as long as is usual its requests have waited."""
+        return [
+            self.latencies.over(one.backend.name, each.size, each.stream, 1000 * (now - each.since))
+            for each in islice(one.waiting.values(), RECENT)
+        ]
+
     @asynccontextmanager
     async def ask(
-        self, name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+        self, name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str], size: tuple[int, int] = (0, 0)
     ) -> AsyncIterator[Reply]:
         """A backend's answer to a request, whose body is not read yet. BackendError where there is none, or one that
-        another backend may do better; the circuit knows of it.
+        another backend may do better; the circuit knows of it. size: as latencies are kept.
         """
         one, key = self._all[name], object()
         one.circuit.begin(time.monotonic())
         one.in_flight += 1
-        one.waiting[key] = time.monotonic()
+        one.waiting[key] = Waiting(time.monotonic(), size, body.get("stream") is True)
+        self.latencies.asked(name, time.monotonic())
         try:
             async with self._request(one, path, body, headers) as response:
                 if response.status in TRANSIENT | OURS and not _is_of_client(response.status, body):
