@@ -118,10 +118,7 @@ class Router:
             if opened.chunks is not None:
                 return _Stream(self._passing(trip, opened, key), opened, trip, headers)
             await opened.stack.aclose()
-            self._answered(trip, opened, len(opened.first))
-            trip.end(opened.status)
-            self._after(trip, opened, key, opened.first)
-            return Response(opened.first, opened.status, headers)
+            return _Whole(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
         except DaguerreError as error:
             trip.end(error.http_status)
             raise
@@ -204,12 +201,18 @@ class Router:
                 yield b"\n\ndata: " + orjson.dumps(error_body(str(error), 502, None, "backend_failed")) + b"\n\n"
         finally:
             if ended == opened.status:
-                self._answered(trip, opened, size)
+                self._answered(trip, opened, size, trip.passed())
             else:
                 self._billed(trip, opened, size)
             trip.end(ended)
             if ended == opened.status and size <= most:
                 self._after(trip, opened, key, b"".join(kept))
+
+    def _whole(self, trip: Trip, opened: Opened, key: CacheKey | None, took: float) -> None:
+        """Note an answer that is not streamed and was there after so many milliseconds."""
+        self._answered(trip, opened, len(opened.first), took)
+        trip.end(opened.status, took)
+        self._after(trip, opened, key, opened.first)
 
     def _after(self, trip: Trip, opened: Opened, key: CacheKey | None, answer: bytes) -> None:
         """What follows an answer that the client has."""
@@ -226,9 +229,9 @@ class Router:
         opened.attempt["bytes"] = size
         trip.line |= {"tokens": counts, "cost": cost}
 
-    def _answered(self, trip: Trip, opened: Opened, size: int) -> None:
-        """Note what a whole answer of so many bytes says of its backend."""
-        name, attempt, check, ended = opened.backend, opened.attempt, opened.check, trip.passed()
+    def _answered(self, trip: Trip, opened: Opened, size: int, ended: float) -> None:
+        """Note what a whole answer of so many bytes, which ended after so many milliseconds, says of its backend."""
+        name, attempt, check = opened.backend, opened.attempt, opened.check
         attempt |= {"status": opened.status, "bytes": size, "ms": round(ended, 3)}
         if opened.status >= 400:
             return
@@ -238,6 +241,23 @@ class Router:
         first = None if opened.chunks is None else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
         self._store.hold(trip.owner, check.tool_calls, name)
+
+
+class _Whole(Response):
+    """An answer that is not streamed. What has to be noted of it is noted when the client has it: before anybody else's
+    turn, since what is written to a socket is there at once, and also where it cannot be written.
+    """
+
+    def __init__(self, opened: Opened, headers: Mapping[str, str], note: Callable[[float], None], took: float) -> None:
+        super().__init__(opened.first, opened.status, headers)
+        self._note, self._took = note, took
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._note(self._took)
 
 
 class _Stream(StreamingResponse):

@@ -135,6 +135,7 @@ class StepModel:
         if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
             raise CheckpointError("weights of steps are not all finite: train them again with recipes/steps/train.py")
         self.weights, self.bias = weights, bias
+        self._table = weights.astype(np.float32)
 
     def of(self, reading: Reading, body: object) -> dict[str, float]:
         """The probability of each step type of a request, in the order of STEPS. reading: of the body."""
@@ -142,7 +143,7 @@ class StepModel:
         if certain is not None:
             return {name: float(name == certain) for name in STEPS}
         rows, values = features(reading, body)
-        scores = self.bias + values @ self.weights[rows].astype(np.float32)
+        scores = self.bias + values @ self._table[rows]
         raised = np.exp(scores - scores.max())
         return dict(zip(STEPS, (raised / raised.sum()).tolist(), strict=True))
 

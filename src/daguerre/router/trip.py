@@ -57,11 +57,19 @@ class Trip:
         said |= {} if backend is None else {"x-route-backend": backend}
         return said | {"x-route-reason": self.decision.reason.encode("ascii", "replace").decode()[:200]}
 
-    def end(self, status: int) -> None:
-        """Write the line of the request, once."""
+    def end(self, status: int, took: float | None = None) -> None:
+        """Write the line of the request, once. took: its milliseconds; None: until now."""
         line, self.line = self.line, {}
         if line:
-            self.ended(self, line | {"attempts": self.attempts, "status": status, "ms": round(self.passed(), 3)})
+            self.ended(
+                self,
+                line
+                | {
+                    "attempts": self.attempts,
+                    "status": status,
+                    "ms": round(self.passed() if took is None else took, 3),
+                },
+            )
 
 
 def call_ids(operation: str, body: Mapping[str, Any]) -> list[str]:
