@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from starlette.requests import ClientDisconnect
 
 from daguerre.router import proxy, trip
 from daguerre.router.app import make_app, make_router
+from daguerre.router.attempts import Opened
 from daguerre.router.log import replay
+from daguerre.router.proxy import Whole
 from daguerre.router.store import Store
-from daguerre.router.upstream import merged
+from daguerre.router.upstream import EventCheck, merged
 from routing import config
 from scripted_backends import Reply, Scripted, answer, events, scripted
 from server.conftest import running
@@ -366,3 +368,22 @@ def test_fields_of_a_backend_go_into_objects_and_over_all_else() -> None:
         "a": {"b": 1, "c": 5},
         "d": {"e": 1},
     }
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_an_answer_is_noted_when_it_was_sent_and_where_it_cannot_be(gone: bool) -> None:
+    happened = list[object]()
+    opened = Opened({"backend": "a"}, 200, {}, b"{}", AsyncExitStack(), None, EventCheck("a"))
+
+    async def send(message: Any) -> None:
+        if gone:
+            raise ConnectionError
+        happened.append(message["type"])
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    answer = Whole(opened, {}, happened.append, 12.5)
+    with pytest.raises(ConnectionError) if gone else nullcontext():
+        asyncio.run(answer({"type": "http"}, receive, send))
+    assert happened == [*([] if gone else ["http.response.start", "http.response.body"]), 12.5]

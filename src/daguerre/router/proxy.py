@@ -118,7 +118,7 @@ class Router:
             if opened.chunks is not None:
                 return _Stream(self._passing(trip, opened, key), opened, trip, headers)
             await opened.stack.aclose()
-            return _Whole(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
+            return Whole(opened, headers, lambda took: self._whole(trip, opened, key, took), trip.passed())
         except DaguerreError as error:
             trip.end(error.http_status)
             raise
@@ -243,7 +243,7 @@ class Router:
         self._store.hold(trip.owner, check.tool_calls, name)
 
 
-class _Whole(Response):
+class Whole(Response):
     """An answer that is not streamed. What has to be noted of it is noted when the client has it: before anybody else's
     turn, since what is written to a socket is there at once, and also where it cannot be written.
     """
