@@ -82,8 +82,8 @@ def test_a_text_has_the_same_embedding_in_any_batch_and_beside_requests(
         ([""], InputError, "needs a token"),
         (["x " * 400], ContextError, "embed it in parts"),
         ([[99_999]], InputError, "outside the vocabulary"),
-        ([3], InputError, "a string or token ids"),
-        ("text", InputError, r"write \[text\]"),
+        ([3], InputError, "a string or a sequence of token ids"),
+        ("text", InputError, "texts must be a list of texts"),
     ],
 )
 def test_what_has_no_embedding(causal: Model, texts: list[str], error: type[InputError], says: str) -> None:

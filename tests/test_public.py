@@ -43,7 +43,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_a_model_is_loaded_by_name_and_scores_text_alone(causal: Model) -> None:
     for name in (123, None, ["default"]):
-        with pytest.raises(daguerre.DaguerreError, match="by its name or folder"):
+        with pytest.raises(daguerre.DaguerreError, match="name must be a name or a path"):
             daguerre.load(name)  # type: ignore[arg-type]
     with pytest.raises(daguerre.DaguerreError, match="unknown dtype"):
         daguerre.load("default", dtype=["float32"])  # type: ignore[arg-type]

@@ -294,7 +294,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"heal": True}, "heals no word"),
     ({"draft": "a"}, "takes no draft"),
     ({"t_max": 0.2}, "t_max=0.2 and t_min=0.4"),
-    ({"t_min": 0.0}, "t_min=0.0 must be above 0"),
+    ({"t_min": 0.0}, "t_min must be a number above 0, not 0"),
     ({"t_max": "hot"}, "t_max must be a number"),
     ({"gamma": -1.0}, "gamma must be"),
     ({"max_entropy": -1.0}, "max_entropy"),

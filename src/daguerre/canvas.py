@@ -9,19 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import InputError
+from daguerre.arguments import Pairs
+from daguerre.errors import InputError, shown
 
 Span = tuple[int, int]
 Ints = np.ndarray
 
 
-def _frozen(values: Ints | Sequence[int], dtype: type) -> np.ndarray:
-    array: np.ndarray = np.array(values, dtype=dtype)
+NUMBERS = {np.int64: "iuf", np.bool_: "biuf", np.float64: "iuf"}
+"""The kinds of NumPy's numbers that are read as each type; floats that are whole as whole numbers."""
+
+
+def _frozen(name: str, values: Ints | Sequence[int], dtype: type) -> np.ndarray:
+    """A copy that nothing changes. InputError for what is no row of such numbers."""
+    try:
+        array: np.ndarray = np.array(values)
+        wrong = array.ndim != 1 or (array.size > 0 and array.dtype.kind not in NUMBERS[dtype])
+        if not wrong and array.dtype.kind == "f" and dtype is np.int64:
+            wrong = not (np.abs(array) < 2**53).all() or (array != np.floor(array)).any()
+        array = array if wrong else array.astype(dtype, copy=False)
+    except (TypeError, ValueError, OverflowError):
+        wrong = True
+    if wrong:
+        raise InputError(f"{name} must be a row of numbers, {dtype.__name__} each, not {shown(values)}")
     array.setflags(write=False)
     return array
 
 
-NO_POSITIONS = _frozen([], np.int64)
+NO_POSITIONS = _frozen("positions", [], np.int64)
 NO_OTHERS = dict.fromkeys(("reopen", "replace", "pin", "unpin"), NO_POSITIONS)
 
 
@@ -56,9 +71,9 @@ class Decision:
     def __post_init__(self) -> None:
         for name in ("positions", "tokens", "reopen", "replace", "pin", "unpin"):
             if getattr(self, name) is not NO_POSITIONS:
-                object.__setattr__(self, name, _frozen(getattr(self, name), np.int64))
+                object.__setattr__(self, name, _frozen(name, getattr(self, name), np.int64))
         for name in ("probabilities", "confidence"):
-            object.__setattr__(self, name, _frozen(getattr(self, name), np.float64))
+            object.__setattr__(self, name, _frozen(name, getattr(self, name), np.float64))
         lengths = {len(self.positions), len(self.tokens), len(self.probabilities), len(self.confidence)}
         if len(lengths) != 1 or (self.positions[1:] <= self.positions[:-1]).any():
             raise InputError("a decision needs ascending positions, and one token and probability for each")
@@ -138,17 +153,20 @@ class Canvas:
     pins: Ints = field(default_factory=_no_positions)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pins", _frozen(self.pins, np.int64))
-        object.__setattr__(self, "tokens", _frozen(self.tokens, np.int64))
-        object.__setattr__(self, "open", _frozen(self.open, np.bool_))
-        object.__setattr__(self, "gaps", tuple((int(a), int(b)) for a, b in self.gaps))
-        if self.tokens.shape != self.open.shape or self.tokens.ndim != 1:
-            raise InputError("a canvas needs one token and one open flag for each position")
+        for name, dtype in (("pins", np.int64), ("tokens", np.int64), ("open", np.bool_)):
+            object.__setattr__(self, name, _frozen(name, getattr(self, name), dtype))
+        object.__setattr__(self, "gaps", tuple(Pairs()("gaps", self.gaps)))
+        if self.span is not None:
+            object.__setattr__(self, "span", Pairs()("span", [self.span])[0])
+        if self.tokens.shape != self.open.shape:
+            raise InputError("a canvas needs one token and one open flag for each position: tokens and open differ")
         edges = [0, *(edge for gap in self.gaps for edge in gap), len(self)]
         if any(a > b for a, b in pairwise(edges)) or any(a >= b for a, b in self.gaps):
             raise InputError(f"gaps must be ascending runs inside the canvas, not {self.gaps}")
         if np.any(self.open & ~self.in_gap):
             raise InputError("an open position must lie in a gap")
+        if self.pins.size and not (self.pins.min() >= 0 and self.pins.max() < len(self)):
+            raise InputError("pins are positions of the canvas: one is outside it")
         if self.pins.size and not (self.in_gap & ~self.open)[self.pins].all():
             raise InputError("a pin must lie in a gap and not be open")
 
@@ -203,9 +221,14 @@ class Canvas:
 
     def at(self, span: Span) -> Canvas:
         """The same canvas with another active span."""
-        if not 0 <= span[0] < span[1] <= len(self):
-            raise InputError(f"the span {span} is not a run of this canvas of {len(self)} positions")
-        return self._changed(span=span)
+        try:
+            start, end = span
+            inside = 0 <= start < end <= len(self)
+        except (TypeError, ValueError):
+            inside = False
+        if not inside:
+            raise InputError(f"the span {shown(span)} is not a run of this canvas of {len(self)} positions")
+        return self._changed(span=(start, end))
 
     def apply(self, decision: Decision) -> Canvas:
         """The canvas after `decision`. InputError when it overwrites what is not open without replacing it, or
@@ -237,7 +260,7 @@ class Canvas:
         opened.setflags(write=False)
         if not (decision.pin.size or decision.unpin.size):
             return self._changed(tokens=tokens, open=opened)
-        pins = _frozen(np.union1d(np.setdiff1d(self.pins, decision.unpin), decision.pin), np.int64)
+        pins = _frozen("pins", np.union1d(np.setdiff1d(self.pins, decision.unpin), decision.pin), np.int64)
         return self._changed(tokens=tokens, open=opened, pins=pins)
 
     def _commit(self, decision: Decision) -> Canvas:

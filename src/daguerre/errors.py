@@ -80,6 +80,19 @@ class MissingExtra(DaguerreError):
         super().__init__(f"{package} is not installed: run `pip install 'daguerre[{extra}]'`")
 
 
+LONGEST_SHOWN = 60
+"""Characters of a value that an error shows."""
+
+
+def shown(value: object) -> str:
+    """A value in an error: its `repr` in one line, cut."""
+    try:
+        words = " ".join(repr(value).split())
+    except Exception:  # of an object of the caller's, or an int of more digits than Python writes
+        words = f"a value of type {type(value).__name__}"
+    return words if len(words) <= LONGEST_SHOWN else f"{words[:LONGEST_SHOWN]}..."
+
+
 MOST_NAMED = 30
 """How many names an error lists."""
 
@@ -88,11 +101,12 @@ def unknown(kind: str, name: object, known: Iterable[str], elsewhere: Mapping[st
     """An InputError for a name that is not in a table, with the nearest one that is. elsewhere: names that others use,
     and ours in their place.
     """
-    names, ours = sorted(known), (elsewhere or {}).get(str(name))
-    near = difflib.get_close_matches(str(name), names, n=1) if ours is None else [ours]
+    written = name if isinstance(name, str) else shown(name)
+    names, ours = sorted(known), (elsewhere or {}).get(written)
+    near = difflib.get_close_matches(written[:LONGEST_SHOWN], names, n=1) if ours is None else [ours]
     more = ", ..." if len(names) > MOST_NAMED else ""
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names[:MOST_NAMED])}{more}"
-    return InputError(f"unknown {kind} {name!r}: {hint}")
+    return InputError(f"unknown {kind} {shown(name)}: {hint}")
 
 
 def no_concept_heads(needed_by: str | None = None) -> UnsupportedError:

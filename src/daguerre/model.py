@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
+from daguerre.arguments import SWITCH, TEXT, WRONG, Call, Instance, Kind, OneOf, PathName, Words, checks
 from daguerre.decoding import generate as main_path
 from daguerre.decoding.context import Showing
 from daguerre.decoding.options import Decode
@@ -18,11 +20,11 @@ from daguerre.decoding.request import Text
 from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import BackboneDenoiser, BackendName, Quantization, auto_dtype
+from daguerre.models.denoiser import BACKENDS, QUANTIZATIONS, BackboneDenoiser, BackendName, Quantization, auto_dtype
 from daguerre.models.forward import Head
 from daguerre.models.loading import (
     DEFAULT_MODEL,
@@ -33,8 +35,9 @@ from daguerre.models.loading import (
     weights_hash,
 )
 from daguerre.models.published_weights import Progress
-from daguerre.models.threads import check_threads, release_threads, use_threads
+from daguerre.models.threads import Threads, check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
 from daguerre.scoring.attribution import STEPS, Attribution, attribute
 from daguerre.scoring.calibration import Calibration, load_calibrations
 from daguerre.scoring.decisions import Answer, Question, decide
@@ -44,6 +47,51 @@ from daguerre.scoring.text_concepts import TextConcepts, text_concepts
 from daguerre.scoring.windows import nll
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variables(Kind):
+    """What a chat template sees beside the messages."""
+
+    words: ClassVar[str] = "a mapping of names, of which none is messages, to values,"
+
+    def read(self, name: str, value: Any) -> Any:
+        right = isinstance(value, Mapping) and all(isinstance(each, str) and each != "messages" for each in value)
+        return dict(value) if right else WRONG
+
+
+INTERNAL = ("denoiser", "tokenizer", "defaults", "catalog")
+"""Arguments of the functions behind the methods, which the model gives."""
+LOAD: dict[str, Kind] = {
+    "name": PathName(),
+    "device": Words(empty=False),
+    "dtype": OneOf(known=("auto", *DTYPES)),
+    "backend": OneOf(known=BACKENDS, none=True),
+    "quantize": OneOf(known=QUANTIZATIONS, none=True),
+    "threads": Threads(none=True),
+    "graphs": SWITCH,
+    "revision": Words(empty=False, none=True),
+    "family": Words(empty=False, none=True),
+    "adapter": PathName(none=True),
+    "tokenizer": PathName(none=True),
+    "progress": Call(none=True),
+}
+"""The kinds of the arguments of `load`."""
+MODEL: dict[str, Kind] = {
+    "backbone": Instance(of=(torch.nn.Module,), what="a Backbone"),
+    "tokenizer": Instance(of=(Tokenizer,), what="a Tokenizer"),
+    "calibrations": Instance(of=(Mapping,), what="a mapping of names to calibrations", none=True),
+    "head": Call(none=True),
+    "defaults": Instance(of=(Mapping,), what="a mapping of options", none=True),
+    "concepts": Instance(of=(Catalog,), what="a Catalog", none=True),
+}
+MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "graphs", "family")}
+"""The kinds of the arguments of `Model`."""
+OPTIONS: dict[str, Kind] = {
+    "decode": Instance(of=(Decode,), what="a Decode", none=True),
+    "options": Instance(of=(Mapping,), what="a mapping of options"),
+}
+CHAT = {"template": Variables(none=True)}
 CHAT_TOKENS = 512
 PROCESSORS = {"cpu": "processor", "cuda": "GPU"}
 LOG = logging.getLogger("daguerre")
@@ -57,6 +105,7 @@ class Model:
     of `Decode`. concepts: names of the concepts of a model with concept heads; it has numbers where they are not given.
     """
 
+    @checks(MODEL)
     def __init__(
         self,
         backbone: Backbone,
@@ -177,10 +226,12 @@ class Model:
         max_tokens, decode, options: those of `stream`. UnsupportedError for stop strings, and for modes whose canvas
         cannot be changed.
         """
+        check_names(options)
         defaults = None if self.family is None else self.defaults
         options = {"defaults": defaults, "catalog": self.concepts, **options}
         return start(self.denoiser, self.tokenizer, prompt, max_tokens, decode, **options)
 
+    @checks(CHAT | {"decode": OPTIONS["decode"]})
     def chat(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -201,24 +252,27 @@ class Model:
         """The tokens of a conversation that an answer follows. UnsupportedError for a model without a chat template;
         InputError for what is no list of messages, each with a "role".
         """
+        check_messages(messages)
         chat_template = getattr(self.tokenizer, "chat_template", None)
         if chat_template is None:
             raise UnsupportedError(
                 "this model has no chat template: it continues texts and does not converse; use generate"
             )
-        check_messages(messages)
         ids = self.tokenizer.encode(chat_template.render(messages, **template))
         first = self.config.first  # which every canvas begins with
         return ids[len(first) :] if ids[: len(first)] == first else ids
 
+    @checks(OPTIONS)
     def with_defaults(self, decode: Decode | None, options: Mapping[str, Any]) -> dict[str, Any]:
         """A request's options with the names of the model's concepts, and what a published family changes: `defaults`,
         which planning applies where the request has no `decode`, and no word is healed unless asked.
         """
+        check_names(options)
         named = {} if self.concepts is None else {"catalog": self.concepts}
         if self.family is None:
             return {**named, **options}
-        return {"defaults": self.defaults, **named, **options, "heal": bool(options.get("heal"))}
+        heal = options.get("heal")
+        return {"defaults": self.defaults, **named, **options, "heal": False if heal is None else heal}
 
     def nll(
         self,
@@ -237,8 +291,6 @@ class Model:
         the three. context: "auto" scores a text that is longer than the model's
         positions in windows that overlap (`daguerre.scoring.windows`); with "whole" it is an InputError.
         """
-        if not isinstance(text, str):
-            raise InputError(f"the text to score must be a string, not {type(text).__name__}")
         backend = self.denoiser.backend
         how: dict[str, Any] = {"kind": kind, "layout": layout, "order": order, "samples": samples, "seed": seed}
         return nll(backend, self.tokenizer, text, context=context, **how)
@@ -250,14 +302,14 @@ class Model:
         """
         return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.backbone.concepts)
 
+    @checks({"text": TEXT})
     def explain(self, text: str) -> TextConcepts:
         """The concepts of each token of `text`, which exists already: a `TextConcepts`. What a request writes is
         explained by its option `explain`. UnsupportedError for a model without concept heads.
         """
-        if not isinstance(text, str):
-            raise InputError(f"the text to explain must be a string, not {type(text).__name__}")
         return text_concepts(self.denoiser.backend, self.backbone, self.tokenizer, self.concepts, text)
 
+    @checks(ATTRIBUTE)
     def attribute(self, result: Result, token: int, num_steps: int = STEPS) -> Attribution:
         """How much each visible token is a reason for token number `token`, from 0, of `result`, which was asked for
         with explain=True: integrated gradients in `num_steps` steps (`daguerre.scoring.attribution`).
@@ -280,13 +332,20 @@ class Model:
         return f"Model({self.backbone.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 
+def check_names(options: Mapping[str, Any]) -> None:
+    """InputError for an option that is no caller's to give."""
+    for name in INTERNAL:
+        if name in options:
+            raise InputError(f"{name} is given by the model, and is no option: leave it out")
+
+
 def check_messages(messages: object) -> None:
     """InputError for what is no conversation: a template would write nonsense, or nothing."""
     each = messages if isinstance(messages, list | tuple) else ()
     if not each or not all(isinstance(one, Mapping) and isinstance(one.get("role"), str) for one in each):
         raise InputError(
             'messages must be a list of one or more, each like {"role": "user", "content": "..."}, not '
-            f"{messages!r:.60}"
+            f"{shown(messages)}"
         )
 
 
@@ -294,6 +353,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@checks(LOAD)
 def load(
     name: str | os.PathLike[str] = DEFAULT_MODEL,
     device: str = "cpu",
@@ -331,14 +391,10 @@ def load(
     model that cannot be computed, and where the requested backend, quantize or graphs cannot run these weights here;
     InputError for a name that the hub does not have, and for a device that is not here.
     """
-    if not isinstance(name, str | os.PathLike):
-        raise InputError(f"a model is given by its name or folder, not by {name!r}")
-    if dtype != "auto" and dtype not in tuple(DTYPES):
-        raise unknown("dtype", dtype, ("auto", *DTYPES))
-    check_threads(threads, device)
     where = usable_device(device)
+    check_threads(threads, where)
     folder = model_folder(name, revision, family=family)
-    beside = None if adapter is None else model_folder(adapter)
+    beside = None if adapter is None else model_folder(adapter, what="an adapter")
     kind = auto_dtype(where, backend, graphs) if dtype == "auto" else DTYPES[dtype]
     if dtype == "auto":
         LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))

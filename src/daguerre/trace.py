@@ -110,7 +110,7 @@ class Trace:
         except DataError:
             raise
         except (InputError, *BROKEN) as error:
-            raise DataError(f"not a trace of Daguerre ({error}): record it again") from None
+            raise DataError(f"not a trace of Daguerre ({str(error)[:200]}): record it again") from None
         return trace
 
     @classmethod

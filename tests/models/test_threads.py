@@ -12,7 +12,7 @@ import torch
 
 from daguerre.errors import InputError
 from daguerre.model import Model, load
-from daguerre.models.threads import candidates, check_threads, fastest, use_threads
+from daguerre.models.threads import Threads, candidates, check_threads, fastest, use_threads
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def test_more_threads_are_taken_only_for_a_gain(seconds: dict[int, float], best:
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "many"])
 def test_what_is_no_number_of_threads_is_refused(threads: object) -> None:
-    with pytest.raises(InputError, match='from 1 up, "auto" or None'):
-        check_threads(threads, "cpu")
+    with pytest.raises(InputError, match='threads must be a number from 1 to 1,024, "auto", or None'):
+        Threads(none=True)("threads", threads)
 
 
 def test_threads_belong_to_the_cpu() -> None:
-    check_threads(None, "cuda")
+    check_threads(None, torch.device("cuda"))
     with pytest.raises(InputError, match="leave out threads"):
-        check_threads(2, "cuda")
+        check_threads(2, torch.device("cuda"))
 
 
 @pytest.mark.usefixtures("restored")

@@ -146,7 +146,7 @@ def test_factor_lets_fewer_doubts_pass_the_more_are_committed() -> None:
     given = proposals([0.75, 0.9, 0.5, 0.8])
     assert decided(Factor(1.0), given) == [11, 13]
     assert decided(Factor(1.01), given) == [10, 11, 13]
-    assert decided(Factor(0.0), given) == [11]
+    assert decided(Factor(1e-9), given) == [11]
     assert decided(Factor(0.59), given) == [11]
     assert decided(Factor(100.0), given) == [10, 11, 12, 13]
     assert decided(Factor(1.0), proposals([1.0, 1.0, 1.0])) == [10, 11, 12]

@@ -179,7 +179,7 @@ def test_it_is_for_greedy_completions_unless_asked(default: Model) -> None:
 
 def test_options_are_checked(default: Model) -> None:
     for options, words in (
-        ({"repetition_penalty": 0}, "repetition_penalty must be above 0"),
+        ({"repetition_penalty": 0}, "repetition_penalty must be a number above 0"),
         ({"repetition_penalty": "x"}, "must be a number"),
         ({"no_repeat_ngram_size": -1}, "whole number from 0 up"),
         ({"stop_loops": "yes"}, "stop_loops must be"),

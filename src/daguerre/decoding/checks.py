@@ -1,63 +1,160 @@
-"""What each option may be, whatever the others are."""
+"""What each option of a request may be, whatever the others are; and each argument that calls have beside them.
+
+`options.Decode` reads its fields by OPTIONS, and `plans`, `generate` and `running` read their arguments by CALLS. So
+the library, the command line, the engine and the server refuse the same values in the same words.
+"""
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
+from typing import Any, get_args
 
-from daguerre.decoding.settings import Settings
-from daguerre.errors import InputError
-
-WHOLE = dict.fromkeys(("block_size", "start_tokens", "num_beams", "steps", "top_k", "n"), 1) | dict.fromkeys(
-    ("min_tokens", "seed", "revise", "no_repeat_ngram_size"), 0
+from daguerre.arguments import (
+    MAYBE,
+    NATS,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROBABILITY,
+    SEED,
+    SHARE,
+    SWITCH,
+    TEXT,
+    TOKENS,
+    Call,
+    ForEach,
+    Instance,
+    Kind,
+    Number,
+    OneOf,
+    Pairs,
+    Several,
+    SeveralWords,
+    Tokens,
+    Whole,
+    Words,
+    check_fields,
 )
-"""Options that are whole numbers, and the least that each may be."""
-MAY_BE_NONE = ("block_size", "start_tokens", "steps", "top_k")
-NUMBERS = (
-    *("threshold", "edit_threshold", "factor", "gamma", "rank_temperature", "revise_threshold", "remask"),
-    *("entropy_threshold", "position_penalty"),
-    *("temperature", "t_max", "t_min", "max_entropy", "top_p", "guidance", "repetition_penalty"),
-)
-SWITCHES = ("sliding", "no_repeat_context_lines", "greedy_tail", "lenient", "parallel_calls")
+from daguerre.decoding.context import SHOWING
+from daguerre.decoding.modes import MODES
+from daguerre.decoding.pins import Pin
+from daguerre.decoding.revision import ODDS
+from daguerre.decoding.settings import DrafterName, RankedBy, Settings
+from daguerre.errors import InputError, unknown
+from daguerre.models.denoiser import CACHE_MODES
+from daguerre.models.wrappers.guidance import SCHEDULES
+from daguerre.sampling import logits
+from daguerre.sampling.policies import POLICIES, Policy, base
+from daguerre.sampling.rules import EndRule
+
+PINS = 'several of daguerre.Pin, such as [Pin("x", at=3)]'
+MOST_SAMPLES = 4096
+MOST_BEAMS = 4096
+MOST_READINGS = 1024
+"""The most samples of a request, hypotheses of a search, and readings of a finished span."""
 
 
-def check_numbers(settings: Settings) -> None:
-    """InputError for an option that is not a number of its kind, or out of its range."""
-    _check_whole(settings)
-    for name in NUMBERS:
-        value = getattr(settings, name)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise InputError(f"{name} must be a number, not {value!r}")
-    t_max, t_min, gamma, max_entropy = settings.t_max, settings.t_min, settings.gamma, settings.max_entropy
-    if not 0 < t_min <= t_max < math.inf:
-        raise InputError(f"t_max={t_max} and t_min={t_min} must be above 0, and t_max the higher")
-    if not (gamma >= 0 and max_entropy >= 0):
-        raise InputError(f"gamma must be nats from 0 up, and max_entropy, not {gamma} and {max_entropy}")
-    if not 0 < settings.repetition_penalty < math.inf:
-        raise InputError(f"repetition_penalty must be above 0, and 1 is none, not {settings.repetition_penalty}")
-    for name in ("revise_threshold", "remask"):
-        if not 0 <= getattr(settings, name) <= 1:
-            raise InputError(f"{name} must be a probability, from 0 to 1, not {getattr(settings, name)}")
+@dataclass(frozen=True, kw_only=True)
+class PolicyKind(Kind):
+    """A name in the table of policies, or an object that is one."""
+
+    def read(self, name: str, value: Any) -> Any:
+        if isinstance(value, Policy) or (isinstance(value, str) and value in POLICIES):
+            return value
+        raise unknown(name, value, POLICIES)
 
 
-def _check_whole(settings: Settings) -> None:
-    for name, low in WHOLE.items():
-        value = getattr(settings, name)
-        if value is None and name in MAY_BE_NONE:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise InputError(f"{name} must be a whole number from {low} up, not {value!r}")
-    if settings.seed >= 2**64:
-        raise InputError(f"seed must be below 2^64, not {settings.seed}")
+@dataclass(frozen=True, kw_only=True)
+class Anything(Kind):
+    """A value that its owner checks, as it depends on other options."""
+
+    def read(self, name: str, value: Any) -> Any:
+        return value
 
 
-def check_switches(settings: Settings) -> None:
-    """InputError for an option that is neither True nor False, and for one of text that is none."""
-    for name in SWITCHES:
-        if not isinstance(getattr(settings, name), bool):
-            raise InputError(f"{name} must be True or False, not {getattr(settings, name)!r:.40}")
-    if settings.stop_loops not in (None, True, False):
-        raise InputError(f"stop_loops must be True, False or None, not {settings.stop_loops!r:.40}")
-    if not isinstance(settings.tool_choice, str):
-        raise InputError(f"tool_choice must be auto, required or the name of a tool, not {settings.tool_choice!r:.40}")
-    if not isinstance(settings.negative, str | None):
-        raise InputError(f"negative must be a text, not {settings.negative!r:.40}")
+OPTIONS: dict[str, Kind] = {
+    **base.KINDS,
+    **logits.KINDS,
+    "mode": OneOf(known=tuple(MODES), none=True),
+    "block_size": Whole(low=1, none=True),
+    "sliding": SWITCH,
+    "drafter": OneOf(known=get_args(DrafterName)),
+    "start_tokens": Whole(low=1, none=True),
+    "num_beams": Whole(low=1, high=MOST_BEAMS),
+    "no_repeat_context_lines": SWITCH,
+    "policy": PolicyKind(),
+    "rank_by": OneOf(known=get_args(RankedBy)),
+    "greedy_tail": SWITCH,
+    "remask": PROBABILITY,
+    "revise": Whole(high=MOST_READINGS),
+    "revise_threshold": PROBABILITY,
+    "revise_reading": OneOf(known=tuple(ODDS)),
+    "t_max": POSITIVE,
+    "t_min": POSITIVE,
+    "max_entropy": NATS,
+    "repetition_penalty": POSITIVE,
+    "no_repeat_ngram_size": Whole(),
+    "min_tokens": Whole(),
+    "end_of_text": OneOf(known=get_args(EndRule)),
+    "stop": SeveralWords(),
+    "stop_loops": MAYBE,
+    "n": Whole(low=1, high=MOST_SAMPLES),
+    "seed": SEED,
+    "guidance": NOT_NEGATIVE,
+    "guidance_schedule": OneOf(known=tuple(SCHEDULES)),
+    "negative": Words(none=True),
+    "scorer": Call(none=True),
+    "cache": OneOf(known=CACHE_MODES),
+    "schema": Anything(),
+    "regex": Words(none=True),
+    "choices": Anything(),
+    "tools": Anything(),
+    "tool_choice": TEXT,
+    "parallel_calls": SWITCH,
+    "keywords": SeveralWords(),
+    "forbidden": SeveralWords(),
+    "ending": Words(empty=False, none=True),
+    "pins": Several(one=Instance(of=(Pin,), what=PINS), what=PINS),
+    "lenient": SWITCH,
+    "explain": SWITCH,
+    "steer": Anything(),
+    "forbid": SeveralWords(),
+    "forbid_exactly": SWITCH,
+}
+"""The kinds of the fields of `Decode`. Those of constraints and of steering are read by `options`."""
+
+CALLS: dict[str, Kind] = {
+    "prompt": TOKENS,
+    "prefix": TOKENS,
+    "suffix": Tokens(none=True),
+    "template": TEXT,
+    "text": TEXT,
+    "max_tokens": Whole(low=1, none=True),
+    "heal": MAYBE,
+    "timeout": Number(low=0, above=True, infinite=True, none=True, what="a number of seconds"),
+    "on_step": Call(none=True),
+    "draft": Words(none=True),
+    "context": OneOf(known=SHOWING),
+    "search_length": MAYBE,
+    "mark": Words(empty=False),
+    "spans": Pairs(none=True),
+    "lines": Pairs(none=True),
+    "pattern": Words(none=True),
+    "strength": SHARE,
+    "changeable": SWITCH,
+}
+"""The kinds of the arguments of requests with one gap."""
+REQUIRED = CALLS | {"max_tokens": Whole(low=1)}
+"""Where max_tokens has a default that is no None."""
+EDITS = CALLS | {
+    "max_tokens": ForEach(one=Whole(low=1), none=True),
+    "min_tokens": ForEach(one=Whole(), none=True),
+}
+"""The kinds of the arguments of edits, which have several gaps."""
+FILLS = EDITS | {"max_tokens": ForEach(one=Whole(low=1))}
+
+
+def check_options(settings: Settings) -> None:
+    """Read every option by its kind. InputError for one that is of another, or out of its range."""
+    check_fields(settings, OPTIONS)
+    if settings.t_min > settings.t_max:
+        raise InputError(f"t_max={settings.t_max} and t_min={settings.t_min}: t_max must be the higher")

@@ -16,7 +16,6 @@ from typing import Literal
 from daguerre.decoding.outline import enclosing, imports
 from daguerre.decoding.sides import Part, share
 from daguerre.decoding.text_spans import CharSpan
-from daguerre.errors import unknown
 from daguerre.models.tokenizer import Tokenizer
 
 Showing = Literal["auto", "whole"]
@@ -51,12 +50,6 @@ class Context:
         ranges = [str(first) if first == last else f"{first}-{last}" for first, last in self.lines]
         *most, end = ranges or ["none"]
         return f"{noun} {', '.join(most)}{' and ' if most else ''}{end} of {self.num_lines:,}"
-
-
-def check_showing(context: object) -> None:
-    """InputError for what is no value of the option `context`."""
-    if context not in SHOWING:
-        raise unknown("context", context, SHOWING)
 
 
 def whole(texts: Sequence[str], between: Sequence[str]) -> Context:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from daguerre.arguments import checks
+from daguerre.decoding.checks import CALLS
 from daguerre.decoding.drive import Together, drive
 from daguerre.decoding.options import Decode
 from daguerre.decoding.plan import Plan
@@ -30,6 +32,7 @@ from daguerre.errors import InputError
 from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 
+TIMED = {name: CALLS[name] for name in ("timeout", "on_step")}
 OnStep = Callable[[StreamEvent], None]
 """Called with the events of `stream` while a request runs: one for each step, and the last, which has the result."""
 
@@ -169,6 +172,7 @@ def stream(
     return stream_events(only_sample(denoiser, plan, timeout))
 
 
+@checks(TIMED)
 def only_sample(denoiser: Denoiser, plan: Plan, timeout: float | None) -> Sample:
     """The one sample of a stream, before its first step. InputError where the plan asks for more."""
     if plan.decode.n != 1:
@@ -184,6 +188,7 @@ def stream_events(one: Sample) -> Iterator[StreamEvent]:
     yield StreamEvent(result.text, result.text, None, result)
 
 
+@checks(TIMED)
 def run_samples(denoiser: Denoiser, plan: Plan, timeout: float | None, on_step: OnStep | None = None) -> Result:
     """The result of a plan, whose samples are driven together. on_step: called with each event of the only one."""
     if on_step is not None:

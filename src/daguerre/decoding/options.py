@@ -5,23 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, get_args
+from typing import Any
 
-from daguerre.decoding.checks import check_numbers, check_switches
+from daguerre.arguments import check_unicode
+from daguerre.decoding.checks import CALLS as ARGUMENTS
+from daguerre.decoding.checks import check_options
 from daguerre.decoding.modes import MODES, choose_mode, mode_options
 from daguerre.decoding.modes.base import Mode
-from daguerre.decoding.pins import Pin
-from daguerre.decoding.revision import ODDS
-from daguerre.decoding.settings import CONSTRAINTS, DrafterName, RankedBy, Settings
+from daguerre.decoding.settings import CONSTRAINTS, Settings
 from daguerre.decoding.steering import Steering
-from daguerre.errors import InputError, UnsupportedError, no_concept_heads, unknown
+from daguerre.errors import InputError, UnsupportedError, no_concept_heads, shown, unknown
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import CACHE_MODES, check_cache
+from daguerre.models.denoiser import check_cache
 from daguerre.models.stale import RULES
-from daguerre.models.tokenizer import check_unicode
-from daguerre.models.wrappers.guidance import SCHEDULES
-from daguerre.sampling.policies import POLICIES, known_policies
-from daguerre.sampling.rules import EndRule
+from daguerre.sampling.policies import POLICIES
 
 COMMIT_LAST = frozenset({"beam", "renoise"})
 """Modes that commit nothing before the end, so that no schedule of steering has a place in them."""
@@ -31,11 +28,7 @@ NO_SPANS = {
 }
 """Modes that do not know a token's place in its gap, so that no span of steering has a meaning in them; and why."""
 
-
-CALLS = (
-    *("max_tokens", "heal", "timeout", "draft", "suffix", "search_length", "mark", "context"),
-    *("spans", "lines", "pattern", "strength", "changeable"),
-)
+CALLS = tuple(ARGUMENTS)
 """Arguments that calls have beside the options."""
 ELSEWHERE = {
     "max_new_tokens": "max_tokens",
@@ -184,21 +177,8 @@ class Decode(Settings):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for kind, value, known in (
-            ("mode", self.mode, (None, *MODES)),
-            ("policy", self.policy, known_policies(self.policy)),
-            ("cache", self.cache, CACHE_MODES),
-            ("drafter", self.drafter, get_args(DrafterName)),
-            ("end_of_text", self.end_of_text, get_args(EndRule)),
-            ("rank_by", self.rank_by, get_args(RankedBy)),
-            ("revise_reading", self.revise_reading, ODDS),
-            ("guidance_schedule", self.guidance_schedule, SCHEDULES),
-        ):
-            if value not in tuple(known):
-                raise unknown(kind, value, (name for name in known if name is not None))
-        check_numbers(self)
-        check_switches(self)
-        self._freeze_strings()
+        check_options(self)
+        object.__setattr__(self, "pins", tuple(self.pins))
         self._freeze_steering()
         self._check_constraint()
         self._check_conflicts()
@@ -207,41 +187,14 @@ class Decode(Settings):
 
     def _freeze(self) -> None:
         """Copies of values that the caller might change later."""
-        if self.logit_bias is not None:
-            numbers = (int, float)
-            if not isinstance(self.logit_bias, Mapping) or not all(
-                isinstance(token, int) and isinstance(bias, numbers) for token, bias in self.logit_bias.items()
-            ):
-                raise InputError("logit_bias must map token ids, whole numbers, to numbers")
-            object.__setattr__(self, "logit_bias", dict(self.logit_bias))
         for option in CONSTRAINTS:
             try:
                 object.__setattr__(self, option, copy.deepcopy(getattr(self, option)))
             except (TypeError, RecursionError) as error:
                 raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
 
-    def _freeze_strings(self) -> None:
-        """Make options of one or several strings tuples, and check their types."""
-        for name in ("stop", "keywords", "forbidden", "forbid"):
-            value = getattr(self, name)
-            several = (value,) if isinstance(value, str) else value
-            if not (isinstance(several, Sequence) and all(isinstance(text, str) and text for text in several)):
-                raise InputError(f"{name} must be a string or several, none of them empty")
-            for text in several:
-                check_unicode(text, name)
-            object.__setattr__(self, name, tuple(several))
-        if self.ending is not None and not (isinstance(self.ending, str) and self.ending):
-            raise InputError(f"ending must be a string that is not empty, not {self.ending!r}")
-        check_unicode(self.ending or "", "ending")
-        if not (isinstance(self.pins, Sequence) and all(isinstance(pin, Pin) for pin in self.pins)):
-            raise InputError('pins must be several of daguerre.Pin, such as [Pin("x", at=3)]')
-        object.__setattr__(self, "pins", tuple(self.pins))
-
     def _freeze_steering(self) -> None:
         """Make `steer` a program, None where it has no operation, and check the whole one."""
-        for name in ("explain", "forbid_exactly"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r:.40}")
         if self.steer is not None:
             object.__setattr__(self, "steer", Steering.of(self.steer) or None)
         _ = self.steering  # checks the whole program
@@ -274,7 +227,9 @@ class Decode(Settings):
             "tools": several and all(isinstance(tool, Mapping) for tool in value),
         }
         if not right[name]:
-            raise InputError(f"{name} must be {CONSTRAINTS[name]}, not {value!r:.40}")
+            raise InputError(f"{name} must be {CONSTRAINTS[name]}, not {shown(value)}")
+        for text in value if name == "choices" else ():
+            check_unicode(text, name)
 
     def _check_conflicts(self) -> None:
         """Every option that differs from its default must be used by the mode and the policy."""

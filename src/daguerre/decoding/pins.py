@@ -11,8 +11,9 @@ from operator import index
 
 import numpy as np
 
+from daguerre.arguments import check_unicode
 from daguerre.canvas import Canvas, Decision, Span
-from daguerre.errors import InputError
+from daguerre.errors import InputError, shown
 from daguerre.models.tokenizer import Tokenizer
 
 Interval = tuple[int, int | None]
@@ -47,8 +48,11 @@ class Pin:
             gap = None if self.gap is None else index(self.gap)
         except (TypeError, ValueError):
             raise InputError(
-                f"a pin is a text or token ids, and a position or (start, end), not {self.text!r} at {self.at!r}"
+                f"a pin is a text or token ids, and a position, at, or (start, end), not {shown(self.text)} at "
+                f"{shown(self.at)} of gap {shown(self.gap)}"
             ) from None
+        if isinstance(content, str):
+            check_unicode(content, "the text of a pin")
         if not content or (gap is not None and gap < 0):
             raise InputError("a pin needs some text or tokens, and a gap counted from 0")
         for name, value in (("text", content), ("at", place), ("gap", gap)):
@@ -62,12 +66,13 @@ class Pin:
     @classmethod
     def parse(cls, written: str) -> Pin:
         """AT=TEXT, where AT is a position, or START:END of which the end may be missing: "3=def", "-1=;", "0:9=x"."""
+        check_unicode(written, "a written pin")
         place, _, text = written.partition("=")
         start, interval, end = place.partition(":")
         try:
             at = (int(start), int(end) if end else None) if interval else int(start)
         except ValueError:
-            raise InputError(f"{written!r} is not a pin: write AT=TEXT, such as 3=def, -1=; or 0:9=x") from None
+            raise InputError(f"{shown(written)} is not a pin: write AT=TEXT, such as 3=def, -1=; or 0:9=x") from None
         return cls(text, at)
 
     def tokens(self, tokenizer: Tokenizer) -> list[int]:
@@ -81,7 +86,9 @@ class Pin:
         first = start if start >= 0 else length + start
         last = length if end is None else end if end >= 0 else length + end
         if not 0 <= first < last <= length:
-            raise InputError(f"the pin {self.text!r} has the interval {self.at} in a gap of {length} tokens: move it")
+            raise InputError(
+                f"the pin {shown(self.text)} has the interval {self.at} in a gap of {length} tokens: move it"
+            )
         return (self.text if isinstance(self.text, str) else tuple(self.tokens(tokenizer))), first, last
 
 
@@ -103,7 +110,7 @@ def place(at: int, tokens: Sequence[int], gap: Span, what: object) -> np.ndarray
     first = at if at >= 0 else length + at + 1 - len(tokens)
     if not 0 <= first <= length - len(tokens):
         raise InputError(
-            f"the pin {what!r} at {at} has {len(tokens)} tokens and its gap {length}: move it, or raise max_tokens"
+            f"the pin {shown(what)} at {at} has {len(tokens)} tokens and its gap {length}: move it, or raise max_tokens"
         )
     return gap[0] + first + np.arange(len(tokens))
 
@@ -113,7 +120,7 @@ def pinned(canvas: Canvas, pins: Sequence[Pin], tokenizer: Tokenizer) -> Canvas:
     held: dict[int, tuple[int, Pin]] = {}
     for pin in pins:
         if pin.gap is not None and pin.gap >= len(canvas.gaps):
-            raise InputError(f"the pin {pin.text!r} is for gap {pin.gap} and there are {len(canvas.gaps)}, from 0")
+            raise InputError(f"the pin {shown(pin.text)} is for gap {pin.gap} and there are {len(canvas.gaps)}, from 0")
         for number, gap in enumerate(canvas.gaps):
             if pin.floats or pin.gap not in (None, number):
                 continue
@@ -123,8 +130,8 @@ def pinned(canvas: Canvas, pins: Sequence[Pin], tokenizer: Tokenizer) -> Canvas:
                 known, other = held.setdefault(position, (token, pin))
                 if known != token:
                     raise InputError(
-                        f"the pins {other.text!r} at {other.at} and {pin.text!r} at {pin.at} contradict each other at "
-                        f"position {position - gap[0]} of the gap: move one"
+                        f"the pins {shown(other.text)} at {other.at} and {shown(pin.text)} at {pin.at} contradict each "
+                        f"other at position {position - gap[0]} of the gap: move one"
                     )
     positions = sorted(held)
     return canvas.apply(pinning(canvas, np.array(positions, dtype=np.int64), [held[p][0] for p in positions]))

@@ -15,7 +15,7 @@ from daguerre.decoding.options import Decode
 from daguerre.decoding.pins import pinned
 from daguerre.decoding.plan import Gap, Plan
 from daguerre.decoding.request import Request, Text, check_request, encoded, is_infilling, read_draft
-from daguerre.errors import ContextError, InputError, UnsupportedError
+from daguerre.errors import ContextError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.wrappers.guidance import unconditional_prefix
@@ -130,6 +130,7 @@ def _constrain(
     texts: Sequence[bytes],
 ) -> Constraint:
     """The request's constraint, checked: every gap has room for a text of it. `texts` are those around the gaps."""
+    _check_room(decode, max(gap.max_tokens for gap in gaps), Vocabulary.make(tokenizer))
     option, value = decode.language
     filler = config.eos_id if canvas.continues else config.null_id
     total = sum(gap.max_tokens for gap in gaps)
@@ -139,6 +140,17 @@ def _constrain(
     span_size = decode.span_size(config, total, not canvas.continues)
     constraint.check(canvas, min(span_size, max(end - start for start, end in canvas.gaps)))
     return constraint
+
+
+def _check_room(decode: Decode, most: int, vocabulary: Vocabulary) -> None:
+    """InputError for a string that no gap has room for, before an automaton of all its bytes is made."""
+    room = most * max(map(len, vocabulary.of))
+    for name, text in (*(("keywords", text) for text in decode.keywords), ("ending", decode.ending or "")):
+        if len(text.encode()) > room:
+            raise InputError(
+                f"{name}: {shown(text)} has {len(text.encode()):,} bytes and max_tokens={most} have at most {room:,}: "
+                "raise max_tokens"
+            )
 
 
 def _wording(decode: Decode, tokenizer: Tokenizer, canvas: Canvas, number: int, texts: Sequence[bytes]) -> Wording:
@@ -167,8 +179,6 @@ def keep_drafts(plan: Plan, drafts: Sequence[Sequence[int]], strength: float) ->
     """The plan with each gap's old text in place, of which a share `strength` is open again: positions that the
     request's seed draws, at least one in all.
     """
-    if not 0 < strength <= 1:
-        raise InputError(f"strength must be above 0 and at most 1, not {strength}")
     if not plan.mode.keeps_drafts:
         raise UnsupportedError(f'mode "{plan.mode.name}" redraws all of a gap: leave out strength, or use mode "block"')
     canvas = plan.canvas

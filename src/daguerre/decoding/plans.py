@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from daguerre.decoding.context import Context, Showing, check_showing, choose, whole
+from daguerre.arguments import checks
+from daguerre.decoding.checks import CALLS, EDITS, FILLS, REQUIRED
+from daguerre.decoding.context import Context, Showing, choose, whole
 from daguerre.decoding.defaults import chosen
 from daguerre.decoding.lengths import search_length as find_length
 from daguerre.decoding.lengths import wants_search
@@ -18,11 +20,11 @@ from daguerre.decoding.request import Request, Text, check_changeable, encoded, 
 from daguerre.decoding.sides import TOKEN_LENGTH
 from daguerre.decoding.text_spans import MARK, CharSpan, find_spans, split_at, split_template
 from daguerre.decoding.window import HEALED
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import Denoiser
-from daguerre.models.tokenizer import Tokenizer, check_unicode
+from daguerre.models.tokenizer import Tokenizer
 
 MAX_TOKENS = 64
 INFILL_TOKENS = 24
@@ -35,6 +37,7 @@ Defaults = Mapping[str, Any] | None
 """Options that hold unless a request without a `Decode` excludes them (`defaults.chosen`)."""
 
 
+@checks(REQUIRED)
 def plan_generate(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
@@ -57,6 +60,7 @@ def plan_generate(
     return _plan(denoiser, tokenizer, catalog, request, timeout)
 
 
+@checks(REQUIRED)
 def plan_infill(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
@@ -84,6 +88,7 @@ def plan_infill(
     return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
+@checks(FILLS)
 def plan_fill(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
@@ -112,6 +117,7 @@ def plan_fill(
     return _plan(denoiser, tokenizer, catalog, request, timeout, search_length)
 
 
+@checks(EDITS)
 def plan_edit(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
@@ -158,6 +164,7 @@ def plan_edit(
     return replace(plan, original=text)
 
 
+@checks(CALLS)
 def plan_stream(
     denoiser: Denoiser,
     tokenizer: Tokenizer,
@@ -229,21 +236,17 @@ class _Texts:
     @property
     def infilling(self) -> bool:
         """True unless it is a completion."""
-        last = self.around[-1]
-        return len(self.most) > 1 or not isinstance(last, Sized) or len(last) > 0
+        return is_infilling(self.around, self.most)
 
     def read(self, tokenizer: Tokenizer, config: ModelConfig) -> tuple[list[list[int]], Context | None]:
         """The token ids of what is shown, and what that is; token ids are shown as they are, without a context.
         InputError for what is neither a text nor token ids.
         """
-        check_showing(self.context)
         texts = [text for text in self.around if isinstance(text, str)]
         between = self.between or [""] * len(self.most)
-        room = config.max_positions - len(config.first) - sum(most for most in self.most if isinstance(most, int))
+        room = config.max_positions - len(config.first) - sum(self.most)
         if len(texts) < len(self.around):
             return encoded(self.around, tokenizer, config), None
-        for text in texts:
-            check_unicode(text)
         shown = whole(texts, between)
         short = self.context == "whole" or room < 1 or sum(map(len, texts)) <= room * TOKEN_LENGTH
         segments = encoded(texts, tokenizer, config) if short else None
@@ -283,10 +286,6 @@ def _plan(
     """A request's plan. A search of its gap's length runs here; it is not steered. InputError for a span of `steer`
     that is behind the gaps.
     """
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
-        raise InputError(f"timeout must be a number of seconds above 0, not {timeout}")
-    if search_length not in (None, True, False):
-        raise InputError(f"search_length must be True, False or None, not {search_length!r}")
     for what, asked in (("a stop string", request.decode.stop), ("heal=True", request.heal)):
         if asked:
             tokenizer.require_bytes(what)
@@ -300,6 +299,6 @@ def _for_each(value: int | Sequence[int], num: int, name: str) -> list[int]:
     """One number for each of `num` gaps; InputError where there are more or fewer."""
     if isinstance(value, int):
         return [value] * num
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != num:
-        raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {value!r}")
+    if len(value) != num:
+        raise InputError(f"{name} must be one number, or one for each of the {num} gaps, not {shown(value)}")
     return list(value)

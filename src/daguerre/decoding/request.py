@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import index
 
+from daguerre.arguments import TOKENS, Whole
 from daguerre.decoding.context import Context
 from daguerre.decoding.draft import Draft
 from daguerre.decoding.options import Decode
-from daguerre.errors import InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.tokenizer import Tokenizer, check_unicode
+from daguerre.models.tokenizer import Tokenizer
 
 Text = str | Sequence[int]
 
@@ -53,18 +53,13 @@ def encoded(texts: Sequence[Text], tokenizer: Tokenizer, config: ModelConfig) ->
 
 
 def _encoded(text: Text, tokenizer: Tokenizer, config: ModelConfig, begins: bool) -> list[int]:
-    if isinstance(text, str):
-        return tokenizer.encode(text, begins=begins)
-    if isinstance(text, bytes | bytearray):
-        raise InputError("the text is bytes: decode it first, with text.decode('utf-8')")
-    try:
-        ids = [index(token) for token in text]
-    except TypeError:
-        raise InputError(f"the text must be a string or a sequence of token ids, not {type(text).__name__}") from None
-    for token in ids:
+    read: str | list[int] = TOKENS("the text", text)
+    if isinstance(read, str):
+        return tokenizer.encode(read, begins=begins)
+    for token in read:
         if not 0 <= token < config.vocab_size:
-            raise InputError(f"token id {token} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
-    return ids
+            raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {config.vocab_size - 1}")
+    return read
 
 
 def check_request(config: ModelConfig, request: Request) -> bool:
@@ -129,8 +124,7 @@ def _check_unseen(request: Request) -> None:
 
 def check_budget(fewest: int, most: int) -> None:
     """InputError for numbers of tokens that a gap cannot have."""
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise InputError(f"max_tokens must be a whole number from 1 up, not {most!r}")
+    Whole(low=1)("max_tokens", most)
     if fewest > most:
         raise InputError(f"min_tokens={fewest} is more than max_tokens={most}: lower the first")
 
@@ -159,9 +153,6 @@ def _known_length(config: ModelConfig, request: Request) -> str:
 
 def read_draft(request: Request, tokenizer: Tokenizer) -> Draft | None:
     """The request's draft. InputError or UnsupportedError for a draft that cannot be used."""
-    if not isinstance(request.draft, str | None):
-        raise InputError(f"the draft must be a text, not {request.draft!r:.40}")
-    check_unicode(request.draft or "", "the draft")
     if request.draft is None:
         return None
     request.decode.mode_entry.check_draft(request.decode)

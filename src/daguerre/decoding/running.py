@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from daguerre.arguments import TOKENS, Kind, Whole, checks
 from daguerre.canvas import Canvas, Decision
 from daguerre.decoding.context import Showing
 from daguerre.decoding.generate import only_sample, stream_events
@@ -25,6 +26,9 @@ from daguerre.models.denoiser import Denoiser
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.trace import Event
 
+PLACE = Whole(low=-(2**63), high=2**63 - 1)
+POSITIONS: dict[str, Kind] = {"start": PLACE, "end": Whole(low=-(2**63), high=2**63 - 1, none=True)}
+"""The kinds of the arguments that change a run; what is outside the gap is found later."""
 OPTIONS = frozenset(option.name for option in fields(Decode))
 
 
@@ -100,6 +104,7 @@ class Running:
         assert self._result is not None
         return self._result
 
+    @checks({"at": PLACE, "text": TOKENS})
     def pin(self, at: int, text: str | Sequence[int]) -> None:
         """Fix a text, or token ids, at a position (below 0: that of its last token, from the right; see `Pin`), in
         place of what was drawn there.
@@ -109,10 +114,12 @@ class Running:
         """
         self._change(pinned(self._open_sample, self._tokenizer, at, text))
 
+    @checks(POSITIONS)
     def unpin(self, start: int, end: int | None = None) -> None:
         """Open the pinned positions of [start, end), by default the one at `start`. InputError where none is pinned."""
         self._change(unpinned(self._open_sample, start, end))
 
+    @checks(POSITIONS)
     def remask(self, start: int, end: int | None = None) -> None:
         """Open the drawn positions of [start, end), by default the one at `start`. InputError where none was drawn."""
         self._change(reopened(self._open_sample, start, end))

@@ -36,8 +36,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
+from daguerre.arguments import Instance, Number, OneOf, Several, Whole, check_unicode
 from daguerre.canvas import Canvas
-from daguerre.errors import DataError, InputError, unknown
+from daguerre.errors import DataError, InputError, shown, unknown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.json_files import parse_json
@@ -84,25 +85,22 @@ class Operation:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in STRENGTHS:
             raise unknown("kind of steering", self.kind, STRENGTHS)
-        if self.schedule not in get_args(ScheduleName):
-            raise unknown("schedule of steering", self.schedule, get_args(ScheduleName))
+        OneOf(known=get_args(ScheduleName), what="schedule of steering")("schedule", self.schedule)
         object.__setattr__(self, "concepts", _several(self.concepts))
         object.__setattr__(self, "strength", self._checked_strength())
         object.__setattr__(self, "span", _checked_span(self.span))
         if (self.schedule == "until") != (self.tokens is not None):
             raise InputError('tokens belong to schedule="until", which needs them: give both or neither')
-        if self.tokens is not None and (type(self.tokens) is not int or self.tokens < 1):
-            raise InputError(f"tokens must be a whole number from 1 up, not {self.tokens!r}")
+        object.__setattr__(self, "tokens", Whole(low=1, none=True)("tokens", self.tokens))
 
     def _checked_strength(self) -> float:
         value = STRENGTHS[self.kind] if self.strength is None else self.strength
         if value is None:
             what = "in logits, such as 4.0" if self.kind == "add" else "the weight, such as 1.0"
             raise InputError(f"{self.kind} needs a strength: give one {what}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_STRENGTH:
-            raise InputError(
-                f"the strength of {self.kind} must be a finite number, at most {MOST_STRENGTH:,.0f}, not {value!r:.40}"
-            )
+        value = Number(low=-MOST_STRENGTH, high=MOST_STRENGTH, what="a finite number")(
+            f"the strength of {self.kind}", value
+        )
         if self.kind == "suppress" and not 0 <= value <= 1:
             raise InputError(f"the strength of suppress is a share, 0 to 1, not {value}: use add to take more")
         if self.kind == "forbid" and not value > 0:
@@ -115,6 +113,9 @@ class Operation:
         return {name: value for name, value in values.items() if value is not None}
 
 
+OPERATIONS = Several(one=Instance(of=(Operation,), what="a list of Operation"), what="a list of Operation")
+
+
 @dataclass(frozen=True)
 class Steering:
     """A program: operations, in order, which name at most MOST_NAMED concepts. InputError for more, and where one adds
@@ -124,7 +125,7 @@ class Steering:
     operations: tuple[Operation, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "operations", tuple(self.operations))
+        object.__setattr__(self, "operations", tuple(OPERATIONS("operations", self.operations)))
         if not all(isinstance(one, Operation) for one in self.operations):
             raise InputError("a steering program is a list of operations: see daguerre.decoding.steering.Operation")
         num = sum(len(one.concepts) for one in self.operations)
@@ -144,7 +145,7 @@ class Steering:
             return given
         if isinstance(given, Mapping | str | bytes) or not isinstance(given, Sequence):
             raise InputError(
-                f"steer must be a list of operations, such as daguerre.decoding.steering has: {given!r:.60}"
+                f"steer must be a list of operations, such as daguerre.decoding.steering has: {shown(given)}"
             )
         return cls(tuple(_operation(one) for one in given))
 
@@ -198,6 +199,7 @@ class Steering:
         """The program of a text: of `to_json`, or a plain list of operations. DataError for what is no JSON of a
         version that is read, InputError for a wrong operation.
         """
+        check_unicode(text, "the text of a steering program")
         if text.lstrip().startswith("["):
             text = f'{{"version": {VERSION}, "operations": {text}}}'
         value = parse_json(text, "the steering program", DataError)
@@ -231,7 +233,7 @@ def forbid(*concepts: str | int, strength: float = 10.0) -> Steering:
 def _several(given: object) -> tuple[str | int, ...]:
     several = (given,) if isinstance(given, str | int) else given
     if not isinstance(several, Sequence) or not several or not all(type(one) in (str, int) for one in several):
-        raise InputError(f"concepts must be names or numbers of one concept or more, not {given!r:.60}")
+        raise InputError(f"concepts must be names or numbers of one concept or more, not {shown(given)}")
     return tuple(dict.fromkeys(several))
 
 
@@ -242,7 +244,7 @@ def _checked_span(span: object) -> Where:
         start, end = span
         if 0 <= start < end:
             return start, end
-    raise InputError(f"a span is the number of a gap, or two numbers [start, end), from 0, not {span!r:.60}")
+    raise InputError(f"a span is the number of a gap, or two numbers [start, end), from 0, not {shown(span)}")
 
 
 def _overlap(one: Where, other: Where) -> bool:
@@ -276,7 +278,7 @@ def _operation(given: object) -> Operation:
     if isinstance(given, Operation):
         return given
     if not isinstance(given, Mapping):
-        raise InputError(f"an operation of steering is an object such as {{'kind': 'add', ...}}, not {given!r:.60}")
+        raise InputError(f"an operation of steering is an object such as {{'kind': 'add', ...}}, not {shown(given)}")
     names = [one.name for one in fields(Operation)]
     for name in given:
         if name not in names:

@@ -9,9 +9,8 @@ import difflib
 import re
 from collections.abc import Sequence
 from itertools import pairwise
-from operator import index
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, shown
 
 CharSpan = tuple[int, int]
 MARK = "<gap>"
@@ -20,12 +19,10 @@ MARK = "<gap>"
 
 def split_template(template: str, mark: str) -> tuple[str, ...]:
     """The texts around the gaps of a template, one more than it has marks. InputError when it has none."""
-    if not isinstance(template, str) or not isinstance(mark, str) or not mark:
-        raise InputError("a template and the mark of its gaps must be strings, and the mark not empty")
     pieces = tuple(template.split(mark))
     if len(pieces) == 1:
         other = 'mark="{}"' if "{}" in template else "another mark"
-        raise InputError(f"the template has no gap: write {mark} where one goes, or give {other}")
+        raise InputError(f"the template has no gap: write {mark:.20} where one goes, or give {other}")
     return pieces
 
 
@@ -50,20 +47,20 @@ def find_spans(
     """
     if sum(given is not None for given in (spans, lines, pattern)) != 1:
         raise InputError("say what to edit in one way: give spans, lines or a pattern")
-    if not isinstance(text, str):
-        raise InputError(f"the text to edit must be a string, not {type(text).__name__}")
     if pattern is not None:
         found = _matches(text, pattern)
     elif lines is not None:
-        found = [_of_lines(text, *_pair(pair)) for pair in lines]
+        found = [_of_lines(text, *pair) for pair in lines]
     else:
         assert spans is not None
-        found = [_pair(pair) for pair in spans]
+        found = [(start, end) for start, end in spans]
     if not found:
-        raise InputError("there is nothing to edit: " + ("the pattern matches nowhere" if pattern else "no span given"))
+        empty = "spans is empty" if lines is None else "lines is empty"
+        why = empty if pattern is None else "the pattern matches nowhere"
+        raise InputError(f"there is nothing to edit: {why}")
     for start, end in found:
         if not 0 <= start <= end <= len(text):
-            raise InputError(f"the span ({start}, {end}) is not within the text of {len(text)} characters")
+            raise InputError(f"the span {shown((start, end))} is not within the text of {len(text)} characters")
     found = sorted(found)
     for (_, end), (start, _) in pairwise(found):
         if start < end:
@@ -71,25 +68,17 @@ def find_spans(
     return tuple(found)
 
 
-def _pair(pair: Sequence[int]) -> CharSpan:
-    try:
-        first, last = (index(number) for number in pair)
-    except (TypeError, ValueError):
-        raise InputError(f"a span is a pair of whole numbers, not {pair!r}") from None
-    return first, last
-
-
 def _matches(text: str, pattern: str) -> list[CharSpan]:
     try:
         return [match.span() for match in re.finditer(pattern, text)]
-    except (re.error, TypeError) as error:
-        raise InputError(f"the pattern {pattern!r} is not a regular expression: {error}") from None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(f"the pattern {shown(pattern)} is not a regular expression: {error}") from None
 
 
 def _of_lines(text: str, first: int, last: int) -> CharSpan:
     pieces = text.split("\n")
     if not 1 <= first <= last <= len(pieces):
-        raise InputError(f"lines {first} to {last} are not in the text, which has {len(pieces)}")
+        raise InputError(f"lines {shown(first)} to {shown(last)} are not in the text, which has {len(pieces)}")
     start = sum(len(piece) + 1 for piece in pieces[: first - 1])
     end = start + sum(len(piece) + 1 for piece in pieces[first - 1 : last]) - 1
     return start, end - int(last < len(pieces) and text[start:end].endswith("\r"))

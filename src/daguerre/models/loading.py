@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from daguerre.errors import CheckpointError, InputError
+from daguerre.errors import CheckpointError, InputError, shown
 from daguerre.models.catalog import FILE as CONCEPTS
 from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
@@ -95,7 +95,7 @@ def load_folder(
 def named_path(name: str | os.PathLike[str], what: str) -> Path:
     """The path that a name may be, with "~" for the home folder. InputError for what is no name, or cannot be one."""
     if not isinstance(name, str | os.PathLike):
-        raise InputError(f"{what} is given by its name or folder, not by {name!r:.80}")
+        raise InputError(f"{what} is given by its name or folder, not by {shown(name)}")
     try:
         path = Path(name).expanduser()
         path.stat()
@@ -139,9 +139,11 @@ def usable_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
-    except (RuntimeError, AssertionError) as error:
+    except (RuntimeError, AssertionError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"device {name!r} cannot be used ({reason}): try 'cpu'") from None
+        raise InputError(f"device {shown(name)} cannot be used ({reason[:100]}): try 'cpu'") from None
+    if device.type == "cpu" and device.index:
+        raise InputError(f"device {name!r} cannot be used (there is one CPU, whatever its cores): try 'cpu'")
     return device
 
 
@@ -151,6 +153,7 @@ def model_folder(
     *,
     family: str | None = None,
     weights: bool = True,
+    what: str = "a model",
 ) -> Path:
     """The folder of a model: a name of PACKAGED is that of one in the package; a path is a folder; any other name with
     one slash is that of a model on a hub, at `revision`, which is downloaded if it is not in the cache
@@ -159,11 +162,12 @@ def model_folder(
     A folder never touches the network. CheckpointError if there is no such folder, if the package does not have the
     model, or if the hub's cannot be had; InputError for a revision of a folder.
     """
-    path, packaged = named_path(name, "a model"), isinstance(name, str) and name in PACKAGED
+    path, packaged = named_path(name, what), isinstance(name, str) and name in PACKAGED
     if isinstance(name, str) and not packaged and not path.exists() and is_name(name):
         return pull(name, revision, family=family, weights=weights)
     if revision is not None:
-        raise InputError(f"revision={revision!r} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
+        given = f"revision={shown(revision)}"
+        raise InputError(f"{given} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
     if not packaged:
         if path.is_file():
             kind = (
@@ -171,8 +175,9 @@ def model_folder(
             )
             raise CheckpointError(f"{os.fspath(name)} is a file, and a model is a folder: {kind}")
         if not path.is_dir():
+            purpose = "" if what == "a model" else f" for {what}"
             raise CheckpointError(
-                f"there is no folder {os.fspath(name)}: check the path; names on a hub are owner/repository"
+                f"there is no folder {os.fspath(name)}{purpose}: check the path; names on a hub are owner/repository"
             )
         return path
     path = Path(str(resources.files("daguerre") / "assets" / PACKAGED[str(name)]))

@@ -26,9 +26,10 @@ from typing import Any
 
 import tokenizers
 
+from daguerre.arguments import check_unicode
 from daguerre.errors import DataError, InputError
 from daguerre.models.chat_template import ChatTemplate
-from daguerre.models.tokenizer import Tokenizer, check_unicode, encoding_of
+from daguerre.models.tokenizer import Tokenizer, encoding_of
 from daguerre.models.tokenizer_json import Json, panics_raised, read_layout, token_texts
 
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

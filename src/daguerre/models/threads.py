@@ -9,10 +9,13 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from daguerre.arguments import Kind, Whole
 from daguerre.errors import InputError
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
 
@@ -22,13 +25,26 @@ GAIN = 0.95
 """More threads are used only if they need less than this share of the time of fewer."""
 
 
-def check_threads(threads: object, device: str) -> None:
-    """InputError unless `threads` is None, "auto" or an int from 1 up, and None if the device is not a CPU."""
-    valid = isinstance(threads, int) and not isinstance(threads, bool) and threads >= 1
-    if not (valid or threads in (None, "auto")):
-        raise InputError(f'threads must be a number from 1 up, "auto" or None, not {threads!r}')
-    if threads is not None and torch.device(device).type != "cpu":
-        raise InputError(f"threads are those of the CPU and the device is {device!r}: leave out threads")
+MOST_THREADS = 1024
+"""More than any CPU that this was made for has; a number far beyond it is one that no system starts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threads(Kind):
+    """A number of threads, or "auto"."""
+
+    words: ClassVar[str] = f'a number from 1 to {MOST_THREADS:,}, or "auto",'
+
+    def read(self, name: str, value: Any) -> Any:
+        return (
+            value if isinstance(value, str) and value == "auto" else Whole(low=1, high=MOST_THREADS).read(name, value)
+        )
+
+
+def check_threads(threads: int | str | None, device: torch.device) -> None:
+    """InputError for a number of threads where the device is not a CPU."""
+    if threads is not None and device.type != "cpu":
+        raise InputError(f"threads are those of the CPU and the device is {str(device)!r}: leave out threads")
 
 
 def use_threads(threads: int | str, backend: Backend) -> int:

@@ -18,7 +18,8 @@ from typing import Any
 
 import tokenizers
 
-from daguerre.errors import DataError, InputError, UnsupportedError, unknown
+from daguerre.arguments import OneOf, PathName, check_unicode
+from daguerre.errors import DataError, InputError, UnsupportedError, shown
 from daguerre.files import atomic_write
 
 NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
@@ -57,22 +58,23 @@ class Tokenizer:
             self._json: dict[str, Any] = json.loads(content)
             self._inner = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises bare Exception
-            raise DataError(f"not a tokenizer.json: {error}; give one that daguerre wrote") from error
+            raise DataError(f"not a tokenizer.json: {str(error)[:200]}; give one that daguerre wrote") from error
         self._check()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
         """Read a `tokenizer.json`. DataError if it is missing or not in Daguerre's format."""
+        PathName()("path", path)
         try:
             return cls(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"cannot read the tokenizer {os.fspath(path)!r}: {error}; check the path") from error
+            reason = getattr(error, "strerror", None) or str(error)[:100]
+            raise DataError(f"cannot read the tokenizer {shown(os.fspath(path))}: {reason}; check the path") from error
 
     @classmethod
     def default(cls, name: str = "2k") -> Tokenizer:
         """A vocabulary shipped with the package: "2k" (2048 tokens) or "8k" (8192)."""
-        if name not in DEFAULTS:
-            raise unknown("tokenizer", name, DEFAULTS)
+        OneOf(known=tuple(DEFAULTS), what="tokenizer")("name", name)
         return cls((resources.files("daguerre") / "assets" / DEFAULTS[name]).read_text(encoding="utf-8"))
 
     def encode(self, text: str, *, begins: bool = True) -> list[int]:
@@ -89,7 +91,11 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The exact bytes of `ids`; special tokens have none. InputError for an id outside the vocabulary."""
-        return b"".join(map(self.token_bytes, ids))
+        try:
+            each = iter(ids)
+        except TypeError:
+            raise InputError(f"ids must be token ids, several, not {shown(ids)}") from None
+        return b"".join(map(self.token_bytes, each))
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of `ids`. Bytes that are not valid UTF-8, such as half a character, become U+FFFD."""
@@ -97,9 +103,12 @@ class Tokenizer:
 
     def token_bytes(self, token: int) -> bytes:
         """Bytes of one token, b"" for a special one. InputError for an id outside the vocabulary."""
-        if not 0 <= token < self.vocab_size:
-            raise InputError(f"token id {token} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
-        return self._bytes[token]
+        try:
+            if 0 <= token < self.vocab_size:
+                return self._bytes[token]
+        except (TypeError, ValueError):
+            raise InputError(f"a token id is a whole number, not {shown(token)}") from None
+        raise InputError(f"token id {shown(token)} is outside the vocabulary: ids are 0 to {self.vocab_size - 1}")
 
     @property
     def start_id(self) -> int:
@@ -126,6 +135,7 @@ class Tokenizer:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a `tokenizer.json` atomically."""
+        PathName()("path", path)
         with atomic_write(Path(path)) as file:
             file.write(self.to_bytes())
 
@@ -172,14 +182,3 @@ def encoding_of(inner: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
     if len(text) < LONG:
         return inner.encode(text, add_special_tokens=False)
     return inner.encode_batch([text], add_special_tokens=False)[0]  # of the two the one that frees the interpreter
-
-
-def check_unicode(text: str, what: str = "the text") -> None:
-    """InputError for a lone surrogate, which a command line yields for a byte that is not UTF-8."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{what} has a lone surrogate, {text[error.start]!r}, at character {error.start}: UTF-8 cannot hold it; "
-            "decode the input with errors='replace', or remove that character"
-        ) from error

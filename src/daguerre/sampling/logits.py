@@ -17,12 +17,12 @@ Letters: A wanted positions, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from daguerre.arguments import NOT_NEGATIVE, SHARE, Biases, Kind, Whole, check_fields
 from daguerre.errors import InputError
 
 CACHED = 1 << 17
@@ -91,6 +91,15 @@ class Proposals:
         return Proposals(*(None if value is None else value[kept] for value in values))  # type: ignore[arg-type]
 
 
+KINDS: dict[str, Kind] = {
+    "temperature": NOT_NEGATIVE,
+    "top_p": SHARE,
+    "top_k": Whole(low=1, none=True),
+    "logit_bias": Biases(none=True),
+}
+"""What each parameter of a draw may be."""
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """How a token is drawn. A temperature of 0 takes the most likely token; top_p 1 and top_k None cut nothing."""
@@ -101,15 +110,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(f"temperature must be a number from 0 up, not {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise InputError(f"top_p must be above 0 and at most 1, not {self.top_p}")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top_k must be 1 or more, or None for no cut, not {self.top_k}")
-        for token, bias in (self.logit_bias or {}).items():
-            if math.isnan(bias) or bias == math.inf:
-                raise InputError(f"logit_bias of token {token} must be a number or minus infinity, not {bias}")
+        check_fields(self, KINDS)
 
 
 def biased(logits: np.ndarray, params: SamplingParams, precise: bool = True) -> np.ndarray:

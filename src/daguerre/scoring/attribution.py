@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from daguerre.arguments import Instance, Kind, Whole
 from daguerre.canvas import Canvas
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.result import Result
@@ -94,6 +95,15 @@ class Attribution:
         )
 
 
+MOST_STEPS = 65_536
+ARGUMENTS: dict[str, Kind] = {
+    "result": Instance(of=(Result,), what="a Result"),
+    "token": Whole(low=-(2**63), high=2**63 - 1),
+    "num_steps": Whole(low=1, high=MOST_STEPS),
+}
+"""The kinds of the arguments of `Model.attribute`."""
+
+
 def attribute(
     backbone: Backbone,
     tokenizer: Tokenizer,
@@ -132,7 +142,7 @@ def _recorded(backbone: Backbone, result: Result, index: int) -> tuple[Forward, 
     if result.concepts is None:
         raise InputError("a result knows where its tokens were committed if it is asked for with explain=True")
     if not -len(result.tokens) <= index < len(result.tokens):
-        raise InputError(f"there is no token {index}: the result has {len(result.tokens)}")
+        raise InputError(f"there is no token {index} (token, from 0): the result has {len(result.tokens)}")
     told, mode = result.concepts.tokens[index], MODES[result.usage.mode]
     if told.logit is None:
         raise InputError(f"the model was not asked for token {index}, {told.text!r}: choose another one")
@@ -172,8 +182,7 @@ def integrated_gradients(
     """The parts of a forward's rows in the logit of a token at its only wanted row. The forward has no cache."""
     if backbone.config.gemma is not None:
         raise UnsupportedError("DiffusionGemma's forwards have no gradients here: use another model")
-    if num_steps < 1:
-        raise InputError(f"num_steps must be a whole number from 1 up, not {num_steps}")
+    ARGUMENTS["num_steps"]("num_steps", num_steps)
     line = _Line(backbone, forward, token, edit)
     sums, size = torch.zeros_like(line.end, dtype=torch.float64), max(1, ROWS_AT_ONCE // len(forward.tokens))
     points = (torch.arange(num_steps, dtype=torch.float64, device=line.end.device) + 0.5) / num_steps

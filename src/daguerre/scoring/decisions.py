@@ -28,15 +28,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
+from daguerre.arguments import TEXT, Instance, Kind, OneOf, Several, Whole, check_fields, checks
 from daguerre.canvas import Canvas
-from daguerre.decoding.context import Context, Showing, check_showing, choose, whole
+from daguerre.decoding.context import SHOWING, Context, Showing, choose, whole
 from daguerre.decoding.drive import compute
 from daguerre.decoding.result import Usage
 from daguerre.decoding.sides import TOKEN_LENGTH
-from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.errors import InputError, UnsupportedError, shown, unknown
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Forward, Layout, Logits, LogProbs
@@ -50,6 +52,10 @@ JOINED = 2
 """Tokens that a state may have more where a question follows it than alone."""
 
 Value = bool | int | str
+QUESTIONS = "a list of YesNo, Choice and Score, a single one in brackets, too"
+CALIBRATION = Instance(of=(str, Calibration), what="the name of a calibration, or one", none=True)
+NUMBER = Whole(low=-(10**9), high=10**9)
+"""What the ends of a score may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,11 @@ class Question(ABC):
     def texts(self) -> dict[str, str]:
         """The text that each label writes."""
 
+    @property
+    def num_labels(self) -> int:
+        """How many labels there are, without making their texts."""
+        return len(self.texts)
+
     def value(self, label: str) -> Value:
         """The value of a label."""
         return label
@@ -78,21 +89,20 @@ class Question(ABC):
         return None
 
     def __post_init__(self) -> None:
-        for text in (self.before, self.after, *self.texts, *self.texts.values()):
-            if not isinstance(text, str):
-                raise InputError(f"the texts of a question are strings, not {type(text).__name__}")
-        filled = list(self.texts.values())
-        if len(filled) < 2:
-            raise InputError(f"a question needs two labels or more, not {len(filled)}: there is nothing to decide")
-        for text in filled:
-            if not text:
-                raise InputError("a label has no text, so no token: give every label at least one character")
-            if filled.count(text) > 1:
-                raise InputError(f"two labels have the text {text!r}: make them differ")
-            longer = next((other for other in filled if other != text and other.startswith(text)), None)
-            if longer is not None and not self.after:
+        check_fields(self, {"before": TEXT, "after": TEXT, "calibration": CALIBRATION})
+        if self.num_labels < 2:
+            raise InputError(f"a question needs two labels or more, not {self.num_labels}: there is nothing to decide")
+        _check_labels(self.num_labels, "the question has")
+        filled = sorted(self.texts.values())
+        if not filled[0]:
+            raise InputError("a label has no text, so no token: give every label at least one character")
+        for text, longer in pairwise(filled):
+            if text == longer:
+                raise InputError(f"two labels have the text {shown(text)}: make them differ")
+            if longer.startswith(text) and not self.after:  # what begins with a text is sorted right behind it
                 raise InputError(
-                    f"{longer!r} begins with {text!r}, and no text ends the label: give the text after it, as `after`"
+                    f"{shown(longer)} begins with {shown(text)}, and no text ends the label: give the text after it, "
+                    "as `after`"
                 )
 
 
@@ -102,6 +112,10 @@ class YesNo(Question):
 
     yes: str = " True"
     no: str = " False"
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"yes": TEXT, "no": TEXT})
+        super().__post_init__()
 
     @property
     def texts(self) -> dict[str, str]:
@@ -121,12 +135,11 @@ class Choice(Question):
     labels: Sequence[str]
 
     def __post_init__(self) -> None:
-        if isinstance(self.labels, str):
-            raise InputError(f"labels are a list of texts, not one text: [{self.labels!r}, ...]")
+        check_fields(self, {"labels": Several(one=TEXT, what="a list of texts")})
+        for label, another in pairwise(sorted(self.labels)):
+            if label == another:
+                raise InputError(f"the label {shown(label)} is given twice: leave one out")
         object.__setattr__(self, "labels", tuple(self.labels))
-        for label in self.labels:
-            if self.labels.count(label) > 1:
-                raise InputError(f"the label {label!r} is given twice: leave one out")
         super().__post_init__()
 
     @property
@@ -142,12 +155,14 @@ class Score(Question):
     high: int
 
     def __post_init__(self) -> None:
-        for number in (self.low, self.high):
-            if not isinstance(number, int) or isinstance(number, bool):
-                raise InputError(f"a score goes from one whole number to another, not to {number!r}")
+        check_fields(self, {"low": NUMBER, "high": NUMBER})
         if self.low >= self.high:
             raise InputError(f"a score from {self.low} to {self.high} has nothing to decide: give low below high")
         super().__post_init__()
+
+    @property
+    def num_labels(self) -> int:
+        return self.high - self.low + 1
 
     @property
     def texts(self) -> dict[str, str]:
@@ -193,6 +208,17 @@ class Scored:
     stop: int
 
 
+MOST_LABELS = 4096
+"""The most labels of a question, and of the questions of one call together: each is a text that is computed."""
+ARGUMENTS: dict[str, Kind] = {
+    "state": TEXT,
+    "questions": Several(one=Instance(of=(Question,), what=QUESTIONS), what=QUESTIONS),
+    "context": OneOf(known=SHOWING),
+}
+"""The kinds of the arguments of `decide`."""
+
+
+@checks(ARGUMENTS)
 def decide(
     denoiser: BackboneDenoiser,
     tokenizer: Tokenizer,
@@ -207,12 +233,8 @@ def decide(
     long, "whole" refuses it. InputError, in one line, for a text that does not fit; UnsupportedError for a model of
     another process than the absorbing one.
     """
-    check_showing(context)
     began = time.perf_counter()
-    if not isinstance(state, str):
-        raise InputError(f"the state must be a string, not {type(state).__name__}")
-    if isinstance(questions, Question) or not all(isinstance(question, Question) for question in questions):
-        raise InputError("questions are a list of YesNo, Choice and Score: put a single one in brackets")
+    _check_labels(sum(question.num_labels for question in questions), "the questions have")
     if denoiser.config.process != "absorbing":
         raise UnsupportedError(f"a model of the {denoiser.config.process} process cannot score labels")
     chosen = [_calibration(question, calibrations or {}) for question in questions]
@@ -231,6 +253,11 @@ def decide(
         answers.append(_answer(question, calibration, scores[first : first + len(of_question)], usage, shown))
         first += len(of_question)
     return answers
+
+
+def _check_labels(number: int, whose: str) -> None:
+    if number > MOST_LABELS:
+        raise InputError(f"{whose} {number:,} labels and {MOST_LABELS:,} is the most (MOST_LABELS): ask for fewer")
 
 
 def _calibration(question: Question, known: Mapping[str, Calibration]) -> Calibration:

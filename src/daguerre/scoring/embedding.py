@@ -17,14 +17,14 @@ Letters: T texts, R rows, A wanted rows, D width, C = N + M concepts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import index
 from typing import Literal, get_args
 
 import numpy as np
 import torch
 
+from daguerre.arguments import TOKENS, Kind, OneOf, Several, checks
 from daguerre.decoding.request import Text
-from daguerre.errors import ContextError, InputError, no_concept_heads, unknown
+from daguerre.errors import ContextError, InputError, no_concept_heads
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend, Forward, Hidden, Layout
@@ -38,6 +38,14 @@ WEIGHED_AT_ONCE = 256
 """Rows whose concepts' weights are in memory together."""
 
 
+ARGUMENTS: dict[str, Kind] = {
+    "texts": Several(one=TOKENS, what="a list of texts, or of lists of token ids"),
+    "kind": OneOf(known=KINDS, what="kind of embedding"),
+}
+"""The kinds of the arguments of `embed`."""
+
+
+@checks(ARGUMENTS)
 def embed(
     backend: Backend,
     tokenizer: Tokenizer,
@@ -51,12 +59,8 @@ def embed(
     InputError for a text without a token, or one with an id outside the vocabulary; ContextError for one that is longer
     than the model's context; UnsupportedError for a kind that needs concept heads, of a model that has none.
     """
-    if kind not in KINDS:
-        raise unknown("kind of embedding", kind, KINDS)
     if kind != "hidden" and heads is None:
         raise no_concept_heads(f'kind="{kind}"')
-    if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise InputError(f"embed takes a list of texts, not {type(texts).__name__}: write [text]")
     config = backend.config
     ids = [checked_ids(config, tokenizer, text) for text in texts]
     num = heads.shape.known + heads.shape.discovered if heads is not None and kind == "concepts" else config.width
@@ -90,10 +94,8 @@ def _of_concepts(hidden: np.ndarray, kind: EmbeddingKind, heads: ConceptHeads) -
 
 def checked_ids(config: ModelConfig, tokenizer: Tokenizer, text: Text) -> list[int]:
     """The tokens of a text that can be embedded; see `embed`."""
-    try:
-        ids = tokenizer.encode(text) if isinstance(text, str) else [index(token) for token in text]
-    except TypeError:
-        raise InputError(f"a text to embed is a string or token ids, not {text!r:.40}") from None
+    read: str | list[int] = TOKENS("a text to embed", text)
+    ids = tokenizer.encode(read) if isinstance(read, str) else read
     if not ids:
         raise InputError("a text to embed needs a token: this one is empty")
     if min(ids) < 0 or max(ids) >= config.vocab_size:

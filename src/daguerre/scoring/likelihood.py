@@ -200,7 +200,7 @@ def _spans(config: ModelConfig, given: int, length: int, layout: SpanLayout) -> 
         raise UnsupportedError(f"layout={layout!r}: a model with full context has one span; ask for 'full'")
     if config.context == "block" and layout != config.block_size:
         raise UnsupportedError(f"layout={layout!r}: this model's blocks have {config.block_size} tokens; ask for that")
-    size = length if layout == "full" else int(layout)
+    size = length if layout == "full" else min(int(layout), length)
     starts = np.arange(0 if config.context == "block" else given, length, size)
     spans = np.stack([np.maximum(starts, given), np.minimum(starts + size, length)], axis=1)[starts + size > given]
     if config.anchor == "clean" or config.masks_in_place:  # a block's first position is a span of its own

@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from daguerre.decoding.context import Showing, check_showing
+from daguerre.arguments import SEED, TEXT, Kind, OneOf, Tokens, Whole, checks
+from daguerre.decoding.context import SHOWING, Showing
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.forward import Backend
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.scoring.likelihood import TokenScores, score_tokens
+from daguerre.scoring.likelihood import KINDS, ORDERS, TokenScores, score_tokens
 
+MOST_SAMPLES = 65_536
+"""The most draws of masks: what takes a gigabyte for a text of a thousand tokens."""
 GIVEN_SHARE = 0.5
 """Of a window but the first one: the share that was scored before."""
 
@@ -81,10 +84,42 @@ def score_long(backend: Backend, tokens: Sequence[int], *, seed: int = 0, order:
     return TokenScores(float(by_token.sum()), variance**0.5, len(by_token), by_token, len(scores))
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayoutKind(Kind):
+    """A number of tokens in a span, or "full"."""
+
+    words: ClassVar[str] = "a number of tokens in a span, 'full'"
+
+    def read(self, name: str, value: Any) -> Any:
+        return value if isinstance(value, str) and value == "full" else Whole(low=1).read(name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderKind(Kind):
+    """The name of an order, or the numbers of the tokens."""
+
+    words: ClassVar[str] = "'left', 'random', the numbers of the text's tokens"
+
+    def read(self, name: str, value: Any) -> Any:
+        return OneOf(known=ORDERS).read(name, value) if isinstance(value, str) else Tokens().read(name, value)
+
+
+ARGUMENTS: dict[str, Kind] = {
+    "text": TEXT,
+    "kind": OneOf(known=KINDS),
+    "layout": LayoutKind(none=True),
+    "order": OrderKind(none=True),
+    "samples": Whole(low=2, high=MOST_SAMPLES),
+    "seed": SEED,
+    "context": OneOf(known=SHOWING),
+}
+"""The kinds of the arguments of `nll`."""
+
+
+@checks(ARGUMENTS)
 def nll(backend: Backend, tokenizer: Tokenizer, text: str, *, context: Showing = "auto", **how: Any) -> TokenScores:
     """`likelihood.nll` of a text of any length; context="whole": InputError for one that is longer than the model's
     positions.
     """
-    check_showing(context)
     tokens = [*backend.config.first, *tokenizer.encode(text)]
     return score_tokens(backend, tokens, **how) if context == "whole" else score_long(backend, tokens, **how)

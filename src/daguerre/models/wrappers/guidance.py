@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from daguerre.arguments import NOT_NEGATIVE, Call, OneOf
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError
 from daguerre.models.core.config import ModelConfig
@@ -64,10 +65,9 @@ class Guidance:
     scorer: Scorer | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise InputError(f"guidance must be a number from 0 up, and 1 is none; not {self.scale}")
-        if self.scorer is not None and not callable(self.scorer):
-            raise InputError(f"scorer must be callable, not {self.scorer!r:.40}")
+        NOT_NEGATIVE("guidance", self.scale)
+        OneOf(known=tuple(SCHEDULES))("guidance_schedule", self.schedule)
+        Call(none=True)("scorer", self.scorer)
 
     def at(self, canvas: Canvas) -> float:
         """The scale for a canvas."""

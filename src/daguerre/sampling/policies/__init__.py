@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from daguerre.sampling.policies.base import Policy, Progress
 from daguerre.sampling.policies.chain import Chain
 from daguerre.sampling.policies.confidence import Confidence
@@ -39,11 +37,6 @@ def policy_kind(policy: str | Policy) -> type[Policy]:
     return type(policy) if isinstance(policy, Policy) else POLICIES[policy]
 
 
-def known_policies(policy: object) -> tuple[Any, ...]:
-    """What a policy can be given as: the names of the table, and any object that is one."""
-    return (policy,) if isinstance(policy, Policy) else tuple(POLICIES)
-
-
 __all__ = [
     "POLICIES",
     "Chain",
@@ -60,6 +53,5 @@ __all__ = [
     "Progress",
     "Random",
     "Threshold",
-    "known_policies",
     "policy_kind",
 ]

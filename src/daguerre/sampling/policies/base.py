@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from daguerre.arguments import NATS, NOT_NEGATIVE, POSITIVE, PROBABILITY, Kind, OneOf, Whole, check_fields
 from daguerre.canvas import Decision
-from daguerre.errors import InputError, unknown
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.random import ORDER, Counter
+
+Schedule = Literal["even", "time"]
+SCHEDULES: tuple[Schedule, ...] = ("even", "time")
+MOST_STEPS = 65_536
+"""No text has more positions, and no canvas of a mode that counts its own steps is drawn more often."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +28,20 @@ class Progress:
     step: int
     request_step: int
     num_start: int
+
+
+KINDS: dict[str, Kind] = {
+    "threshold": PROBABILITY,
+    "edit_threshold": PROBABILITY,
+    "factor": POSITIVE,
+    "gamma": NATS,
+    "entropy_threshold": NATS,
+    "position_penalty": NATS,
+    "steps": Whole(low=1, high=MOST_STEPS, none=True),
+    "schedule": OneOf(known=SCHEDULES),
+    "rank_temperature": NOT_NEGATIVE,
+}
+"""What each option of a policy may be."""
 
 
 class Policy(ABC):
@@ -44,6 +63,10 @@ class Policy(ABC):
     """Whether it also replaces committed tokens of the active span (`decoding.token_editing`)."""
     num_extra: ClassVar[int] = 0
     """The most forwards that a span takes once nothing of it is open."""
+
+    def __post_init__(self) -> None:
+        """Check the options that the table of kinds has."""
+        check_fields(self, {name: KINDS[name] for name in self.options if name in KINDS})
 
     @property
     def skips(self) -> bool:
@@ -84,7 +107,6 @@ def commit_all(proposals: Proposals) -> Decision:
     return Decision.plain(proposals.positions, proposals.tokens, proposals.probabilities, proposals.confidence)
 
 
-Schedule = Literal["even", "time"]
 LAST_TIME = 1e-3
 """The time at which the schedule "time" ends."""
 
@@ -130,10 +152,6 @@ class Static(Policy):
     options: ClassVar[tuple[str, ...]] = ("steps", "schedule")
     fixed_counts: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        if self.schedule not in get_args(Schedule):
-            raise unknown("schedule", self.schedule, get_args(Schedule))
-
     @property
     def skips(self) -> bool:
         """Whether the schedule is "time"."""
@@ -171,11 +189,6 @@ class Ranked(Static):
 
     rank_temperature: float = 0.0
     options: ClassVar[tuple[str, ...]] = (*Static.options, "rank_temperature")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.rank_temperature < np.inf:
-            raise InputError(f"rank_temperature must be a number from 0 up, not {self.rank_temperature}")
 
     def score(self, proposals: Proposals) -> np.ndarray:
         """Float64 (A,): the probabilities, unless a policy scores otherwise."""

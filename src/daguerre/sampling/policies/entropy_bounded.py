@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from daguerre.canvas import Decision
-from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
@@ -23,10 +22,6 @@ class EntropyBounded(Policy):
     gamma: float = 0.1
     options: ClassVar[tuple[str, ...]] = ("gamma",)
     reads: ClassVar[tuple[str, ...]] = ("entropies",)
-
-    def __post_init__(self) -> None:
-        if not self.gamma >= 0:
-            raise InputError(f"gamma must be a number of nats from 0 up, not {self.gamma}")
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
         """Minus the entropies."""

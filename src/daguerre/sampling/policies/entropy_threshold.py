@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from daguerre.canvas import Decision
-from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
@@ -27,11 +26,6 @@ class EntropyThreshold(Policy):
     position_penalty: float = 0.0
     options: ClassVar[tuple[str, ...]] = ("entropy_threshold", "position_penalty")
     reads: ClassVar[tuple[str, ...]] = ("entropies",)
-
-    def __post_init__(self) -> None:
-        for name in self.options:
-            if not 0 <= getattr(self, name) < np.inf:
-                raise InputError(f"{name} must be a number of nats from 0 up, not {getattr(self, name)}")
 
     def rank(self, proposals: Proposals, progress: Progress, rng: Counter) -> np.ndarray:
         """Minus the entropies with their penalties."""

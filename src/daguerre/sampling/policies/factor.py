@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from daguerre.canvas import Decision
-from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
@@ -22,10 +21,6 @@ class Factor(Policy):
 
     factor: float = 1.0
     options: ClassVar[tuple[str, ...]] = ("factor",)
-
-    def __post_init__(self) -> None:
-        if not self.factor >= 0:
-            raise InputError(f"factor must be a number from 0 up, not {self.factor}")
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """The likeliest ones, as many as the rule allows."""

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.threshold import Threshold
 
@@ -25,11 +24,6 @@ class JointThreshold(Threshold):
     options: ClassVar[tuple[str, ...]] = ("threshold", "edit_threshold")
     edits: ClassVar[bool] = True
     num_extra: ClassVar[int] = POST_STEPS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.edit_threshold <= 1:
-            raise InputError(f"edit_threshold must be a probability, from 0 to 1, not {self.edit_threshold}")
 
     def edit(self, proposals: Proposals, tokens: np.ndarray) -> np.ndarray:
         """Other tokens, and likely enough."""

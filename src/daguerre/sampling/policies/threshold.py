@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from daguerre.canvas import Decision
-from daguerre.errors import InputError
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, Progress, commit, top
 from daguerre.sampling.random import Counter
@@ -18,10 +17,6 @@ class Threshold(Policy):
 
     threshold: float = 0.9
     options: ClassVar[tuple[str, ...]] = ("threshold",)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1:
-            raise InputError(f"threshold must be a probability, from 0 to 1, not {self.threshold}")
 
     def decide(self, proposals: Proposals, progress: Progress, rng: Counter) -> Decision:
         """All that are likely enough, and the likeliest."""
