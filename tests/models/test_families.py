@@ -210,11 +210,26 @@ MOE = {"moe_intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 2, 
 WRONG: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ("LLaDA2MoeModelLM", MOE, {"num_shared_experts": "x"}, "num_shared_experts must be a whole number from 0 up"),
     ("LLaDA2MoeModelLM", MOE, {"first_k_dense_replace": 2.5}, "first_k_dense_replace must be a whole number from 0 up"),
-    ("LLaDAMoEModelLM", MOE | {"expert_intermediate_size": 16}, {"moe_layer_freq": 5}, "of a wrong kind"),
-    ("LLaDAMoEModelLM", MOE | {"expert_intermediate_size": 16}, {"moe_layer_freq": [None]}, "of a wrong kind"),
-    ("Qwen3MoeForCausalLM", MOE, {"mlp_only_layers": 5}, "of a wrong kind"),
-    ("Qwen3MoeForCausalLM", MOE, {"mlp_only_layers": ["x", 1]}, "of a wrong kind"),
-    ("GPT2LMHeadModel", GPT2 | {"mask_token_id": None}, {"activation_function": ["gelu"]}, "of a wrong kind"),
+    (
+        "LLaDAMoEModelLM",
+        MOE | {"expert_intermediate_size": 16},
+        {"moe_layer_freq": 5},
+        "moe_layer_freq must be a list of",
+    ),
+    (
+        "LLaDAMoEModelLM",
+        MOE | {"expert_intermediate_size": 16},
+        {"moe_layer_freq": [None]},
+        "moe_layer_freq must be a list of",
+    ),
+    ("Qwen3MoeForCausalLM", MOE, {"mlp_only_layers": 5}, "mlp_only_layers must be a list of"),
+    ("Qwen3MoeForCausalLM", MOE, {"mlp_only_layers": ["x", 1]}, "mlp_only_layers must be a list of"),
+    (
+        "GPT2LMHeadModel",
+        GPT2 | {"mask_token_id": None},
+        {"activation_function": ["gelu"]},
+        "activation_function must be a name",
+    ),
     ("DreamModel", {}, {"bos_token_id": True, "mask_token_id": "259"}, "mask_token_id must be the number of a token"),
 ]
 

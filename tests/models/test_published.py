@@ -128,14 +128,14 @@ def test_a_damaged_folder_is_refused_in_one_line(folder: Path, damage: Callable[
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"hidden_size": None}, "config.json has no hidden_size"),
-    ({"hidden_size": "32"}, "hidden_size must be a whole number above 0, not '32'"),
+    ({"hidden_size": "32"}, "hidden_size must be a whole number above 0, at most 1,073,741,824, not '32'"),
     ({"num_hidden_layers": 0}, "num_hidden_layers must be a whole number"),
     ({"rms_norm_eps": "small"}, "rms_norm_eps must be a number"),
     ({"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
     ({"num_key_value_heads": 3}, "4 heads must divide by 3"),
-    ({"hidden_act": ["silu"]}, "a value is of a wrong kind"),
-    ({"layer_types": 5}, "a value is of a wrong kind"),
-    ({"sliding_window": "x", "use_sliding_window": True, "max_window_layers": 1}, "a value is of a wrong kind"),
+    ({"hidden_act": ["silu"]}, r"hidden_act must be a name, not \['silu'\]"),
+    ({"layer_types": 5}, "layer_types must be a list, not 5"),
+    ({"sliding_window": "x", "use_sliding_window": True, "max_window_layers": 1}, "sliding_window must be a whole"),
     ({"eos_token_id": "256"}, "eos_token_id must be the number of a token, not '256'"),
     ({"eos_token_id": [256, True]}, "eos_token_id must be the number of a token, not True"),
     ({"eos_token_id": 99_999}, "eos_token_id=99999 is outside the vocabulary of 320"),

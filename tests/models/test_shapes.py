@@ -292,7 +292,7 @@ WRONG: list[tuple[Facts, str]] = [
     ({"process": "uniform"}, "time_input"),
     ({"draft_head": 8, "shift": False}, "draft_head"),
     ({"positions": "learned", "rope_scaling": SCALINGS[0]}, "leave it out"),
-    ({"num_layers": 0}, "num_layers must be a whole number above 0"),
+    ({"num_layers": 0}, "num_layers must be a whole number from 1"),
     ({"norm": "rsm"}, "did you mean 'rms'"),
     ({"experts": MANY, "draft_head": 8, "draft_rank": 2}, "draft_rank belongs to a model without experts"),
 ]
@@ -305,9 +305,9 @@ def test_a_shape_that_no_model_can_have_is_an_error(facts: Facts, message: str) 
 
 
 WRONG_EXPERTS: list[tuple[Facts, str]] = [
-    ({"num": 0}, "whole numbers above 0"),
-    ({"per_token": 2.0}, "whole numbers above 0"),
-    ({"shared_width": -1}, "shared_width and first_layer may be 0"),
+    ({"num": 0}, "experts: num must be a whole number from 1"),
+    ({"per_token": 2.0}, "experts: per_token must be a whole number"),
+    ({"shared_width": -1}, "experts: shared_width must be a whole number from 0"),
     ({"score": "sigmoyd"}, "did you mean 'sigmoid'"),
     ({"num_groups": 5}, "12 experts cannot be 5 equal groups"),
     ({"num_groups": 12}, "12 experts cannot be 12 equal groups of two or more"),
@@ -325,5 +325,5 @@ def test_experts_that_no_model_can_have_are_an_error(facts: Facts, message: str)
 def test_a_scaling_that_says_too_little_is_an_error() -> None:
     with pytest.raises(CheckpointError, match="original_positions"):
         RopeScaling(kind="yarn", factor=4.0)
-    with pytest.raises(InputError, match="did you mean 'yarn'"):
+    with pytest.raises(CheckpointError, match="did you mean 'yarn'"):
         RopeScaling(kind="yaarn", factor=4.0)  # type: ignore[arg-type]

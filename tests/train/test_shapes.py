@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import daguerre
-from daguerre.models.core.config import NAMES, RopeScaling
+from daguerre.models.core.config import RopeScaling
+from daguerre.models.core.limits import NAMES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
 from daguerre.train.batch import batch_loss

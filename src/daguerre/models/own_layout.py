@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from daguerre.models.weights import (
     INDEX,
     SHARD_BYTES,
     WEIGHTS,
+    check_layers,
     read_weights,
     remove_other_weights,
     sha256_of,
@@ -36,6 +38,8 @@ from daguerre.models.weights import (
     write_weights,
 )
 
+KINDS = ("F64", "F32", "F16", "BF16")
+"""Types of stored numbers that are read, as safetensors names them."""
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
 HINT = f"a model folder holds {CONFIG}, {WEIGHTS} and {TOKENIZER}; check the path"
 
@@ -85,9 +89,11 @@ def load_own(source: Path, dtype: torch.dtype, device: torch.device | str) -> tu
     """The backbone, ready for inference, and the tokenizer of a folder. CheckpointError for what is wrong with it."""
     weights, config, values = _read_config(source)
     tokenizer = _read_tokenizer(source, config, values)
+    found = shapes_of(weights)
+    check_layers(config, len(found), weights)
     with torch.device("meta"):
         backbone = make_backbone(config)
-    _check_tensors(backbone, weights)
+    _check_tensors(backbone, found, weights)
     backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
     return backbone.eval().requires_grad_(False), tokenizer
@@ -153,7 +159,7 @@ def _read_config(source: Path) -> tuple[Path, ModelConfig, dict[str, Any]]:
         with suppress(CheckpointError):
             path = _temporary(path) if parse_config(_temporary(path)).get("weights_sha256") in hashes else path
     values = parse_config(path)
-    if "weights_sha256" not in values:
+    if not isinstance(values.get("weights_sha256"), str):
         raise CheckpointError(f"{path} has no weights_sha256: save the model again with `save_model`")
     weights = hashes.get(values["weights_sha256"])
     if weights is None:
@@ -213,8 +219,7 @@ def _check_vocabulary(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -
         )
 
 
-def _check_tensors(backbone: Backbone, path: Path) -> None:
-    found = shapes_of(path)
+def _check_tensors(backbone: Backbone, found: Mapping[str, tuple[tuple[int, ...], str]], path: Path) -> None:
     expected = {name: tuple(tensor.shape) for name, tensor in backbone.state_dict().items()}
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     if missing or extra:
@@ -230,5 +235,5 @@ def _check_tensors(backbone: Backbone, path: Path) -> None:
             raise CheckpointError(
                 f"{path}: {name!r} has shape {has} and config.json requires {shape}: copy the folder again"
             )
-        if not kind.startswith(("F", "BF")):
+        if kind not in KINDS:
             raise CheckpointError(f"{path}: {name!r} holds {kind}, not floating point: copy it again")

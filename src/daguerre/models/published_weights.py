@@ -20,7 +20,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
-from daguerre.models.weights import INDEX, WEIGHTS, open_shard, read_index
+from daguerre.models.weights import INDEX, WEIGHTS, check_layers, open_shard, read_index
 
 KINDS = ("F32", "F16", "BF16")
 """Types of stored numbers that are read, as safetensors names them."""
@@ -81,6 +81,7 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     """The pieces of a model that are stored. CheckpointError that names every tensor that is missing, not expected, or
     of another shape or type.
     """
+    check_layers(config, len(stored), folder)
     with torch.device("meta"):
         parts = make_backbone(config).state_dict()
     pieces = _without_prefix(family, family.pieces(config), stored)

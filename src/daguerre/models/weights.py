@@ -18,11 +18,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as format_safetensors
 from torch import Tensor
 
-from daguerre.errors import CheckpointError
+from daguerre.errors import CheckpointError, shown
 from daguerre.files import synced_write
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.json_files import read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+LONGEST_NAME = 255
+"""Bytes of the name of a file."""
 SHARD_BYTES = 4 << 30
 """Weights larger than this are split into several files."""
 
@@ -76,6 +79,15 @@ def shapes_of(path: Path) -> dict[str, tuple[tuple[int, ...], str]]:
     return out
 
 
+def check_layers(config: ModelConfig, num_tensors: int, where: Path) -> None:
+    """CheckpointError for more layers than there are tensors, before any of them is made."""
+    if config.num_layers > num_tensors:
+        raise CheckpointError(
+            f"config.json says {config.num_layers:,} layers (num_layers) and {where} has {num_tensors:,} tensors in "
+            "all: copy the folder again"
+        )
+
+
 def read_weights(path: Path, dtype: torch.dtype, device: torch.device | str) -> dict[str, Tensor]:
     """Every tensor in `dtype` on `device`, files read one at a time. `path` is WEIGHTS or INDEX of a folder."""
     out: dict[str, Tensor] = {}
@@ -112,8 +124,10 @@ def read_index(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not an index of weights ({error}): copy it again") from None
     for name in weight_map.values():
-        if Path(name).name != name:
-            raise CheckpointError(f"{path} lists {name!r}, which is not a file in this folder: copy the folder again")
+        if Path(name).name != name or len(name.encode("utf-8", "replace")) > LONGEST_NAME or "\0" in name:
+            raise CheckpointError(
+                f"{path} lists {shown(name)}, which is not a file in this folder: copy the folder again"
+            )
     return weight_map, hashes
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from daguerre.errors import CheckpointError, InputError, unknown
 from daguerre.models.core.attention import ATTN_IMPLS
-from daguerre.models.core.config import NAMES, ModelConfig, ModelShape
+from daguerre.models.core.config import ModelConfig, ModelShape
+from daguerre.models.core.limits import NAMES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
@@ -58,7 +59,7 @@ class TrainedShape(ModelShape):
         if self.process != "absorbing" and (self.shift or not self.time_input):
             raise InputError(f"recipe: the {self.process} process needs model.time_input = true, model.shift = false")
         try:
-            self.config(vocab_size=1, mask_id=0, eos_id=0, bos_id=0, pad_id=0)
+            self.config(vocab_size=16, mask_id=3, eos_id=2, bos_id=1, pad_id=0)
         except CheckpointError as error:
             raise InputError(f"recipe: model: {error}") from None
 

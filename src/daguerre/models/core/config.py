@@ -11,36 +11,26 @@ from typing import Any, Literal
 
 import numpy as np
 
+from daguerre.arguments import Whole
 from daguerre.errors import CheckpointError, DaguerreError, unknown
+from daguerre.models.core import limits
 from daguerre.models.core.gemma_shape import GemmaShape
 from daguerre.models.core.shapes import ConceptShape as ConceptShape
 from daguerre.models.core.shapes import Experts as Experts
 from daguerre.models.core.shapes import RopeScaling as RopeScaling
 
 Context = Literal["causal", "block", "full", "reordered"]
-CONTEXTS: tuple[Context, ...] = ("causal", "block", "full", "reordered")
 ProcessName = Literal["absorbing", "uniform", "hybrid"]
-PROCESS_NAMES: tuple[ProcessName, ...] = ("absorbing", "uniform", "hybrid")
 Anchor = Literal["noisy", "clean"]
 NormName = Literal["rms", "layer"]
 Placement = Literal["pre", "post"]
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 Positions = Literal["rotary", "learned"]
 NormScope = Literal["head", "all"]
-NAMES: dict[str, tuple[str, ...]] = {
-    "context": CONTEXTS,
-    "anchor": ("noisy", "clean"),
-    "process": PROCESS_NAMES,
-    "norm": ("rms", "layer"),
-    "norm_placement": ("pre", "post"),
-    "activation": ("silu", "gelu", "gelu_tanh"),
-    "positions": ("rotary", "learned"),
-    "qk_norm_scope": ("head", "all"),
-}
-"""The allowed values of each of these fields."""
 DRAFT_MATRICES = ("qkv", "out", "down")
 """The matrices of a layer that low-rank weights of drafts may be added to."""
-SIZES = ("vocab_size", "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
+PARTS = {"rope_scaling": RopeScaling, "experts": Experts, "concepts": ConceptShape, "gemma": GemmaShape}
+"""Fields that are objects of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,15 +141,16 @@ class ModelConfig(ModelShape):
     concepts: ConceptShape | None = None
 
     def __post_init__(self) -> None:
-        for name in SIZES:
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise CheckpointError(f"{name} must be a whole number above 0, not {getattr(self, name)!r}")
-        for name, known in NAMES.items():
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
-        object.__setattr__(self, "reserved_ids", tuple(sorted({*self.reserved_ids})))
+        limits.check(self, limits.CONFIG)
+        for name, kind in PARTS.items():
+            limits.check_part(name, getattr(self, name), kind)
+        object.__setattr__(self, "reserved_ids", limits.check_reserved(self.vocab_size, self.reserved_ids))
         object.__setattr__(self, "end_ids", tuple(self.end_ids))
+        ids = ("mask_id", "eos_id", "bos_id", "pad_id", "null_id", "expand_id")
+        limits.check_tokens(self.vocab_size, {name: getattr(self, name) for name in ids}, self.end_ids)
         if self.noise_ids is not None:
+            if len(self.noise_ids) != 2:
+                raise CheckpointError("noise_ids are two numbers, [first, end)")
             first, end = self.noise_ids
             if self.process == "absorbing" or not 0 <= first < end <= self.vocab_size:
                 raise CheckpointError("noise_ids are a run [first, end) of tokens, of a uniform or hybrid process")
@@ -189,7 +180,7 @@ class ModelConfig(ModelShape):
             raise CheckpointError("a model with `draft_head` needs causal context and a shift: others do not draft")
         if self.masks_in_place and (self.draft_head or not self.can_draft):
             raise CheckpointError("masks_in_place belongs to causal context with a shift, and no draft_head")
-        if self.draft_rank < 0 or (self.draft_rank and not (self.draft_head or self.masks_in_place)):
+        if self.draft_rank and not (self.draft_head or self.masks_in_place):
             raise CheckpointError("draft_rank is a rank, 0 or more, and needs a `draft_head`: drafts go through both")
         object.__setattr__(self, "draft_matrices", tuple(self.draft_matrices))
         for name in self.draft_matrices:
@@ -197,16 +188,14 @@ class ModelConfig(ModelShape):
                 raise unknown("matrix of draft_matrices", name, DRAFT_MATRICES)
         if self.num_heads % self.num_kv_heads:
             raise CheckpointError(f"{self.num_heads} heads must divide by {self.num_kv_heads} for keys")
-        if self.positions == "rotary" and (self.rotary_width % 2 or not 0 < self.rope_share <= 1):
+        if self.positions == "rotary" and (self.rotary_width % 2 or not self.rotary_width):
             raise CheckpointError(f"heads of width {self.head_width} cannot be rotated: make it even")
         if self.rope_scaling is not None and self.positions != "rotary":
             raise CheckpointError("rope_scaling belongs to rotary positions: leave it out")
-        if self.clip_qkv is not None and not self.clip_qkv > 0:
-            raise CheckpointError(f"clip_qkv is a number above 0, not {self.clip_qkv!r}: leave it out to clip nothing")
         if self.output_bias and self.tied:
             raise CheckpointError("output_bias belongs to a projection that is not tied: leave out one of the two")
         plain = self.norm == "rms" or self.norm_placement == "post" or self.draft_rank or self.experts
-        if self.adaptive_width < 0 or (self.adaptive_width and plain):
+        if self.adaptive_width and plain:
             raise CheckpointError(
                 "adaptive_width is 0 or more, with LayerNorm before the matrices, no experts and no draft_rank"
             )
@@ -216,8 +205,6 @@ class ModelConfig(ModelShape):
     def _check_expand(self, expand_id: int) -> None:
         if self.context != "full" or self.process != "absorbing" or None in (self.mask_id, self.null_id):
             raise CheckpointError("expand_id belongs to full context with a mask_id and a null_id: correct config.json")
-        if not 0 <= expand_id < self.vocab_size:
-            raise CheckpointError(f"expand_id={expand_id} is outside the vocabulary of {self.vocab_size}")
 
     @property
     def key_shapes(self) -> list[tuple[int, int]]:
@@ -294,22 +281,25 @@ class ModelConfig(ModelShape):
         known = {f.name for f in fields(cls)}
         values = dict(values)
         if "num_reserved" in values:  # folders of version 0.1
-            values["reserved_ids"] = range(values.pop("num_reserved"))
+            values["reserved_ids"] = range(_reserved(source, values.pop("num_reserved")))
         values.pop("family", None)
         for key in values:
             if key not in known:
                 raise CheckpointError(f"{source}: {unknown('key', key, known)}")
         try:
-            if isinstance(values.get("rope_scaling"), dict):
-                values["rope_scaling"] = RopeScaling(**values["rope_scaling"])
-            if isinstance(values.get("experts"), dict):
-                values["experts"] = Experts(**values["experts"])
-            if isinstance(values.get("concepts"), dict):
-                values["concepts"] = ConceptShape(**values["concepts"])
-            if isinstance(values.get("gemma"), dict):
-                values["gemma"] = GemmaShape(**values["gemma"])
+            for name, kind in PARTS.items():
+                if isinstance(values.get(name), dict):
+                    values[name] = kind(**values[name])
             return cls(**values)
         except TypeError as error:
             raise CheckpointError(f"{source} is incomplete: {error}") from None
         except DaguerreError as error:
             raise CheckpointError(f"{source} has an invalid value: {error}") from None
+
+
+def _reserved(source: str, number: object) -> int:
+    """How many of the first tokens are reserved, in a folder of version 0.1."""
+    try:
+        return int(Whole(high=limits.MOST_TOKENS)("num_reserved", number))
+    except DaguerreError as error:
+        raise CheckpointError(f"{source} has an invalid value: {error}") from None

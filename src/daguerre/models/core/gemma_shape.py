@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daguerre.errors import CheckpointError
+from daguerre.models.core.limits import GEMMA, check
 
 FIXED: dict[str, Any] = {
     "context": "causal",
@@ -51,12 +52,10 @@ class GemmaShape:
     softcap: float = 30.0
 
     def __post_init__(self) -> None:
+        check(self, GEMMA, "gemma: ")
         object.__setattr__(self, "global_layers", tuple(self.global_layers))
-        sizes = self.window, self.global_head_width, self.global_kv_heads
-        if any(type(size) is not int or size < 1 for size in sizes) or self.global_head_width % 2:
-            raise CheckpointError("gemma: window and global_kv_heads are whole numbers above 0, global_head_width even")
-        if not (0 <= self.global_rope_share <= 1 and self.softcap > 0):
-            raise CheckpointError("gemma: global_rope_share is from 0 to 1, and softcap above 0")
+        if self.global_head_width % 2:
+            raise CheckpointError(f"gemma: global_head_width must be even, not {self.global_head_width}")
 
     def layers_by_kind(self, num_layers: int) -> tuple[list[int], list[int]]:
         """The numbers of the sliding layers, and those of the global ones."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from daguerre.errors import CheckpointError, unknown
+from daguerre.errors import CheckpointError
+from daguerre.models.core.limits import CONCEPTS, EXPERTS, SCALING, check
 
 ScalingName = Literal["linear", "llama3", "yarn"]
 ScoreName = Literal["softmax", "sigmoid"]
@@ -34,10 +35,9 @@ class RopeScaling:
     query_beta: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("linear", "llama3", "yarn"):
-            raise unknown("rope scaling", self.kind, ("linear", "llama3", "yarn"))
-        if not self.factor > 0 or (self.kind != "linear" and self.original_positions < 1):
-            raise CheckpointError(f"rope_scaling needs a factor above 0, and {self.kind} its original_positions")
+        check(self, SCALING, "rope_scaling: ")
+        if self.kind != "linear" and self.original_positions < 1:
+            raise CheckpointError(f"rope_scaling of kind {self.kind} needs its original_positions")
         if self.query_beta and self.original_positions < 1:
             raise CheckpointError("rope_scaling with a query_beta needs its original_positions")
 
@@ -71,11 +71,7 @@ class Experts:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.score not in ("softmax", "sigmoid"):
-            raise unknown("score of experts", self.score, ("softmax", "sigmoid"))
-        sizes = self.num, self.per_token, self.width, self.num_groups, self.kept_groups
-        if any(type(size) is not int or size < 1 for size in sizes) or self.shared_width < 0 or self.first_layer < 0:
-            raise CheckpointError("sizes of experts are whole numbers above 0; shared_width and first_layer may be 0")
+        check(self, EXPERTS, "experts: ")
         of_group = self.num // self.num_groups
         if self.num % self.num_groups or (self.num_groups > 1 and of_group < 2):
             raise CheckpointError(f"{self.num} experts cannot be {self.num_groups} equal groups of two or more")
@@ -109,8 +105,6 @@ class ConceptShape:
     taxonomy: str = ""
 
     def __post_init__(self) -> None:
-        sizes = self.known, self.discovered, self.rank, self.kept_known, self.kept_discovered
-        if any(type(size) is not int or size < 1 for size in sizes) or min(self.spare_known, self.spare_discovered) < 0:
-            raise CheckpointError("sizes of concept heads are whole numbers above 0; spare ones may be 0")
+        check(self, CONCEPTS, "concepts: ")
         if self.kept_known > self.known or self.kept_discovered > self.discovered:
             raise CheckpointError("concept heads keep more concepts than they have: lower kept_known, kept_discovered")

@@ -9,11 +9,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from daguerre.errors import shown
 from daguerre.models.core.config import Experts, ModelConfig
 from daguerre.models.families.base import Family, Piece, Published
 from daguerre.models.families.llama import LLAMA, ROTARY_BUFFER, llama_pieces, llama_shape, mlp_pieces
 from daguerre.models.families.qwen import qwen3_shape, qwen_tokens
-from daguerre.models.families.reading import Values, flag, mask_of, number, refuse, unsupported, vocabulary, whole
+from daguerre.models.families.reading import (
+    Values,
+    counts,
+    flag,
+    mask_of,
+    number,
+    refuse,
+    unsupported,
+    vocabulary,
+    whole,
+)
 from daguerre.models.families.sdar import block_size
 
 QWEN_MASK, LING_MASK, LING_END = 151669, 156895, 156892
@@ -52,9 +63,9 @@ def _pieces(config: ModelConfig) -> list[Piece]:
 def _first_layer(config: Values) -> int:
     """The first layer with experts, where the others before it are named one by one."""
     refuse(config, {"decoder_sparse_step": (1,)})
-    dense = config.get("mlp_only_layers") or []
+    dense = counts(config, "mlp_only_layers")
     if sorted(dense) != list(range(len(dense))):
-        raise unsupported(f"mlp_only_layers={dense!r} in config.json")
+        raise unsupported(f"mlp_only_layers={shown(dense)} in config.json")
     return len(dense)
 
 
@@ -115,9 +126,9 @@ def _llada_moe(published: Published) -> ModelConfig:
     config, layers = published.config, whole(published.config, "num_hidden_layers")
     # The published code takes a softmax that is neither normalized nor scaled, whatever the config says of scores.
     refuse(config, {"clip_qkv": (), "moe_router_enable_expert_bias": (False,)})
-    mixed = [int(kind) for kind in config.get("moe_layer_freq") or [1] * layers]
+    mixed = counts(config, "moe_layer_freq") or [1] * layers
     if len(mixed) != layers or mixed != sorted(mixed) or not mixed[-1]:
-        raise unsupported(f"moe_layer_freq={mixed!r} in config.json")
+        raise unsupported(f"moe_layer_freq={shown(mixed)} in config.json")
     per_head = whole(config, "hidden_size") // whole(config, "num_attention_heads")
     width = whole(config, "dense_intermediate_size", whole(config, "expert_intermediate_size"))
     shape = llama_shape(with_values(all_rotated(published), head_dim=per_head, intermediate_size=width))

@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.arguments import Number
+from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import RopeScaling
+from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS, MOST_TOKENS
 from daguerre.models.families.base import Published
 
 Values = Mapping[str, Any]
@@ -29,8 +31,12 @@ def whole(config: Values, key: str, default: int | None = None) -> int:
     value = default if value is None else value
     if value is None:
         raise CheckpointError(f"config.json has no {key}: copy the whole folder again")
-    if type(value) is not int or value < 1:
-        raise CheckpointError(f"config.json: {key} must be a whole number above 0, not {value!r}; copy the file again")
+    most = MOST_LAYERS if "layer" in key else MOST_TOKENS if "vocab" in key or "embedding" in key else MOST_POSITIONS
+    if type(value) is not int or not 1 <= value <= most:
+        raise CheckpointError(
+            f"config.json: {key} must be a whole number above 0, at most {most:,}, not {shown(value)}; copy the file "
+            "again"
+        )
     return value
 
 
@@ -38,18 +44,30 @@ def count(config: Values, key: str, default: int = 0) -> int:
     """A number of things, 0 or more. CheckpointError if it is of another kind."""
     value = config.get(key)
     value = default if value is None else value
-    if type(value) is not int or value < 0:
-        raise CheckpointError(f"config.json: {key} must be a whole number from 0 up, not {value!r}; copy it again")
+    if type(value) is not int or not 0 <= value <= MOST_POSITIONS:
+        raise CheckpointError(
+            f"config.json: {key} must be a whole number from 0 up, at most {MOST_POSITIONS:,}, not {shown(value)}; "
+            "copy it again"
+        )
     return value
+
+
+def counts(config: Values, key: str) -> list[int]:
+    """A list of whole numbers from 0 up; empty where the key is missing. CheckpointError for anything else."""
+    value = config.get(key) or []
+    if not isinstance(value, list | tuple) or any(type(each) is not int or each < 0 for each in value):
+        raise CheckpointError(f"config.json: {key} must be a list of whole numbers, not {shown(value)}; copy it again")
+    return list(value)
 
 
 def number(config: Values, key: str, default: float, file: str = "config.json") -> float:
     """A number of the config."""
     value = config.get(key)
     value = default if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CheckpointError(f"{file}: {key} must be a number, not {value!r}; copy the file again")
-    return float(value)
+    try:
+        return float(Number()(key, value))
+    except InputError as error:
+        raise CheckpointError(f"{file}: {error}; copy the file again") from None
 
 
 def flag(config: Values, key: str, default: bool = False, file: str = "config.json") -> bool:
@@ -57,7 +75,7 @@ def flag(config: Values, key: str, default: bool = False, file: str = "config.js
     value = config.get(key)
     value = default if value is None else value
     if not isinstance(value, bool):
-        raise CheckpointError(f"{file}: {key} must be true or false, not {value!r}; copy the file again")
+        raise CheckpointError(f"{file}: {key} must be true or false, not {shown(value)}; copy the file again")
     return value
 
 
@@ -66,7 +84,7 @@ def refuse(config: Values, allowed: Mapping[str, tuple[Any, ...]]) -> None:
     for key, values in allowed.items():
         value = config.get(key)
         if value is not None and value not in values:
-            raise unsupported(f"{key}={value!r} in config.json")
+            raise unsupported(f"{key}={shown(value)} in config.json")
 
 
 def unsupported(what: str) -> UnsupportedError:
@@ -77,15 +95,19 @@ def unsupported(what: str) -> UnsupportedError:
 def activation(config: Values, key: str = "hidden_act", default: str = "silu") -> str:
     """Our name of the activation."""
     name = config.get(key) or default
+    if not isinstance(name, str):
+        raise CheckpointError(f"config.json: {key} must be a name, not {shown(name)}; copy the file again")
     if name not in ACTIVATIONS:
-        raise unsupported(f"{key}={name!r} in config.json")
+        raise unsupported(f"{key}={shown(name)} in config.json")
     return ACTIVATIONS[name]
 
 
 def refuse_window(config: Values) -> None:
     """UnsupportedError for sliding attention, where it is switched on: a window that is shorter than the context."""
-    kinds = config.get("layer_types") or ()
-    window, used = config.get("sliding_window"), config.get("use_sliding_window")
+    kinds, used = config.get("layer_types") or (), config.get("use_sliding_window")
+    if not isinstance(kinds, list | tuple):
+        raise CheckpointError(f"config.json: layer_types must be a list, not {shown(kinds)}; copy the file again")
+    window = None if config.get("sliding_window") is None else count(config, "sliding_window")
     layers = whole(config, "num_hidden_layers")
     if kinds:
         on = "sliding_attention" in kinds
@@ -112,7 +134,7 @@ def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
     if kind == "default":
         return {"rope_theta": theta}
     if kind not in ("linear", "llama3", "yarn"):
-        raise unsupported(f"rope scaling {kind!r} in config.json")
+        raise unsupported(f"rope scaling {shown(kind)} in config.json")
     return {"rope_theta": theta, "rope_scaling": _scaling(kind, given, whole(config, "max_position_embeddings", 2048))}
 
 
@@ -144,7 +166,7 @@ def _attention_factor(given: Values, factor: float) -> float | None:
     """
     if given.get("attention_factor") is not None:
         return number(given, "attention_factor", 1.0)
-    one, all_ = given.get("mscale"), given.get("mscale_all_dim")
+    one, all_ = number(given, "mscale", 0.0), number(given, "mscale_all_dim", 0.0)
     if not (one and all_):
         return None
     log = 0.1 * math.log(factor) if factor > 1 else 0.0
@@ -163,7 +185,7 @@ def token_id(values: Values, key: str) -> int | None:
     """The id of a token that a file names by its number; None where it names none."""
     index = values.get(key)
     if index is not None and type(index) is not int:
-        raise CheckpointError(f"{key} must be the number of a token, not {index!r:.40}; copy the file again")
+        raise CheckpointError(f"{key} must be the number of a token, not {shown(index)}; copy the file again")
     return index
 
 
@@ -212,7 +234,7 @@ def vocabulary(
     named = [("mask_token_id", mask_id), ("bos_token_id", begins), *(("eos_token_id", end) for end in ends)]
     for name, index in named:
         if index is not None and not 0 <= index < size:
-            raise CheckpointError(f"{name}={index} is outside the vocabulary of {size}: correct config.json")
+            raise CheckpointError(f"{name}={shown(index)} is outside the vocabulary of {size}: correct config.json")
     return {
         "vocab_size": size,
         "mask_id": mask_id,
