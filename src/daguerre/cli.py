@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from daguerre import __version__
 from daguerre.commands import (
@@ -29,6 +32,7 @@ from daguerre.commands import (
     serving,
 )
 from daguerre.commands.options import ModelName
+from daguerre.commands.streams import LostOutput, end_without_output, fail, watch_output
 from daguerre.errors import DaguerreError
 
 SPINS = "5000"
@@ -119,28 +123,59 @@ app.command("inspect")(models.inspect_model)
 app.command("export")(models.export_model)
 
 
+def whole_command() -> Any:
+    """The whole command line. Flags say no type in the help: they take no value."""
+    made = get_command(app)
+    for each in all_commands(made):
+        context = typer.Context(each)
+        for param in each.get_params(context):
+            if getattr(param, "is_bool_flag", False):
+                param.metavar = ""
+    return made
+
+
+def all_commands(one: Any) -> Iterator[Any]:
+    """A command, and those below it."""
+    yield one
+    for below in getattr(one, "commands", {}).values():
+        yield from all_commands(below)
+
+
 def main() -> None:
-    """Console entry: a mistake is one line on standard error and exit status 2."""
+    """Console entry: a mistake is one line on standard error and exit status 2, and so is output that is lost."""
     if sys.argv[1:2] != ["bench"]:  # which measures with the default
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-    if sys.stderr.isatty():  # report slow steps to an interactive user
+    if sys.stderr is not None and sys.stderr.isatty():  # report slow steps to an interactive user
         logging.basicConfig(format="daguerre: %(message)s")
         logging.getLogger("daguerre").setLevel(logging.INFO)
     try:
-        status = app(standalone_mode=False) or 0
+        watch_output()
+        output = sys.stdout
+        try:
+            status = whole_command()(standalone_mode=False) or 0
+            sys.stdout.flush()
+        except SystemExit:
+            if sys.stdout is not output:  # so typer ends a command whose reader has gone
+                raise LostOutput(errno.EPIPE, "") from None
+            raise
         if status == INTERRUPTED:  # Typer's word for Ctrl-C
             raise KeyboardInterrupt
         sys.exit(status)
+    except LostOutput as error:
+        end_without_output(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(f"{error.filename}: {error.strerror or error}")
     except typer.TyperException as error:
         message = getattr(error, "format_message", error.__str__)()
         if not message:  # no command: the help is printed already
             sys.exit(2)
-        _fail(f"{_in_our_words(message)} (see --help)")
+        fail(f"{_in_our_words(message)} (see --help)")
     except DaguerreError as error:
-        _fail(str(error))
+        fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
-        print("daguerre: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        fail("interrupted", INTERRUPTED)
 
 
 def _in_our_words(message: str) -> str:
@@ -152,8 +187,3 @@ def _in_our_words(message: str) -> str:
 
     ours = ELSEWHERE.get(found[1].replace("-", "_"))
     return message if ours is None else f"No such option: --{found[1]}: did you mean --{ours.replace('_', '-')}?"
-
-
-def _fail(message: str) -> NoReturn:
-    print(f"daguerre: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)

@@ -9,6 +9,7 @@ import typer
 
 from daguerre.commands.loading import load
 from daguerre.commands.options import BackendName, DtypeName, ModelName, QuantizeName, makes_request
+from daguerre.commands.streams import check_input
 from daguerre.errors import InputError
 
 
@@ -33,6 +34,7 @@ def chat(
         raise InputError("a conversation has one answer to each question: leave out --n")
     if options.get("explain"):
         raise InputError("a conversation explains no answer: leave out --explain")
+    check_input()
     with contextlib.suppress(ImportError):  # arrow keys and a history where Python has them
         import readline  # noqa: F401
     how: dict[str, Any] = {"dtype": dtype, "backend": backend, "quantize": quantize}

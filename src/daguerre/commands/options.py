@@ -15,6 +15,7 @@ import typer
 
 from daguerre.commands.explaining import print_explained
 from daguerre.commands.loading import chooses_model
+from daguerre.commands.streams import read_input
 from daguerre.errors import InputError
 
 ModelName = Annotated[
@@ -314,7 +315,7 @@ def read_text(argument: str) -> str:
     if names_file(argument):
         note = f"{argument} is taken as the text itself, and not read: for the file's text use - < {argument}"
         typer.echo(f"daguerre: {note}", err=True)
-    raw = sys.stdin.buffer.read() if argument == "-" else argument.encode("utf-8", errors="surrogateescape")
+    raw = read_input() if argument == "-" else argument.encode("utf-8", errors="surrogateescape")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
