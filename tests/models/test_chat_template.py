@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import resource
 import time
 from datetime import datetime
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 
 import made_tokenizers as mt
 from daguerre.errors import DataError, InputError
-from daguerre.models import chat_template
+from daguerre.models import chat_template, template_limits
 from daguerre.models.chat_template import ChatTemplate
+from hostile import returns_within
 
 TURNS = """\
 {{ bos_token }}{% for message in messages %}
@@ -291,7 +293,7 @@ def test_an_endless_text_ends_in_an_error(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_each_rendering_has_its_own_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_template, "MAX_STEPS", 20)
+    monkeypatch.setattr(template_limits, "MAX_STEPS", 20)
     template = ChatTemplate.of("{% for a in messages %}.{% endfor %}")
     for _ in range(5):
         assert template.render([{}] * 20) == "." * 20
@@ -347,3 +349,45 @@ def test_a_template_that_is_nested_too_deeply_is_refused(source: str) -> None:
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match="now must be a datetime, not 'x'"):
         ChatTemplate({"default": ""}).render([], now="x")  # type: ignore[arg-type]
+
+
+HOSTILE = (
+    *("{{ 'a'.center(10**9) }}", "{{ 'a'.ljust(2 * 10**9) }}", "{{ '1'.zfill(2 * 10**9) }}", "{{ 'a'|center(10**9) }}"),
+    *("{{ '%1000000000d'|format(1) }}", "{{ '%1000000000d' % 1 }}", "{{ '%*d' % (1000000000, 1) }}"),
+    *("{{ '{:>1000000000}'.format(1) }}", "{{ '{:>{}}'.format(1, 1000000000) }}", "{{ [1]|batch(10**9, 0)|list }}"),
+    *("{{ [1]|slice(10**9)|list }}", "{{ ('a\n' * 1000000)|indent(10**6) }}", "{{ [[1]]|tojson(indent=10**9) }}"),
+    "{% set n = namespace(s='x' * 1000) %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+    "{% set n = namespace(s='x' * 1000) %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
+    "{% set n = namespace(s=[1] * 1000) %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
+    *("{{ ('a' * 1000000).replace('a', 'b' * 1000000) }}", "{{ ('a' * 1000000)|replace('a', 'b' * 1000000) }}"),
+    *("{{ ('x' * 1000000).join(range(9999)|map('string')|list) }}", "{{ (range(99999)|list)|join('x' * 1000000) }}"),
+    *("{{ ('\t' * 1000000).expandtabs(1000000) }}", "{{ ('a ' * 1000000)|wordwrap(1, wrapstring='x' * 100000) }}"),
+    *("{{ ('a' * 1000000).translate({97: 'b' * 1000000}) }}", "{{ ([[1] * 1000] * 5000)|sum(start=[]) }}"),
+    *("{{ 1.5|round(10**9, 'ceil') }}", "{% for i in range(9999) %}{% set x = 7 ** 3000000 %}{% endfor %}"),
+    "{% set x %}{% for i in range(99999) %}{{ 'x' * 1000000 }}{% endfor %}{% endset %}",
+    "{% macro f() %}{% for i in range(99999) %}{{ 'x' * 1000000 }}{% endfor %}{% endmacro %}{% set y = f() %}",
+)
+
+
+@pytest.mark.parametrize("source", HOSTILE)
+def test_no_step_makes_more_than_it_may(source: str) -> None:
+    began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with (
+        returns_within(60),
+        pytest.raises(InputError, match=r"it may not: (the result|a number|a format|it makes|sum)"),
+    ):
+        ChatTemplate({"default": source}).render([])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began < 400 << 10, "KiB"
+
+
+def test_what_templates_do_stays_what_it_was() -> None:
+    source = "{{ 1 ~ 'a' ~ none ~ [2] }}{{ '%s-%d' % ('x', 3) }}{{ '{:,}'.format(123456789) }}{{ [1] + [2] }}"
+    source += "{{ 'ab'|center(6) }}|{{ ['x', 'y']|join(', ') }}{{ {'a': 1}|tojson(indent=4) }}{{ [1, 2]|sum }}"
+    said = ChatTemplate({"default": source}).render([])
+    assert said == "1aNone[2]x-3123,456,789[1, 2]  ab  |x, y" + '{\n    "a": 1\n}' + "3"
+
+
+def test_a_rendering_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(template_limits, "MAX_SECONDS", -1.0)
+    with pytest.raises(InputError, match="takes more than -1 seconds"):
+        ChatTemplate({"default": "{% for a in [1] %}{% endfor %}"}).render([])

@@ -1,9 +1,8 @@
 """Chat templates of published checkpoints: Jinja, in the dialect of the `transformers` library.
 
 A template is a stranger's program. It runs in Jinja's immutable sandbox: it has no files, no imports, no attributes
-that begin with an underscore, and changes nothing that it is given. It sees plain JSON values alone. Loops, calls and
-the length of the output are limited, so that an endless template ends in an error. Memory is limited only for what "*"
-and "**" make: a hostile template can still use up all that the process may have.
+that begin with an underscore, and changes nothing that it is given. It sees plain JSON values alone. Loops, calls, time
+and all that it makes are limited (`template_limits`), so that an endless or a hostile template ends in an error.
 """
 
 from __future__ import annotations
@@ -22,15 +21,13 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
 
 from daguerre.errors import DataError, InputError, unknown
+from daguerre.models.template_limits import GUARDED, MAX_LENGTH, Steps, check_growth, check_operator, guarded
 
-MAX_STEPS = 500_000
-"""Turns of loops, calls, and numbers of ranges, of one rendering."""
-MAX_LENGTH = 10_000_000
-"""Of the text, in characters, and of what "*" makes; "**" makes numbers of at most as many bits."""
 DEFAULT, TOOLS = "default", "tool_use"
-STEPS, COUNTED = " steps", " counted"
+STEPS, COUNTED, JOINED = " steps", " counted", " joined"
 """Names that no template can write."""
 
 
@@ -88,7 +85,7 @@ class ChatTemplate:
         given["strftime_now"] = (now or datetime.now()).strftime
         template = self._compiled(self._choose(name, bool(tools)))
         try:
-            return _joined(template.generate({**given, STEPS: _Steps()}))
+            return _joined(template.generate({**given, STEPS: Steps()}))
         except Refused as error:
             raise InputError(f"the chat template refuses these messages: {_line(error)}") from None
         except SecurityError as error:
@@ -145,32 +142,31 @@ def compiled(source: str) -> jinja2.Template:
     environment = _Sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], autoescape=False
     )
-    tree = environment.parse(source)
+    tree = _Bounded().visit(environment.parse(source))
     for loop in list(tree.find_all(nodes.For)):
         loop.iter = nodes.Filter(loop.iter, COUNTED, [], [], None, None, lineno=loop.lineno)
     return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
 
 
-class _Steps:
-    """The steps that a rendering has left."""
+class _Bounded(NodeTransformer):
+    """`a ~ b` as a filter of both, which counts what it makes."""
 
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
-
-    def spend(self, number: int = 1) -> None:
-        self._left -= number
-        if self._left < 0:
-            raise SecurityError(f"it takes more than {MAX_STEPS:,} steps")
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:
+        self.generic_visit(node)
+        parts = nodes.List(node.nodes, lineno=node.lineno)
+        return nodes.Filter(parts, JOINED, [], [], None, None, lineno=node.lineno)
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja's sandbox with the names that chat templates use. Calls are counted."""
 
-    intercepted_binops = frozenset(["*", "**"])
+    intercepted_binops = frozenset(["*", "**", "+", "%"])
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.filters |= {"tojson": _tojson, COUNTED: _counted}
+        self.filters |= {"tojson": _tojson}
+        self.filters |= {name: guarded(name, self.filters[name]) for name in GUARDED & self.filters.keys()}
+        self.filters |= {COUNTED: _counted, JOINED: _joined_texts}
         self.globals |= {"raise_exception": _refuse, "dict": _new_dict, "namespace": _Names}
         del self.globals["lipsum"]
 
@@ -178,23 +174,17 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         """Call something, for the price of a step, and of one for each number of a range."""
         steps = __context.resolve(STEPS)
         steps.spend()
+        method = getattr(__obj, "__wrapped__", __obj)  # Jinja wraps a text's format
+        check_growth(getattr(method, "__name__", ""), getattr(method, "__self__", None), args, kwargs)
         result = super().call(__context, __obj, *args, **kwargs)
         if isinstance(result, range):
             steps.spend(len(result))
-        return result
+        return steps.made(result)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """`left` operator `right`, unless that is too large."""
-        pair = (left, right)
-        if operator == "*":
-            sizes = [len(one) for one in pair if isinstance(one, str | list | tuple)]
-            times = [one for one in pair if isinstance(one, int)]
-            too_large = bool(sizes and times) and sizes[0] * times[0] > MAX_LENGTH
-        else:
-            too_large = all(isinstance(one, int) for one in pair) and left.bit_length() * right > MAX_LENGTH
-        if too_large:
-            raise SecurityError(f"the result of {operator} is too large")
-        return super().call_binop(context, operator, left, right)
+        check_operator(operator, left, right)
+        return context.resolve(STEPS).made(super().call_binop(context, operator, left, right))
 
 
 class _Names(Namespace):
@@ -229,6 +219,16 @@ class _Generation(Extension):
 
     def _body(self, caller: Macro) -> str:
         return str(caller())
+
+
+@jinja2.pass_context
+def _joined_texts(context: Context, parts: list[Any]) -> str:
+    """The texts of values, one after the other."""
+    texts = [str(part) for part in parts]
+    if sum(map(len, texts)) > MAX_LENGTH:
+        raise SecurityError("the result of ~ is too large")
+    made: str = context.resolve(STEPS).made("".join(texts))
+    return made
 
 
 @jinja2.pass_context
