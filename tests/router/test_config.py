@@ -93,3 +93,8 @@ def test_the_schema_takes_a_file_and_refuses_a_wrong_one() -> None:
     value["backends"][0]["price"]["input"] = -1
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(value, schema)
+
+
+def test_a_configuration_that_is_nested_without_end_is_one_line() -> None:
+    with pytest.raises(DataError, match=r"deep\.toml is no TOML"):
+        parse_config("x = " + "[" * 100_000, "deep.toml")

@@ -216,3 +216,9 @@ def test_a_part_that_does_not_exist_is_an_error_with_the_nearest_name() -> None:
 def test_a_layout_that_only_a_shifted_model_has_is_an_error_without(layout: str) -> None:
     with pytest.raises(InputError, match="a shifted model"):
         Objective(layout=layout, shift=False)
+
+
+def test_a_recipe_that_is_nested_without_end_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "deep.toml").write_text("x = " + "[" * 100_000)
+    with pytest.raises(InputError, match=r"recipe deep\.toml is not valid TOML"):
+        load_recipe(str(tmp_path / "deep.toml"))

@@ -326,7 +326,7 @@ def parse_config(text: str, name: str) -> Config:
     """The configuration of a text; `name` is for errors."""
     try:
         return Config.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise DataError(f"{name} is no TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

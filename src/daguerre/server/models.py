@@ -13,7 +13,7 @@ from typing import Any
 
 from daguerre.engine.engine import Engine
 from daguerre.engine.job import Job
-from daguerre.errors import DaguerreError, EngineError, InputError
+from daguerre.errors import DaguerreError, EngineError, InputError, shown
 from daguerre.model import Model
 from daguerre.server.bounds import BoundedEngine
 from daguerre.server.settings import Settings
@@ -97,7 +97,7 @@ class ModelPool:
         if name in (None, "", "default") and name not in self._loaders:
             name = self.names[0]
         if name not in self._loaders:
-            raise NoSuchModel(f"there is no model {name!r}: ask for one of {', '.join(self.names)}")
+            raise NoSuchModel(f"there is no model {shown(name)}: ask for one of {', '.join(self.names)}")
         found = self._find(name)
         if found is None:
             with self._loading[name]:

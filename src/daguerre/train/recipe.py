@@ -268,7 +268,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot read the recipe {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"recipe {path.name} is not valid TOML: {error}") from None
     for item in overrides:
         _override(values, item)
@@ -296,7 +296,7 @@ def _override(values: dict[str, Any], item: str) -> None:
         raise InputError(f"--set takes key=value, for example --set optim.muon_lr=0.01, not {item!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text
     *parents, last = key.split(".")
     place: Any = values

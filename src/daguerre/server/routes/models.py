@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from daguerre.errors import shown
 from daguerre.server.models import ModelPool, NoSuchModel, Served
 from daguerre.server.settings import Settings
 
@@ -55,7 +56,7 @@ async def model(request: Request, name: str) -> dict[str, Any]:
     for one in _all(request):
         if one["id"] == name or (name == "default" and one["id"] == pool.names[0]):
             return one
-    raise NoSuchModel(f"there is no model {name!r}: ask for one of {', '.join(pool.names)}")
+    raise NoSuchModel(f"there is no model {shown(name)}: ask for one of {', '.join(pool.names)}")
 
 
 def _all(request: Request) -> list[dict[str, Any]]:

@@ -1,0 +1,60 @@
+"""Bodies with values that nobody expects: every answer is of status 2xx or 4xx, and no fault of the server."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+VALUES: tuple[Any, ...] = (
+    *(None, True, -1, 0, 2**64, 10**400, 1.5, 1e999, float("nan"), "", "no", "a\0b", "x" * 5000),
+    *([], [None], ["a"], [[1]], {}, {"20": True}, {"a": {"a": 1}}),
+)
+OPTIONS = ("temperature", "top_p", "seed", "n", "stop", "logit_bias", "max_tokens", "stream", "user", "model")
+BODIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "/v1/completions": (
+        {"prompt": "x", "max_tokens": 2},
+        ("prompt", "suffix", "logprobs", "echo", "best_of", *OPTIONS),
+    ),
+    "/v1/embeddings": ({"input": "x"}, ("input", "encoding_format", "dimensions", "model")),
+    "/v1/daguerre/requests": ({"prompt": "x", "max_tokens": 2}, ("prompt", "text", "spans", "options", "max_tokens")),
+    "/v1/decisions": ({"state": "x", "questions": []}, ("state", "questions", "context")),
+    "/v1/fim/completions": ({"prompt": "x", "max_tokens": 2}, ("prompt", "suffix", "stop", "max_tokens")),
+    "/infill": (
+        {"input_prefix": "x", "input_suffix": "y", "n_predict": 2},
+        ("input_prefix", "input_extra", "n_predict"),
+    ),
+    "/completion": ({"prompt": "x", "n_predict": 2}, ("prompt", "temperature", "top_k", "seed", "n_predict", "stop")),
+    "/v1/chat/completions": ({"messages": [{"role": "user", "content": "x"}]}, ("messages", "tools", *OPTIONS)),
+    "/v1/messages": (
+        {"max_tokens": 2, "messages": [{"role": "user", "content": "x"}]},
+        ("messages", "system", "tools"),
+    ),
+    "/v1/responses": ({"input": "x", "max_output_tokens": 2}, ("input", "tools", "instructions", "max_output_tokens")),
+}
+TEXTS = (
+    b"",
+    b"null",
+    b"[]",
+    b"\xff",
+    b"[" * 100_000,
+    b'{"prompt":' * 50_000,
+    b'{"prompt": "\\ud800", "max_tokens": 2}',
+)
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_no_body_is_a_fault_of_the_server(path: str, server: str) -> None:
+    body, names = BODIES[path]
+    headers = {"content-type": "application/json"}
+    with httpx2.Client(base_url=server, timeout=60, headers=headers) as client:
+        sent = [(name, json.dumps(body | {name: value}).encode()) for name in names for value in VALUES]
+        for name, content in [*sent, *(("text", text) for text in TEXTS)]:
+            answer = client.post(path, content=content)
+            assert answer.status_code < 500, (name, content[:80], answer.text)
+            assert answer.status_code != 404 or name == "model", (name, content[:80], answer.text)
+            if answer.status_code >= 400:
+                assert "error" in answer.json(), (name, content[:80], answer.text)
+                assert len(answer.text) < 2000, (name, content[:80])
