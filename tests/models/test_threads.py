@@ -36,7 +36,7 @@ def test_more_threads_are_taken_only_for_a_gain(seconds: dict[int, float], best:
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "many"])
 def test_what_is_no_number_of_threads_is_refused(threads: object) -> None:
-    with pytest.raises(InputError, match='threads must be a number from 1 to 1,024, "auto", or None'):
+    with pytest.raises(InputError, match='threads must be a number from 1 to 1,024, or "auto", or None'):
         Threads(none=True)("threads", threads)
 
 
