@@ -13,7 +13,7 @@ from daguerre.decoding.generate import fill
 from daguerre.decoding.healing import Vocabulary, num_to_take_back
 from daguerre.decoding.pins import Pin
 from daguerre.sampling.constraints import Budget
-from daguerre.sampling.constraints.arrays import NONE
+from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import Vocabulary as TokenVocabulary
 from daguerre.sampling.constraints.tokens import distinct, lift

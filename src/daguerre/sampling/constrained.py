@@ -31,8 +31,8 @@ from daguerre.sampling.constraints import (
     compile_schema,
     compile_tools,
 )
-from daguerre.sampling.constraints.arrays import DEAD, NONE
 from daguerre.sampling.constraints.budget import MAX_NODES
+from daguerre.sampling.constraints.indices import DEAD, NONE
 from daguerre.sampling.constraints.product import intersect_tokens
 from daguerre.sampling.constraints.programme import Weighed
 from daguerre.sampling.constraints.store import kept

@@ -9,7 +9,7 @@ import pytest
 
 from daguerre.errors import InputError
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.arrays import NONE
+from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.programme import Programme
 from daguerre.sampling.constraints.reference.lattice import Lattice
 from daguerre.sampling.constraints.spans import CompiledPaths, span

@@ -9,7 +9,7 @@ import pytest
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import Budget, compile_choices, compile_grammar, compile_regex, compile_schema
-from daguerre.sampling.constraints.arrays import DEAD, NONE
+from daguerre.sampling.constraints.indices import DEAD, NONE
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import Vocabulary, lift
 

@@ -12,9 +12,9 @@ from functools import cached_property
 import numpy as np
 
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.arrays import DEAD
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compiled import Call, Handle, address
+from daguerre.sampling.constraints.indices import DEAD
 from daguerre.sampling.constraints.reference import dfa as reference
 from daguerre.sampling.constraints.reference.dfa import Table
 

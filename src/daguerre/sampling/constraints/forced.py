@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import NONE
+from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.reference.unrolled import Unrolled
 from daguerre.sampling.constraints.spans import CompiledSpan
 from daguerre.sampling.constraints.tokens import TokenAutomaton

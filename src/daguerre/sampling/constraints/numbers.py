@@ -13,9 +13,9 @@ from functools import lru_cache
 import numpy as np
 
 from daguerre.errors import InputError
-from daguerre.sampling.constraints.arrays import DEAD
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, intersect, table_dfa
+from daguerre.sampling.constraints.indices import DEAD
 from daguerre.sampling.constraints.regex import regex_dfa
 
 INTEGER = "0|-?[1-9][0-9]*"

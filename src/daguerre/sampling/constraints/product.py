@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
 from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 
 

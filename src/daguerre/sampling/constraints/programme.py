@@ -25,9 +25,9 @@ import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.forced import forced
+from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.reference.lattice import BELOW_ONE
 from daguerre.sampling.constraints.reference.unrolled import Unrolled
 from daguerre.sampling.constraints.spans import CompiledSpan, Paths, paths, span, transitions

@@ -20,10 +20,10 @@ import numpy as np
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.arrays import DEAD, NONE, ranges
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compiled import Call, Handle, address
 from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.reference import lift as reference
 
 FIELDS = ("accept", "class_of_token")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from daguerre.sampling.constraints import compiled
-from daguerre.sampling.constraints.arrays import ranges
 from daguerre.sampling.constraints.compiled import address
+from daguerre.sampling.constraints.indices import ranges
 from daguerre.sampling.constraints.reference.lattice import pick
 from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from daguerre.errors import InputError
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.sampling.constraints.arrays import DEAD, NONE
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, intersect, start_at, table_dfa
+from daguerre.sampling.constraints.indices import DEAD, NONE
 from daguerre.sampling.constraints.product import intersect_tokens, table
 from daguerre.sampling.constraints.reference.dfa import Table
 from daguerre.sampling.constraints.regex import regex_dfa

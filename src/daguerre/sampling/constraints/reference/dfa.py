@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import DEAD, distinct_columns, hash64, ranges, reach
 from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.indices import DEAD, distinct_columns, hash64, ranges, reach
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import DEAD, NONE, distinct_columns, hash64, ranges, reach
 from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.indices import DEAD, NONE, distinct_columns, hash64, ranges, reach
 from daguerre.sampling.constraints.reference.dfa import Table
 
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray]

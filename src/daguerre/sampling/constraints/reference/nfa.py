@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import DEAD, distinct_columns
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.indices import DEAD, distinct_columns
 from daguerre.sampling.constraints.nfa import Nfa, char_moves
 from daguerre.sampling.constraints.reference.dfa import Table, empty, minimize
 from daguerre.sampling.constraints.utf8 import Ranges

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daguerre.sampling.constraints.arrays import ranges
+from daguerre.sampling.constraints.indices import ranges
 from daguerre.sampling.constraints.tokens import Pairs
 
 
