@@ -17,7 +17,7 @@ NUMBERS = (
     *("entropy_threshold", "position_penalty"),
     *("temperature", "t_max", "t_min", "max_entropy", "top_p", "guidance", "repetition_penalty"),
 )
-SWITCHES = ("sliding", "no_repeat_context_lines", "greedy_tail", "lenient", "parallel_calls")
+SWITCHES = ("sliding", "no_repeat_context_lines", "greedy_tail", "lenient", "strict", "parallel_calls")
 
 
 def check_numbers(settings: Settings) -> None:
@@ -58,6 +58,8 @@ def check_switches(settings: Settings) -> None:
     if settings.stop_loops not in (None, True, False):
         raise InputError(f"stop_loops must be True, False or None, not {settings.stop_loops!r:.40}")
     if not isinstance(settings.tool_choice, str):
-        raise InputError(f"tool_choice must be auto, required or the name of a tool, not {settings.tool_choice!r:.40}")
+        raise InputError(
+            f"tool_choice must be auto, none, required or the name of a tool, not {settings.tool_choice!r:.40}"
+        )
     if not isinstance(settings.negative, str | None):
         raise InputError(f"negative must be a text, not {settings.negative!r:.40}")

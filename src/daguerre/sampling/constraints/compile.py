@@ -15,6 +15,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.keywords import read_schema
+from daguerre.sampling.constraints.limits import DEFAULT, Limits, contradiction
 from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.text import literals
@@ -64,19 +65,23 @@ def compile_schema(
     tokenizer: Tokenizer,
     *,
     lenient: bool = False,
+    strict: bool = False,
     depth: int = DEPTH,
     any_depth: int = ANY_DEPTH,
+    limits: Limits = DEFAULT,
     budget: Budget | None = None,
     folder: Path | None = None,
 ) -> TokenAutomaton:
     """The JSON texts that a schema accepts, compact and with members in the order of the schema.
 
     A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it constrains
-    nothing. UnsupportedError names a keyword that is not supported and its place; with `lenient` it is ignored, and the
-    automaton's `ignored` lists it.
+    nothing. Keywords and formats of no draft are ignored, and the automaton's `ignored` lists them; with `strict` they
+    are an UnsupportedError. What is known and not supported is an UnsupportedError with its place; with `lenient` it is
+    ignored and listed, too. `limits`: how much is written out.
     """
-    what = ["schema", schema, lenient, _sound(depth), _sound(any_depth)]
-    return _compiled(lambda b: schema_dfa(schema, b, lenient, depth, any_depth), what, tokenizer, budget, folder)
+    what = ["schema", schema, lenient, strict, repr(limits), _sound(depth), _sound(any_depth)]
+    made = partial(schema_dfa, schema, lenient=lenient, strict=strict, depth=depth, any_depth=any_depth, limits=limits)
+    return _compiled(made, what, tokenizer, budget, folder)
 
 
 def compile_tools(
@@ -88,26 +93,41 @@ def compile_tools(
     text: object = None,
     marks: tuple[str, str] = (OPENING, CLOSING),
     lenient: bool = False,
+    strict: bool = False,
     depth: int = DEPTH,
+    limits: Limits = DEFAULT,
     budget: Budget | None = None,
     folder: Path | None = None,
 ) -> TokenAutomaton:
-    """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}; see `tools`.
+    """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}, or in OpenAI's shape
+    {"type": "function", "function": {...}}; see `tools`.
 
-    `choice`: "auto", "required" for calls alone, or the name of the one function to call, once. `parallel`: there may
-    be several calls. `text`: a schema that the text is JSON of; None: any text.
+    `choice`: "auto", "none" for text alone, "required" for calls alone, or the name of the one function to call, once.
+    `parallel`: there may be several calls. `text`: a schema that the text is JSON of; None: any text. `lenient`,
+    `strict`, `limits`: as in `compile_schema`.
     """
-    what = ["tools", list(tools), choice, parallel, text, marks, lenient, _sound(depth)]
-    made = partial(tools_dfa, tools, choice, marks, depth, lenient, parallel=parallel, text=text)
+    what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), _sound(depth)]
+    reading = {"lenient": lenient, "strict": strict, "limits": limits}
+    made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
     return _compiled(made, what, tokenizer, budget, folder)
 
 
 def schema_dfa(
-    schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH, any_depth: int = ANY_DEPTH
+    schema: object,
+    budget: Budget,
+    lenient: bool = False,
+    depth: int = DEPTH,
+    any_depth: int = ANY_DEPTH,
+    *,
+    strict: bool = False,
+    limits: Limits = DEFAULT,
 ) -> Made:
-    """(the automaton over bytes, what was ignored) of a schema."""
-    held = read_schema(schema, budget, lenient)
-    return Writer(held, depth, any_depth, budget).dfa(held.root), tuple(held.ignored)
+    """(the automaton over bytes, what was ignored) of a schema. InputError where it has no values."""
+    held = read_schema(schema, budget, lenient, strict, limits)
+    dfa = Writer(held, depth, any_depth, budget).dfa(held.root)
+    if dfa.is_empty:
+        raise contradiction(held.capped, limits)
+    return dfa, tuple(held.ignored)
 
 
 def _sound(depth: int) -> int:
