@@ -23,9 +23,8 @@ from typing import Any
 
 from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compile import ANY_DEPTH, DEPTH
+from daguerre.sampling.constraints.compile import DEPTH, written_dfa
 from daguerre.sampling.constraints.keywords import read_schema
-from daguerre.sampling.constraints.writing import Writer
 from daguerre.sampling.constraints.written import written
 
 Judge = Callable[[str, Any], str | None]
@@ -56,14 +55,14 @@ def reason_of(error: str) -> str:
     return bare.split(";")[0].split(": ")[0][:120]
 
 
-def examined(path: Path, seconds: float, depth: int, any_depth: int, judge: Judge) -> dict[str, Any]:
+def examined(path: Path, seconds: float, judge: Judge) -> dict[str, Any]:
     """What became of one file. An instance is accepted if one of its writings is."""
     held = json.loads(path.read_text(encoding="utf-8"))
     record: dict[str, Any] = {"file": path.name, "valid": 0, "invalid": 0, "accepted": [], "rejected": []}
     began = time.process_time()
     try:
         schema = read_schema(held["schema"], budget := Budget(seconds=seconds))
-        dfa = Writer(schema, depth, any_depth, budget).dfa(schema.root)
+        dfa = written_dfa(schema, DEPTH, None, budget)
         if dfa.is_empty:
             raise InputError("the constraint allows no text at all")
         record |= {"states": len(dfa), "ignored": len(schema.ignored)}
@@ -79,16 +78,14 @@ def examined(path: Path, seconds: float, depth: int, any_depth: int, judge: Judg
     return record
 
 
-def coverage(
-    files: Sequence[Path], processes: int, seconds: float, judge: Judge, depth: int = DEPTH, any_depth: int = ANY_DEPTH
-) -> dict[str, Any]:
+def coverage(files: Sequence[Path], processes: int, seconds: float, judge: Judge) -> dict[str, Any]:
     """The report of some files."""
-    work = partial(examined, seconds=seconds, depth=depth, any_depth=any_depth, judge=judge)
+    work = partial(examined, seconds=seconds, judge=judge)
     records = []
     with get_context("fork").Pool(processes) as pool:
         for record in pool.imap_unordered(work, files):
             records.append(record)
-            sys.stderr.write(f"{len(records)}/{len(files)} {record['file']} {record.get('refused', '')[:100]}\n")
+            sys.stderr.write(f"{len(records)}/{len(files)} {json.dumps(record)[:400]}\n")
     records.sort(key=lambda record: record["file"])
     compiled = [record for record in records if "refused" not in record]
     refused = [record for record in records if "refused" in record]
@@ -110,7 +107,5 @@ def coverage(
         "seconds to compile to bytes": {f"{q:.0%}": times[int(q * (len(times) - 1))] for q in (0.5, 0.9, 0.99)}
         if times
         else {},
-        "depth": depth,
-        "any_depth": any_depth,
         "seconds allowed": seconds,
     }

@@ -122,3 +122,14 @@ def test_a_name_of_the_schema_or_of_few_comes_once() -> None:
 def test_a_number_that_no_float_holds_is_not_written(text: bytes) -> None:
     assert not automaton({"type": "number"}).accepts(text)
     assert automaton({"type": "number"}).accepts(b"1.5e+307") and automaton({"type": "number"}).accepts(b"-2e-7")
+
+
+def test_values_of_which_nothing_is_asked_nest_as_deep_as_fits() -> None:
+    nested = b'{"a":' * 4 + b"1" + b"}" * 4
+
+    assert automaton({"type": "object"}).accepts(nested)
+    assert not automaton({"type": "object"}, any_depth=2).accepts(nested)
+    tight = Budget(max_states=3_000)
+    names = {f"p{i}": {"type": "array"} for i in range(12)}
+    dfa = schema_dfa({"properties": names, **CLOSED, "type": "object"}, tight)[0]
+    assert dfa.accepts(b'{"p0":[1]}') and not dfa.accepts(b'{"p0":[[[1]]]}')

@@ -136,6 +136,7 @@ LIMITS = {
 WIDEST = {
     "email": "[^]*@[^]*",
     "idn-email": "[^]*@[^]*",
+    **dict.fromkeys(("hostname", "idn-hostname", "uri-reference", "iri-reference"), "[^ ]*"),
     "uri": "[^]*:[^]*",
     "iri": "[^]*:[^]*",
     "date": "[0-9]{4}-?(W?[0-9]{2}-?[0-9]{1,2}|[0-9]{3}|W[0-9]{2})",

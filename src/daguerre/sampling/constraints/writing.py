@@ -29,6 +29,11 @@ class Writer:
         self._members: dict[Objects, Members] = {}
         self._arrays = ArrayText(schema, self.dfa)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether something that was written holds values of which nothing is asked."""
+        return any(expr == TRUE for expr, _, _ in self._written)
+
     def dfa(self, expr: Expr) -> Dfa:
         """The minimal automaton of the JSON texts of an expression."""
         return self._automaton(expr, frozenset(), self.depth)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import islice, product
 from typing import Any
 
 from daguerre.sampling.constraints.objects import class_of, members
@@ -29,13 +29,13 @@ def ways(schema: Schema, expr: Expr, value: Any) -> list[str]:
         for shape in held.objects or (Objects(),):
             for names in orders(schema, shape, value):
                 inner = [ways(schema, shape.member(name), value[name]) for name in names]
-                for chosen in list(product(*inner))[:MOST_WAYS]:
+                for chosen in islice(product(*inner), MOST_WAYS):
                     pairs = (f"{compact(name)}:{text}" for name, text in zip(names, chosen, strict=True))
                     out["{" + ",".join(pairs) + "}"] = None
     elif isinstance(value, list):
         for array in held.arrays or (Arrays(),):
             items = [ways(schema, array.item(i), item) for i, item in enumerate(value)]
-            for chosen in list(product(*items))[:MOST_WAYS]:
+            for chosen in islice(product(*items), MOST_WAYS):
                 out["[" + ",".join(chosen) + "]"] = None
     else:
         out[compact(value)] = None
