@@ -79,7 +79,7 @@ def vocabulary(size: int) -> Vocabulary:
 
 def compiled(functions: Sequence[dict[str, Any]], size: int, filler: int) -> TokenAutomaton:
     budget = Budget()
-    dfa, _ = tools_dfa(functions, AUTO, (OPENING, CLOSING), DEPTH, False, budget)
+    dfa, _ = tools_dfa(functions, AUTO, (OPENING, CLOSING), DEPTH, budget)
     return lift(dfa, vocabulary(size), budget).with_filler(filler)
 
 

@@ -6,6 +6,8 @@ The folder holds files with a "schema" each. Those that are not supported are li
 generation the weights (the model's or random ones), the kind (a completion or a gap), the mode, policy, block size,
 temperature, cuts, seed and budget are drawn at random. Finished generations are in OUT.lines; a run that is started
 again continues from there.
+
+With --coverage nothing is generated: see constraint_coverage.py. The report keeps what it has of the other kind.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from urllib.parse import urlsplit
 
 import jsonschema
 import torch
+from constraint_coverage import coverage, drawn
 
 import daguerre
 from daguerre.decoding.options import Decode
@@ -165,7 +168,15 @@ def main() -> int:
     parser.add_argument("--model", default="default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--coverage", action="store_true", help="compile and judge instances; generate nothing")
+    parser.add_argument("--sample", type=int, help="with --coverage: only so many files, drawn by the seed")
+    parser.add_argument("--without", type=Path, help="with --coverage: leave out the files that this folder has")
+    parser.add_argument("--skip", type=int, default=0, help="with --sample: draw after a sample of so many files")
+    parser.add_argument("--processes", type=int, default=1, help="with --coverage")
+    parser.add_argument("--seconds", type=float, default=10.0, help="with --coverage: to compile each schema")
     given = parser.parse_args()
+    if given.coverage:
+        return cover(given)
     torch.set_num_threads(1)
     models = {"model": daguerre.load(given.model), "random": daguerre.load(given.model)}
     models["random"].backbone.initialize(given.seed, zero_outputs=False, scale=6.0)
@@ -188,10 +199,29 @@ def main() -> int:
         "machine": facts,
         "examples": invalid[:20],
     }
-    text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
-    given.out.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    write(given.out, report)
     return 1 if invalid else 0
+
+
+def write(out: Path, report: dict[str, Any]) -> None:
+    """Put a report in place of what the file has of its kind."""
+    held = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+    text = json.dumps(held | report, indent=1, ensure_ascii=False) + "\n"
+    out.write_text(text, encoding="utf-8")
+    sys.stdout.write(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+
+def cover(given: argparse.Namespace) -> int:
+    left_out = {path.name for path in given.without.glob("*.json")} if given.without else set()
+    files = [path for path in sorted(given.folder.glob("*.json"))[:: given.every] if path.name not in left_out]
+    if given.sample and given.skip:
+        first = set(drawn(files, given.skip, given.seed))
+        files = [path for path in files if path not in first]
+    if given.sample:
+        files = drawn(files, given.sample, given.seed)
+    report = coverage(files, given.processes, given.seconds, wrong)
+    write(given.out, {"coverage": report | {"seed": given.seed, "machine": machine_facts()}})
+    return 1 if report["of them accepted"] else 0
 
 
 if __name__ == "__main__":

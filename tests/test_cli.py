@@ -179,14 +179,14 @@ def test_a_schema_is_read_from_a_file_and_what_is_ignored_is_told(call: Callable
     path = tmp_path / "schema.json"
     path.write_text('{"enum": ["é", 2], "faker": 1}', encoding="utf-8")
     asked = ("generate", "x = ", "--max-tokens", "6", "--schema", str(path))
-    code, out, err = call(*asked)
+    code, out, err = call(*asked, "--strict")
     assert (code, out) == (2, "")
     assert "keyword 'faker' at #" in err
-    code, out, err = call(*asked, "--lenient")
+    code, out, err = call(*asked)
     assert code == 0
     assert json.loads(out) in ("é", 2)
     assert err == "daguerre: ignored in the schema: keyword 'faker' at #\n"
-    assert json.loads(call(*asked, "--lenient", "--json")[1])["ignored"] == ["keyword 'faker' at #"]
+    assert json.loads(call(*asked, "--json")[1])["ignored"] == ["keyword 'faker' at #"]
     path.write_text("{", encoding="utf-8")
     assert "is not JSON" in call(*asked)[2]
     assert call("infill", "x = ", "\n", "--max-tokens", "4", "--regex", "ab+c")[1].startswith("ab")

@@ -160,15 +160,15 @@ def test_the_format_of_an_answer_holds_or_what_does_not_is_said(client: httpx2.C
         text = asked(client, CHAT, {**body, "response_format": wanted})["choices"][0]["message"]["content"]
         value = json.loads(text)
         assert isinstance(value, dict) and (keys is None or set(value) == keys)
-    odd = {"name": "x", "schema": {**SCHEMA, "minContains": 1}}
+    odd = {"name": "x", "schema": {**SCHEMA, "faker": 1}}
     loose = asked(client, CHAT, {**body, "response_format": {"type": "json_schema", "json_schema": odd}})
     assert json.loads(loose["choices"][0]["message"]["content"])
-    assert loose["daguerre"]["ignored"] == ["keyword 'minContains' at #"]
+    assert loose["daguerre"]["ignored"] == ["keyword 'faker' at #"]
     wanted = {"type": "json_schema", "json_schema": {**odd, "strict": True}}
     assert refused(client, CHAT, {**body, "response_format": wanted})["param"] == "response_format"
     function = {"name": "f", "parameters": odd["schema"]}
     tools = [{"type": "function", "function": function}, TOOLS[1]]
-    assert asked(client, CHAT, {**body, "tools": tools})["daguerre"]["ignored"] == ["keyword 'minContains' at # of f"]
+    assert asked(client, CHAT, {**body, "tools": tools})["daguerre"]["ignored"] == ["keyword 'faker' at # of f"]
     tools[0] = {"type": "function", "function": {**function, "strict": True}}
     assert refused(client, CHAT, {**body, "tools": tools})["param"] == "tools"
 
@@ -183,7 +183,7 @@ def test_beside_tools_the_text_may_have_a_format(client: httpx2.Client, tiny: Mo
     message = asked(client, CHAT, {**body, "logit_bias": bans})["choices"][0]["message"]  # no text is left
     assert message["content"] is None and message["tool_calls"][0]["function"]["name"] == "now"
     assert asked(client, CHAT, {**body, "tool_choice": "required"})["choices"][0]["finish_reason"] == "tool_calls"
-    odd = {"type": "json_schema", "json_schema": {"name": "x", "schema": {**SCHEMA, "minContains": 1}, "strict": True}}
+    odd = {"type": "json_schema", "json_schema": {"name": "x", "schema": {**SCHEMA, "faker": 1}, "strict": True}}
     assert refused(client, CHAT, {**body, "response_format": odd})["param"] == "response_format"
 
 

@@ -164,7 +164,7 @@ def test_tokens_of_the_input_are_counted(client: httpx2.Client) -> None:
         ({"conversation": "c"}, "conversation"),
         ({"include": ["file_search_call.results"]}, "include"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
-        ({"tools": [{**TOOL, "parameters": {"minContains": 1}}]}, "tools"),
+        ({"tools": [{**TOOL, "parameters": {"faker": 1}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),

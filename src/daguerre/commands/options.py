@@ -172,7 +172,8 @@ REQUEST: dict[str, Any] = {
         Path | None, typer.Option(help="The output is text, or calls of the functions that this JSON file lists.")
     ],
     "tool_choice": Annotated[
-        str | None, typer.Option(help="With tools. auto: text or calls; required: calls; a name: one call of it.")
+        str | None,
+        typer.Option(help="With tools. auto: text or calls; none: text; required: calls; a name: one call of it."),
     ],
     "parallel_calls": Annotated[
         bool | None, typer.Option("--parallel-calls/--one-call", help="With tools: whether there may be several calls.")
@@ -192,6 +193,10 @@ REQUEST: dict[str, Any] = {
     ],
     "lenient": Annotated[
         bool | None, typer.Option("--lenient", help="Ignore unsupported parts of a schema, and list them.")
+    ],
+    "strict": Annotated[
+        bool | None,
+        typer.Option("--strict", help="Refuse keywords and formats of a schema that no draft of JSON Schema knows."),
     ],
     "explain": Annotated[
         bool | None, typer.Option("--explain", help="Print which concepts each line's tokens consist of.")
@@ -377,7 +382,7 @@ def print_result(result: Any, as_json: bool) -> None:
 
 
 def print_ignored(result: Any) -> None:
-    """What --lenient left out, on standard error; in JSON it is a part of the body."""
+    """What of a schema is not enforced, on standard error; in JSON it is a part of the body."""
     if result.ignored:
         print(f"daguerre: ignored in the schema: {', '.join(result.ignored)}", file=sys.stderr)
 

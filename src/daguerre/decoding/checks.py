@@ -115,6 +115,7 @@ OPTIONS: dict[str, Kind] = {
     "ending": Words(empty=False, none=True),
     "pins": Several(one=Instance(of=(Pin,), what=PINS), what=PINS),
     "lenient": SWITCH,
+    "strict": SWITCH,
     "explain": SWITCH,
     "steer": Anything(),
     "forbid": SeveralWords(),

@@ -84,7 +84,12 @@ def search_length(denoiser: Denoiser, tokenizer: Tokenizer, request: Request, lo
     def plan_of(length: int, how: Decode = decode) -> Plan:
         return plan_request(config, tokenizer, replace(request, decode=how, budgets=[(length, length)]))
 
-    alone = {"lenient": False, "tool_choice": "auto", "parallel_calls": True}  # not used without a constraint
+    alone = {
+        "lenient": False,
+        "strict": False,
+        "tool_choice": "auto",
+        "parallel_calls": True,
+    }  # not used without a constraint
     unconstrained: dict[str, Any] = dict.fromkeys(CONSTRAINTS) | alone
     check_budget(*budget)
     plan_of(budget[1], Decode.of(decode, **unconstrained))

@@ -148,12 +148,15 @@ class Decode(Settings):
                  pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
                  Policies then rank by probabilities given the constraint, and the last word is not healed
                  With tools, schema is what the text is JSON of
-    tool_choice  with tools only. auto: text, or one or more calls; required: calls; a name: one call of that function
+    tool_choice  with tools only. auto: text, or one or more calls; none: text without calls; required: calls; a name:
+                 one call of that function
     parallel_calls   with tools only: False allows one call and no more
     keywords, forbidden, ending   strings that occur in every gap's text; strings that do not occur in it, nor across
                  its edges; the end of it. Together with one of the above, or alone
     pins         tokens or texts at places of a gap: see `daguerre.Pin`. The last word is not healed
-    lenient      with a schema or tools: ignore unsupported parts of a schema; the result lists them
+    lenient      with a schema or tools: ignore parts of a schema that are known and not supported; the result's
+                 `ignored` lists them, and keywords and formats that no draft of JSON Schema knows
+    strict       with a schema or tools: refuse such unknown keywords and formats, too
     explain      for a model with concept heads: the result's `concepts` say what each token's logit consists of
                  (`daguerre.decoding.explanation`); its text stays the same
     steer        for such a model: a program of operations on concepts, or the list of them
@@ -262,10 +265,12 @@ class Decode(Settings):
         if not self.forbid:
             unused["forbid_exactly"] = "without forbid: name concepts there, or leave it out"
         if self.schema is None and self.tools is None:
-            unused["lenient"] = "without a schema: give one, or leave it out"
+            unused |= dict.fromkeys(("lenient", "strict"), "without a schema: give one, or leave it out")
+        elif self.lenient:
+            unused["strict"] = f"with lenient, which leaves out what strict refuses: {one}"
         if self.tools is None:
             unused |= dict.fromkeys(("tool_choice", "parallel_calls"), "without tools: give some, or leave it out")
-        elif self.tool_choice != "auto":
+        elif self.tool_choice not in ("auto", "none"):
             unused["schema"] = f"with tool_choice={self.tool_choice!r}, which leaves out the text: {one}"
         if self.shaping and self.stop_loops:
             unused["stop_loops"] = f"with the option {self.shaping[0]}, which decides where the text ends: {one}"

@@ -136,7 +136,8 @@ def _constrain(
     total = sum(gap.max_tokens for gap in gaps)
     floors = {run: gap.start + gap.min_tokens for run, gap in zip(canvas.gaps, gaps, strict=True)}
     wordings = {run: _wording(decode, tokenizer, canvas, number, texts) for number, run in enumerate(canvas.gaps)}
-    constraint = make_constraint(option, value, decode.lenient, wordings, tokenizer, filler, floors, decode.logit_bias)
+    how = (wordings, tokenizer, filler, floors, decode.logit_bias, decode.strict)
+    constraint = make_constraint(option, value, decode.lenient, *how)
     span_size = decode.span_size(config, total, not canvas.continues)
     constraint.check(canvas, min(span_size, max(end - start for start, end in canvas.gaps)))
     return constraint

@@ -94,7 +94,7 @@ class Result:
 
     `texts` has one text for each gap. `text` is the text of the only gap, or all of a filled or edited text; `spans`
     are the places of the gaps in it, in characters. `original` is the text that was edited. `ignored` lists the parts
-    of a schema that a lenient request left out, each as "keyword at place". `searched` is the search of the gap's
+    of a schema that are not enforced, each as "keyword at place". `searched` is the search of the gap's
     length, where there was one. `concepts` says what the tokens' logits consist of, where the request asked for it
     (`explain`); `steering` is the program that steered them. `context` is what the model was shown of the text, which
     may be longer than its positions; None: token ids were given. `looped`: the text was ended because it repeated

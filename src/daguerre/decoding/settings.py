@@ -28,7 +28,7 @@ CONSTRAINTS = {
     "schema": "a JSON Schema, an object or a boolean",
     "regex": "a string",
     "choices": "a sequence of strings",
-    "tools": 'a sequence of objects with "name" and "parameters"',
+    "tools": 'a sequence of objects with "name" and "parameters", or with "function"',
 }
 """The type of each of these options, in words."""
 
@@ -91,6 +91,7 @@ class Settings:
     ending: str | None = None
     pins: Sequence[Pin] = ()
     lenient: bool = False
+    strict: bool = False
     explain: bool = False
     steer: Any = None
     forbid: str | Sequence[str] = ()

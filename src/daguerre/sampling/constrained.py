@@ -39,13 +39,17 @@ from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.wording import Wording, compile_wording
 from daguerre.sampling.logits import Proposals, SamplingParams
 
-COMPILERS: dict[str, Callable[[Any, Tokenizer, bool], TokenAutomaton]] = {
-    "schema": lambda schema, tokenizer, lenient: compile_schema(schema, tokenizer, lenient=lenient),
-    "regex": lambda pattern, tokenizer, lenient: compile_regex(pattern, tokenizer),
-    "choices": lambda texts, tokenizer, lenient: compile_choices(texts, tokenizer),
-    "tools": lambda how, tokenizer, lenient: compile_tools(**how, tokenizer=tokenizer, lenient=lenient),
+COMPILERS: dict[str, Callable[[Any, Tokenizer, bool, bool], TokenAutomaton]] = {
+    "schema": lambda schema, tokenizer, lenient, strict: compile_schema(
+        schema, tokenizer, lenient=lenient, strict=strict
+    ),
+    "regex": lambda pattern, tokenizer, lenient, strict: compile_regex(pattern, tokenizer),
+    "choices": lambda texts, tokenizer, lenient, strict: compile_choices(texts, tokenizer),
+    "tools": lambda how, tokenizer, lenient, strict: compile_tools(
+        **how, tokenizer=tokenizer, lenient=lenient, strict=strict
+    ),
 }
-"""By option of `Decode`; each takes the value of `Settings.language`."""
+"""By option of `Decode`; each takes the value of `Settings.language`, then the options lenient and strict."""
 WORTH = 0.05
 """Seconds of processor time; an automaton that compiles faster is not kept on disk."""
 STRIDE = 16
@@ -70,7 +74,7 @@ class Constraint:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The parts of a schema that a lenient compilation left out; the same for every gap."""
+        """The parts of a schema that were left out; the same for every gap."""
         return next(iter(self.automata.values())).ignored
 
     def check(self, canvas: Canvas, span_size: int) -> None:
@@ -191,6 +195,7 @@ def make_constraint(
     filler: int | None,
     floors: Mapping[Span, int],
     logit_bias: Mapping[int, float] | None,
+    strict: bool = False,
 ) -> Constraint:
     """The constraint of an option of `Decode`, or of none, and of the wording of each gap. Tokens that the bias forbids
     are not in the language.
@@ -204,7 +209,7 @@ def make_constraint(
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from error
     automata = {
-        gap: _compiled(option, content, lenient, wording, tokenizer, banned, filler)
+        gap: _compiled(option, content, lenient, strict, wording, tokenizer, banned, filler)
         for gap, wording in wordings.items()
     }
     return Constraint(automata, filler, floors)
@@ -215,6 +220,7 @@ def _compiled(
     option: str | None,
     content: str,
     lenient: bool,
+    strict: bool,
     wording: Wording,
     tokenizer: Tokenizer,
     banned: Sequence[int],
@@ -225,13 +231,14 @@ def _compiled(
     def made() -> TokenAutomaton:
         automaton = compile_wording(wording, tokenizer)
         if option is not None:
-            automaton = _both(COMPILERS[option](json.loads(content), tokenizer, lenient), option, wording, automaton)
+            compiled = COMPILERS[option](json.loads(content), tokenizer, lenient, strict)
+            automaton = _both(compiled, option, wording, automaton)
         if banned:
             automaton = automaton.without(banned)
         return automaton if filler is None else automaton.with_filler(filler)
 
     folder = cache_folder()
-    what = [option, content, lenient, repr(wording), banned, filler]
+    what = [option, content, lenient, strict, repr(wording), banned, filler]
     return kept(None if folder is None else folder / "constraints", what, tokenizer, made, WORTH)
 
 

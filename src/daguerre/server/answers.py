@@ -27,6 +27,7 @@ FIELDS = {
     "function": "tool_choice",
     "parallel_calls": "parallel_tool_calls",
     "lenient": "response_format",
+    "strict": "response_format",
     "stop": "stop",
     "draft": "prediction",
     "scorer": "frequency_penalty",

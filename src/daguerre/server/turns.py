@@ -131,9 +131,10 @@ def _constraint(body: ChatBody) -> dict[str, Any]:
             raise ApiError("tool_choice asks for a call, and there are no tools: give some", param="tool_choice")
         return _format(body) or _no_calls(body)
     formatted = _format(body) if choice == "auto" else {}  # else there is no text
-    lenient = {"lenient": True} if any(not tool.function.strict for tool in tools) else {}
+    lenient = formatted.pop("lenient", False) or not all(tool.function.strict for tool in tools)
+    formatted |= {"strict": not lenient, "lenient": lenient}  # what a strict part may not leave out is refused later
     one = {} if body.parallel_tool_calls else {"parallel_calls": False}
-    return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **lenient, **formatted}
+    return {"tools": [tool_option(tool) for tool in tools], "tool_choice": choice, **one, **formatted}
 
 
 def _no_calls(body: ChatBody) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def _format(body: ChatBody) -> dict[str, Any]:
         return {}
     if wanted.json_schema is None:
         return {"schema": {"type": "object"}}
-    return {"schema": wanted.json_schema.schema_, **({} if wanted.json_schema.strict else {"lenient": True})}
+    return {"schema": wanted.json_schema.schema_, "strict" if wanted.json_schema.strict else "lenient": True}
 
 
 def _server_stops(options: dict[str, Any], own: tuple[str, ...], shaped: bool) -> tuple[str, ...]:

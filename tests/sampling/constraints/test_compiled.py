@@ -112,7 +112,7 @@ def test_a_schema_gives_the_same_automaton_over_tokens(
 def test_tools_and_wordings_give_the_same_automata(monkeypatch: pytest.MonkeyPatch) -> None:
     tools = [{"name": "add", "parameters": {"type": "object", "properties": {"x": {"type": "boolean"}}}}]
     marks = ("<call>", "</call>")
-    assert equal(*both_ways(lambda: tools_dfa(tools, "auto", marks, 1, False, Budget())[0], monkeypatch))
+    assert equal(*both_ways(lambda: tools_dfa(tools, "auto", marks, 1, Budget())[0], monkeypatch))
     wording = Wording(keywords=("ab",), forbidden=("ba", "cc"), ending="x", before=b"b", after=b"a")
     assert equal(*both_ways(lambda: wording_dfa(wording, Budget()), monkeypatch))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -20,14 +22,16 @@ SCRIPT = ROOT / "benchmarks" / "constraints.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def script() -> Iterator[ModuleType]:
     if not SCRIPT.exists():
         pytest.skip("benchmarks are not here")
+    sys.path.insert(0, str(SCRIPT.parent))  # it imports the script beside it
     spec = importlib.util.spec_from_file_location("constraints_benchmark", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.path.remove(str(SCRIPT.parent))
 
 
 @pytest.mark.skipif(not FILES, reason=f"{FOLDER} is not there")

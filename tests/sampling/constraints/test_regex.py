@@ -60,6 +60,40 @@ def test_escapes_stand_for_their_characters() -> None:
         assert regex_dfa(pattern, Budget()).accepts(text.encode())
 
 
+@pytest.mark.parametrize(
+    "pattern", ["(?i)ab[c-z]*", "a(?i:b)", "(?i)[^ab]+", "^(?=.*8)(?!.*zz).{2,5}$", "^(?!a|b)", "^(?=a)(?:a|b)"]
+)
+def test_letters_of_either_case_and_lookahead_at_the_start_mean_what_python_says(pattern: str) -> None:
+    inside = re.compile(pattern, re.ASCII)
+    whole, somewhere = regex_dfa(pattern, Budget()), regex_dfa(pattern, Budget(), search=True)
+    found = set()
+    for text in [text.swapcase() if k % 2 else text for k, text in enumerate(texts(len(pattern), 400))]:
+        wanted = (inside.fullmatch(text) is not None, inside.search(text) is not None)
+        assert (whole.accepts(text.encode()), somewhere.accepts(text.encode())) == wanted, text
+        found.add(wanted)
+    assert len(found) > 1
+
+
+def test_letters_that_languages_fold_differently_are_in_neither_a_set_nor_its_opposite() -> None:
+    for pattern in ("(?i)k", "(?i)[^k]"):
+        assert not regex_dfa(pattern, Budget()).accepts("\u212a".encode())
+
+
+def test_a_general_category_is_that_of_unicode() -> None:
+    letters, others = regex_dfa("\\p{L}+", Budget()), regex_dfa("[\\P{L}]", Budget())
+
+    assert letters.accepts("aé日".encode()) and not letters.accepts(b"a1")
+    assert others.accepts(b"1") and not others.accepts("é".encode())
+    assert not others.accepts("\U0003fffd".encode())  # a later Unicode may make a letter of what is not assigned
+
+
+def test_a_class_reads_like_in_ecma_262_where_languages_differ() -> None:
+    anything, never = regex_dfa("[^]a]", Budget()), regex_dfa("[]a]", Budget())
+
+    assert anything.accepts(b"xa]") and not anything.accepts(b"x")
+    assert never.is_empty
+
+
 def test_characters_that_languages_disagree_on_are_neither_white_space_nor_its_opposite() -> None:
     for pattern in ("\\s", "\\S"):
         assert not regex_dfa(pattern, Budget()).accepts("\ufeff".encode())
@@ -73,10 +107,14 @@ def test_characters_that_languages_disagree_on_are_neither_white_space_nor_its_o
         ("a(?=b)", "lookahead"),
         ("(?<!a)b", "lookbehind"),
         ("\\bword", "a word boundary"),
-        ("(?i)a", "flags"),
+        ("(?s)a", "flags other than i"),
+        ("a(?i)b", r"\(\?i\) behind the start; write \(\?i:"),
         ("(?>a)", "an atomic group"),
         ("a++", "a possessive repetition"),
-        ("\\p{L}", "a Unicode property"),
+        ("\\p{Greek}", "a Unicode property"),
+        ("^a(?=b)cccccccc", r"lookahead behind the start, \(\?=\.\.\.\), which .* at character 2, "),
+        ("(?=a)b|c", "a choice beside lookahead"),
+        ("\\Aa\\z", r"\\A, which ECMA-262 does not have; write \^"),
         ("(a", "a group that is not closed at character 0"),
         ("a)", "a closing parenthesis"),
         ("[a", "a class that is not closed"),

@@ -47,6 +47,26 @@ def test_required_leaves_out_the_text_and_a_name_asks_for_one_call(tokenizer: To
     assert not any(accepts(named, tokenizer, text) for text in (CALL, EMPTY + EMPTY, ""))
 
 
+def test_tools_in_the_shape_of_openai_are_the_same_language(tokenizer: Tokenizer) -> None:
+    wrapped = [{"type": "function", "function": tool} for tool in (WEATHER, {**NOW, "parameters": None})]
+    automaton = compile_tools(wrapped, tokenizer)
+
+    for text in ("text", CALL, EMPTY, CALL + EMPTY):
+        assert accepts(automaton, tokenizer, text)
+    assert not accepts(automaton, tokenizer, CALL.replace("3", "15"))
+    for odd in ({"type": "web_search"}, {"type": "function", "function": "now"}):
+        with pytest.raises(InputError, match="a tool must be"):
+            compile_tools([odd], tokenizer)
+
+
+def test_none_leaves_out_the_calls(tokenizer: Tokenizer) -> None:
+    automaton = compile_tools([NOW], tokenizer, choice="none")
+    formatted = compile_tools([NOW], tokenizer, choice="none", text={"type": "integer"})
+
+    assert accepts(automaton, tokenizer, "text") and not accepts(automaton, tokenizer, EMPTY)
+    assert accepts(formatted, tokenizer, "12") and not accepts(formatted, tokenizer, "text")
+
+
 def test_without_parallel_calls_there_is_at_most_one(tokenizer: Tokenizer) -> None:
     auto = compile_tools([WEATHER, NOW], tokenizer, parallel=False)
     required = compile_tools([WEATHER, NOW], tokenizer, choice="required", parallel=False)
@@ -58,7 +78,7 @@ def test_without_parallel_calls_there_is_at_most_one(tokenizer: Tokenizer) -> No
 
 
 def test_the_text_may_be_json_of_a_schema(tokenizer: Tokenizer) -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "minContains": 1}
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "faker": 1}
     schema["additionalProperties"] = False
     automaton = compile_tools([NOW], tokenizer, text=schema, lenient=True)
 
@@ -66,7 +86,7 @@ def test_the_text_may_be_json_of_a_schema(tokenizer: Tokenizer) -> None:
         assert accepts(automaton, tokenizer, text)
     for text in ("", "text", "{}", '{"a":3}' + EMPTY, EMPTY + '{"a":3}'):
         assert not accepts(automaton, tokenizer, text)
-    assert automaton.ignored == ("keyword 'minContains' at #",)
+    assert automaton.ignored == ("keyword 'faker' at #",)
 
 
 def test_other_marks_may_stand_around_calls(tokenizer: Tokenizer) -> None:
@@ -77,15 +97,13 @@ def test_other_marks_may_stand_around_calls(tokenizer: Tokenizer) -> None:
 
 
 def test_what_is_wrong_with_a_function_is_said_with_its_name(tokenizer: Tokenizer) -> None:
-    with pytest.raises(UnsupportedError, match=r"function 'f': .* 'minContains' at #"):
-        compile_tools([{"name": "f", "parameters": {"minContains": 1}}], tokenizer)
-    lenient = compile_tools(
-        [{"name": "f", "parameters": {"type": "object", "minContains": 1}}], tokenizer, lenient=True
-    )
-    assert lenient.ignored == ("keyword 'minContains' at # of f",)
+    odd = [{"name": "f", "parameters": {"type": "object", "faker": 1}}]
+    with pytest.raises(UnsupportedError, match=r"function 'f': .* 'faker' at #"):
+        compile_tools(odd, tokenizer, strict=True)
+    assert compile_tools(odd, tokenizer).ignored == ("keyword 'faker' at # of f",)
     with pytest.raises(InputError, match="unknown function 'nov': did you mean 'now'"):
         compile_tools([NOW], tokenizer, choice="nov")
-    for tools in ([NOW, NOW], [{"name": "auto"}], [{}]):
+    for tools in ([NOW, NOW], [{"name": "auto"}], [{"name": "none"}], [{}], [{"function": {}}]):
         with pytest.raises(InputError, match="needs a different name"):
             compile_tools(tools, tokenizer)
     with pytest.raises(InputError, match="nothing to call"):

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.keywords import read_schema
+from daguerre.sampling.constraints.limits import DEFAULT, Limits, contradiction
 from daguerre.sampling.constraints.regex import grammar_dfa, regex_dfa
+from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.store import kept
 from daguerre.sampling.constraints.text import literals
 from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lift
@@ -23,6 +25,8 @@ from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_df
 from daguerre.sampling.constraints.writing import Writer
 
 DEPTH, ANY_DEPTH = 3, 2
+DEEPER, DEEP_STATES = (3, 4), 4_000
+"""Values nest this much deeper where nothing is asked for, as long as the automaton stays that small."""
 Made = tuple[Dfa, tuple[str, ...]]
 """An automaton over bytes, and what was ignored."""
 
@@ -64,19 +68,24 @@ def compile_schema(
     tokenizer: Tokenizer,
     *,
     lenient: bool = False,
+    strict: bool = False,
     depth: int = DEPTH,
-    any_depth: int = ANY_DEPTH,
+    any_depth: int | None = None,
+    limits: Limits = DEFAULT,
     budget: Budget | None = None,
     folder: Path | None = None,
 ) -> TokenAutomaton:
     """The JSON texts that a schema accepts, compact and with members in the order of the schema.
 
     A schema that contains itself does so at most `depth` times, and values nest `any_depth` deep where it constrains
-    nothing. UnsupportedError names a keyword that is not supported and its place; with `lenient` it is ignored, and the
-    automaton's `ignored` lists it.
+    nothing; None: 2 to 4 deep, as far as the automaton stays small, and everything 1 deep where it would be too large.
+    Keywords and formats of no draft are ignored, and the automaton's `ignored` lists them; with `strict` they are an
+    UnsupportedError. What is known and not supported is an UnsupportedError with its place; with `lenient` it is
+    ignored and listed, too. `limits`: how much is written out.
     """
-    what = ["schema", schema, lenient, _sound(depth), _sound(any_depth)]
-    return _compiled(lambda b: schema_dfa(schema, b, lenient, depth, any_depth), what, tokenizer, budget, folder)
+    what = ["schema", schema, lenient, strict, repr(limits), _sound(depth), any_depth and _sound(any_depth)]
+    made = partial(schema_dfa, schema, lenient=lenient, strict=strict, depth=depth, any_depth=any_depth, limits=limits)
+    return _compiled(made, what, tokenizer, budget, folder)
 
 
 def compile_tools(
@@ -88,26 +97,63 @@ def compile_tools(
     text: object = None,
     marks: tuple[str, str] = (OPENING, CLOSING),
     lenient: bool = False,
+    strict: bool = False,
     depth: int = DEPTH,
+    limits: Limits = DEFAULT,
     budget: Budget | None = None,
     folder: Path | None = None,
 ) -> TokenAutomaton:
-    """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}; see `tools`.
+    """Text, or one or more calls of functions, each given as {"name": ..., "parameters": schema}, or in OpenAI's shape
+    {"type": "function", "function": {...}}; see `tools`.
 
-    `choice`: "auto", "required" for calls alone, or the name of the one function to call, once. `parallel`: there may
-    be several calls. `text`: a schema that the text is JSON of; None: any text.
+    `choice`: "auto", "none" for text alone, "required" for calls alone, or the name of the one function to call, once.
+    `parallel`: there may be several calls. `text`: a schema that the text is JSON of; None: any text. `lenient`,
+    `strict`, `limits`: as in `compile_schema`.
     """
-    what = ["tools", list(tools), choice, parallel, text, marks, lenient, _sound(depth)]
-    made = partial(tools_dfa, tools, choice, marks, depth, lenient, parallel=parallel, text=text)
+    what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), _sound(depth)]
+    reading = {"lenient": lenient, "strict": strict, "limits": limits}
+    made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
     return _compiled(made, what, tokenizer, budget, folder)
 
 
 def schema_dfa(
-    schema: object, budget: Budget, lenient: bool = False, depth: int = DEPTH, any_depth: int = ANY_DEPTH
+    schema: object,
+    budget: Budget,
+    lenient: bool = False,
+    depth: int = DEPTH,
+    any_depth: int | None = None,
+    *,
+    strict: bool = False,
+    limits: Limits = DEFAULT,
 ) -> Made:
-    """(the automaton over bytes, what was ignored) of a schema."""
-    held = read_schema(schema, budget, lenient)
-    return Writer(held, depth, any_depth, budget).dfa(held.root), tuple(held.ignored)
+    """(the automaton over bytes, what was ignored) of a schema. InputError where it has no values."""
+    held = read_schema(schema, budget, lenient, strict, limits)
+    dfa = written_dfa(held, depth, any_depth, budget)
+    if dfa.is_empty:
+        raise contradiction(held.capped, limits)
+    return dfa, tuple(held.ignored)
+
+
+def written_dfa(schema: Schema, depth: int, any_depth: int | None, budget: Budget) -> Dfa:
+    """The automaton of a schema; with any_depth None, values nest as deep as fits."""
+    writer = Writer(schema, depth, any_depth or ANY_DEPTH, budget)
+    try:
+        dfa = writer.dfa(schema.root)
+    except UnsupportedError:
+        raise
+    except InputError:
+        if any_depth is not None:
+            raise
+        return Writer(schema, 1, 1, budget).dfa(schema.root)  # what was too large may fit; out of time, this raises
+    for deeper in DEEPER if any_depth is None and writer.is_open else ():
+        try:
+            more = Writer(schema, depth, deeper, budget).dfa(schema.root)
+        except InputError:
+            break
+        if len(more) > DEEP_STATES:
+            break
+        dfa = more
+    return dfa
 
 
 def _sound(depth: int) -> int:

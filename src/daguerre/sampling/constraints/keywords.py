@@ -12,10 +12,14 @@ from functools import partial
 from daguerre.errors import InputError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
-from daguerre.sampling.constraints.formats import FORMATS
+from daguerre.sampling.constraints.disjoint import overlaps
+from daguerre.sampling.constraints.documents import Json
+from daguerre.sampling.constraints.evaluated import unevaluated_items, unevaluated_members
+from daguerre.sampling.constraints.formats import FORMATS, WIDEST, format_dfa
+from daguerre.sampling.constraints.limits import DEFAULT, Limits
 from daguerre.sampling.constraints.numbers import INTEGER, PLAIN, above, below, multiples, numbers
 from daguerre.sampling.constraints.regex import regex_dfa
-from daguerre.sampling.constraints.schema import Handler, Json, Schema
+from daguerre.sampling.constraints.schema import Handler, Keywords, Schema, handling
 from daguerre.sampling.constraints.text import compact, lengths, literals
 from daguerre.sampling.constraints.values import (
     FALSE,
@@ -32,11 +36,10 @@ from daguerre.sampling.constraints.values import (
     Objects,
     Or,
     Values,
+    Wanted,
     every,
 )
 
-LONGEST = 1000
-"""A maxLength above this many characters acts as this many."""
 KINDS = {
     "null": "null",
     "boolean": "booleans",
@@ -62,8 +65,10 @@ def _below(whole: Schema, schema: Json, pointer: str, key: str) -> Expr:
 def _type(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     for name in types:
-        if name not in KINDS:
+        if not isinstance(name, str) or name not in KINDS:
             raise InputError(f"type at #{pointer} is {name!r:.40}: choose from {', '.join(KINDS)}")
+    if schema.get("nullable") is True and whole.keywords.has("nullable", whole.draft(pointer)):
+        types = [*types, "null"]
     kinds = {KINDS[name] for name in types}
     integers = "integer" in types and "number" not in types
     if not negate:
@@ -95,8 +100,16 @@ def _enum(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | E
 # Combinations
 
 
-def _ref(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
-    return _unless(negate, whole.node(whole.target(schema["$ref"], pointer)))
+def _nullable(whole: Schema, schema: Json, pointer: str, negate: bool) -> None:
+    """OpenAPI's: it says how `type` is meant."""
+    if not isinstance(schema["nullable"], bool):
+        raise InputError(f"nullable at #{pointer} must be true or false: correct the schema")
+
+
+def _ref(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Expr:
+    find = {"$ref": "target", "$dynamicRef": "dynamic_target", "$recursiveRef": "recursive_target"}[keyword]
+    place = getattr(whole.document, find)(schema[keyword], pointer)
+    return _unless(negate, whole.node(place))
 
 
 def _combined(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: str) -> Expr:
@@ -111,7 +124,8 @@ def _not(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
 def _one_of(whole: Schema, schema: Json, pointer: str, negate: bool) -> Expr:
     """Alternatives that exclude one another are an anyOf; else one holds, and those that overlap with it do not."""
     parts = whole.parts(schema, "oneOf", pointer)
-    pairs = [(i, j) for i in range(len(parts)) for j in range(i) if not whole.never(And((parts[i], parts[j])))]
+    types = schema.get("type", list(KINDS))
+    pairs = overlaps(whole, parts, [KINDS[name] for name in ([types] if isinstance(types, str) else types)])
     if negate:
         none = And(tuple(Not(part) for part in parts))
         return Or((none, *(And((parts[i], parts[j])) for i, j in pairs)))
@@ -153,7 +167,18 @@ def _length(whole: Schema, schema: Json, pointer: str, negate: bool, keyword: st
     count = whole.number(schema, keyword, pointer, count=True)
     if keyword == "minLength":
         return whole.strings(lengths(count, None, whole.budget), negate)
-    return whole.strings(lengths(0, count if negate else min(count, LONGEST), whole.budget), negate)
+    longest = max(whole.limits.longest, _least_length(schema))
+    if count > longest and not negate:
+        if whole.is_loose:
+            return whole.everything
+        whole.capped.append(f"#{pointer}")
+        count = longest
+    return whole.strings(lengths(0, count, whole.budget), negate)
+
+
+def _least_length(schema: Json) -> int:
+    least = schema.get("minLength", 0)
+    return int(least) if isinstance(least, int | float) else 0
 
 
 def _pattern(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
@@ -175,11 +200,16 @@ def _search(whole: Schema, pattern: object, pointer: str) -> Dfa:
 def _format(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
     name = schema["format"]
     if name not in FORMATS:
-        whole.refuse(f"format {name!r:.40}", pointer)
+        whole.leave_out(f"format {name!r:.40}", pointer)
+        return NOTHING if negate else None
+    wide = negate != whole.is_loose  # what is not of a format is not of it by any reading
+    if not wide:
+        return whole.strings(format_dfa(name, whole.budget), negate)
+    if name in WIDEST:
+        return whole.strings(regex_dfa(WIDEST[name], whole.budget), negate)
+    if whole.is_loose:
         return None
-    if negate:
-        raise whole.cannot_negate("format", pointer)
-    return whole.strings(regex_dfa(FORMATS[name], whole.budget), negate)
+    raise whole.cannot_negate("format", pointer)
 
 
 # Arrays and objects
@@ -211,17 +241,24 @@ def _items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | 
         return whole.arrays(Arrays((ItemRule(prefix, rest),)))
     wrong = [whole.item_not(i, expr, 0) for i, expr in enumerate(prefix)]
     if whole.values(rest) is not whole.everything:
-        if prefix:
-            raise whole.cannot_negate(rest_key, pointer)
-        wrong.append(Arrays(contains=(Not(rest),)))
+        wrong.append(Arrays(contains=(Wanted(Not(rest), start=len(prefix)),)))
     return replace(NOTHING, arrays=tuple(wrong))
 
 
-def _contains(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
-    wanted = whole.node(f"{pointer}/contains")
-    if negate:
-        return replace(NOTHING, arrays=(Arrays((ItemRule((), Not(wanted)),)),))
-    return whole.arrays(Arrays(contains=(wanted,)))
+def _contains(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
+    """contains, with minContains and maxContains where the draft has them."""
+    if "contains" not in schema:
+        return NOTHING if negate else None
+    wanted, draft, least, most = whole.node(f"{pointer}/contains"), whole.draft(pointer), 1, None
+    if "minContains" in schema and whole.keywords.has("minContains", draft):
+        least = whole.number(schema, "minContains", pointer, count=True)
+    if "maxContains" in schema and whole.keywords.has("maxContains", draft):
+        most = whole.number(schema, "maxContains", pointer, count=True)
+    if not negate:
+        return whole.arrays(Arrays(contains=(Wanted(wanted, least, most),)))
+    wrong = [Arrays(contains=(Wanted(wanted, 0, least - 1),))] if least > 0 else []
+    wrong += [Arrays(contains=(Wanted(wanted, most + 1, None),))] if most is not None else []
+    return replace(NOTHING, arrays=tuple(wrong))
 
 
 def _unique_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values | None:
@@ -230,8 +267,10 @@ def _unique_items(whole: Schema, schema: Json, pointer: str, negate: bool) -> Va
     if not schema["uniqueItems"]:
         return NOTHING if negate else None
     if negate:
+        if whole.is_loose:
+            return replace(NOTHING, arrays=(Arrays(least=2),))
         raise whole.cannot_negate("uniqueItems", pointer)
-    return whole.arrays(Arrays(unique=True))
+    return whole.everything if whole.is_loose else whole.arrays(Arrays(unique=(f"#{pointer}",)))
 
 
 # Objects
@@ -246,10 +285,13 @@ def _members(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values 
     rest = _below(whole, schema, pointer, "additionalProperties")
     if not negate:
         return whole.objects(Objects((KeyRule(tuple(names), tuple(patterns), rest),)))
-    for keyword, expr in [("patternProperties", node) for _, node in patterns] + [("additionalProperties", rest)]:
-        if whole.values(expr) is not whole.everything:
-            raise whole.cannot_negate(keyword, pointer)
-    wrong = (Objects((KeyRule(((name, Not(expr)),)),), (name,)) for name, expr in names)
+    wrong = [Objects((KeyRule(((name, Not(expr)),)),), (name,)) for name, expr in names]
+    wrong += [Objects(some=((allowed, Not(node)),)) for allowed, node in patterns]
+    if whole.values(rest) is not whole.everything:
+        others = subtract(whole.everything.strings, literals([name for name, _ in names], whole.budget), whole.budget)
+        for allowed, _ in patterns:
+            others = subtract(others, allowed, whole.budget)
+        wrong.append(Objects(some=((others, every([Not(rest)]) if rest != FALSE else TRUE),)))
     return replace(NOTHING, objects=tuple(wrong))
 
 
@@ -264,10 +306,10 @@ def _required(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values
 
 
 def _property_names(whole: Schema, schema: Json, pointer: str, negate: bool) -> Values:
+    names = whole.node(f"{pointer}/propertyNames")
     if negate:
-        raise whole.cannot_negate("propertyNames", pointer)
-    allowed = whole.values(whole.node(f"{pointer}/propertyNames")).strings
-    others = subtract(whole.everything.strings, allowed, whole.budget)
+        return replace(NOTHING, objects=(Objects(some=((whole.values(Not(names)).strings, TRUE),)),))
+    others = subtract(whole.everything.strings, whole.values(names).strings, whole.budget)
     return whole.objects(Objects((KeyRule(patterns=((others, FALSE),)),)))
 
 
@@ -277,12 +319,14 @@ def _dependencies(whole: Schema, schema: Json, pointer: str, negate: bool, keywo
         raise InputError(f"{keyword} at #{pointer} must be an object, not {held!r:.40}: correct the schema")
     rules = []
     for name, then in whole.nodes(schema, keyword, pointer):
-        needs: Expr = And(tuple(map(Has, held[name]))) if isinstance(held[name], list) else then
+        listed = [held[name]] if isinstance(held[name], str) else held[name]
+        needs: Expr = And(tuple(map(Has, listed))) if isinstance(listed, list) else then
         rules.append(Or((Not(Has(name)), every([Has(name), needs]))))
     return _unless(negate, And(tuple(rules)))
 
 
 ONE_OF_SEVERAL = {
+    _ref: ("$ref", "$dynamicRef", "$recursiveRef"),
     _combined: ("allOf", "anyOf"),
     _bound: ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     _length: ("minLength", "maxLength"),
@@ -291,11 +335,11 @@ ONE_OF_SEVERAL = {
 }
 """Handlers of several keywords, which are given the keyword too."""
 
-KEYWORDS: dict[str, Handler] = {
+HANDLERS: dict[str, Handler] = {
     "type": _type,
+    "nullable": _nullable,
     "const": _const,
     "enum": _enum,
-    "$ref": _ref,
     "oneOf": _one_of,
     "not": _not,
     "if": _if,
@@ -307,19 +351,34 @@ KEYWORDS: dict[str, Handler] = {
     "prefixItems": _items,
     "items": _items,
     "additionalItems": _items,
+    "unevaluatedItems": unevaluated_items,
     "contains": _contains,
+    "minContains": _contains,
+    "maxContains": _contains,
     "uniqueItems": _unique_items,
     "properties": _members,
     "patternProperties": _members,
     "additionalProperties": _members,
+    "unevaluatedProperties": unevaluated_members,
     "required": _required,
     "propertyNames": _property_names,
     **{name: partial(handler, keyword=name) for handler, names in ONE_OF_SEVERAL.items() for name in names},
 }
+SINCE = {
+    **dict.fromkeys(("const", "contains", "propertyNames"), 6),
+    **dict.fromkeys(("if", "then", "else"), 7),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "minContains", "maxContains"), 2019),
+    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems", "$recursiveRef"), 2019),
+    **dict.fromkeys(("prefixItems", "$dynamicRef"), 2020),
+}
+UNTIL = {"nullable": 0, "dependencies": 7, "additionalItems": 2019, "$recursiveRef": 2019}
+KEYWORDS = Keywords(HANDLERS, SINCE, UNTIL)
 
 
-def read_schema(document: object, budget: Budget, lenient: bool = False) -> Schema:
-    """A schema document as the values that it allows. UnsupportedError for a keyword that is not in KEYWORDS, which a
-    `lenient` reader leaves out.
+def read_schema(
+    document: object, budget: Budget, lenient: bool = False, strict: bool = False, limits: Limits = DEFAULT
+) -> Schema:
+    """A schema document as the values that it allows. UnsupportedError for what is known and cannot be honored, which a
+    `lenient` reader leaves out; a `strict` one refuses keywords and formats of no draft, too.
     """
-    return Schema(document, KEYWORDS, budget, lenient)
+    return Schema(document, KEYWORDS, budget, handling(lenient, strict), limits)

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.compiled import Call, Handle
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.utf8 import Range, Ranges, byte_sequences
@@ -19,6 +20,8 @@ from daguerre.sampling.constraints.utf8 import Range, Ranges, byte_sequences
 
 class Nfa(ABC):
     """States with moves on sets of bytes, free moves, and moves that are free at the start or at the end of a text."""
+
+    budget: Budget
 
     @abstractmethod
     def state(self) -> int:
@@ -80,7 +83,7 @@ class CompiledNfa(Nfa):
     """An automaton that the library keeps."""
 
     def __init__(self, call: Call) -> None:
-        self._call = call
+        self._call, self.budget = call, call.budget
         self._handle = Handle(call.made, call.made.nfa_new(call.limits), "nfa_free")
         self._held = self._handle.pointer
 

@@ -20,7 +20,8 @@ from daguerre.sampling.constraints.regex import regex_dfa
 
 INTEGER = "0|-?[1-9][0-9]*"
 PLAIN = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?"
-NUMBER = PLAIN + "([eE][+-]?[0-9]{1,3})?"
+NUMBER = PLAIN + "|-?[0-9](\\.[0-9]+)?[eE][+-]?([0-9]{1,2}|[12][0-9]{2}|30[0-7])"
+"""An exponent follows one digit, and a float holds the number: 1e999 would be read as infinity."""
 FLOAT_DIGITS = 15
 """Different decimals of this many digits are different floats, in the same order."""
 MAX_REMAINDERS = 20_000

@@ -3,14 +3,17 @@ r"""Regular expressions: the dialect, its parser, and the automaton of a pattern
 The dialect is the regular part of ECMA-262, which JSON Schema names, over Unicode characters:
 
 * literals, `.` (all but \n, \r, U+2028, U+2029), classes `[a-z]`, `[^...]`, `\d \w \s` and their complements, ASCII but
-  for `\s`; `\t \n \r \f \v \0 \xHH \uHHHH \u{H...}`, and `\` before any punctuation;
+  for `\s`; `\p{...}` of a general category; `\t \n \r \f \v \0 \xHH \uHHHH \u{H...}`, and `\` before any punctuation;
 * `|`, groups `(...)`, `(?:...)` and `(?<name>...)`, `* + ? {n} {n,} {n,m}`, and the lazy forms, which mean the same
   here;
 * `^` and `$`, at the very start and end of the text alone;
+* `(?i)` at the start and `(?i:...)`: letters of either case;
+* lookahead at the start, `^(?=...)` and `^(?!...)`, before a pattern without `|` outside groups;
 * `(?&name)`, which calls a rule of a grammar.
 
-Back-references, lookaround, word boundaries, flags, atomic groups and `\p{...}` are an InputError that names them.
-A few characters that languages disagree on (U+001C to U+001F, U+0085, U+FEFF) are neither `\s` nor `\S`.
+Back-references, other lookaround, word boundaries, other flags and atomic groups are an InputError that names the part
+and its place. docs/constraints.md says where languages differ. A few characters that they disagree on (U+001C to
+U+001F, U+0085, U+FEFF) are neither `\s` nor `\S`.
 """
 
 from __future__ import annotations
@@ -22,32 +25,25 @@ from functools import partial
 from daguerre.errors import InputError, unknown
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.characters import (
+    CATEGORIES,
+    CLASSES,
+    CONTROLS,
+    DOT,
+    any_case,
+    category,
+    either_case,
+)
+from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.utf8 import ANY, LAST, SURROGATES, Ranges, outside, ranges_of
 
 MAX_NESTING = 100
 
-DIGIT = ranges_of([(0x30, 0x39)])
-WORD = ranges_of([(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)])
-SPACE = ranges_of(
-    [(9, 13), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A)]
-    + [(code, code) for code in (0x2028, 0x2029, 0x202F, 0x205F, 0x3000)]
-)
-DISPUTED = ranges_of([(0x1C, 0x1F), (0x85, 0x85), (0xFEFF, 0xFEFF)])
-DOT = outside(ranges_of([(10, 10), (13, 13), (0x2028, 0x2029)]))
-CLASSES = {
-    "d": DIGIT,
-    "w": WORD,
-    "s": SPACE,
-    "D": outside(DIGIT),
-    "W": outside(WORD),
-    "S": outside(ranges_of(SPACE + DISPUTED)),
-}
-CONTROLS = {"t": 9, "n": 10, "r": 13, "f": 12, "v": 11, "0": 0}
+LOOKS = ("(?=", "(?!")
 REFUSED_GROUPS = {
-    "?=": "lookahead",
-    "?!": "lookahead",
+    "?=": "lookahead behind the start",
+    "?!": "lookahead behind the start",
     "?<=": "lookbehind",
     "?<!": "lookbehind",
     "?>": "an atomic group",
@@ -111,11 +107,20 @@ def parse(pattern: str) -> Node:
 
 def regex_dfa(pattern: str, budget: Budget, search: bool = False) -> Dfa:
     """The minimal automaton of the texts that match as a whole or, with `search`, that hold a match somewhere."""
+    looks, tree = _Parser(pattern).parse_all(search)
+    found = _tree_dfa(tree, pattern, budget, search)
+    for negative, look in looks:
+        begins = _tree_dfa(Sequence((Anchor(False), look)), pattern, budget, search=True)
+        found = (subtract if negative else intersect)(found, begins, budget)
+    return found
+
+
+def _tree_dfa(tree: Node, pattern: str, budget: Budget, search: bool) -> Dfa:
     nfa = new_nfa(budget)
     anything = partial(nfa.chars, ranges=ANY)
     entry = nfa.state()
     inner = nfa.repeat(entry, anything, 0, None) if search else entry
-    last = write(nfa, parse(pattern), inner, {}, {}, pattern)
+    last = write(nfa, tree, inner, {}, {}, pattern)
     if search:
         last = nfa.repeat(last, anything, 0, None)
     end = nfa.state()
@@ -180,16 +185,39 @@ def shown(pattern: str) -> str:
 class _Parser:
     def __init__(self, pattern: str) -> None:
         self.pattern, self.at, self.nesting = pattern, 0, 0
+        self.either_case = self.take("(?i)")
+
+    def parse_all(self, search: bool) -> tuple[list[tuple[bool, Node]], Node]:
+        """(what the text must, or must not, begin with; the rest): lookahead at the start of a pattern."""
+        began = self.at
+        anchored = self.take("^")
+        if not self.pattern.startswith(LOOKS, self.at):
+            self.at = began
+            return [], self.parse()
+        if search and not anchored:
+            raise self.error("lookahead without ^ before it")
+        looks: list[tuple[bool, Node]] = []
+        while self.pattern.startswith(LOOKS, self.at):
+            opened, negative = self.at, self.ahead("(?!")
+            self.at += 3
+            looks.append((negative, self.inside(opened)))
+        rest = self.sequence()
+        if self.ahead("|"):
+            raise self.error("a choice beside lookahead, without a group around it", began)
+        return looks, self.ended(Sequence((Anchor(False), rest)) if anchored else rest)
 
     def parse(self) -> Node:
-        tree = self.choice()
+        return self.ended(self.choice())
+
+    def ended(self, tree: Node) -> Node:
         if self.at < len(self.pattern):
             raise self.error("a closing parenthesis that nothing opened")
         return tree
 
     def error(self, what: str, at: int | None = None) -> InputError:
         place = self.at if at is None else at
-        return InputError(f"the pattern {shown(self.pattern)} has {what} at character {place}: write it without")
+        part = f", {self.pattern[place : place + 12]!r}" if len(self.pattern) > 12 else ""
+        return InputError(f"the pattern {shown(self.pattern)} has {what} at character {place}{part}: write it without")
 
     def ahead(self, text: str) -> bool:
         return self.pattern.startswith(text, self.at)
@@ -259,10 +287,13 @@ class _Parser:
         if char in "^$":
             return Anchor(char == "$")
         if char == "\\":
-            return Chars(self.escape(began, in_class=False))
+            return Chars(self.cased(self.escape(began, in_class=False)))
         if char in "*+?{":
             raise self.error("a repetition of nothing", began)
-        return Chars(self.one(ord(char), began))
+        return Chars(self.cased(self.one(ord(char), began)))
+
+    def cased(self, ranges: Ranges) -> Ranges:
+        return either_case(ranges) if self.either_case else ranges
 
     def group(self, began: int) -> Node:
         for sign, name in REFUSED_GROUPS.items():
@@ -272,8 +303,19 @@ class _Parser:
             return Call(self.name(")"))
         if self.take("?P<") or self.take("?<"):
             self.name(">")
+        elif self.take("?i:"):
+            before, self.either_case = self.either_case, True
+            inner = self.inside(began)
+            self.either_case = before
+            return inner
+        elif self.ahead("?i)"):
+            raise self.error("(?i) behind the start; write (?i:...)", began)
         elif self.ahead("?") and not self.take("?:"):
-            raise self.error("flags or an unknown kind of group", began)
+            raise self.error("flags other than i, or an unknown kind of group,", began)
+        return self.inside(began)
+
+    def inside(self, began: int) -> Node:
+        """What is in a group, after its opening, which began there."""
         self.nesting += 1
         if self.nesting > MAX_NESTING:
             raise self.error(f"more than {MAX_NESTING} groups inside one another", began)
@@ -307,6 +349,8 @@ class _Parser:
             else:
                 parts += low
         chosen = ranges_of(parts)
+        if self.either_case:
+            chosen = any_case(chosen) if negated else either_case(chosen)
         return outside(chosen) if negated else chosen
 
     def member(self) -> Ranges:
@@ -326,14 +370,25 @@ class _Parser:
         if char.isdigit() or char == "k":
             raise self.error("a back-reference, \\" + char + ", which no finite automaton reads", began)
         if char in "pP":
-            raise self.error("a Unicode property, \\" + char + "; list the ranges instead", began)
+            return self.category(char == "P", began)
         if char in "xu":
             return self.one(self.hexadecimal(char, began), began)
         if char in CONTROLS:
             return self.one(CONTROLS[char], began)
+        if char in "AZz":
+            instead = "^" if char == "A" else "$"
+            raise self.error("\\" + char + f", which ECMA-262 does not have; write {instead}", began)
         if char.isalnum():
             raise self.error("the unknown escape \\" + char, began)
         return self.one(ord(char), began)
+
+    def category(self, negated: bool, began: int) -> Ranges:
+        name = self.pattern[self.at + 1 : max(self.pattern.find("}", self.at), 0)] if self.ahead("{") else ""
+        found = name.removeprefix("General_Category=").removeprefix("gc=")
+        if found not in CATEGORIES:
+            raise self.error("a Unicode property that is no general category; list the ranges instead", began)
+        self.at += len(name) + 2
+        return category(found, negated)
 
     def hexadecimal(self, kind: str, began: int) -> int:
         if kind == "u" and self.take("{"):

@@ -1,25 +1,25 @@
 """JSON Schema: from keywords to sets of values.
 
-A keyword that is in neither `keywords.KEYWORDS` nor `ANNOTATIONS` is an UnsupportedError with its place, or is reported
-when lenient.
-
-Drafts 4 to 2020-12 are read; where `$schema` names one up to draft 7, what is beside a `$ref` is ignored, as it says
-there. `format` is checked. Strings and patterns count characters, not UTF-16 units.
+Drafts 4 to 2020-12 are read. Where `$schema` names a draft, a keyword of another one says nothing, and up to draft 7
+nor does what is beside a `$ref`; without a draft every keyword counts, and those of OpenAPI. A keyword of no draft, and
+a format of none, is an annotation: it asks for nothing, and is reported. What is known and cannot be honored is an
+UnsupportedError with its place. `format` is checked. Strings and patterns count characters, not UTF-16 units.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from functools import reduce
-from typing import Any
-from urllib.parse import unquote
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from typing import Any, Literal
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
+from daguerre.sampling.constraints.documents import Document, Json, ignores_siblings
+from daguerre.sampling.constraints.limits import DEFAULT, Limits
 from daguerre.sampling.constraints.numbers import NUMBER, PLAIN, equal_to, numbers
 from daguerre.sampling.constraints.text import compact, escaped, lengths, literals
 from daguerre.sampling.constraints.values import (
@@ -42,45 +42,90 @@ from daguerre.sampling.constraints.values import (
 
 ANNOTATIONS = frozenset(
     "title description default examples deprecated readOnly writeOnly contentMediaType contentEncoding contentSchema "
-    "$schema $id id $anchor $comment $defs definitions $vocabulary "
-    "example comment readonly links".split()  # of OpenAPI, of hyper-schema, and in wide use; they ask for nothing
+    "$schema $id id $anchor $dynamicAnchor $recursiveAnchor $comment $defs definitions $vocabulary "
+    # of OpenAPI, of hyper-schema, and in wide use; they ask for nothing
+    "example comment readonly links discriminator xml externalDocs".split()
 )
 EXTENSIONS = ("x-", "_", "$$")
 """Names that begin with these are extensions of an author."""
 
+Unknown = Literal["strict", "annotate", "lenient"]
+"""What happens to what is not enforced. strict: nothing is left out; annotate: keywords and formats of no draft are
+reported; lenient: so is what is known and not supported.
+"""
 
-Json = Mapping[str, Any]
 Handler = Callable[["Schema", Json, str, bool], Values | Expr | None]
 """From the whole schema, the object that has a keyword, its place, and whether to negate, to the values that satisfy
 the keyword; None where it says nothing.
 """
 
 
+def handling(lenient: bool, strict: bool) -> Unknown:
+    """The way of two switches. InputError when both are on."""
+    if lenient and strict:
+        raise InputError("strict refuses what lenient leaves out: leave out one of the two")
+    return "lenient" if lenient else "strict" if strict else "annotate"
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """The keywords that a schema is read by.
+
+    handlers   by keyword
+    since      the first draft that has a keyword, where that is not draft 4
+    until      the last draft that has it; 0: none has, it is OpenAPI's
+    """
+
+    handlers: Mapping[str, Handler]
+    since: Mapping[str, int]
+    until: Mapping[str, int]
+
+    def has(self, keyword: str, draft: int | None) -> bool:
+        """Whether a draft has a keyword; where none is named, whether any has."""
+        if keyword not in self.handlers or draft is None:
+            return keyword in self.handlers
+        return self.since.get(keyword, 0) <= draft <= self.until.get(keyword, draft)
+
+
 class Schema:
-    """A schema document, and the values that its parts allow. `keywords` is the table `keywords.KEYWORDS`."""
+    """A schema document, and the values that its parts allow.
+
+    loose   the sets are as wide as any reading of them, not as narrow: for telling whether two have nothing in common
+    """
 
     def __init__(
-        self, document: object, keywords: Mapping[str, Handler], budget: Budget, lenient: bool = False
+        self,
+        document: object,
+        keywords: Keywords,
+        budget: Budget,
+        unknown: Unknown = "annotate",
+        limits: Limits = DEFAULT,
+        loose: bool = False,
     ) -> None:
-        self.document, self.keywords, self.budget, self.lenient = document, keywords, budget, lenient
+        self.document = Document(document)
+        self.keywords, self.budget, self.unknown, self.limits, self.is_loose = keywords, budget, unknown, limits, loose
         self.everything = Values(
             numbers(NUMBER), lengths(0, None, budget), True, frozenset([False, True]), (Arrays(),), (Objects(),)
         )
         self.ignored: dict[str, None] = {}
+        self.capped: list[str] = []
         self._known: dict[Expr, Values] = {}
         self._working: set[Expr] = set()
         self.patterns: dict[str, Dfa] = {}
-        root = document if isinstance(document, dict) else {}
-        draft = str(root.get("$schema", ""))
-        self.old = any(f"draft-0{n}" in draft for n in (3, 4, 6, 7))
-        self.base = str(root.get("$id", root.get("id", ""))).rstrip("#")
+        self.other_names: dict[tuple[object, ...], list[Dfa]] = {}
         self.root = self.node("")
+
+    @cached_property
+    def loose(self) -> Schema:
+        """The same schema, read as widely as it may be."""
+        unknown: Unknown = "lenient" if self.unknown == "lenient" else "annotate"
+        return Schema(self.document.content, self.keywords, self.budget, unknown, self.limits, loose=True)
 
     def values(self, expr: Expr) -> Values:
         """The values of an expression."""
         if expr not in self._known:
             if expr in self._working:
-                raise _LoopError("a $ref of the schema leads back to itself with no object or array between: change it")
+                raise LoopError("a $ref of the schema leads back to itself with no object or array between: change it")
             self._working.add(expr)
             try:
                 self._known[expr] = self._opposite(expr.part) if isinstance(expr, Not) else self._values(expr)
@@ -119,17 +164,30 @@ class Schema:
         raise AssertionError(expr)
 
     def all(self, parts: Iterable[Values]) -> Values:
-        return reduce(lambda a, b: a.both(b, self.everything, self.budget), parts, self.everything)
+        found = self.everything
+        for part in parts:
+            found = self._possible(found.both(part, self.everything, self.budget, self.limits))
+        return found
 
     def any(self, parts: Iterable[Values]) -> Values:
-        return reduce(lambda a, b: a.either(b, self.budget), parts, NOTHING)
+        return reduce(lambda a, b: a.either(b, self.budget, self.limits), parts, NOTHING)
+
+    def _possible(self, held: Values) -> Values:
+        """The same values without shapes of objects that plainly have none: they would multiply."""
+        if len(held.objects) < 2:
+            return held
+        return replace(held, objects=tuple(shape for shape in held.objects if not self._never_object(shape, 2)))
 
     def never(self, expr: Expr, depth: int = 4) -> bool:
         """Whether no value can be in the set, as far as that shows within `depth` levels."""
         try:
             held = self.values(expr)
-        except _LoopError:  # its values are being computed
+        except (LoopError, UnsupportedError):  # its values are being computed, or what they are is not known
             return False
+        return self.never_values(held, depth)
+
+    def never_values(self, held: Values, depth: int = 4) -> bool:
+        """The same of values."""
         if depth == 0 or held.null or held.booleans or not (held.numbers.is_empty and held.strings.is_empty):
             return False
         return all(self._never_object(shape, depth) for shape in held.objects) and all(
@@ -150,26 +208,14 @@ class Schema:
 
     def resolve(self, pointer: str) -> object:
         """The part of the document at a JSON pointer. InputError when there is none."""
-        found = self.document
-        for raw in pointer.split("/")[1:]:
-            key = raw.replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and key in found:
-                found = found[key]
-            elif isinstance(found, list) and key.isdigit() and int(key) < len(found):
-                found = found[int(key)]
-            else:
-                raise InputError(f"the schema has nothing at #{pointer}, which a $ref points to: correct it")
-        return found
+        return self.document.resolve(pointer)
 
-    def target(self, ref: object, pointer: str) -> str:
-        if isinstance(ref, str):
-            local = ref.removeprefix(self.base) if self.base else ref
-            if local in ("", "#") or local.startswith("#/"):
-                return unquote(local[1:])
-            for place, schema in _schemas(self.document, ""):
-                if local.startswith("#") and local in ("#" + str(schema.get("$anchor")), schema.get("id")):
-                    return place
-        raise UnsupportedError(f"the $ref {ref!r} at #{pointer} leads outside the schema: copy its target into $defs")
+    def draft(self, pointer: str) -> int | None:
+        return self.document.resource(pointer)[1]
+
+    def read(self, schema: Json, pointer: str) -> list[str]:
+        """The keywords of a schema that count: all, or `$ref` alone."""
+        return ["$ref"] if "$ref" in schema and ignores_siblings(self.draft(pointer)) else list(schema)
 
     def _constraints(self, pointer: str, negate: bool) -> Iterator[Values]:
         """For each keyword at a pointer, the values that satisfy it (or, with `negate`, that do not)."""
@@ -180,24 +226,34 @@ class Schema:
             return
         if not isinstance(schema, dict):
             raise InputError(f"at #{pointer} a schema is expected, an object or a boolean, not {schema!r:.40}")
-        keywords = ["$ref"] if self.old and "$ref" in schema else list(schema)
-        handlers = dict.fromkeys(self.keywords[keyword] for keyword in keywords if keyword in self.keywords)
-        for keyword in keywords:
-            if keyword not in self.keywords and keyword not in ANNOTATIONS and not keyword.startswith(EXTENSIONS):
-                self.refuse(f"keyword {keyword!r}", pointer)
-        for handler in handlers:
+        draft = self.draft(pointer)
+        counted = [keyword for keyword in self.read(schema, pointer) if self.keywords.has(keyword, draft)]
+        for handler in dict.fromkeys(self.keywords.handlers[keyword] for keyword in counted):
             found = handler(self, schema, pointer, negate)
             if found is not None:
                 yield found if isinstance(found, Values) else self.values(found)
 
-    def refuse(self, what: str, pointer: str) -> None:
-        """Report a keyword that is not supported when lenient, else raise."""
-        if not self.lenient:
+    def _report(self, read: Iterable[str], counted: Sequence[str], pointer: str) -> None:
+        for keyword in read:
+            if keyword not in counted and keyword not in ANNOTATIONS and not keyword.startswith(EXTENSIONS):
+                self.leave_out(f"keyword {keyword!r:.60}", pointer)
+
+    def leave_out(self, what: str, pointer: str) -> None:
+        """Report what is of no draft, which is an annotation; UnsupportedError when strict."""
+        if self.unknown == "strict":
             raise UnsupportedError(
-                f"the schema's {what} at #{pointer} is not supported: remove it, or compile with lenient=True, which "
-                "ignores and reports it"
+                f"the schema's {what} at #{pointer} is of no draft that applies here: remove it, or compile without "
+                "strict, which ignores and reports it"
             )
         self.ignored[f"{what} at #{pointer}"] = None
+
+    def refuse(self, what: str, why: str = "is not supported") -> None:
+        """Report what is known, given with its place, and not supported when lenient, else raise."""
+        if self.unknown != "lenient":
+            raise UnsupportedError(
+                f"the schema's {what} {why}: remove it, or compile with lenient=True, which ignores and reports it"
+            )
+        self.ignored[what] = None
 
     def cannot_negate(self, keyword: str, pointer: str) -> UnsupportedError:
         return UnsupportedError(
@@ -223,11 +279,13 @@ class Schema:
                 return TRUE if schema else FALSE
             if not isinstance(schema, dict):
                 break
-            constraining = [key for key in schema if key not in ANNOTATIONS and not key.startswith(EXTENSIONS)]
-            if not constraining:
+            draft, read = self.draft(pointer), self.read(schema, pointer)
+            counted = [keyword for keyword in read if self.keywords.has(keyword, draft)]
+            self._report(read, counted, pointer)
+            if not counted:
                 return TRUE
-            if "$ref" in constraining and (self.old or len(constraining) == 1):
-                pointer = self.target(schema["$ref"], pointer)
+            if counted == ["$ref"]:
+                pointer = self.document.target(schema["$ref"], pointer)
         return Node(pointer)
 
     def parts(self, schema: Json, keyword: str, pointer: str) -> tuple[Expr, ...]:
@@ -289,25 +347,21 @@ class Schema:
                 lengths = [Arrays(least=size + 1)] + ([Arrays(most=size - 1)] if size else [])
                 differ = [self.item_not(i, Const(compact(item)), size) for i, item in enumerate(value)]
                 return self.arrays(*lengths, *differ)
-        raise UnsupportedError(
-            f"the schema excludes the object {compact(value):.40}, which is not supported: write what is allowed"
-        )
+        return self._other_object(value)
+
+    def _other_object(self, value: Json) -> Values:
+        """All values but one object: a member is missing, another one, or one too many."""
+        others = subtract(self.everything.strings, literals(value, self.budget), self.budget)
+        shapes = [Objects(rules=(KeyRule(names=((name, FALSE),)),)) for name in value]
+        for name, member in value.items():
+            differs = KeyRule(names=((name, Not(Const(compact(member)))),))
+            shapes.append(Objects(rules=(differs,), required=(name,)))
+        return self.objects(*shapes, Objects(some=((others, TRUE),)))
 
     def item_not(self, i: int, expr: Expr, least: int) -> Arrays:
-        """Arrays of at least `least` items in which item i is not in the set."""
+        """Arrays of at least `least` items in which item i, from 0, is not in the set."""
         return Arrays((ItemRule((TRUE,) * i + (Not(expr),)),), max(least, i + 1))
 
 
-class _LoopError(InputError):
+class LoopError(InputError):
     """The values of an expression depend on themselves."""
-
-
-def _schemas(part: object, pointer: str) -> Iterator[tuple[str, Json]]:
-    """Every object in the document with its place."""
-    if isinstance(part, dict):
-        yield pointer, part
-        for key, value in part.items():
-            yield from _schemas(value, f"{pointer}/{escaped(key)}")
-    elif isinstance(part, list):
-        for i, value in enumerate(part):
-            yield from _schemas(value, f"{pointer}/{i}")

@@ -34,7 +34,7 @@ def lengths(least: int, most: int | None, budget: Budget) -> Dfa:
 
 
 def literals(texts: Iterable[str | bytes], budget: Budget) -> Dfa:
-    """The language of a few texts."""
+    """The language of any number of texts."""
     nfa = new_nfa(budget)
     entry, last = nfa.state(), nfa.state()
     for text in texts:

@@ -1,28 +1,40 @@
 """Calls of functions: text, or one or more calls, as one language.
 
-A call is `opening`, then {"name":...,"arguments":...} as compact JSON, then `closing`. Text is any text in which
-`opening` does not occur, so a reader can tell the two apart.
+A function is given as {"name": ..., "parameters": schema}, or as OpenAI's clients do, {"type": "function", "function":
+{...}}. A call is `opening`, then {"name":...,"arguments":...} as compact JSON, then `closing`. Text is any text in
+which `opening` does not occur, so a reader can tell the two apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from daguerre.errors import InputError, unknown
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import Dfa, subtract
+from daguerre.sampling.constraints.dfa import Dfa, empty, subtract
 from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.regex import regex_dfa
+from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.text import compact
 from daguerre.sampling.constraints.writing import Writer
 
 ANY_DEPTH, TEXT_DEPTH = 1, 2
 """How deep values nest where the parameters, or the schema of the text, constrain nothing."""
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
-AUTO, REQUIRED = "auto", "required"
+AUTO, NONE, REQUIRED = "auto", "none", "required"
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False}
+
+
+def function_of(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a tool says of its function, in either shape. InputError for a tool of another type."""
+    if "function" not in tool and tool.get("type", "function") == "function":
+        return tool
+    function = tool.get("function")
+    if tool.get("type", "function") != "function" or not isinstance(function, Mapping):
+        raise InputError(f'a tool must be {{"type": "function", "function": {{"name": ...}}}}, not {dict(tool)!r:.60}')
+    return function
 
 
 def tools_dfa(
@@ -30,42 +42,66 @@ def tools_dfa(
     choice: str,
     marks: tuple[str, str],
     depth: int,
-    lenient: bool,
     budget: Budget,
     parallel: bool = True,
     text: object = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> tuple[Dfa, tuple[str, ...]]:
-    """(the automaton, what was ignored) of calls of functions, each given as {"name": ..., "parameters": schema}.
+    """(the automaton, what was ignored) of calls of functions.
 
-    `choice`: "auto" for text or calls, "required" for calls, a function's name for exactly one call of it. `parallel`:
-    there may be several calls. `text`: a schema that the text is JSON of; None: any text.
+    `choice`: "auto" for text or calls, "none" for text, "required" for calls, a function's name for exactly one call of
+    it. `parallel`: there may be several calls. `text`: a schema that the text is JSON of; None: any text. `reading`:
+    options of `read_schema`.
     """
+    how = dict(reading or {})
     ignored: list[str] = []
     calls: dict[str, Dfa] = {}
-    for tool in tools:
-        name = tool.get("name")
-        if not isinstance(name, str) or name in calls or name in (AUTO, REQUIRED):
-            raise InputError(f"each function needs a different name, other than auto and required, not {name!r:.40}")
-        try:
-            schema = read_schema(tool.get("parameters", NO_PARAMETERS), budget, lenient)
-            calls[name] = Writer(schema, depth, ANY_DEPTH, budget).dfa(schema.root)
-        except InputError as error:
-            raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
+    for tool in map(function_of, tools):
+        name = _name(tool, calls)
+        schema, calls[name] = _arguments(tool, name, depth, budget, how)
         ignored += [f"{what} of {name}" for what in schema.ignored]
     if not calls or not all(marks):
         raise InputError("there is nothing to call, or a mark around calls is empty: give both")
-    if choice not in (AUTO, REQUIRED):
+    if choice not in (AUTO, NONE, REQUIRED):
         if choice not in calls:
             raise unknown("function", choice, calls)
         calls = {choice: calls[choice]}
-    if choice != AUTO:
-        said = None
-    elif text is None:
-        said = subtract(regex_dfa("[^]*", budget), _holding(marks[0], budget), budget)
-    else:
-        held = read_schema(text, budget, lenient)
-        said, ignored = Writer(held, depth, TEXT_DEPTH, budget).dfa(held.root), [*held.ignored, *ignored]
+    said = None
+    if choice in (AUTO, NONE):
+        said, of_text = _text(text, marks, depth, budget, how)
+        ignored = [*of_text, *ignored]
+    if choice == NONE:
+        return said or empty(), tuple(ignored)
     return _language(calls, said, marks, budget, parallel and choice in (AUTO, REQUIRED)), tuple(ignored)
+
+
+def _name(tool: Mapping[str, Any], others: Container[str]) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str) or name in others or name in (AUTO, NONE, REQUIRED):
+        raise InputError(f"each function needs a different name, other than auto, none and required, not {name!r:.40}")
+    return name
+
+
+def _arguments(
+    tool: Mapping[str, Any], name: str, depth: int, budget: Budget, how: dict[str, Any]
+) -> tuple[Schema, Dfa]:
+    """The parameters of a function, and the automaton of its arguments."""
+    parameters = tool.get("parameters")
+    try:
+        schema = read_schema(NO_PARAMETERS if parameters is None else parameters, budget, **how)
+        return schema, Writer(schema, depth, ANY_DEPTH, budget).dfa(schema.root)
+    except InputError as error:
+        raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
+
+
+def _text(
+    schema: object, marks: tuple[str, str], depth: int, budget: Budget, how: dict[str, Any]
+) -> tuple[Dfa, tuple[str, ...]]:
+    """(the automaton, what was ignored) of the text: any in which no call begins, or JSON of a schema."""
+    if schema is None:
+        return subtract(regex_dfa("[^]*", budget), _holding(marks[0], budget), budget), ()
+    held = read_schema(schema, budget, **how)
+    return Writer(held, depth, TEXT_DEPTH, budget).dfa(held.root), tuple(held.ignored)
 
 
 def _language(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TypeVar
 
-from daguerre.errors import UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, empty, intersect, unite
-
-MAX_SHAPES = 200
+from daguerre.sampling.constraints.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -83,19 +82,26 @@ class KeyRule:
 
     def member(self, name: str) -> Expr:
         """What the member of that name must be."""
-        found = [expr for known, expr in self.names if known == name]
+        found = [self._by_name[name]] if name in self._by_name else []
         found += [expr for names, expr in self.patterns if names.accepts(name.encode())]
         return every(found) if found else self.rest
+
+    @cached_property
+    def _by_name(self) -> dict[str, Expr]:
+        return dict(self.names)
 
 
 @dataclass(frozen=True)
 class Objects:
-    """Objects that keep every rule, have the required members, and `least` to `most` members in all."""
+    """Objects that keep every rule, have the required members, and `least` to `most` members in all; `some`: (a set of
+    names, what one member of such a name must be), each for some member.
+    """
 
     rules: tuple[KeyRule, ...] = ()
     required: tuple[str, ...] = ()
     least: int = 0
     most: int | None = None
+    some: tuple[tuple[Dfa, Expr], ...] = ()
 
     def names(self) -> list[str]:
         """The names that some rule or requirement mentions, in the order of the schema."""
@@ -108,7 +114,8 @@ class Objects:
     def both(self, other: Objects) -> Objects:
         rules = tuple(dict.fromkeys(self.rules + other.rules))
         required = tuple(dict.fromkeys(self.required + other.required))
-        return Objects(rules, required, max(self.least, other.least), _lesser(self.most, other.most))
+        some = tuple(dict.fromkeys(self.some + other.some))
+        return Objects(rules, required, max(self.least, other.least), _lesser(self.most, other.most), some)
 
 
 @dataclass(frozen=True)
@@ -123,14 +130,26 @@ class ItemRule:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """`least` to `most` items of a set, from index `start` on."""
+
+    item: Expr
+    least: int = 1
+    most: int | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True)
 class Arrays:
-    """Arrays that keep every rule and hold, for each of `contains`, such an item; `unique`: no item twice."""
+    """Arrays that keep every rule and have what each of `contains` wants; no item comes twice where `unique` holds the
+    places that say so.
+    """
 
     rules: tuple[ItemRule, ...] = ()
     least: int = 0
     most: int | None = None
-    contains: tuple[Expr, ...] = ()
-    unique: bool = False
+    contains: tuple[Wanted, ...] = ()
+    unique: tuple[str, ...] = ()
 
     def item(self, i: int) -> Expr:
         return every(rule.item(i) for rule in self.rules)
@@ -146,7 +165,7 @@ class Arrays:
             max(self.least, other.least),
             _lesser(self.most, other.most),
             tuple(dict.fromkeys(self.contains + other.contains)),
-            self.unique or other.unique,
+            tuple(dict.fromkeys(self.unique + other.unique)),
         )
 
 
@@ -173,7 +192,7 @@ class Values:
         """The values of the other kinds."""
         return replace(self, **{kind: getattr(NOTHING, kind) for kind in kinds})
 
-    def both(self, other: Values, everything: Values, budget: Budget) -> Values:
+    def both(self, other: Values, everything: Values, budget: Budget, limits: Limits) -> Values:
         """What is in this set and the other; `everything` is the set of all values."""
         if self is everything:
             return other
@@ -184,19 +203,19 @@ class Values:
             _both(self.strings, other.strings, everything.strings, budget),
             self.null and other.null,
             self.booleans & other.booleans,
-            _few(a.both(b) for a in self.arrays for b in other.arrays),
-            _few(a.both(b) for a in self.objects for b in other.objects),
+            _few((a.both(b) for a in self.arrays for b in other.arrays), budget, limits),
+            _few((a.both(b) for a in self.objects for b in other.objects), budget, limits),
         )
 
-    def either(self, other: Values, budget: Budget) -> Values:
+    def either(self, other: Values, budget: Budget, limits: Limits) -> Values:
         """What is in this set or the other."""
         return Values(
             unite(self.numbers, other.numbers, budget),
             unite(self.strings, other.strings, budget),
             self.null or other.null,
             self.booleans | other.booleans,
-            _few(self.arrays + other.arrays),
-            _few(self.objects + other.objects),
+            _few(self.arrays + other.arrays, budget, limits),
+            _few(self.objects + other.objects, budget, limits),
         )
 
 
@@ -212,12 +231,11 @@ def _both(a: Dfa, b: Dfa, everything: Dfa, budget: Budget) -> Dfa:
 Shape = TypeVar("Shape", Arrays, Objects)
 
 
-def _few(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+def _few(shapes: Iterable[Shape], budget: Budget, limits: Limits) -> tuple[Shape, ...]:
     found: dict[Shape, None] = {}
-    for shape in shapes:
+    for number, shape in enumerate(shapes):
         found[shape] = None
-        if len(found) > MAX_SHAPES:
-            raise UnsupportedError(
-                f"the schema combines alternatives in more than {MAX_SHAPES} ways: write fewer anyOf, oneOf and not"
-            )
+        limits.check("alternatives", len(found), "combines its alternatives in too many ways")
+        if number % 256 == 255:
+            budget.steps(0)
     return tuple(found)

@@ -17,6 +17,7 @@ NAMES = {
     "stop": "stop_sequences",
     "schema": "output_config.format",
     "lenient": "output_config.format",
+    "strict": "output_config.format",
     "parallel_calls": "tool_choice",
 }
 """What options of decoding are called in this body."""

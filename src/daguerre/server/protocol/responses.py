@@ -29,6 +29,7 @@ INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 NAMES = {
     "schema": "text.format",
     "lenient": "text.format",
+    "strict": "text.format",
     "draft": "daguerre.draft",
     "max_tokens": "max_output_tokens",
     "response_format": "text.format",

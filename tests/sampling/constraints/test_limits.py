@@ -1,0 +1,135 @@
+"""What is large, and what is small and was refused: limits are few, and an error names the one that was met."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.sampling.constraints.budget import Budget
+from daguerre.sampling.constraints.compile import compile_schema, schema_dfa
+from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.limits import Limits
+from daguerre.sampling.constraints.text import literals
+
+CLOSED = {"additionalProperties": False}
+
+
+def automaton(schema: Any, **options: Any) -> Dfa:
+    return schema_dfa(schema, Budget(), **options)[0]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "required": ["a"], "maxProperties": 0},
+        {"type": "object", "required": ["a", "b"], "maxProperties": 1},
+    ],
+)
+def test_an_object_that_cannot_be_is_a_contradiction_and_no_crash(schema: Any, tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match="contradicts itself"):
+        compile_schema(schema, tokenizer)
+
+
+def test_what_contradicts_itself_may_stand_where_it_need_not_hold() -> None:
+    impossible = {"required": ["a", "b"], "maxProperties": 1}
+    dfa = automaton({"if": {"required": ["c"]}, "then": impossible, "type": "object"})
+
+    assert dfa.accepts(b'{"a":1}') and not dfa.accepts(b'{"a":1,"b":1,"c":1}')
+
+
+def test_a_long_string_may_be_asked_for_and_a_limit_that_is_met_is_named() -> None:
+    assert automaton({"type": "string", "minLength": 1001}).accepts(b'"' + b"a" * 1001 + b'"')
+    assert automaton({"type": "string", "minLength": 1001, "maxLength": 1500}).accepts(b'"' + b"a" * 1001 + b'"')
+    apart = {"type": "string", "allOf": [{"minLength": 1001}, {"maxLength": 1500}]}
+    with pytest.raises(
+        InputError, match=r"at most 1,000 characters, as maxLength at #/allOf/1 .*Limits\(longest=...\)"
+    ):
+        automaton(apart)
+    assert automaton(apart, limits=Limits(longest=1500)).accepts(b'"' + b"a" * 1001 + b'"')
+
+
+def test_thousands_of_properties_compile() -> None:
+    names = [f"name_{i * 7919 % 1500}" for i in range(1500)]
+    dfa = automaton(
+        {
+            "properties": {key: {"enum": [1, True]} for key in names},
+            "required": names[700:701],
+            **CLOSED,
+            "type": "object",
+        }
+    )
+
+    few = dict.fromkeys((names[3], names[700], names[1400]), 1)
+    assert dfa.accepts(json.dumps(few, separators=(",", ":")).encode())
+    assert not dfa.accepts(b"{}") and len(dfa) < 60_000
+
+
+def test_hundreds_of_alternatives_of_one_of_compile() -> None:
+    kinds = [{"properties": {"kind": {"const": f"k{i}"}, "n": {"const": i}}, "required": ["kind"]} for i in range(201)]
+    dfa = automaton({"type": "object", "oneOf": kinds, "properties": {"kind": {}}})
+
+    assert dfa.accepts(b'{"kind":"k200","n":200}') and not dfa.accepts(b'{"kind":"k200","n":199}')
+    words = automaton({"oneOf": [{"const": f"word {i}"} for i in range(1000)]})
+    assert words.accepts(b'"word 999"') and not words.accepts(b'"word 1000"')
+
+
+def test_an_enum_of_thousands_is_a_small_automaton() -> None:
+    words = sorted({f"{i * i:x}" for i in range(11_000)})
+    dfa = literals(words, Budget())
+
+    assert sorted(text.decode() for text in dfa.strings(11_000) or ()) == words
+    assert automaton({"enum": words}).accepts(b'"' + words[77].encode() + b'"')
+    assert literals([], Budget()).is_empty and literals(["", "a"], Budget()).accepts(b"")
+
+
+def test_no_two_items_are_alike_where_that_can_be_said() -> None:
+    free = {"type": "array", "uniqueItems": True}
+
+    assert automaton({**free, "maxItems": 1}).accepts(b'["anything"]')
+    pairs = automaton({**free, "items": {"enum": [f"v{i}" for i in range(30)]}, "maxItems": 2})
+    assert pairs.accepts(b'["v7","v3"]') and not pairs.accepts(b'["v7","v7"]')
+    assert not automaton({**free, "items": {"enum": [1, 1.0, 2]}}).accepts(b"[1,1.0]")
+    with pytest.raises(InputError, match=r"at most 1,024 sets can be used up: .*Limits\(unique_sets=...\)"):
+        automaton({**free, "items": {"enum": list(range(11))}})
+    eleven = {**free, "items": {"enum": list(range(11))}}
+    assert automaton(eleven, limits=Limits(unique_sets=2048)).accepts(b"[10,3]")
+
+
+def test_members_that_the_schema_does_not_name_are_counted_when_they_differ() -> None:
+    dfa = automaton({"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}})
+
+    texts = [f'{{"{a}":1,"{b}":2}}'.encode() for a, b in ("ab", "ba")]
+    assert any(map(dfa.accepts, texts))
+    assert not dfa.accepts(b'{"a":1,"a":2}') and not dfa.accepts(b'{"a":1}')
+
+
+def test_a_name_of_the_schema_or_of_few_comes_once() -> None:
+    for schema in (
+        {"properties": {"a": {}}},
+        {"propertyNames": {"enum": ["b", "a"]}},
+        {"patternProperties": {"^(a|b)$": {}}, **CLOSED},
+        {"additionalProperties": False, "properties": {"a": {}, "b": {}}},
+    ):
+        dfa = automaton({"type": "object", **schema})
+        assert dfa.accepts(b'{"a":1}') and not dfa.accepts(b'{"a":1,"a":2}')
+
+
+@pytest.mark.parametrize("text", [b"1e999", b"-1e308", b"12e400", b"1e-999"])
+def test_a_number_that_no_float_holds_is_not_written(text: bytes) -> None:
+    assert not automaton({"type": "number"}).accepts(text)
+    assert automaton({"type": "number"}).accepts(b"1.5e+307") and automaton({"type": "number"}).accepts(b"-2e-7")
+
+
+def test_values_of_which_nothing_is_asked_nest_as_deep_as_fits() -> None:
+    nested = b'{"a":' * 4 + b"1" + b"}" * 4
+
+    assert automaton({"type": "object"}).accepts(nested)
+    assert not automaton({"type": "object"}, any_depth=2).accepts(nested)
+    tight = Budget(max_states=3_000)
+    names = {f"p{i}": {"type": "array"} for i in range(12)}
+    dfa = schema_dfa({"properties": names, **CLOSED, "type": "object"}, tight)[0]
+    assert dfa.accepts(b'{"p0":[1]}') and not dfa.accepts(b'{"p0":[[[1]]]}')
