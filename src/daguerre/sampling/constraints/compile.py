@@ -147,7 +147,7 @@ def written_dfa(schema: Schema, depth: int, any_depth: int | None, budget: Budge
         return Writer(schema, 1, 1, budget).dfa(schema.root)  # what was too large may fit; out of time, this raises
     for deeper in DEEPER if any_depth is None and writer.is_open else ():
         try:
-            more = Writer(schema, depth, deeper, budget).dfa(schema.root)
+            more = writer.with_depth(deeper).dfa(schema.root)
         except InputError:
             break
         if len(more) > DEEP_STATES:

@@ -59,6 +59,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "dfa_run": (Int, (Pointer, Int, Text, Long)),
     "dfa_accepts": (Int, (Pointer, Text, Long)),
     "dfa_is_empty": (Int, (Pointer,)),
+    "dfa_strings": (Long, (Pointer, Long)),
     "dfa_combine": (Pointer, (Pointer, Pointer, Int, Pointer, Error)),
     "vocabulary_new": (Pointer, (Pointer, Pointer, Pointer, Int)),
     "vocabulary_free": (None, (Pointer,)),

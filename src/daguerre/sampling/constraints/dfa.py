@@ -64,6 +64,9 @@ class Dfa:
 
     def strings(self, most: int) -> list[bytes] | None:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
+        held = self._handle
+        if held is not None and held.made.dfa_strings(held.pointer, most) < 0:
+            return None
         return self.table.strings(most)
 
 

@@ -7,13 +7,15 @@ nothing, values nest at most `any_depth` deep: every level more doubles the auto
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 
 from daguerre.sampling.constraints.arrays import ArrayText, items
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.keywords import read_schema
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.objects import Behind, Members, ObjectText, members
 from daguerre.sampling.constraints.schema import Schema
@@ -29,6 +31,12 @@ class Writer:
         self._within: dict[Expr, frozenset[Expr]] = {}
         self._members: dict[Objects, Members] = {}
         self._arrays = ArrayText(schema, self.dfa)
+
+    def with_depth(self, any_depth: int) -> Writer:
+        """A writer of the same schema that lets values nest so deep where it asks for nothing."""
+        other = Writer(self.schema, self.depth, any_depth, self.budget)
+        other._within, other._members = self._within, self._members
+        return other
 
     @property
     def is_open(self) -> bool:
@@ -61,14 +69,19 @@ class Writer:
             left = left if expr == TRUE else 0  # nothing inside is entered again
         key = (expr, around, left)
         if key not in self._written:
-            nfa = new_nfa(self.budget)
-            entry, last = nfa.state(), nfa.state()
-            again = expr in around
-            if not again or left > 0:
-                inside = around | {expr} if expr in reached else around
-                self._write(nfa, entry, expr, last, inside, left - again)
-            self._written[key] = nfa.determinize(entry, last)
+            is_anything = expr == TRUE and not around
+            self._written[key] = anything(left) if is_anything else self.written(expr, around, left)
         return self._written[key]
+
+    def written(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
+        """The automaton of `_automaton`, made anew."""
+        nfa = new_nfa(self.budget)
+        entry, last = nfa.state(), nfa.state()
+        again = expr in around
+        if not again or left > 0:
+            inside = around | {expr} if expr in self._reached(expr) else around
+            self._write(nfa, entry, expr, last, inside, left - again)
+        return nfa.determinize(entry, last)
 
     def _reached(self, expr: Expr) -> frozenset[Expr]:
         """All sets of members and items inside, and inside those."""
@@ -112,3 +125,10 @@ class Writer:
         behind: Behind = {}
         for shape in held.objects:
             ObjectText(nfa, self._ready(shape), put, behind).write(entry, last)
+
+
+@lru_cache(maxsize=32)
+def anything(depth: int) -> Dfa:
+    """All JSON texts whose values nest at most so deep: the same in every schema."""
+    budget = Budget(seconds=math.inf)
+    return Writer(read_schema(True, budget), 1, depth, budget).written(TRUE, frozenset(), depth)

@@ -88,6 +88,7 @@ int32_t dfa_accepts(const Dfa *dfa, const uint8_t *text, int64_t size) {
     return state >= 0 && dfa->accept[state];
 }
 int32_t dfa_is_empty(const Dfa *dfa) { return std::find(dfa->accept.begin(), dfa->accept.end(), 1) == dfa->accept.end(); }
+int64_t dfa_strings(const Dfa *dfa, int64_t most) { return number_of_strings(*dfa, most); }
 Dfa *dfa_combine(const Dfa *a, const Dfa *b, int32_t rule, const Limits *limits, int32_t *error) {
     return guarded(error, static_cast<Dfa *>(nullptr), [&] { return combine(*a, *b, Rule(rule), *limits).release(); });
 }

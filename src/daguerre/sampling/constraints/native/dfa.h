@@ -53,6 +53,39 @@ inline std::unique_ptr<Dfa> no_texts() {
     return out;
 }
 
+// How many strings an automaton has whose states all lead to an end; -1 when there are more than `most`.
+inline int64_t number_of_strings(const Dfa &dfa, int64_t most) {
+    if (std::find(dfa.accept.begin(), dfa.accept.end(), 1) == dfa.accept.end()) return 0;
+    enum { NEW = -1, UNDER_WAY = -2 };
+    vector<int64_t> number(dfa.size(), NEW);
+    vector<int32_t> stack{0};
+    while (!stack.empty()) {
+        int32_t q = stack.back();
+        if (number[q] >= 0) {
+            stack.pop_back();
+            continue;
+        }
+        bool first = number[q] == NEW;
+        number[q] = UNDER_WAY;
+        int64_t sum = dfa.accept[q];
+        bool waits = false;
+        for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++) {
+            int64_t below = number[dfa.arcs[i].to], bytes = 0;
+            if (below == UNDER_WAY) return -1;  // a loop
+            if (below == NEW) {
+                if (first) stack.push_back(dfa.arcs[i].to);
+                waits = true;
+                continue;
+            }
+            for (uint64_t word : dfa.arcs[i].bytes.word) bytes += __builtin_popcountll(word);
+            sum += bytes * below;
+            if (sum > most) return -1;
+        }
+        if (!waits) number[q] = sum, stack.pop_back();
+    }
+    return number[0];
+}
+
 // The arcs that lead to each state: those to q are edge[first[q]] to edge[first[q + 1]], as (source, arc).
 struct Sources {
     vector<int64_t> first, arc;
@@ -117,7 +150,8 @@ struct ByteWeights {
 // Numbers of the states, equal for states with the same future: partition refinement by hashes of a state's arcs.
 //
 // When some states get a new block, only their predecessors are looked at again: they now differ from the rest of their
-// block, which keeps its number.
+// block, which keeps its number. The first blocks are those of states that are as far from an end and have the same next
+// few steps, which separates most.
 class Blocks {
     struct Seen {
         int32_t block;
@@ -129,17 +163,18 @@ class Blocks {
     };
     const Dfa &dfa_;
     Meter &meter_;
-    vector<int64_t> size_{0, 0};
+    vector<int64_t> size_;
+    static constexpr int STEPS = 3;
 
   public:
     vector<int32_t> block;
 
-    Blocks(const Dfa &dfa, Meter &meter, const ByteWeights &weight, uint64_t seed)
-        : dfa_(dfa), meter_(meter), block(dfa.accept.begin(), dfa.accept.end()) {
+    Blocks(const Dfa &dfa, Meter &meter, const ByteWeights &weight, uint64_t seed) : dfa_(dfa), meter_(meter) {
         Sources sources(dfa);
-        vector<uint64_t> weight_of(dfa.arcs.size()), code{mix(seed), mix(seed + 1)};
+        vector<uint64_t> weight_of(dfa.arcs.size()), code;
         for (size_t i = 0; i < dfa.arcs.size(); i++) weight_of[i] = weight(dfa.arcs[i].bytes);
-        for (int32_t held : block) size_[held]++;
+        first_blocks(sources, weight_of, seed);
+        for (size_t b = 0; b < size_.size(); b++) code.push_back(mix(seed + b));
         vector<int32_t> touched(dfa.size()), moved;
         for (size_t q = 0; q < dfa.size(); q++) touched[q] = q;
         vector<uint8_t> marked(dfa.size(), 0);
@@ -165,6 +200,34 @@ class Blocks {
     size_t number() const { return size_.size(); }
 
   private:
+    void first_blocks(const Sources &sources, const vector<uint64_t> &weight_of, uint64_t seed) {
+        size_t states = dfa_.size();
+        vector<int32_t> distance(states, -1), waiting;
+        for (size_t q = 0; q < states; q++)
+            if (dfa_.accept[q]) distance[q] = 0, waiting.push_back(q);
+        for (size_t at = 0; at < waiting.size(); at++)
+            for (int64_t i = sources.first[waiting[at]]; i < sources.first[waiting[at] + 1]; i++)
+                if (distance[sources.from[i]] < 0) distance[sources.from[i]] = distance[waiting[at]] + 1, waiting.push_back(sources.from[i]);
+        vector<uint64_t> label(states), next(states);
+        for (size_t q = 0; q < states; q++) label[q] = mix(seed ^ uint64_t(distance[q]));
+        for (int step = 0; step < STEPS; step++) {
+            for (size_t q = 0; q < states; q++) {
+                uint64_t sum = distance[q];
+                for (int64_t i = dfa_.first[q]; i < dfa_.first[q + 1]; i++) sum += label[dfa_.arcs[i].to] * weight_of[i];
+                next[q] = mix(sum);
+            }
+            label.swap(next);
+            meter_.spend(dfa_.arcs.size() + states);
+        }
+        vector<std::pair<uint64_t, int32_t>> order(states);
+        for (size_t q = 0; q < states; q++) order[q] = {label[q], int32_t(q)};
+        std::sort(order.begin(), order.end());
+        block.resize(states);
+        for (size_t i = 0; i < states; i++) {
+            if (!i || order[i].first != order[i - 1].first) size_.push_back(0);
+            size_.back()++, block[order[i].second] = size_.size() - 1;
+        }
+    }
     void split(const vector<Seen> &seen, vector<uint64_t> &code, uint64_t seed, vector<int32_t> &moved) {
         for (size_t begin = 0, end; begin < seen.size(); begin = end) {
             int32_t home = seen[begin].block;

@@ -89,10 +89,11 @@ class Table:
                 return None  # a loop
             if self.accept[state]:
                 found.append(text)
-            for byte in range(256):
-                target = int(self.delta_QK[state, self.class_of_byte[byte]])
-                if target != DEAD:
-                    waiting.append((target, text + bytes([byte])))
+            for chosen, target in self.arcs[state]:
+                while chosen:
+                    lowest = chosen & -chosen
+                    waiting.append((target, text + bytes([lowest.bit_length() - 1])))
+                    chosen ^= lowest
             if len(found) > most or len(waiting) > 256 * most:
                 return None
         return found
