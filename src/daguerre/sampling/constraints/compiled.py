@@ -24,7 +24,7 @@ FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 Pointer, Int, Long, Text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
 Float = ctypes.c_double
 KINDS = ("float", "double")
-PLACES = (Pointer,) * 4
+PLACES = (Pointer,) * 5
 Error = ctypes.POINTER(Int)
 
 
@@ -79,10 +79,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_possible": (Int, (Pointer,)),
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
-    **{
-        f"weigh_{kind}": (None, (Pointer, Long, Long, Pointer, Pointer, Long, Float, *(Pointer,) * 4)) for kind in KINDS
-    },
-    **{f"draw_{kind}": (Int, (Pointer, Pointer, Long, Float, Float, Float)) for kind in KINDS},
+    **{f"weigh_{kind}": (None, (Pointer, Long, Long, Pointer, Pointer, Long, Float, *PLACES)) for kind in KINDS},
+    **{f"draw_{kind}": (Int, (Pointer, Pointer, Long, Float, Float, Pointer, Float)) for kind in KINDS},
     **{
         f"likeliest_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, Pointer, Float, Float, Float, Pointer))
         for kind in KINDS

@@ -65,7 +65,9 @@ class Weights:
         sizes, classes = map(int, logits.shape), len(automaton.first_token) - 1
         order, first = automaton.order, automaton.first_token
         most = address(self.most_AC) if len(self.most_AC) else None
-        out = address(self.top_A), address(self.sum_AC), most, address(self.total_A)
+        self._first_block = np.concatenate([[0], np.cumsum(-(-np.diff(first) // BLOCK))])
+        self._blocks = np.empty((len(logits), int(self._first_block[-1])))
+        out = address(self.top_A), address(self.sum_AC), most, address(self.total_A), address(self._blocks)
         weigh = getattr(made, f"weigh_{KINDS[logits.dtype]}")
         weigh(address(logits), *sizes, address(order), address(first), classes, float(self.temperature), *out)
 
@@ -105,8 +107,9 @@ class Weights:
             return int(tokens[0])
         if self._made is not None:
             draw, row = getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}"), self.logp_AV[i]
-            top = float(self.top_A[i]) if self.sum_AC[i, cls] >= TINY else -np.inf
-            return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, u))
+            blocks = None if self.sum_AC[i, cls] < TINY else address(self._blocks[i, self._first_block[cls] :])
+            top = float(self.top_A[i])
+            return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, blocks, u))
         logs = self.logp_AV[i].take(tokens)
         weights = np.exp((logs - logs.max()) / self.temperature)
         block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)

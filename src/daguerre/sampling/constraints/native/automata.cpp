@@ -150,18 +150,20 @@ void paths_shares(Paths *paths, double *out, int32_t *error) {
 }
 
 void weigh_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                 double temperature, float *top, double *sum, float *most, double *all) {
-    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all);
+                 double temperature, float *top, double *sum, float *most, double *all, double *blocks) {
+    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all, blocks);
 }
 void weigh_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                  double temperature, double *top, double *sum, double *most, double *all) {
-    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all);
+                  double temperature, double *top, double *sum, double *most, double *all, double *blocks) {
+    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all, blocks);
 }
-int32_t draw_float(const float *logits, const int32_t *tokens, int64_t size, double temperature, double top, double u) {
-    return draw_token<float>(logits, tokens, size, temperature, top, u);
+int32_t draw_float(const float *logits, const int32_t *tokens, int64_t size, double temperature, double top, const double *blocks,
+                  double u) {
+    return draw_token<float>(logits, tokens, size, temperature, top, blocks, u);
 }
-int32_t draw_double(const double *logits, const int32_t *tokens, int64_t size, double temperature, double top, double u) {
-    return draw_token<double>(logits, tokens, size, temperature, top, u);
+int32_t draw_double(const double *logits, const int32_t *tokens, int64_t size, double temperature, double top, const double *blocks,
+                  double u) {
+    return draw_token<double>(logits, tokens, size, temperature, top, blocks, u);
 }
 void likeliest_float(const float *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
                      const double *factor, double temperature, double least, double share, float *out) {

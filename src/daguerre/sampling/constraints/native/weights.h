@@ -65,10 +65,10 @@ inline double sum_of_exponentials(double *held, int64_t size, double top, double
 
 // For each row of logits (A, V): the highest, `sum` (A, C) and `most` (A, C), if given, of classes of tokens, and the sum of
 // all tokens; exponentials are of the difference to the highest, over the temperature. The tokens of class c are order[first[c]]
-// to ...[c + 1], and those behind the last class have none.
+// to ...[c + 1], and those behind the last class have none. `blocks`, if given, are the sums of each block of a class, row by row.
 template <class Logit>
 void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                   Logit temperature, Logit *top, double *sum, Logit *most, double *all) {
+                   Logit temperature, Logit *top, double *sum, Logit *most, double *all, double *blocks) {
     Logit held[BLOCK];
     for (int64_t row = 0; row < rows; row++) {
         const Logit *own = logits + row * vocabulary;
@@ -84,7 +84,9 @@ void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const 
                 int64_t size = std::min(BLOCK, end - begin);
                 for (int64_t i = 0; i < size; i++) held[i] = own[order[begin + i]];
                 if (most) most_here = largest(held, size, most_here);
-                here += sum_of_exponentials(held, size, highest, scale);
+                double part = sum_of_exponentials(held, size, highest, scale);
+                here += part;
+                if (blocks && c < classes) *blocks++ = part;
             }
             total += here;
             if (c < classes) sum[row * classes + c] = here;
@@ -94,24 +96,23 @@ void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const 
     }
 }
 
-// One of some tokens, drawn by u in [0, 1) from their logits; `top` is the highest, or minus infinity if that is to be found.
+// One of some tokens, drawn by u in [0, 1) from their logits; `top` and `blocks` are of `weigh_classes`, or `blocks` is null.
 template <class Logit>
-int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Logit temperature, Logit top, double u) {
+int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Logit temperature, Logit top, const double *blocks, double u) {
     Logit held[BLOCK], scale = 1 / temperature;
-    const bool unknown = top == Logit(LOW);
+    if (!blocks) top = Logit(LOW);
     auto block = [&](int64_t begin) {
         int64_t number = std::min(BLOCK, size - begin);
         for (int64_t i = 0; i < number; i++) held[i] = logits[tokens[begin + i]];
         return number;
     };
-    for (int64_t begin = 0; unknown && begin < size; begin += BLOCK) {
+    for (int64_t begin = 0; !blocks && begin < size; begin += BLOCK) {
         int64_t number = block(begin);
         top = largest(held, number, top);
     }
     vector<double> cumulated;
     for (int64_t begin = 0; begin < size; begin += BLOCK) {
-        int64_t number = block(begin);
-        double sum = sum_of_exponentials(held, number, top, scale);
+        double sum = blocks ? *blocks++ : sum_of_exponentials(held, block(begin), top, scale);
         cumulated.push_back(sum + (begin ? cumulated.back() : 0));
     }
     double rest;
