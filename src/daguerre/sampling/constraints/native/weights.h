@@ -126,25 +126,43 @@ int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Log
 // The fewest likeliest tokens of a row whose probabilities sum to `share`; of equally likely ones the first. The probability
 // of a token is e^(its logit over the temperature + factor[its class]); those below e^least are left out. Other entries of
 // `out` (V,) become minus infinity.
+//
+// A first pass sums probabilities by bins of their logarithms, a second keeps the bins above the one in which the sum is
+// reached; only that bin is sorted.
 template <class Logit>
 void keep_likeliest(const Logit *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
                     const double *factor, double temperature, double least, double share, Logit *out) {
-    vector<std::pair<double, int32_t>> found;
+    constexpr int PER_NAT = 16;
+    const int bins = std::max(1, int(-least * PER_NAT) + 2);
+    vector<double> mass(bins, 0.0);
     Logit held[BLOCK];
-    for (int64_t c = 0; c < classes; c++) {
-        if (factor[c] == LOW) continue;
-        const double bound = (least - factor[c]) * temperature;
-        for (int64_t begin = first[c]; begin < first[c + 1]; begin += BLOCK) {
-            int64_t size = std::min(BLOCK, first[c + 1] - begin);
-            for (int64_t i = 0; i < size; i++) held[i] = logits[order[begin + i]];
-            if (double(largest(held, size, Logit(LOW))) < bound) continue;
-            for (int64_t i = 0; i < size; i++)
-                if (double(held[i]) >= bound) found.push_back({-(double(held[i]) / temperature + factor[c]), order[begin + i]});
+    auto each = [&](auto act) {  // the tokens that are likely enough, with the logarithm of their probability and its bin
+        for (int64_t c = 0; c < classes; c++) {
+            if (factor[c] == LOW) continue;
+            const double bound = (least - factor[c]) * temperature;
+            for (int64_t begin = first[c]; begin < first[c + 1]; begin += BLOCK) {
+                int64_t size = std::min(BLOCK, first[c + 1] - begin);
+                for (int64_t i = 0; i < size; i++) held[i] = logits[order[begin + i]];
+                if (double(largest(held, size, Logit(LOW))) < bound) continue;
+                for (int64_t i = 0; i < size; i++) {
+                    if (double(held[i]) < bound) continue;
+                    double log = double(held[i]) / temperature + factor[c];
+                    act(order[begin + i], log, std::min(bins - 1, std::max(0, int(-log * PER_NAT))));
+                }
+            }
         }
-    }
-    std::sort(found.begin(), found.end());
-    std::fill(out, out + vocabulary, Logit(LOW));
+    };
+    each([&](int32_t, double log, int bin) { mass[bin] += std::exp(log); });
+    int last = 0;
     double sum = 0;
+    while (last < bins - 1 && sum + mass[last] < share) sum += mass[last++];
+    std::fill(out, out + vocabulary, Logit(LOW));
+    vector<std::pair<double, int32_t>> found;
+    each([&](int32_t token, double log, int bin) {
+        if (bin < last) out[token] = logits[token];
+        if (bin == last) found.push_back({-log, token});
+    });
+    std::sort(found.begin(), found.end());
     for (auto [negative, token] : found) {
         if (sum >= share) break;
         sum += std::exp(-negative), out[token] = logits[token];
