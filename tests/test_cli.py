@@ -408,7 +408,7 @@ def test_an_option_that_is_not_utf8_is_refused(option: str, call: Callable[..., 
 
 
 def test_a_draft_that_is_not_utf8_is_refused(call: Callable[..., Called]) -> None:
-    assert_one_line(call("infill", "x", "y", "--draft", "caf\udce9"), "the draft", "surrogate")
+    assert_one_line(call("infill", "x", "y", "--draft", "caf\udce9"), "draft", "surrogate")
 
 
 @pytest.mark.parametrize("fault", ["truncated", "altered", "missing tensor", "another vocabulary", "no weights"])

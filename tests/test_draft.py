@@ -197,7 +197,7 @@ def test_banned_tokens_of_a_draft_are_rejected(causal: Model) -> None:
 
 
 def test_a_draft_that_is_no_text_is_refused(causal: Model, make_model: Any) -> None:
-    with pytest.raises(InputError, match="the draft must be a text"):
+    with pytest.raises(InputError, match="draft must be a string or None"):
         causal.generate("x", 4, draft=[1, 2])
     timed = make_model(context="full", shift=False, time_input=True)
     with pytest.raises(InputError, match="begins with noise and takes no draft"):

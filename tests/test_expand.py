@@ -313,8 +313,8 @@ def test_a_picture_is_drawn_of_a_gap_that_moves(dreamon: Model) -> None:
     from daguerre.view.picture import figure_of
 
     result = dreamon.infill(PREFIX, SUFFIX, 12, **PLAIN)
-    (image,) = figure_of(result, dreamon.tokenizer).axes[0].get_images()
-    assert image.get_array().shape[0] == len(result.trace.steps) + 1
+    (mesh,) = figure_of(result, dreamon.tokenizer).axes[0].collections
+    assert mesh.get_array().shape[0] == len(result.trace.steps) + 1
 
 
 def test_a_token_keeps_its_probability_when_it_moves(dreamons: dict[int, Model]) -> None:

@@ -14,9 +14,10 @@ from daguerre.decoding.healing import Vocabulary, num_to_take_back
 from daguerre.decoding.pins import Pin
 from daguerre.sampling.constraints import Budget
 from daguerre.sampling.constraints.indices import NONE
+from daguerre.sampling.constraints.reference.lift import distinct
 from daguerre.sampling.constraints.regex import regex_dfa
 from daguerre.sampling.constraints.tokens import Vocabulary as TokenVocabulary
-from daguerre.sampling.constraints.tokens import distinct, lift
+from daguerre.sampling.constraints.tokens import lift
 from daguerre.scoring.decisions import Choice, decide
 from published_runs import SCHEMA, model_of, run, tokens_of
 
@@ -43,7 +44,7 @@ def test_a_token_does_what_its_bytes_do(pattern: str) -> None:
     assert time.thread_time() - began < 10
     for token in range(0, tokenizer.vocab_size, 97):
         text = tokenizer.token_bytes(token)
-        states = [dfa.run(text, state) for state in range(len(dfa))] if text else [NONE] * len(dfa)
+        states = [dfa.table.run(text, state) for state in range(len(dfa))] if text else [NONE] * len(dfa)
         assert [automaton.step(state, token) for state in range(len(dfa))] == states
 
 

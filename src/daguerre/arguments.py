@@ -12,7 +12,7 @@ import inspect
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from operator import index
@@ -122,9 +122,11 @@ class Switch(Kind):
 
 @dataclass(frozen=True, kw_only=True)
 class OneOf(Kind):
-    """One of a few names. what: what is named, in words, where that is not the argument's own name."""
+    """One of a few names, or of the keys of a table to which others may be added. what: what is named, in words, where
+    that is not the argument's own name.
+    """
 
-    known: tuple[str, ...]
+    known: Collection[str]
     what: str | None = None
 
     def read(self, name: str, value: Any) -> Any:

@@ -109,7 +109,7 @@ def test_another_backend_gives_the_same_within_its_tolerance(
         {"context": "block", "block_size": 8},
         {"context": "reordered", "shift": False},
         {"context": "causal", "shift": False},
-        {"context": "causal", "draft_head": True},
+        {"context": "causal", "draft_head": 8},
     ],
 )
 def test_every_context_can_be_replayed(facts: dict[str, Any], named: Any, signing: SigningKey, tmp_path: Path) -> None:

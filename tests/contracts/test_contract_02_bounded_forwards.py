@@ -19,7 +19,7 @@ VALUES: dict[str, list[Any]] = {
     "steps": [3],
     "schedule": ["time"],
     "rank_temperature": [0.5],
-    "factor": [0.0, 2.0],
+    "factor": [0.01, 2.0],
     "gamma": [0.0, 1.0],
     "edit_threshold": [0.0, 1.0],
     "entropy_threshold": [0.0, 2.0],

@@ -333,7 +333,7 @@ def test_a_projection_that_is_stored_twice_must_be_the_embedding(tmp_path: Path)
         ({"unknown_topk": None}, UnsupportedError, "unknown_topk=null"),
         ({"concept_dim": 32}, UnsupportedError, "concept_dim=32"),
         ({"n_unknown_concepts": None}, CheckpointError, "no n_unknown_concepts"),
-        ({"clip_qkv": -1.0}, CheckpointError, "clip_qkv is a number above 0"),
+        ({"clip_qkv": -1.0}, CheckpointError, "clip_qkv must be a number above 0"),
         ({"interpretable": "yes"}, CheckpointError, "interpretable must be true or false"),
         ({"concept": 3}, CheckpointError, "concept must be a section"),
         ({"mask_token_id": 4000}, CheckpointError, "mask_token_id=4000"),

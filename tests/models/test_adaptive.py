@@ -182,7 +182,7 @@ def test_each_row_of_a_batch_may_have_a_level_of_its_own() -> None:
 WRONG: list[tuple[Facts, str]] = [
     ({"norm": "rms"}, "LayerNorm before the matrices"),
     ({"norm_placement": "post"}, "LayerNorm before the matrices"),
-    ({"adaptive_width": -1}, "0 or more"),
+    ({"adaptive_width": -1}, "whole number from 0"),
     ({"tied": True}, "output_bias belongs"),
     ({"noise_ids": (0, 9)}, "uniform or hybrid"),
 ]

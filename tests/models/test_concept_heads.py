@@ -152,7 +152,7 @@ def test_the_largest_of_many_random_rows_are_those_of_a_stable_sort() -> None:
 
 @pytest.mark.parametrize("wrong", [{"known": 0}, {"rank": -1}, {"kept_known": 10}, {"spare_known": -1}])
 def test_a_shape_that_is_none_is_an_error_in_one_line(wrong: dict[str, int]) -> None:
-    with pytest.raises(CheckpointError, match="concept heads"):
+    with pytest.raises(CheckpointError, match="concept"):
         ConceptShape(**({"known": 9, "discovered": 14, "rank": 5, "kept_known": 3, "kept_discovered": 4} | wrong))
 
 

@@ -362,17 +362,17 @@ def test_a_second_start_compiles_nothing(
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     for _ in range(2):
-        interface._load(flags)
+        interface._load(interface.SOURCE, flags)
         assert len(compiles) == 1
     said = "compiling the native backend for this processor"
     assert caplog.messages == [f"{said}; this happens only once"]
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    interface._load(flags)
+    interface._load(interface.SOURCE, flags)
     assert len(compiles) == 2
     assert caplog.messages[1:] == [said]
     (tmp_path / "file").touch()
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path / "file"))
-    interface._load(flags)
+    interface._load(interface.SOURCE, flags)
     assert len(compiles) == 3
 
 
@@ -392,7 +392,7 @@ def test_processes_that_start_side_by_side_compile_once(monkeypatch: pytest.Monk
 
     def start(flags: tuple[str, ...]) -> Any:
         starts.wait()
-        return interface._load(flags)
+        return interface._load(interface.SOURCE, flags)
 
     monkeypatch.setattr(interface, "_compile", compiled)
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))

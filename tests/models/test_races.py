@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backends import ISAS, flags_of
-from daguerre.models.backends.library import FLAGS, SOURCES, find_compiler
+from daguerre.models.backends.library import FLAGS, SOURCE, find_compiler
 
 FOLDER = Path(__file__).with_name("native")
 WAITS = """
@@ -39,7 +39,7 @@ def ran(source: Path, folder: Path, *flags: str) -> str:
     """What a program says, compiled with our own threads and the sanitizer."""
     program = folder / "program"
     compiler = [find_compiler(), *FLAGS, "-O1", "-g", "-fsanitize=thread", *flags]
-    subprocess.run([*compiler, "-I", SOURCES, source, FOLDER / "openmp.cpp", "-o", program], check=True)
+    subprocess.run([*compiler, "-I", SOURCE.folder, source, FOLDER / "openmp.cpp", "-o", program], check=True)
     done = subprocess.run([program], check=False, capture_output=True, text=True)
     return done.stdout + done.stderr
 

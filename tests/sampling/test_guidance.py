@@ -236,7 +236,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"guidance": 2.0, "guidance_schedule": "cosin"}, "did you mean 'cosine'"),
     ({"guidance_schedule": "linear"}, "guidance_schedule is not used without guidance"),
     ({"negative": "a"}, "negative is not used without guidance"),
-    ({"guidance": 2.0, "negative": 5}, "negative must be a text"),
+    ({"guidance": 2.0, "negative": 5}, "negative must be a string or None"),
     ({"scorer": 5}, "scorer must be a function or None"),
     ({"guidance": 2.0, "mode": "ancestral"}, "guidance is not used in mode 'ancestral'"),
     ({"scorer": spread, "mode": "ancestral"}, "scorer is not used in mode 'ancestral'"),

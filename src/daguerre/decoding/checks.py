@@ -39,11 +39,12 @@ from daguerre.decoding.modes import MODES
 from daguerre.decoding.pins import Pin
 from daguerre.decoding.revision import ODDS
 from daguerre.decoding.settings import DrafterName, RankedBy, Settings
-from daguerre.errors import InputError, unknown
+from daguerre.errors import InputError
 from daguerre.models.denoiser import CACHE_MODES
 from daguerre.models.wrappers.guidance import SCHEDULES
 from daguerre.sampling import logits
-from daguerre.sampling.policies import POLICIES, Policy, base
+from daguerre.sampling.policies import base
+from daguerre.sampling.policies.kind import PolicyKind
 from daguerre.sampling.rules import EndRule
 
 PINS = 'several of daguerre.Pin, such as [Pin("x", at=3)]'
@@ -51,16 +52,6 @@ MOST_SAMPLES = 4096
 MOST_BEAMS = 4096
 MOST_READINGS = 1024
 """The most samples of a request, hypotheses of a search, and readings of a finished span."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PolicyKind(Kind):
-    """A name in the table of policies, or an object that is one."""
-
-    def read(self, name: str, value: Any) -> Any:
-        if isinstance(value, Policy) or (isinstance(value, str) and value in POLICIES):
-            return value
-        raise unknown(name, value, POLICIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +65,7 @@ class Anything(Kind):
 OPTIONS: dict[str, Kind] = {
     **base.KINDS,
     **logits.KINDS,
-    "mode": OneOf(known=tuple(MODES), none=True),
+    "mode": OneOf(known=MODES, none=True),
     "block_size": Whole(low=1, none=True),
     "sliding": SWITCH,
     "drafter": OneOf(known=get_args(DrafterName)),

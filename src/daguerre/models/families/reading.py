@@ -107,7 +107,7 @@ def refuse_window(config: Values) -> None:
     kinds, used = config.get("layer_types") or (), config.get("use_sliding_window")
     if not isinstance(kinds, list | tuple):
         raise CheckpointError(f"config.json: layer_types must be a list, not {shown(kinds)}; copy the file again")
-    window = None if config.get("sliding_window") is None else count(config, "sliding_window")
+    window = None if config.get("sliding_window") in (None, False) else count(config, "sliding_window")
     layers = whole(config, "num_hidden_layers")
     if kinds:
         on = "sliding_attention" in kinds
