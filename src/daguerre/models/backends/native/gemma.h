@@ -15,8 +15,7 @@ struct Angles {
   float *cos, *sin;
 
   void fill(const Batch& b, const float* turns) const {
-#pragma omp for schedule(static)
-    for (int row = 0; row < b.rows; row++)
+    for (int row : share(b.rows))
       for (int i = 0; i < pairs; i++) {
         const float angle = (float)b.position[row] * turns[i];
         cos[(size_t)row * pairs + i] = std::cos(angle), sin[(size_t)row * pairs + i] = std::sin(angle);
@@ -67,8 +66,7 @@ template <class T, class C> struct GemmaStack {
     const std::vector<int32_t> part_of = parts_of(b, false), roles = roles_of(false), last_roles = roles_of(true);
     const std::vector<Told> told = told_rows();
     Shortage shortage;
-#pragma omp parallel num_threads(b.threads)
-    {
+    together(b.threads, [&] {
       const Worker worker;
       embed(worker, memory, roles, told);
       for (int kind : {SLIDING, GLOBAL}) memory.angles[kind].fill(b, g.turns[kind]);
@@ -82,18 +80,16 @@ template <class T, class C> struct GemmaStack {
         const Queries& queries = (end ? last : every)[kind];
         queries.template attend<C>(worker, keys[kind], number, memory.qkv, qkv_width, memory.y[kind], strides[kind], shortage);
         if (end) {
-#pragma omp single
-          gather_wanted(b, width, memory.x, memory.units);
+          for ([[maybe_unused]] int once : share(1)) gather_wanted(b, width, memory.x, memory.units);
         }
         finish(worker, index, memory, mixture, end ? b.num_wanted : b.rows, end ? last_roles : roles);
       }
-#pragma omp for schedule(static)
-      for (int row = 0; row < b.num_wanted; row++) {
+      for (int row : share(b.num_wanted)) {
         float* to = out + (size_t)row * width;
         normalize(memory.x + (size_t)row * width, m.width, width, false, m.eps, to);
         for (int i = 0; i < m.width; i++) to[i] *= m.final_weight[i];
       }
-    }
+    });
     shortage.check();
     experts_room.end();
     room.end();
@@ -161,25 +157,21 @@ template <class T, class C> struct GemmaStack {
   // The rows' embeddings, those of noisy rows mixed with their conditioning, padded with zeros to the stride.
   void embed(const Worker& worker, const Memory& to, const std::vector<int32_t>& roles, const std::vector<Told>& told) const {
     const int num = told.size();
-#pragma omp for schedule(static)
-    for (int row = 0; row < b.rows; row++) {
+    for (int row : share(b.rows)) {
       float* x = to.x + (size_t)row * width;
       const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
       for (int i = 0; i < width; i += LANES) store(x + i, i < m.width ? widen(from + i, m.width - i) * g.scale : F{});
     }
     if (num) {
-#pragma omp for schedule(static)
-      for (int i = 0; i < num; i++) {
+      for (int i : share(num)) {
         float* row = to.branch + (size_t)i * width;
         std::fill(std::copy(told[i].conditioning, told[i].conditioning + m.width, row), row + width, 0.0f);
       }
       prepare<T>(to.branch, num, width, g.up.words, to.inputs, to.units, m.width, norm);
       mlp(worker, g.up, g.down, to, num);
     }
-#pragma omp for schedule(static)
-    for (int i = 0; i < num; i++) add(to.branch + (size_t)i * width, to.x + (size_t)told[i].row * width);
-#pragma omp for schedule(static)
-    for (int row = 0; row < b.rows; row++) {
+    for (int i : share(num)) add(to.branch + (size_t)i * width, to.x + (size_t)told[i].row * width);
+    for (int row : share(b.rows)) {
       float* x = to.x + (size_t)row * width;
       if (roles[row]) normalize(x, m.width, width, false, m.eps, x);
     }
@@ -210,8 +202,7 @@ template <class T, class C> struct GemmaStack {
              const Memory& at) const {
     const Heads& h = heads[kind];
     const Sizes<C> sizes(h.width);
-#pragma omp for schedule(static)
-    for (int i = 0; i < b.rows * (h.num + h.kv); i++) {
+    for (int i : share(b.rows * (h.num + h.kv))) {
       const int row = i / (h.num + h.kv), head = i % (h.num + h.kv), kv = head - h.num, part = part_of[row];
       float *x = at.qkv + (size_t)row * qkv_width + head * h.width, *value = x + h.kv * h.width;
       if (kv >= 0) {
@@ -239,11 +230,9 @@ template <class T, class C> struct GemmaStack {
     prepare<T>(at.x, rows, width, layer.up.words, at.inputs, at.units, m.width, norm);
     mixture.gather(worker, layer, at.units, at.inputs, rows);
     mlp(worker, layer.up, layer.down, at, rows);
-#pragma omp for schedule(static)
-    for (int row = 0; row < rows; row++) std::memset(at.units + (size_t)row * width, 0, width * 4);
+    for (int row : share(rows)) std::memset(at.units + (size_t)row * width, 0, width * 4);
     mixture.add(worker, layer, rows, at.units);
-#pragma omp for schedule(static)
-    for (int row = 0; row < rows; row++) {
+    for (int row : share(rows)) {
       float *x = at.x + (size_t)row * width, *one = at.branch + (size_t)row * width, *other = at.units + (size_t)row * width;
       normalize(one, m.width, width, false, m.eps, one);
       normalize(other, m.width, width, false, m.eps, other);

@@ -86,8 +86,7 @@ struct Queries {
   template <class C>
   void attend(const Worker& worker, const std::vector<Keys>& keys, int index, const float* qkv, int qkv_stride, float* y,
               int stride, Shortage& shortage) const {
-#pragma omp for schedule(dynamic)
-    for (size_t i = 0; i < items.size(); i++) {
+    for (int i : turns(items.size())) {
       const Item& item = items[i];
       const Part& part = b.parts[item.part];
       const int32_t* rows = wanted ? b.wanted + part.first_wanted : all_rows.data();
@@ -117,8 +116,7 @@ inline void gather_wanted(const Batch& b, int stride, float* x, float* room) {
 
 // Adds the normalized output of a residual branch to x (post-norm).
 inline void add_normalized(const Model& m, float* branch, int rows, int stride, const float* weight, const float* bias, float* x) {
-#pragma omp for schedule(static)
-  for (int row = 0; row < rows; row++) {
+  for (int row : share(rows)) {
     float *from = branch + (size_t)row * stride, *to = x + (size_t)row * stride;
     normalize(from, m.width, stride, m.centered, m.eps, from);
     for (int i = 0; i < m.width; i++) to[i] += from[i] * weight[i] + (bias ? bias[i] : 0);
