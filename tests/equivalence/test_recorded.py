@@ -3,8 +3,8 @@
 `recorded.json` holds the answers of the float32 reference at 9a76144 to the requests of `cases.py`; those drawn at a
 temperature above 0 were recorded again when the draw became a race, and those of policy "chain" when it began to draft
 as mode "speculative" does, with a draft head that was trained for it; those of block context when the rows of a span
-became those of its whole block (CHANGELOG.md). Four drawn under a constraint were recorded again, without a margin, when
-automata got another order of states. Those of mode "renoise" came later, with the torch backend when the
+became those of its whole block (CHANGELOG.md). Four drawn under a constraint were recorded again, without a margin,
+when automata got another order of states. Those of mode "renoise" came later, with the torch backend when the
 native one learned that mode. The `margin` of each is in nats:
 with noise up to that on every logit, in four runs, nothing of its answer changed. Requests with less than 1e-3 were
 left out. Of mode "speculative", and of a draft in mode "ar", only the text is recorded, since the number of forwards

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import evaluation, precision, report, trainer
 from daguerre.train import run as command
@@ -20,6 +21,7 @@ from daguerre.train.evaluation import Evaluation
 from daguerre.train.monitor import Held
 from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
 from daguerre.train.trainer import Trainer
+from training_runs import list_steps
 
 RECIPE = Recipe(
     name="tiny",
@@ -196,18 +198,55 @@ def test_whichever_budget_ends_first_ends_the_run(corpus: Path, tmp_path: Path, 
     assert run(replace(both, minutes=1000.0), tmp_path / "b", corpus, machine).progress.step == 6
 
 
-def test_a_budget_that_setting_up_has_spent_gives_one_step_and_is_said_to_be_too_short(
+def test_a_budget_that_setting_up_has_spent_gives_no_step_and_is_said_to_be_too_short(
     corpus: Path, start: str, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine.other = 30.0
     recipe = replace(RECIPE, minutes=0.5, model=None)
     made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, clock=machine, began=machine.now - 60.0)
     made.run()
-    assert made.progress.step == 1
-    assert rows(tmp_path / "run", "held.csv", "step") == [1]
+    assert made.progress.step == 0
+    assert not (tmp_path / "run" / "held.csv").exists()
+    assert list_steps(tmp_path / "run") == [0]
+    given, exported = (load_model(folder)[0].state_dict() for folder in (start, tmp_path / "run" / "model"))
+    assert all(torch.equal(given[name], exported[name]) for name in given)
     printed = capsys.readouterr().err
-    assert printed.count("budget of 0.5 minutes is too short for more than one step: setting up took 1.00") == 1
-    assert "the budget is spent" in printed
+    assert printed.count("budget of 0.5 minutes is too short for a step") == 1
+    assert printed.count("setting up took 1.00") == 1
+    assert printed.count("the budget has no time for held-out figures") == 1
+
+
+def test_figures_that_would_take_a_quarter_of_the_budget_are_left_out(
+    corpus: Path, start: str, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A forward of a row takes a tenth of a second, and a step less than the estimate by it."""
+    machine.row, recipe = 0.01, replace(RECIPE, minutes=2.0, model=None, eval_steps=1)
+    made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, clock=machine)
+    made._seconds_a_row = lambda: 0.1  # type: ignore[method-assign]
+    began = machine.now
+    made.run()
+    assert made.progress.step > 5
+    assert 1.8 <= (machine.now - began) / 60 <= 2.2
+    assert not (tmp_path / "run" / "held.csv").exists()
+    assert capsys.readouterr().err.count("the budget has no time for held-out figures (") == 1
+
+
+def test_an_evaluation_at_the_end_that_would_be_late_is_left_out(
+    corpus: Path, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last step took so long that the budget is over."""
+    machine.row = 0.02
+    made = Trainer(RECIPE, tmp_path / "run", corpus, clock=machine)
+    after_step = made._after_step
+
+    def slow() -> None:
+        after_step()
+        if made.progress.minutes > 4:
+            machine.now += 120
+
+    made._after_step = slow  # type: ignore[method-assign]
+    made.run()
+    assert "the budget has no time for held-out figures" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "held.csv").exists()
 
 
 def test_the_share_counts_what_is_to_come_and_never_falls() -> None:

@@ -111,12 +111,14 @@ def test_a_log_drops_rows_behind_the_resumed_step_and_half_a_row(tmp_path: Path)
 
 def test_a_log_of_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
-    CsvLog(path, 0).write({"step": 0, "loss": 0.5})
-    again = CsvLog(path, 0)
+    CsvLog(path, None).write({"step": 0, "loss": 0.5})
+    again = CsvLog(path, None)
     again.write({"step": 0, "loss": 0.25})
     assert path.read_text() == "step,loss\n0,0.25\n"
+    CsvLog(path, 0).write({"step": 0, "loss": 9.0})  # resumed before its first step
+    assert path.read_text() == "step,loss\n0,0.25\n"
     path.write_text("ste")
-    CsvLog(path, 0).write({"step": 1, "loss": 0.125})
+    CsvLog(path, None).write({"step": 1, "loss": 0.125})
     assert path.read_text() == "step,loss\n1,0.125\n"
 
 

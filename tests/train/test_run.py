@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from collections.abc import Callable
@@ -19,10 +20,13 @@ from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
 from daguerre.train.checkpoint import list_checkpoints, load_state
+from daguerre.train.monitor import Held
 from daguerre.train.objectives import Objective
 from daguerre.train.recipe import Recipe, load_recipe
 from daguerre.train.run import run_training
 from daguerre.train.shards import write_shards
+from daguerre.train.trainer import Trainer
+from training_runs import list_steps, rows
 
 TINY = ["steps=2", "precision=float32", "stages.0.length=32", "stages.0.sequences=1"]
 
@@ -164,6 +168,63 @@ def test_a_run_on_a_folder_of_source_goes_on_with_its_own_copy(start: str, sourc
     resume(tmp_path / "moved", data=source)
     with pytest.raises(InputError, match="has not been trained on"):
         resume(tmp_path / "moved", data=write_source(tmp_path / "other", "different"))
+
+
+def again(start: str, source: Path, out: Path) -> None:
+    """The command of `adapt` with --resume, as after a kill."""
+    given: dict[str, Any] = {"start_from": start, "data": source, "out": out, "resume": True, "device": "cpu"}
+    run_training("adapt", overrides=TINY, quiet=True, **given)
+
+
+def test_a_run_killed_while_its_data_is_cached_begins_again(start: str, source: Path, tmp_path: Path) -> None:
+    """What was written of the data is not read; a copy that is whole is not made again."""
+    out = tmp_path / "run"
+    (out / "data").mkdir(parents=True)
+    (out / "data" / "manifest.jsonl").write_text("half a li")
+    (out / "data" / "train.bin").write_bytes(b"half")
+    again(start, source, out)
+    made = (out / "data" / "train.bin").stat().st_mtime_ns
+    shutil.rmtree(out / "checkpoints")
+    (source / "m9.py").write_text("x = 1\n" * 20)
+    again(start, source, out)
+    assert (out / "data" / "train.bin").stat().st_mtime_ns == made
+    assert [row["step"] for row in rows(out, "held.csv")] == ["0", "2"]
+
+
+def test_a_run_killed_after_it_was_measured_is_not_measured_again(
+    start: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, evaluate = tmp_path / "run", Trainer.evaluate
+
+    def killed(self: Trainer) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_forecast", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapt(start, source, out)
+    assert list_steps(out) == [0]
+    measured = list[int]()
+
+    def counted(self: Trainer) -> Held:
+        measured.append(self.progress.step)
+        return evaluate(self)
+
+    monkeypatch.setattr(Trainer, "evaluate", counted)
+    resume(out)
+    assert measured == [2]
+    assert [row["step"] for row in rows(out, "held.csv")] == ["0", "2"]
+
+
+def test_reading_a_folder_ends_with_its_share_of_the_budget(
+    start: str, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clock that goes on by a minute whenever it is read: a sixth of five minutes is over after one file."""
+    clock = itertools.count(0.0, 60.0)
+    options: dict[str, Any] = {"max_minutes": 5.0, "device": "cpu", "overrides": TINY}
+    run_training("adapt", start_from=start, data=source, out=tmp_path / "run", clock=lambda: next(clock), **options)
+    assert "the budget has no time to read all files: 2 are left out" in capsys.readouterr().err
+    assert len((tmp_path / "run" / "data" / "manifest.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_folder_without_a_run_is_said_to_have_none(tmp_path: Path) -> None:

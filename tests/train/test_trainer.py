@@ -137,7 +137,7 @@ def test_ctrl_c_finishes_the_step_saves_and_exits_with_zero(corpus: Path, refere
     assert process.returncode == 0, error
     assert "stopping after this step" in error
     assert "--resume goes on" in error
-    assert list_steps(out) == [len(rows(out))]
+    assert list_steps(out) == [0, len(rows(out))]
     assert load_model(out / "model")[0].config.width == SHAPE.width
     run(RECIPE, out, corpus, resume=True)
     assert_same_run(out, reference)
@@ -235,15 +235,15 @@ def test_a_loss_or_gradient_that_is_no_number_stops_the_run_before_it_reaches_th
         made.run()
     assert "\n" not in str(caught.value)
     assert all(p.isfinite().all() for p in made.model.parameters())
-    assert list_steps(out) == [3]
+    assert list_steps(out) == [0, 3]
     assert len(rows(out)) == 4
 
 
-def test_a_run_that_diverges_before_its_first_checkpoint_does_not_speak_of_one(
+def test_a_run_that_diverges_in_its_first_step_goes_on_from_where_it_began(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer, "batch_loss", poisoned(0, math.nan, 1.0))
-    with pytest.raises(TrainingError, match="start again: nothing was saved yet"):
+    with pytest.raises(TrainingError, match="--resume: step-00000000 is whole"):
         Trainer(RECIPE, tmp_path / "run", corpus, quiet=True).run()
 
 
@@ -280,7 +280,13 @@ def test_a_run_whose_folder_is_taken_away_stops_with_one_error(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Trainer(RECIPE, tmp_path / "run", corpus, quiet=True)
-    shutil.rmtree(tmp_path / "run")
+    measure = made._measure_before
+
+    def taken_away() -> None:
+        shutil.rmtree(tmp_path / "run")
+        measure()
+
+    made._measure_before = taken_away  # type: ignore[method-assign]
     with pytest.raises(TrainingError, match=r"cannot be written.*No such file") as caught:
         made.run()
     assert "\n" not in str(caught.value)

@@ -15,6 +15,12 @@ CLOSING = {EVALUATION: 0.0, FILES: 0.0, CURVES: 2.0, CHECKPOINT: 1.0, EXPORT: 1.
 STEP, GRADIENTS = "step", "gradients"
 RECENT = 9
 """Steps whose time says how long the next one takes."""
+FIGURES = {EVALUATION: "held-out figures", CURVES: "curves", FILES: "scoring held-out files"}
+"""The phases that a run can do without, in words."""
+MOST = 0.25
+"""The share of what is left of a budget that all times of one of these may take."""
+LATE = 0.1
+"""The share of its budget that a run may be late by for one of these."""
 
 
 @dataclass
@@ -49,6 +55,8 @@ class Budget:
         self._share = 0.0
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._expected = dict(CLOSING)
+        self._ends: float | None = None
+        self._closed_before = False
 
     def tick(self) -> None:
         """Count the time since the last call."""
@@ -73,11 +81,35 @@ class Budget:
     @property
     def closing_seconds(self) -> float:
         """How long the phases after the last step are expected to take."""
-        return sum(self.seconds.get(phase, expected) for phase, expected in self._expected.items())
+        return sum(map(self._takes, self._expected))
+
+    def _takes(self, phase: str) -> float:
+        return self.seconds.get(phase, self._expected.get(phase, 0.0))
+
+    def left(self) -> float:
+        """Seconds that are left, but for those in which the run is saved; infinity for a budget without minutes."""
+        self.tick()
+        saving = sum(self._takes(phase) for phase in (CHECKPOINT, EXPORT))
+        return 60 * (self.minutes - self.progress.minutes) - saving if self.minutes else float("inf")
+
+    def leaves_out(self, phase: str) -> bool:
+        """Whether a phase was left out."""
+        return phase not in self._expected
+
+    def leave_out(self, phase: str) -> None:
+        """Do without a phase."""
+        self._expected.pop(phase, None)
+
+    def is_too_long(self, phase: str) -> bool:
+        """Whether there is no time for a phase: before the last step, or after it, where a run may be a little late."""
+        if not self.minutes:
+            return False
+        return self._takes(phase) > (self.left() if self._ends is None else self._ends - self._clock())
 
     def expect(self, phase: str, seconds: float) -> None:
         """Say how long a closing phase will take; what was measured counts for more."""
-        self._expected[phase] = seconds
+        if not self.leaves_out(phase):
+            self._expected[phase] = seconds
 
     @contextmanager
     def timing(self, phase: str) -> Iterator[None]:
@@ -91,6 +123,7 @@ class Budget:
     def go_on_from(self, progress: RunProgress) -> None:
         """Take over where a resumed run stands; the time since `began` is still to be counted."""
         self.progress = progress
+        self._closed_before = bool(self.minutes) and progress.minutes >= self.minutes
 
     def close(self) -> None:
         """Count the closing phases before they run, since the last checkpoint is written first.
@@ -101,6 +134,10 @@ class Budget:
         if not self.minutes:
             return
         spent = self._share_of_minutes() >= 1.0
+        left = 60 * ((1 + LATE) * self.minutes - self.progress.minutes)
+        if self._closed_before:  # what follows was paid for, and may have been cut off
+            left = float("inf")
+        self._ends = self._clock() + left
         self.progress.minutes += self.closing_seconds / 60
         if spent:
             self.progress.minutes = max(self.progress.minutes, self.minutes)

@@ -63,6 +63,19 @@ class HeldFiles:
         self._train, self._val, self._tokenizer, self._run = train, val, tokenizer, run
         self.files = held_files(val) if can_score(config) else []
 
+    @property
+    def num_rows(self) -> int:
+        """About how many rows a score takes: windows overlap."""
+        return 2 * sum(len(file.tokens) for file in self.files)
+
+    def forget(self) -> None:
+        """Remove the figures from before another run in this folder."""
+        (self._run / FILE).unlink(missing_ok=True)
+
+    def has_before(self) -> bool:
+        """Whether the model that the run starts from has been scored."""
+        return load_before(self._run) is not None
+
     def before(self, model: Backbone) -> str:
         """Score the model that a run starts from, keep the figures, and say them."""
         bits = score_files(model, self.files)

@@ -151,7 +151,7 @@ class Recipe:
     loaders: int = 0
     log_steps: int = 10
     eval_steps: int = 200
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: float = 1.0
     checkpoint_steps: int = 0
 
     def __post_init__(self) -> None:

@@ -78,16 +78,16 @@ class StepTotals:
 
 class CsvLog:
     """A CSV with one row a step, that a resumed run continues: rows behind the resumed step, and a half-written last
-    one, are dropped; all of them where a run begins again, which `resumed_step` 0 says.
+    one, are dropped; all of them where a run begins again, which `resumed_step` None says.
     """
 
-    def __init__(self, path: Path, resumed_step: int) -> None:
+    def __init__(self, path: Path, resumed_step: int | None) -> None:
         self.path, self.last_step = path, -1
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         header, *rows = text.split("\n")[:-1] or [""]
         self.header = header
         if header:
-            kept = [row for row in rows if int(row.split(",")[0]) <= resumed_step] if resumed_step else []
+            kept = [] if resumed_step is None else [row for row in rows if int(row.split(",")[0]) <= resumed_step]
             self.last_step = int(kept[-1].split(",")[0]) if kept else -1
             with atomic_write(path) as file:
                 file.write("".join(f"{line}\n" for line in (header, *kept)).encode())
@@ -108,12 +108,12 @@ class CsvLog:
 class Reporter:
     """Writes every step to log.csv and every evaluation to held.csv; shows speed, losses and draft match live."""
 
-    def __init__(self, out: Path, recipe: Recipe, resumed_step: int, *, quiet: bool = False) -> None:
+    def __init__(self, out: Path, recipe: Recipe, resumed_step: int | None, *, quiet: bool = False) -> None:
         self.out, self.recipe, self.quiet = out, recipe, quiet
         self.log = CsvLog(out / "log.csv", resumed_step)
         self.held_log = CsvLog(out / "held.csv", resumed_step)
         self.console = Console(stderr=True, quiet=quiet)
-        self.board = self._board(out / "tensorboard", resumed_step)
+        self.board = self._board(out / "tensorboard", resumed_step or 0)
         self.draws = True
         self.bar: Progress | None = None
         if self.console.is_terminal and not quiet:

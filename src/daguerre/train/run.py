@@ -7,16 +7,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from daguerre.errors import CheckpointError, DataError, InputError, TrainingError
 from daguerre.files import atomic_write
 from daguerre.models.loading import model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.checkpoint import find_checkpoint, load_state
+from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_state
+from daguerre.train.corpus.harvest import NO_TIME
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
 from daguerre.train.shards import is_corpus
 from daguerre.train.trainer import DATA, Corpus, Trainer
@@ -55,8 +58,18 @@ def run_training(
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give --out a folder")
     source = str(model_folder(start_from)) if start_from is not None else None
+    say = Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=True).print
+    again = resume and data is not None and folder.exists() and not list_checkpoints(folder / CHECKPOINTS)
+    if again:  # killed after it had begun to write, before its first checkpoint
+        say(f"{folder} holds no checkpoint yet: the run begins")
+        resume = False
     checkpoint = find_checkpoint(folder, resume)
-    corpus = _corpus(data, folder, recipe.files) if checkpoint is None else _corpus_of_run(data, folder, checkpoint)
+    has_time, left_out = _time_to_read(recipe.minutes, **timing), partial(_say_left_out, say)
+    corpus = (
+        _corpus(data, folder, recipe.files, again, has_time, left_out)
+        if checkpoint is None
+        else _corpus_of_run(data, folder, checkpoint)
+    )
     try:
         trainer = Trainer(recipe, folder, corpus, start_from=source, resume=resume, device=place, quiet=quiet, **timing)
     except OSError as error:
@@ -94,8 +107,31 @@ def _recipe_of_run(folder: Path, overrides: Sequence[str]) -> Recipe:
         raise CheckpointError(f"{saved} is damaged ({error}): name the run's recipe, then --resume") from error
 
 
-def _corpus(data: Path | None, folder: Path, files: str) -> Corpus:
-    """The corpus of a new run: `data` itself, or a copy in the run, to be made from a folder of source."""
+READING = 1 / 6
+"""The share of a budget in minutes after which no more files are read."""
+
+
+def _time_to_read(minutes: float, clock: Callable[[], float], began: float) -> Callable[[], bool]:
+    return lambda: not minutes or clock() - began < READING * 60 * minutes
+
+
+def _say_left_out(say: Callable[[str], None], num: int) -> None:
+    if num:
+        say(f"the budget has no time to read all files: {num:,} are left out")
+
+
+def _corpus(
+    data: Path | None,
+    folder: Path,
+    files: str,
+    again: bool,
+    has_time: Callable[[], bool],
+    left_out: Callable[[int], None],
+) -> Corpus:
+    """The corpus of a new run: `data` itself, or a copy in the run, to be made from a folder of source.
+
+    again: a run that was killed may have made the copy.
+    """
     copy = folder / DATA
     if data is None:
         if is_corpus(copy):
@@ -105,7 +141,11 @@ def _corpus(data: Path | None, folder: Path, files: str) -> Corpus:
         )
     if not data.is_dir():
         raise DataError(f"no such folder: {data}")
-    return data if is_corpus(data) else Copied(data, files, copy=copy)
+    if is_corpus(data):
+        return data
+    if again and _is_copy(copy, data):
+        return copy
+    return Copied(data, files, has_time, copy=copy, left_out=left_out)
 
 
 def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
@@ -120,20 +160,30 @@ def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
         raise DataError(f"no such folder: {data}")
     if is_corpus(data):
         return data
-    origin = copy / ORIGIN
-    if is_corpus(copy) and origin.is_file() and origin.read_bytes() == os.fsencode(data.resolve()):
+    if _is_copy(copy, data):
         return copy
     raise InputError(f"{folder} has not been trained on {data}: leave out --data, or start another run with --out")
 
 
 @dataclass(frozen=True)
 class Copied(UserFolder):
-    """A user's folder that is tokenized into a run: called with the model's vocabulary, it is the corpus."""
+    """A user's folder that is tokenized into a run: called with the model's vocabulary, it is the corpus. `left_out` is
+    told how many files there was no time to read.
+    """
 
     copy: Path = field(kw_only=True)
+    left_out: Callable[[int], None] = field(kw_only=True)
 
     def __call__(self, tokenizer: Tokenizer) -> Path:
+        (self.copy / ORIGIN).unlink(missing_ok=True)
         self.write(self.copy, tokenizer)
+        self.left_out(self.kept.dropped.get(NO_TIME, 0))
         with atomic_write(self.copy / ORIGIN) as file:
             file.write(os.fsencode(self.path.resolve()))
         return self.copy
+
+
+def _is_copy(copy: Path, data: Path) -> bool:
+    """Whether a whole corpus was made from a folder of source."""
+    origin = copy / ORIGIN
+    return is_corpus(copy) and origin.is_file() and origin.read_bytes() == os.fsencode(data.resolve())

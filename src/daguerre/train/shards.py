@@ -28,6 +28,7 @@ from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 
 FORMAT = 1
+META = "meta.json"
 SPLITS = ("train", "val", "test")
 TOKEN_TYPE = np.dtype("<u2")
 
@@ -118,7 +119,7 @@ def write_tokens(
         raise InputError(f"unknown split {sorted(strange)[0]!r}: use {', '.join(SPLITS)}")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "meta.json").unlink(missing_ok=True)
+    (folder / META).unlink(missing_ok=True)
     tokenizer.save(folder / "tokenizer.json")
     for split in SPLITS:
         (folder / f"{split}.given.npy").unlink(missing_ok=True)
@@ -128,23 +129,23 @@ def write_tokens(
     meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size} | {
         "splits": splits
     }
-    with atomic_write(folder / "meta.json") as file:
+    with atomic_write(folder / META) as file:
         file.write((json.dumps(meta, indent=1) + "\n").encode())
 
 
 def is_corpus(folder: Path) -> bool:
     """Whether a folder holds a whole corpus."""
-    return (folder / "meta.json").is_file()
+    return (folder / META).is_file()
 
 
 def read_meta(folder: Path) -> dict[str, Any]:
     """meta.json of a corpus. DataError when there is none, or its format is not ours."""
     try:
-        meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"{folder} has no meta.json: finish it with `daguerre data python --out {folder}`") from error
     except ValueError as error:
-        raise _damaged(folder / "meta.json", "not JSON") from error
+        raise _damaged(folder / META, "not JSON") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise DataError(f"{folder} has another format than {FORMAT}: make it again with `daguerre data python`")
     return meta

@@ -26,11 +26,23 @@ from daguerre.concepts.texts import catalog_of
 from daguerre.errors import CheckpointError, DataError, TrainingError
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.loading import config_of, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
-from daguerre.train.budget import CHECKPOINT, CURVES, EVALUATION, FILES, GRADIENTS, STEP, Budget, RunProgress
+from daguerre.train.budget import (
+    CHECKPOINT,
+    CURVES,
+    EVALUATION,
+    FIGURES,
+    FILES,
+    GRADIENTS,
+    MOST,
+    STEP,
+    Budget,
+    RunProgress,
+)
 from daguerre.train.checkpoint import (
     CHECKPOINTS,
     find_checkpoint,
@@ -91,22 +103,25 @@ class Trainer:
         torch.manual_seed(recipe.seed)
         self._make_model(start_from, data, saved[1] if saved else {})
         self._open_data(data(self.tokenizer) if callable(data) else data)
-        self.stop_asked = False
+        self.stop_asked, self._resumed = False, found is not None
         self._adapts, self._measured_step = start_from is not None, -1
         self._acceptance: tuple[tuple[float, ...], ...] = ()
         self._pool: tuple[Stage, RowPool] | None = None
+        self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
         if found is not None and saved is not None:
             self._restore(found, *saved)
         with atomic_write(out / "recipe.json") as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
-        self.reporter = Reporter(out, recipe, self.progress.step, quiet=quiet)
+        self.reporter = Reporter(out, recipe, self.progress.step if found else None, quiet=quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
         self.reporter.say(data_line(self.shard, self.val_shard))
         self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, out)
+        if not self._resumed:
+            self.files.forget()
         if self.files.files and self.val_shard is not self.shard:
             self.reporter.say(self.files.line())
 
@@ -166,6 +181,9 @@ class Trainer:
         try:
             with self._signals():
                 self._saved_at = time.monotonic()
+                if not self._resumed:  # so that a kill before the next one loses nothing that was set up
+                    self.save()
+                self._leave_out_figures()
                 with Feed(self.batches, self.recipe.loaders) as feed:
                     self._measure_before()
                     while not self.stop_asked and self._has_time(share := self.budget.share()):
@@ -188,36 +206,83 @@ class Trainer:
             self.reporter.close()
 
     def _has_time(self, share: float) -> bool:
-        """Whether another step begins: while there is time, and once in any run."""
-        if share >= 1.0 and not self.progress.step:
+        """Whether another step begins: while there is time, and the first one only if it is expected to end in time."""
+        stage = self.recipe.stage(share)
+        rows = ROWS_A_TOKEN * stage.micro_batches * stage.sequences * stage.length
+        takes = 0.0 if self.progress.step else self._row * rows / FORWARD_SHARE
+        has = share < 1.0 and takes <= self.budget.left()
+        if not has and not self.progress.step:
+            about = f" (about {takes:.0f} s)" if takes else ""
             self.reporter.say(
-                f"the budget of {self.recipe.minutes:g} minutes is too short for more than one step: setting up took "
-                f"{self.progress.minutes:.2f}, and measuring and saving take time too"
+                f"the budget of {self.recipe.minutes:g} minutes is too short for a step{about}: setting up took "
+                f"{self.progress.minutes:.2f} minutes, saving takes time too, and the model is as it was"
             )
-        return share < 1.0 or not self.progress.step
+        return has
 
     def _after_step(self) -> None:
-        """Held-out figures and a checkpoint, when they are due."""
+        """A checkpoint and held-out figures, when they are due."""
         recipe, step = self.recipe, self.progress.step
-        if recipe.eval_steps and step % recipe.eval_steps == 0:
-            self._measure()
         late = time.monotonic() - self._saved_at > 60 * recipe.checkpoint_minutes
         if late or (recipe.checkpoint_steps and step % recipe.checkpoint_steps == 0):
             self.save()
+        if recipe.eval_steps and step % recipe.eval_steps == 0:
+            self._measure()
+
+    def _leave_out_figures(self) -> None:
+        """Do without the figures that would take too much of a budget in minutes, and say so."""
+        if not self.recipe.minutes or self.progress.step or self.recipe.draft_rank:  # whose model needs its figures
+            return
+        times = 2 if self._adapts else 1
+        left, takes = self.budget.left(), dict.fromkeys((EVALUATION, FILES), math.inf)
+        if left > 0:
+            self._row = self._seconds_a_row()
+            rows = {EVALUATION: self.evaluation.num_rows, FILES: self.files.num_rows}
+            takes = {phase: times * self._row * num for phase, num in rows.items()}
+            left = self.budget.left()
+        for phase in takes:
+            if takes[phase] > MOST * left:
+                self._leave_out(phase, f" ({takes[phase]:.0f} s)" if left > 0 else "")
+
+    def _leave_out(self, phase: str, why: str = "") -> None:
+        """Do without a phase, and say so; without figures there are no curves."""
+        self.budget.leave_out(phase)
+        if phase == EVALUATION:
+            self.budget.leave_out(CURVES)
+        self.reporter.say(f"the budget has no time for {FIGURES[phase]}{why}")
+
+    @torch.no_grad()
+    def _seconds_a_row(self) -> float:
+        """The time of a row of a forward, measured on a few."""
+        num = min(TRIED_ROWS, self.model.config.max_positions)
+        layout = BatchLayout.causal(num, device=self.device)
+        tokens = torch.zeros((1, num), dtype=torch.int64, device=self.device)
+        took = []
+        for _ in range(2):  # the first one warms up
+            began = time.monotonic()
+            with self._autocast():
+                self.model.logits(run_batch(self.model, tokens, layout))
+            took.append(time.monotonic() - began)
+        return min(took) / num
 
     def _measure_before(self) -> None:
         """Report held-out figures of the model that a run starts from, where its budget has time for more than that."""
         begins = not self.progress.step and not self.stop_asked
         if self._adapts and begins and self.budget.share() < 1.0:
             self.reporter.phase("measuring the model as it is")
-            self._measure()
-            self._score_files(self.files.before)
+            if self.reporter.held_log.last_step < 0:  # else a run that was killed has measured it
+                self._measure()
+            if not self.files.has_before():
+                self._score_files(self.files.before)
         if begins and self.recipe.minutes and self.budget.share() < 1.0:
             self._forecast()
 
     def _score_files(self, score: Callable[[Backbone], str]) -> None:
         """Score the user's held-out files, and say the figures."""
-        if self.files.files:
+        if not self.files.files or self.budget.leaves_out(FILES):
+            return
+        if self.budget.is_too_long(FILES):
+            self._leave_out(FILES)
+        else:
             self.reporter.phase("scoring held-out files")
             with self.budget.timing(FILES), self.averaged_weights():
                 line = score(self.model)
@@ -249,7 +314,10 @@ class Trainer:
 
     def _measure(self) -> None:
         """Report held-out figures, once a step."""
-        if self._measured_step == self.progress.step:
+        if self._measured_step == self.progress.step or self.budget.leaves_out(EVALUATION):
+            return
+        if self.budget.is_too_long(EVALUATION):
+            self._leave_out(EVALUATION)
             return
         self._measured_step = self.progress.step
         with self.budget.timing(EVALUATION):
@@ -322,8 +390,7 @@ class Trainer:
         saved = list_checkpoints(self.out / CHECKPOINTS)
         raise TrainingError(
             f"step {self.progress.step + 1} has a loss of {loss} and a gradient of norm {norm}: lower "
-            "optim.muon_lr and optim.adamw_lr, then "
-            + (f"--resume: {saved[-1].name} is whole" if saved else "start again: nothing was saved yet")
+            f"optim.muon_lr and optim.adamw_lr, then --resume: {saved[-1].name} is whole"
         )
 
     def _annealed(self, batch: Batch, share: float, index: int) -> Batch:
@@ -379,6 +446,7 @@ class Trainer:
             "model": self.model.config.to_dict(),
             "tokenizer_sha256": self.tokenizer.sha256,
             "data": self.data,
+            "adapts": self._adapts,
         }
         with self.budget.timing(CHECKPOINT):
             save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
@@ -392,6 +460,7 @@ class Trainer:
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
             raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
+        self._adapts = state.get("adapts", self._adapts)
         self._load_weights(tensors["model"])
         self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
         self.average.count = state["average_count"]
@@ -436,6 +505,9 @@ class Trainer:
 
 SLOW = 5.0
 """Seconds of a micro-batch after which its speed is not measured again."""
+TRIED_ROWS = 128
+ROWS_A_TOKEN = 3
+"""Rows of a batch for each token of its windows, about: noisy ones come to those of the text."""
 FORWARD_SHARE = 1 / 3
 """A forward's share of the time of gradients, by which an evaluation is expected to take so long."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +14,9 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.bpe import train_bpe
 from daguerre.train.corpus.document import Document
 from daguerre.train.corpus.gather import Kept, gather_folder
+from daguerre.train.corpus.harvest import always
 from daguerre.train.corpus.languages import counted, language_of
-from daguerre.train.shards import Shard, write_shards
+from daguerre.train.shards import META, Shard, write_shards
 
 VOCABULARY, SMALL_VOCABULARY, BYTES_A_TOKEN = 2048, 512, 200
 """Tokens of a vocabulary of its own, those of the smallest one, and bytes of text for each token."""
@@ -30,16 +31,19 @@ class UserFolder:
     """A folder whose files are to be tokenized: "python", or "text" of any language (the key `files` of a recipe).
 
     About one file in ten (by hash) is held out, and with two files or more at least one. The files pass the corpus
-    filters; no license is needed.
+    filters; no license is needed. `has_time` is asked before each file is read; where it says no, the rest is left out.
     """
 
     path: Path
     files: str = "python"
+    has_time: Callable[[], bool] = always
 
     @cached_property
     def kept(self) -> Kept:
         """What is read of it, once. DataError when the folder is missing or nothing is left of it."""
-        return gather_folder(self.path, "pass --data with a folder", any_language=self.files == "text")
+        return gather_folder(
+            self.path, "pass --data with a folder", any_language=self.files == "text", has_time=self.has_time
+        )
 
     @cached_property
     def splits(self) -> dict[str, list[Document]]:
@@ -59,12 +63,15 @@ class UserFolder:
 
     def write(self, out: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
         """Tokenize it into a corpus."""
-        write_shards(out, {split: (d.text for d in documents) for split, documents in self.splits.items()}, tokenizer)
-        with atomic_write(Path(out) / "manifest.jsonl") as file:
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / META).unlink(missing_ok=True)  # a folder with one is whole, its manifest included
+        with atomic_write(folder / "manifest.jsonl") as file:
             lines = [d.manifest_line(split) for split, documents in self.splits.items() for d in documents]
             file.write("".join(f"{line}\n" for line in lines).encode())
-        with atomic_write(Path(out) / LEFT_OUT) as file:
+        with atomic_write(folder / LEFT_OUT) as file:
             file.write(json.dumps(self.kept.dropped).encode())
+        write_shards(out, {split: (d.text for d in documents) for split, documents in self.splits.items()}, tokenizer)
 
 
 def own_vocabulary(data: object) -> Tokenizer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from daguerre.errors import DataError
 from daguerre.heldout import Document as Frozen
 from daguerre.train.corpus.document import Document, Harvest
-from daguerre.train.corpus.harvest import harvest, harvest_path, harvest_to
+from daguerre.train.corpus.harvest import always, harvest, harvest_path, harvest_to
 from daguerre.train.corpus.languages import text_files
 from daguerre.train.corpus.parallel import Pool
 from daguerre.train.corpus.selection import select
@@ -85,15 +85,17 @@ def harvest_all(packages: Sequence[Package], cache: Path, pool: Pool) -> dict[st
     return {name: each for name, each in made.items() if each is not None}
 
 
-def gather_folder(folder: Path, hint: str = "give a folder", *, any_language: bool = False) -> Kept:
-    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. DataError, with
-    the hint, for none.
+def gather_folder(
+    folder: Path, hint: str = "give a folder", *, any_language: bool = False, has_time: Callable[[], bool] = always
+) -> Kept:
+    """Files of the user's folder that pass the filters, each text once: of Python, or of any language. Those that
+    `has_time` gives no time for are among what was dropped. DataError, with the hint, for none.
     """
     kind = "text files" if any_language else "Python files"
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: {hint} of {kind}")
     package = user_folder(folder, text_files(folder) if any_language else None)
-    harvested = harvest(package, signatures=False, any_language=any_language)
+    harvested = harvest(package, signatures=False, any_language=any_language, has_time=has_time)
     unique = {document.sha256: document for document in harvested.documents}
     if not unique:
         raise DataError(_nothing_left(len(package.files), harvested.dropped, [], f"{hint} of {kind}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from daguerre.train.corpus import filters, languages
@@ -14,15 +15,33 @@ from daguerre.train.corpus.sources import Package
 
 VERSION = 2  # of rules and format; raise it when filters or signatures change, so that cached results are not used
 UNREADABLE, UNDECODABLE = "unreadable", "does not decode"
+NO_TIME = "left out for lack of time"
 CORRUPT = (UNREADABLE, UNDECODABLE, filters.UNPARSABLE)
 
 
-def harvest(package: Package, *, signatures: bool = True, any_language: bool = False) -> Harvest:
+def always() -> bool:
+    """There is always time."""
+    return True
+
+
+def harvest(
+    package: Package,
+    *,
+    signatures: bool = True,
+    any_language: bool = False,
+    has_time: Callable[[], bool] = always,
+) -> Harvest:
     """The kept files of a package, of Python or of any language. What cannot be read or decoded is listed and skipped,
     never fatal.
+
+    has_time: asked before each file once one is kept; where it says no, the rest is left out.
     """
-    documents, dropped, bad_files, seen_bytes = [], Counter[str](), dict[str, str](), 0
-    for file in package.files:
+    documents: list[Document] = []
+    dropped, bad_files, seen_bytes = Counter[str](), dict[str, str](), 0
+    for number, file in enumerate(package.files):
+        if documents and not has_time():
+            dropped[NO_TIME] = len(package.files) - number
+            break
         content, reason = _read(package.root / file, PurePosixPath(file))
         seen_bytes += len(content)
         text, reason = _text(content, PurePosixPath(file), any_language) if reason is None else ("", reason)
