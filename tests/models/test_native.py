@@ -348,7 +348,7 @@ def test_a_second_start_compiles_nothing(
 
     monkeypatch.setattr(interface, "_compile", compiled)
     flags = (*interface.FLAGS, "-march=native")
-    path = tmp_path / "compiled" / f"native-{interface._key(flags)}.so"
+    path = tmp_path / "compiled" / f"native-{interface._key(interface.SOURCE, flags)}.so"
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     for _ in range(2):

@@ -63,15 +63,15 @@ class UserFolder:
 
     def write(self, out: str | os.PathLike[str], tokenizer: Tokenizer) -> None:
         """Tokenize it into a corpus."""
-        folder = Path(out)
+        splits, folder = self.splits, Path(out)  # nothing is written when there is nothing to read
         folder.mkdir(parents=True, exist_ok=True)
         (folder / META).unlink(missing_ok=True)  # a folder with one is whole, its manifest included
         with atomic_write(folder / "manifest.jsonl") as file:
-            lines = [d.manifest_line(split) for split, documents in self.splits.items() for d in documents]
+            lines = [d.manifest_line(split) for split, documents in splits.items() for d in documents]
             file.write("".join(f"{line}\n" for line in lines).encode())
         with atomic_write(folder / LEFT_OUT) as file:
             file.write(json.dumps(self.kept.dropped).encode())
-        write_shards(out, {split: (d.text for d in documents) for split, documents in self.splits.items()}, tokenizer)
+        write_shards(out, {split: (d.text for d in documents) for split, documents in splits.items()}, tokenizer)
 
 
 def own_vocabulary(data: object) -> Tokenizer:
