@@ -75,10 +75,11 @@ fuzz: .venv/.dev .venv-fuzz/.atheris
 	@touch $@
 
 # The tests of the native library with AddressSanitizer and UndefinedBehaviorSanitizer, for each level of the processor in
-# turn; then threads. Leaks are not looked for: Python leaves memory behind at its end. The runtimes have to be there before
-# Python, and malloc of each small object, so that what lies beside it is seen.
+# turn; those of the library of constraints; then threads. Leaks are not looked for: Python leaves memory behind at its
+# end. The runtimes have to be there before Python, and malloc of each small object, so that what lies beside it is seen.
 SANITIZED := tests/models/test_native.py tests/models/test_native_draft_rows.py tests/models/test_native_gemma.py \
   tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py tests/contracts
+SANITIZED_ONCE := $(addprefix tests/sampling/constraints/test_,compiled.py limits.py programme.py regex.py schema.py tokens.py)
 sanitize: export OMP_NUM_THREADS ?= 1
 sanitize: export HF_HUB_OFFLINE := 1
 sanitize: export ASAN_OPTIONS := detect_leaks=0
@@ -90,6 +91,9 @@ sanitize: .venv/.dev
 	    LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	    $(BIN)/python -m pytest -q -p sanitizer $(SANITIZED) || exit 1; \
 	done
+	PYTHONPATH=src:tests SANITIZER=address,undefined \
+	  LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
+	  $(BIN)/python -m pytest -q -p sanitizer $(SANITIZED_ONCE)
 	SANITIZER=thread $(BIN)/python -m pytest -q tests/models/test_races.py
 
 bench: .venv/.bench

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,12 +53,12 @@ class Entry:
     line: dict[str, Any]
     config: Config
 
-    @property
+    @cached_property
     def features(self) -> Features:
         """Those of the request."""
         return Features.from_dict(self.line["features"])
 
-    @property
+    @cached_property
     def state(self) -> State:
         """That of the backends."""
         return {name: BackendState(**each) for name, each in self.line["state"].items()}
@@ -112,7 +113,8 @@ def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
                     configs[line["config"]] = config
                     continue
                 entry = Entry(number, line, configs[line["decision"]["config"]])
-            except (KeyError, TypeError, ValueError) as error:
+                entry.features, entry.state  # noqa: B018 (read now, so that what is wrong is known with its line)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise _no_line(path, number, error) from None
             yield entry
 

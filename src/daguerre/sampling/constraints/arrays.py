@@ -13,6 +13,8 @@ from daguerre.sampling.constraints.objects import Put
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.values import Arrays, Const, Expr, Not, every
 
+ENTRY = 500
+"""About how many bytes an entry of a table of `write` takes: for the budget's memory."""
 Arm = tuple[Expr, "Seen"]
 Seen = tuple[int, ...] | frozenset[str]
 """How many of each wanted set of items there were, or the values that are used up."""
@@ -46,12 +48,15 @@ class ArrayText:
             arms = self._unique_arms(shape, count, seen) if unique else _arms(shape, count, seen)
             for item, seen_then in arms if more <= top else ():
                 if (more, seen_then) not in states:
+                    nfa.budget.hold(ENTRY)
                     states[more, seen_then] = nfa.state()
                     waiting.append((more, seen_then))
                 if (more, seen_then, item) not in begins:
+                    nfa.budget.hold(ENTRY)
                     begin = begins[more, seen_then, item] = nfa.state()
                     nfa.link(put(begin, expr=item), states[more, seen_then])
                 nfa.link(nfa.literal(state, b"," * (count > 0)), begins[more, seen_then, item])
+        nfa.budget.hold(-ENTRY * (len(states) - 1 + len(begins)))
 
     def _used_up(self, shape: Arrays) -> bool:
         """Whether the values that are used up have to be remembered. UnsupportedError where they are too many."""
@@ -64,7 +69,7 @@ class ArrayText:
         texts: set[bytes] = set()
         most = self.schema.limits.unique_sets
         for i in places:
-            found = self.dfa(shape.item(i)).strings(most)
+            found = self.dfa(shape.item(i)).strings(most, self.schema.budget)
             texts |= set(found or ())
             num = comb(len(texts), 1) if found is not None else most + 1
             longest = len(texts) if shape.most is None else min(len(texts), shape.most)
@@ -81,7 +86,7 @@ class ArrayText:
     def _unique_arms(self, shape: Arrays, i: int, seen: Seen) -> Iterator[Arm]:
         """(an item, what is then used up): none of the values already used."""
         assert isinstance(seen, frozenset)
-        for text in sorted(self.dfa(shape.item(i)).strings(self.schema.limits.unique_sets) or ()):
+        for text in sorted(self.dfa(shape.item(i)).strings(self.schema.limits.unique_sets, self.schema.budget) or ()):
             value = repr(json.loads(text, parse_float=_number))
             if value not in seen:
                 yield Const(text.decode()), seen | {value}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -17,12 +18,42 @@ MAX_NODES = 1 << 22
 SECONDS = 10.0
 
 
+LOOK = 1 << 18
+"""So many more bytes are counted here before those of the library are asked for."""
+
+
+class Memory:
+    """Bytes of one compilation: `held` by Python, as far as it is much, and what the library counts itself."""
+
+    def __init__(self) -> None:
+        self.held = 0
+        self._looked = 0
+        self._counted: Callable[[], int] = int
+        self._began: int | None = None
+
+    def counted_by(self, counted: Callable[[], int]) -> int:
+        """What the library had counted when it was first asked for."""
+        if self._began is None:
+            self._counted, self._began = counted, counted()
+        return self._began
+
+    @property
+    def total(self) -> int:
+        self._looked = self.held
+        return self.held + self._counted() - (self._began or 0)
+
+    def hold(self, size: int) -> bool:
+        """Count some more; whether it is time to look at the total."""
+        self.held += size
+        return self.held - self._looked > LOOK
+
+
 @dataclass(frozen=True)
 class Budget:
     """Limits of one compilation. The clock starts when it is made.
 
     max_states: of an automaton over bytes; max_steps: states of all nondeterministic automata before them;
-    max_edges: of the token automaton; max_bytes: of memory for any one of them; seconds: of this thread's processor
+    max_edges: of the token automaton; max_bytes: of memory, for all of it together; seconds: of this thread's processor
     time, so that other work does not count.
     """
 
@@ -32,6 +63,7 @@ class Budget:
     max_bytes: int = MAX_BYTES
     seconds: float = SECONDS
     began: float = field(default_factory=time.thread_time)
+    memory: Memory = field(default_factory=Memory, repr=False, compare=False)
 
     @property
     def until(self) -> float:
@@ -49,6 +81,11 @@ class Budget:
     def edges(self, number: int) -> None:
         """InputError when a token automaton has more edges than allowed, or time is up."""
         self._check(3, number > self.max_edges)
+
+    def hold(self, size: int) -> None:
+        """Count bytes that Python holds or, with a number below 0, gives back. InputError when a limit is exceeded."""
+        if self.memory.hold(size):
+            self._check(5, self.memory.total > self.max_bytes)
 
     def _check(self, error: int, is_over: bool) -> None:
         if is_over:

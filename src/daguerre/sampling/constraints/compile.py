@@ -6,6 +6,7 @@ a hash of the constraint and the tokenizer.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -173,7 +174,9 @@ def _compiled(
         allowed = budget or Budget()
         try:
             dfa, ignored = make(allowed)
-        except RecursionError:
+        except (RecursionError, ctypes.ArgumentError) as error:  # ctypes wraps one that befalls it
+            if not isinstance(error, RecursionError) and "RecursionError" not in str(error):
+                raise
             raise InputError("the constraint is nested too deep: flatten it") from None
         except UnicodeEncodeError as error:
             raise InputError(f"the constraint holds a lone surrogate, {error.object!r:.40}: remove it") from error

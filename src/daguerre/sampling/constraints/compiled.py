@@ -41,7 +41,8 @@ class Limits(ctypes.Structure):
 
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "nfa_new": (Pointer, (Pointer,)),
+    "memory_held": (Long, ()),
+    "nfa_new": (Pointer, (Pointer, Error)),
     "nfa_free": (None, (Pointer,)),
     "nfa_state": (Int, (Pointer, Error)),
     "nfa_link": (None, (Pointer, Int, Int, Error)),
@@ -59,7 +60,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "dfa_run": (Int, (Pointer, Int, Text, Long)),
     "dfa_accepts": (Int, (Pointer, Text, Long)),
     "dfa_is_empty": (Int, (Pointer,)),
-    "dfa_strings": (Long, (Pointer, Long)),
+    "dfa_strings": (Long, (Pointer, Long, *(Pointer,) * 4, Error)),
+    "dfa_shortest": (Long, (Pointer, Pointer, Error)),
     "dfa_combine": (Pointer, (Pointer, Pointer, Int, Pointer, Error)),
     "vocabulary_new": (Pointer, (Pointer, Pointer, Pointer, Int)),
     "vocabulary_free": (None, (Pointer,)),
@@ -120,12 +122,16 @@ class Call:
 
     def __init__(self, made: Any, budget: Budget | None = None) -> None:
         self.made, self.budget = made, budget or Budget()
-        budget = self.budget
-        self.limits = ctypes.byref(
-            Limits(budget.max_states, budget.max_steps, budget.max_edges, budget.max_bytes, budget.until)
-        )
+        self._began = self.budget.memory.counted_by(made.memory_held)
         self._error = Int()
         self.error = ctypes.byref(self._error)
+
+    @property
+    def limits(self) -> Any:
+        """What is left of the budget. Memory is limited in what this thread holds in all."""
+        budget = self.budget
+        most = self._began + budget.max_bytes - budget.memory.held
+        return ctypes.byref(Limits(budget.max_states, budget.max_steps, budget.max_edges, most, budget.until))
 
     def __call__(self, name: str, *arguments: object) -> Any:
         found = getattr(self.made, name)(*arguments, self.error)

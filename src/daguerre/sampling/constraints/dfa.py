@@ -60,14 +60,25 @@ class Dfa:
 
     def shortest(self) -> bytes:
         """A shortest string; the language must not be empty."""
-        return self.table.shortest()
+        if self._handle is None:
+            return self.table.shortest()
+        call = Call(self._handle.made)
+        text = np.empty(call("dfa_shortest", self._handle.pointer, None), dtype=np.uint8)
+        call("dfa_shortest", self._handle.pointer, address(text))
+        return text.tobytes()
 
-    def strings(self, most: int) -> list[bytes] | None:
+    def strings(self, most: int, budget: Budget) -> list[bytes] | None:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
-        held = self._handle
-        if held is not None and held.made.dfa_strings(held.pointer, most) < 0:
+        if self._handle is None:
+            return self.table.strings(most, budget)
+        call, total = Call(self._handle.made, budget), np.zeros(1, dtype=np.int64)
+        held = self._handle.pointer, most
+        number = call("dfa_strings", *held, None, None, address(total), call.limits)
+        if number < 0:
             return None
-        return self.table.strings(most)
+        text, lengths = np.empty(int(total[0]), dtype=np.uint8), np.empty(number, dtype=np.int64)
+        call("dfa_strings", *held, address(text), address(lengths), address(total), call.limits)
+        return [part.tobytes() for part in np.split(text, np.cumsum(lengths)[:-1])] if number else []
 
 
 def _minimal(call: Call, table: Table) -> int:

@@ -89,7 +89,7 @@ def _cases(whole: Schema, pointer: str, passed: frozenset[str], asking: str) -> 
         return [Case()]
     if pointer in passed:
         raise UnsupportedError(f"the schema at #{pointer} is its own part, beside an unevaluated keyword: write it out")
-    counted = {key for key in whole.read(schema, pointer) if whole.keywords.has(key, draft)}
+    counted = set(whole.counted(schema, pointer))
     if not passed:
         counted -= {asking}
     if "contains" in counted and draft != 2019 and asking == OWN[1]:

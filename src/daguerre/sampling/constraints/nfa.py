@@ -84,7 +84,7 @@ class CompiledNfa(Nfa):
 
     def __init__(self, call: Call) -> None:
         self._call, self.budget = call, call.budget
-        self._handle = Handle(call.made, call.made.nfa_new(call.limits), "nfa_free")
+        self._handle = Handle(call.made, call("nfa_new", call.limits), "nfa_free")
         self._held = self._handle.pointer
 
     def state(self) -> int:

@@ -110,23 +110,25 @@ def multiples(of: int | float, budget: Budget) -> Dfa:
     if count > MAX_REMAINDERS:
         raise InputError(f"multipleOf {of} needs {count:,} states, above {MAX_REMAINDERS:,}: choose a rounder number")
     # state 0: nothing read; then remainders before the point; then those after f digits of the fraction
-    delta = np.full((1 + modulus * (scale + 2), 256), DEAD, dtype=np.int32)
+    column_of_byte = np.full(256, 12, dtype=np.uint8)
+    column_of_byte[ord("0") : ord("9") + 1], column_of_byte[ord("-")], column_of_byte[ord(".")] = range(10), 10, 11
+    delta = np.full((1 + modulus * (scale + 2), 13), DEAD, dtype=np.int32)
     accept = np.zeros(len(delta), dtype=bool)
     remainder = np.arange(modulus)
     whole, behind = 1 + remainder, 1 + modulus * np.arange(1, scale + 2)[:, None] + remainder
-    delta[0, ord("-")] = 0
-    delta[whole, ord(".")] = behind[0]
+    delta[0, 10] = 0
+    delta[whole, 11] = behind[0]
     accept[whole] = remainder * pow(10, scale, modulus) % modulus == 0
     for digit in range(10):
-        column, after = ord("0") + digit, (remainder * 10 + digit) % modulus
-        delta[0, column] = whole[digit % modulus]
-        delta[whole, column] = whole[after]
+        after = (remainder * 10 + digit) % modulus
+        delta[0, digit] = whole[digit % modulus]
+        delta[whole, digit] = whole[after]
         for f in range(scale):
-            delta[behind[f], column] = behind[f + 1][after]
-    delta[behind[scale], ord("0")] = behind[scale]
+            delta[behind[f], digit] = behind[f + 1][after]
+    delta[behind[scale], 0] = behind[scale]
     for f in range(scale + 1):
         accept[behind[f]] = remainder * pow(10, scale - f, modulus) % modulus == 0
-    return intersect(table_dfa(delta, np.arange(256, dtype=np.uint8), accept), numbers(PLAIN), budget)
+    return intersect(table_dfa(delta, column_of_byte, accept), numbers(PLAIN), budget)
 
 
 def equal_to(value: int | float, budget: Budget) -> Dfa:

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, intersect, subtract, table_dfa
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.schema import Schema
@@ -26,6 +27,8 @@ from daguerre.sampling.constraints.values import FALSE, TRUE, Expr, Not, Objects
 FEW_NAMES = 16
 """So many names that a pattern allows are treated like names of the schema."""
 CLASSES = 5
+ENTRY, NODE = 400, 600
+"""About how many bytes an entry of a table below takes, and a node of a trie: for the budget's memory."""
 
 
 class Put(Protocol):
@@ -59,6 +62,7 @@ class Members:
     """A shape made ready for writing: names in order, each with its member, and disjoint sets of all other names."""
 
     shape: Objects
+    budget: Budget
     named: dict[str, Member]
     others: list[tuple[Dfa, Member]]
     impossible: bool = False
@@ -84,7 +88,7 @@ class Members:
     def trie(self) -> Key:
         root = Key()
         for index, name in enumerate(self.named):
-            root.add(compact(name).encode() + b":", index)
+            root.add(compact(name).encode() + b":", index, self.budget)
         return root
 
     @cached_property
@@ -104,28 +108,36 @@ class Key:
     after: dict[int, Key] = field(default_factory=dict)
     names: list[int] = field(default_factory=list)
 
-    def add(self, text: bytes, index: int) -> None:
+    def add(self, text: bytes, index: int, budget: Budget) -> None:
         node = self
         node.names.append(index)
         for byte in text:
-            node = node.after.setdefault(byte, Key())
+            if byte not in node.after:
+                budget.hold(NODE)
+                node.after[byte] = Key()
+            node = node.after[byte]
             node.names.append(index)
+        budget.hold(8 * len(text))
 
 
 def members(schema: Schema, shape: Objects) -> Members:
     """How the objects of a shape are written."""
     schema.limits.check("wanted", len(shape.some), f"asks for {len(shape.some)} kinds of members of one object")
-    named = {name: _member(shape, name) for name in shape.names()}
+    named = {}
+    for name in shape.names():
+        named[name] = _member(shape, name)
+        schema.budget.hold(ENTRY)
+        schema.budget.steps(0)
     impossible = any(named[name].expr == FALSE for name in shape.required)
     others: list[tuple[Dfa, Member]] = []
     for names in _other_names(schema, shape):
-        few = names.strings(FEW_NAMES)
+        few = names.strings(FEW_NAMES, schema.budget)
         if few is None:
             others.append((names, _member(shape, names.shortest().decode())))
         else:
             named |= {name: _member(shape, name) for name in sorted(text.decode() for text in few)}
     possible = {name: member for name, member in named.items() if member.expr != FALSE}
-    return Members(shape, possible, [(names, m) for names, m in others if m.expr != FALSE], impossible)
+    return Members(shape, schema.budget, possible, [(names, m) for names, m in others if m.expr != FALSE], impossible)
 
 
 def _member(shape: Objects, name: str) -> Member:
@@ -184,6 +196,12 @@ class ObjectText:
         self.keys: dict[tuple[Key, int, int, Held], int] = {}
         self.begins: dict[tuple[int, Held, Expr], int] = {}  # of members, by index; -1: of names not in the schema
         self.waiting: list[tuple[int, Held]] = []
+        self.held = 0
+
+    def _hold(self) -> None:
+        """Count one more entry of these tables."""
+        self.held += ENTRY
+        self.nfa.budget.hold(ENTRY)
 
     def write(self, entry: int, last: int) -> None:
         if self.ready.impossible:
@@ -196,9 +214,11 @@ class ObjectText:
                 self._write_others(held)
             else:
                 self._write_named(index, held)
+        self.nfa.budget.hold(-self.held)
 
     def _before(self, index: int, held: Held) -> int:
         if (index, held) not in self.before:
+            self._hold()
             self.before[index, held] = self.nfa.state()
             self.waiting.append((index, held))
         return self.before[index, held]
@@ -232,6 +252,7 @@ class ObjectText:
         mark = (node, bisect_left(node.names, low), bisect_right(node.names, high), held)
         if mark in self.keys:
             return self.keys[mark]
+        self._hold()
         state = self.keys[mark] = self.nfa.state()
         text = b""
         while True:  # as long as one byte alone may follow
@@ -252,6 +273,7 @@ class ObjectText:
             then = replace(held, seen=seen)
             mark = (index, then, expr)
             if mark not in self.begins:
+                self._hold()
                 begin = self.begins[mark] = self.nfa.state()
                 self.nfa.link(self.put(begin, expr=expr), self._before(index + 1, then))
             self.nfa.link(state, self.begins[mark])
@@ -282,6 +304,7 @@ class ObjectText:
             return
         mark = (-1, then, expr)
         if mark not in self.begins:
+            self._hold()
             begin = self.begins[mark] = self.nfa.state()
             self.nfa.link(self.put(begin, expr=expr), self._behind(then))
         self.nfa.link(self.nfa.literal(self.nfa.quoted(comma, names), b":"), self.begins[mark])

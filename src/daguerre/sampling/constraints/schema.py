@@ -9,7 +9,6 @@ UnsupportedError with its place. `format` is checked. Strings and patterns count
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -19,6 +18,7 @@ from daguerre.errors import InputError, UnsupportedError
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, subtract
 from daguerre.sampling.constraints.documents import Document, Json, ignores_siblings
+from daguerre.sampling.constraints.kinds import check_kinds
 from daguerre.sampling.constraints.limits import DEFAULT, Limits
 from daguerre.sampling.constraints.numbers import NUMBER, PLAIN, equal_to, numbers
 from daguerre.sampling.constraints.text import compact, escaped, lengths, literals
@@ -48,6 +48,9 @@ ANNOTATIONS = frozenset(
 )
 EXTENSIONS = ("x-", "_", "$$")
 """Names that begin with these are extensions of an author."""
+
+VALUES = 2_000
+"""About how many bytes the values of one expression take: for the budget's memory."""
 
 Unknown = Literal["strict", "annotate", "lenient"]
 """What happens to what is not enforced. strict: nothing is left out; annotate: keywords and formats of no draft are
@@ -111,6 +114,7 @@ class Schema:
         self.capped: list[str] = []
         self._known: dict[Expr, Values] = {}
         self._working: set[Expr] = set()
+        self._checked: set[str] = set()
         self.patterns: dict[str, Dfa] = {}
         self.other_names: dict[tuple[object, ...], list[Dfa]] = {}
         self.root = self.node("")
@@ -127,6 +131,7 @@ class Schema:
             if expr in self._working:
                 raise LoopError("a $ref of the schema leads back to itself with no object or array between: change it")
             self._working.add(expr)
+            self.budget.hold(VALUES)
             try:
                 self._known[expr] = self._opposite(expr.part) if isinstance(expr, Not) else self._values(expr)
             finally:
@@ -217,6 +222,15 @@ class Schema:
         """The keywords of a schema that count: all, or `$ref` alone."""
         return ["$ref"] if "$ref" in schema and ignores_siblings(self.draft(pointer)) else list(schema)
 
+    def counted(self, schema: Json, pointer: str) -> list[str]:
+        """The keywords of a schema that its draft has. InputError when the value of one is of the wrong kind."""
+        draft = self.draft(pointer)
+        found = [keyword for keyword in self.read(schema, pointer) if self.keywords.has(keyword, draft)]
+        if pointer not in self._checked:
+            check_kinds(schema, found, pointer)
+            self._checked.add(pointer)
+        return found
+
     def _constraints(self, pointer: str, negate: bool) -> Iterator[Values]:
         """For each keyword at a pointer, the values that satisfy it (or, with `negate`, that do not)."""
         schema = self.resolve(pointer)
@@ -226,8 +240,7 @@ class Schema:
             return
         if not isinstance(schema, dict):
             raise InputError(f"at #{pointer} a schema is expected, an object or a boolean, not {schema!r:.40}")
-        draft = self.draft(pointer)
-        counted = [keyword for keyword in self.read(schema, pointer) if self.keywords.has(keyword, draft)]
+        counted = self.counted(schema, pointer)
         for handler in dict.fromkeys(self.keywords.handlers[keyword] for keyword in counted):
             found = handler(self, schema, pointer, negate)
             if found is not None:
@@ -264,8 +277,6 @@ class Schema:
     def nodes(self, schema: Json, keyword: str, pointer: str) -> list[tuple[str, Expr]]:
         """The (key, subschema) below a keyword whose value is a list or a mapping of schemas."""
         held = schema.get(keyword, {})
-        if not isinstance(held, dict | list):
-            raise InputError(f"{keyword} at #{pointer} must hold schemas, not {held!r:.40}: correct the schema")
         keys = held if isinstance(held, dict) else map(str, range(len(held)))
         return [(key, self.node(f"{pointer}/{keyword}/{escaped(key)}")) for key in keys]
 
@@ -279,9 +290,8 @@ class Schema:
                 return TRUE if schema else FALSE
             if not isinstance(schema, dict):
                 break
-            draft, read = self.draft(pointer), self.read(schema, pointer)
-            counted = [keyword for keyword in read if self.keywords.has(keyword, draft)]
-            self._report(read, counted, pointer)
+            counted = self.counted(schema, pointer)
+            self._report(self.read(schema, pointer), counted, pointer)
             if not counted:
                 return TRUE
             if counted == ["$ref"]:
@@ -290,13 +300,6 @@ class Schema:
 
     def parts(self, schema: Json, keyword: str, pointer: str) -> tuple[Expr, ...]:
         return tuple(node for _, node in self.nodes(schema, keyword, pointer))
-
-    def number(self, schema: Json, keyword: str, pointer: str, count: bool = False) -> Any:
-        value = schema[keyword]
-        sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not sound or (count and (value < 0 or value != int(value))):
-            raise InputError(f"{keyword} at #{pointer} must be a {'count' if count else 'number'}, not {value!r:.40}")
-        return int(value) if count else value
 
     def numbers(self, dfa: Dfa, negate: bool) -> Values:
         """Values whose numbers are in `dfa`; with `negate`, those numbers alone."""

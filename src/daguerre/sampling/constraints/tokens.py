@@ -294,6 +294,7 @@ def _lifted(call: Call, dfa: Dfa, vocabulary: Vocabulary, ignored: tuple[str, ..
     sizes = np.empty(4, dtype=np.int64)
     made.lift_sizes(handle.pointer, address(sizes))
     num_states, num_pairs, num_bundles, num_classes = sizes.tolist()
+    call.budget.hold(9 * num_states + 8 * num_pairs + 8 * num_bundles + 4 * num_classes)
     accept, class_of_token = np.empty(num_states, dtype=bool), np.empty(len(vocabulary.lengths), dtype=np.int32)
     first, starts = (np.empty(number + 1, dtype=np.int64) for number in (num_states, num_bundles))
     dst, bundle, classes = (np.empty(number, dtype=np.int32) for number in (num_pairs, num_pairs, num_classes))

@@ -90,6 +90,7 @@ class Writer:
             waiting = [expr]
             while waiting:
                 for inner in self._children(waiting.pop()):
+                    self.budget.steps(0)
                     if inner not in seen:
                         seen.add(inner)
                         waiting.append(inner)

@@ -24,50 +24,63 @@ template <class Result, class Do> Result guarded(int32_t *error, Result failed, 
     return failed;
 }
 
+// The same, within limits of memory.
+template <class Result, class Do> Result limited(int32_t *error, const Limits &limits, Result failed, Do act) {
+    return guarded(error, failed, [&] {
+        Limited memory(limits);
+        return act();
+    });
+}
+
 }  // namespace
 
 extern "C" {
 
-Nfa *nfa_new(const Limits *limits) { return new (std::nothrow) Nfa(*limits); }
+int64_t memory_held() { return Memory::here().held; }
+
+Nfa *nfa_new(const Limits *limits, int32_t *error) {
+    return guarded(error, static_cast<Nfa *>(nullptr), [&] { return new Nfa(*limits); });
+}
 void nfa_free(Nfa *nfa) { delete nfa; }
 int32_t nfa_state(Nfa *nfa, int32_t *error) {
-    return guarded(error, -1, [&] { return nfa->state(); });
+    return limited(error, nfa->limits, -1, [&] { return nfa->state(); });
 }
 void nfa_link(Nfa *nfa, int32_t from, int32_t to, int32_t *error) {
-    guarded(error, 0, [&] { return nfa->link(from, to), 0; });
+    limited(error, nfa->limits, 0, [&] { return nfa->link(from, to), 0; });
 }
 void nfa_conditional(Nfa *nfa, int32_t from, int32_t to, int32_t at_end, int32_t *error) {
-    guarded(error, 0, [&] { return (at_end ? nfa->at_end : nfa->at_start)[from] = to; });
+    limited(error, nfa->limits, 0, [&] { return (at_end ? nfa->at_end : nfa->at_start)[from] = to; });
 }
 int32_t nfa_literal(Nfa *nfa, int32_t entry, const uint8_t *text, int64_t size, int32_t *error) {
-    return guarded(error, -1, [&] { return nfa->literal(entry, text, size); });
+    return limited(error, nfa->limits, -1, [&] { return nfa->literal(entry, text, size); });
 }
 int32_t nfa_pattern(Nfa *nfa, int32_t entry, int32_t num_inner, const int32_t *edges, const Bytes *bytes, int64_t size, int32_t *error) {
-    return guarded(error, -1, [&] { return nfa->pattern(entry, num_inner, edges, bytes, size); });
+    return limited(error, nfa->limits, -1, [&] { return nfa->pattern(entry, num_inner, edges, bytes, size); });
 }
 int32_t nfa_embed(Nfa *nfa, int32_t entry, const Dfa *dfa, int32_t *error) {
-    return guarded(error, -1, [&] { return nfa->embed(entry, *dfa); });
+    return limited(error, nfa->limits, -1, [&] { return nfa->embed(entry, *dfa); });
 }
 int32_t nfa_quoted(Nfa *nfa, int32_t entry, const Dfa *dfa, int32_t *error) {
-    return guarded(error, -1, [&] { return nfa->quoted(entry, *dfa); });
+    return limited(error, nfa->limits, -1, [&] { return nfa->quoted(entry, *dfa); });
 }
 Dfa *nfa_determinize(const Nfa *nfa, int32_t entry, int32_t last, const Limits *limits, int32_t *error) {
-    return guarded(error, static_cast<Dfa *>(nullptr), [&] { return determinize(*nfa, entry, last, *limits).release(); });
+    return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] { return determinize(*nfa, entry, last, *limits).release(); });
 }
 
 // A table (Q, K) of next states, -1 for none, becomes the smallest automaton of its language.
 Dfa *dfa_minimal(const int32_t *table, int64_t states, int64_t columns, const uint8_t *column_of_byte, const uint8_t *accept,
                  const Limits *limits, int32_t *error) {
-    return guarded(error, static_cast<Dfa *>(nullptr), [&] {
+    return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] {
         vector<Bytes> bytes(columns);
         for (int byte = 0; byte < 256; byte++) bytes[column_of_byte[byte]].add(byte);
         Dfa whole;
+        Meter meter(*limits);
         for (int64_t q = 0; q < states; q++) {
+            meter.spend(columns * 2);
             for (int64_t k = 0; k < columns; k++)
                 if (table[q * columns + k] >= 0 && bytes[k].any()) whole.arcs.push_back({bytes[k], table[q * columns + k]});
             whole.close(accept[q]);
         }
-        Meter meter(*limits);
         return minimize(whole, meter).release();
     });
 }
@@ -88,9 +101,17 @@ int32_t dfa_accepts(const Dfa *dfa, const uint8_t *text, int64_t size) {
     return state >= 0 && dfa->accept[state];
 }
 int32_t dfa_is_empty(const Dfa *dfa) { return std::find(dfa->accept.begin(), dfa->accept.end(), 1) == dfa->accept.end(); }
-int64_t dfa_strings(const Dfa *dfa, int64_t most) { return number_of_strings(*dfa, most); }
+// Every text, one after another, and their lengths: how many there are, or -1 for more than `most`. Called a second time
+// with room for them; the first time `text` is null, and `total` becomes the room that they need.
+int64_t dfa_strings(const Dfa *dfa, int64_t most, uint8_t *text, int64_t *lengths, int64_t *total, const Limits *limits, int32_t *error) {
+    return limited(error, *limits, int64_t(-1), [&] { return strings(*dfa, most, text, lengths, total, *limits); });
+}
+// The length of a shortest text of a language that has one; `text` may be null.
+int64_t dfa_shortest(const Dfa *dfa, uint8_t *text, int32_t *error) {
+    return guarded(error, int64_t(-1), [&] { return shortest(*dfa, text); });
+}
 Dfa *dfa_combine(const Dfa *a, const Dfa *b, int32_t rule, const Limits *limits, int32_t *error) {
-    return guarded(error, static_cast<Dfa *>(nullptr), [&] { return combine(*a, *b, Rule(rule), *limits).release(); });
+    return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] { return combine(*a, *b, Rule(rule), *limits).release(); });
 }
 
 Vocabulary *vocabulary_new(const uint8_t *text, const int64_t *offsets, const int64_t *lengths, int32_t size) {
@@ -100,7 +121,7 @@ Vocabulary *vocabulary_new(const uint8_t *text, const int64_t *offsets, const in
 void vocabulary_free(Vocabulary *vocabulary) { delete vocabulary; }
 
 Lifted *lift_new(const Dfa *dfa, const Vocabulary *vocabulary, const Limits *limits, int32_t *error) {
-    return guarded(error, static_cast<Lifted *>(nullptr), [&] { return lift(*dfa, *vocabulary, *limits).release(); });
+    return limited(error, *limits, static_cast<Lifted *>(nullptr), [&] { return lift(*dfa, *vocabulary, *limits).release(); });
 }
 void lift_free(Lifted *lifted) { delete lifted; }
 // The numbers of states, pairs, bundles, and of classes in all bundles.

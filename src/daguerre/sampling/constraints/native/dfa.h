@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <unordered_map>
 
 #include "limits.h"
 
@@ -51,39 +50,6 @@ inline std::unique_ptr<Dfa> no_texts() {
     auto out = std::make_unique<Dfa>();
     out->close(false);
     return out;
-}
-
-// How many strings an automaton has whose states all lead to an end; -1 when there are more than `most`.
-inline int64_t number_of_strings(const Dfa &dfa, int64_t most) {
-    if (std::find(dfa.accept.begin(), dfa.accept.end(), 1) == dfa.accept.end()) return 0;
-    enum { NEW = -1, UNDER_WAY = -2 };
-    vector<int64_t> number(dfa.size(), NEW);
-    vector<int32_t> stack{0};
-    while (!stack.empty()) {
-        int32_t q = stack.back();
-        if (number[q] >= 0) {
-            stack.pop_back();
-            continue;
-        }
-        bool first = number[q] == NEW;
-        number[q] = UNDER_WAY;
-        int64_t sum = dfa.accept[q];
-        bool waits = false;
-        for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++) {
-            int64_t below = number[dfa.arcs[i].to], bytes = 0;
-            if (below == UNDER_WAY) return -1;  // a loop
-            if (below == NEW) {
-                if (first) stack.push_back(dfa.arcs[i].to);
-                waits = true;
-                continue;
-            }
-            for (uint64_t word : dfa.arcs[i].bytes.word) bytes += __builtin_popcountll(word);
-            sum += bytes * below;
-            if (sum > most) return -1;
-        }
-        if (!waits) number[q] = sum, stack.pop_back();
-    }
-    return number[0];
 }
 
 // The arcs that lead to each state: those to q are edge[first[q]] to edge[first[q + 1]], as (source, arc).
@@ -253,7 +219,7 @@ class Blocks {
 
 // The automaton of the blocks, its states in the order in which a search by breadth and bytes meets them; nothing when
 // two states of a block differ, because two hashes were equal by chance.
-inline std::unique_ptr<Dfa> quotient(const Dfa &dfa, const Blocks &blocks) {
+inline std::unique_ptr<Dfa> quotient(const Dfa &dfa, const Blocks &blocks, Meter &meter) {
     vector<int32_t> number(blocks.number(), -1), member;
     auto out = std::make_unique<Dfa>();
     number[blocks.block[0]] = 0;
@@ -280,10 +246,12 @@ inline std::unique_ptr<Dfa> quotient(const Dfa &dfa, const Blocks &blocks) {
         }
         out->arcs.insert(out->arcs.end(), merged.begin(), merged.end());
         out->close(dfa.accept[q]);
+        meter.spend(arcs.size() * (merged.size() + 8) + 64);
     }
     for (size_t q = 0; q < dfa.size(); q++) {
         int32_t own = number[blocks.block[q]];
         if (own < 0) continue;
+        meter.spend((dfa.first[q + 1] - dfa.first[q]) * (out->first[own + 1] - out->first[own] + 4) + 32);
         if (out->accept[own] != dfa.accept[q]) return nullptr;
         Bytes all, expected;
         for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++) {
@@ -302,6 +270,7 @@ inline std::unique_ptr<Dfa> quotient(const Dfa &dfa, const Blocks &blocks) {
 
 // The smallest automaton of the same language.
 inline std::unique_ptr<Dfa> minimize(const Dfa &whole, Meter &meter) {
+    meter.spend(4 * whole.arcs.size());
     vector<uint8_t> useful = useful_states(whole);
     if (!useful[0]) return no_texts();
     Dfa dfa;
@@ -310,6 +279,7 @@ inline std::unique_ptr<Dfa> minimize(const Dfa &whole, Meter &meter) {
         if (useful[q]) number[q] = n++;
     for (size_t q = 0; q < whole.size(); q++) {
         if (!useful[q]) continue;
+        meter.spend(2 * (whole.first[q + 1] - whole.first[q]) + 8);
         for (int64_t i = whole.first[q]; i < whole.first[q + 1]; i++)
             if (number[whole.arcs[i].to] >= 0) dfa.arcs.push_back({whole.arcs[i].bytes, number[whole.arcs[i].to]});
         dfa.first.push_back(dfa.arcs.size());
@@ -318,8 +288,67 @@ inline std::unique_ptr<Dfa> minimize(const Dfa &whole, Meter &meter) {
     for (uint64_t seed = 1;; seed++) {
         ByteWeights weight(mix(seed) << 8);
         Blocks blocks(dfa, meter, weight, mix(~seed));
-        if (auto out = quotient(dfa, blocks)) return out;
+        if (auto out = quotient(dfa, blocks, meter)) return out;
     }
+}
+
+// The strings of a language, or -1 for more than `most`; see `dfa_strings`. In the smallest automaton every state leads
+// to a text, so a way that is longer than there are states has a loop, and there is no end of texts.
+inline int64_t strings(const Dfa &dfa, int64_t most, uint8_t *text, int64_t *lengths, int64_t *total, const Limits &limits) {
+    Meter meter(limits);
+    struct Step {
+        int32_t state, byte;  // the next byte to try
+    };
+    vector<Step> path;
+    vector<uint8_t> way;  // one byte shorter than `path`
+    vector<uint8_t> on_path(dfa.size(), 0);
+    int64_t number = 0;
+    *total = 0;
+    auto enter = [&](int32_t state) {
+        path.push_back({state, 0});
+        on_path[state] = 1;
+        if (!dfa.accept[state]) return;
+        number++;
+        if (text && number <= most) lengths[number - 1] = way.size(), std::copy(way.begin(), way.end(), text + *total);
+        *total += way.size();
+        meter.spend(way.size());
+    };
+    enter(0);
+    while (!path.empty() && number <= most) {
+        Step &step = path.back();
+        meter.spend(16);
+        int32_t to = -1;
+        while (step.byte < 256 && (to = dfa.step(step.state, step.byte)) < 0) step.byte++;
+        if (step.byte == 256) {
+            on_path[step.state] = 0;
+            path.pop_back();
+            if (!way.empty()) way.pop_back();
+            continue;
+        }
+        if (on_path[to]) return -1;
+        way.push_back(step.byte++);
+        enter(to);
+    }
+    return number <= most ? number : -1;
+}
+
+// The length of a shortest string, and the string.
+inline int64_t shortest(const Dfa &dfa, uint8_t *text) {
+    vector<int32_t> before(dfa.size(), -1), byte(dfa.size(), 0), order{0};
+    for (size_t at = 0; at < order.size(); at++) {
+        int32_t q = order[at];
+        if (dfa.accept[q]) {
+            vector<uint8_t> found;
+            for (; q; q = before[q]) found.push_back(byte[q]);
+            if (text) std::copy(found.rbegin(), found.rend(), text);
+            return found.size();
+        }
+        for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++) {
+            int32_t to = dfa.arcs[i].to;
+            if (to && before[to] < 0) before[to] = q, byte[to] = dfa.arcs[i].bytes.lowest(), order.push_back(to);
+        }
+    }
+    return -1;
 }
 
 enum Rule : int32_t { BOTH, FIRST_ALONE, EITHER };
@@ -329,7 +358,7 @@ inline std::unique_ptr<Dfa> combine(const Dfa &a, const Dfa &b, Rule rule, const
     Meter meter(limits);
     Dfa out;
     const int64_t dead_a = a.size(), dead_b = b.size(), width = b.size() + 1;
-    std::unordered_map<int64_t, int32_t> number{{0, 0}};
+    Map<int64_t, int32_t> number{{0, 0}};
     vector<int64_t> pairs{0};
     auto follow = [&](const Bytes &bytes, int64_t to_a, int64_t to_b) {
         int64_t code = to_a * width + to_b;
@@ -359,7 +388,6 @@ inline std::unique_ptr<Dfa> combine(const Dfa &a, const Dfa &b, Rule rule, const
         }
         meter.spend((end_a - begin_a + 1) * (end_b - begin_b + 1) * 4 + 32);
         meter.states(number.size());
-        meter.bytes(out.arcs.size() * sizeof(Arc));
         bool in_a = p < dead_a && a.accept[p], in_b = q < dead_b && b.accept[q];
         out.close(rule == BOTH ? in_a && in_b : rule == EITHER ? in_a || in_b : in_a && !in_b);
     }

@@ -97,7 +97,6 @@ class Functions {
         size_t at = size_t(function) * columns_ + column_of_byte_[byte];
         if (at >= after_.size()) {
             after_.resize((lists.size() + lists.size() / 2 + 64) * columns_, UNKNOWN);
-            meter_.bytes(lists.bytes() + 4 * after_.size());
         }
         if (after_[at] == UNKNOWN) {
             held_.resize(std::max(held_.size(), lists.count(function) + 2));
@@ -110,7 +109,7 @@ class Functions {
             }
             meter_.spend(lists.count(function) + 32);
             after_[at] = lists.number(held_.data(), end - held_.data());
-            meter_.edges(lists.bytes() / 8);
+            meter_.edges(lists.items() / 2);
         }
         return after_[at];
     }
@@ -120,10 +119,10 @@ class Functions {
 struct Columns {
     vector<int32_t> of_byte = vector<int32_t>(256, 0), next;
 
-    explicit Columns(const Dfa &dfa) {
+    Columns(const Dfa &dfa, Meter &meter) {
         vector<uint64_t> code(256, 0);
         for (size_t i = 0; i < dfa.arcs.size(); i++) dfa.arcs[i].bytes.for_each([&](int byte) { code[byte] += mix(i); });
-        std::unordered_map<uint64_t, int32_t> number;
+        Map<uint64_t, int32_t> number;
         vector<int32_t> lowest;
         for (int byte = 0; byte < 256; byte++) {
             auto [held, fresh] = number.try_emplace(code[byte], number.size());
@@ -132,7 +131,7 @@ struct Columns {
         }
         next.assign(dfa.size() * lowest.size(), -1);
         for (size_t q = 0; q < dfa.size(); q++)
-            for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++)
+            for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++, meter.spend(lowest.size()))
                 for (size_t k = 0; k < lowest.size(); k++)
                     if (dfa.arcs[i].bytes.has(lowest[k])) next[k * dfa.size() + q] = dfa.arcs[i].to;
     }
@@ -184,7 +183,6 @@ class Pairs {
     void reserve(Meter &meter) {
         std::partial_sum(first_.begin(), first_.end(), first_.begin());
         meter.edges(first_.back());
-        meter.bytes(first_.back() * 8);
         edge_.resize(first_.back());
     }
     void fill(const Lists &lists, const Used &used, Meter &meter) {
@@ -196,7 +194,7 @@ class Pairs {
         }
     }
     void write(Lifted &out, const vector<uint8_t> &part, const Used *used, Meter &meter) const {
-        std::unordered_map<uint64_t, vector<std::pair<uint64_t, int32_t>>> known;
+        Map<uint64_t, vector<std::pair<uint64_t, int32_t>>> known;
         vector<int32_t> place(part.size(), -1);
         vector<Held> held;
         for (size_t q = 0; q < part.size(); q++) {
@@ -223,6 +221,7 @@ class Pairs {
                         if (edge_[i] >> 32 == each.dst) out.classes.insert(out.classes.end(), classes.begin(), classes.end());
                     }
                     std::sort(out.classes.begin() + begin, out.classes.end());
+                    meter.spend(8 * (out.classes.size() - begin));
                     out.starts.push_back(out.classes.size());
                 }
                 out.dst.push_back(each.dst), out.bundle.push_back(bundle);
@@ -235,8 +234,9 @@ class Pairs {
 
 // Without the states that no text in these tokens visits, and the bundles and classes that are not used then; without any
 // state where no text is left.
-inline void keep_useful(Lifted &whole) {
+inline void keep_useful(Lifted &whole, Meter &meter) {
     size_t states = whole.accept.size();
+    meter.spend(8 * whole.dst.size());
     vector<int64_t> begin(states + 2, 0);
     vector<int32_t> source(whole.dst.size()), waiting;
     for (int32_t q : whole.dst) begin[q + 2]++;
@@ -266,6 +266,7 @@ inline void keep_useful(Lifted &whole) {
         if (kept[q]) state[q] = next++, out.accept.push_back(whole.accept[q]);
     for (size_t q = 0; q < states; q++) {
         if (!kept[q]) continue;
+        meter.spend(4 * (whole.first[q + 1] - whole.first[q]) + 8);
         for (int64_t i = whole.first[q]; i < whole.first[q + 1]; i++) {
             if (!kept[whole.dst[i]]) continue;
             int32_t b = whole.bundle[i];
@@ -273,6 +274,7 @@ inline void keep_useful(Lifted &whole) {
                 bundle[b] = out.starts.size() - 1;
                 out.classes.insert(out.classes.end(), whole.classes.begin() + whole.starts[b], whole.classes.begin() + whole.starts[b + 1]);
                 out.starts.push_back(out.classes.size());
+                meter.spend(whole.starts[b + 1] - whole.starts[b]);
             }
             out.dst.push_back(state[whole.dst[i]]), out.bundle.push_back(bundle[b]);
         }
@@ -317,7 +319,7 @@ class Numbers {
 
 inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary, const Limits &limits) {
     Meter meter(limits);
-    Columns columns(dfa);
+    Columns columns(dfa, meter);
     vector<uint8_t> part(dfa.size());
     vector<int32_t> states[2];
     for (size_t q = 0; q < dfa.size(); q++) states[part[q] = columns.alike(q, dfa.size())].push_back(q);
@@ -369,7 +371,7 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
     pairs.reserve(meter);
     for (int i = 0; i < 2; i++) pairs.fill(functions[i].lists, of_part[i], meter);
     pairs.write(*out, part, of_part, meter);
-    keep_useful(*out);
+    keep_useful(*out, meter);
     return out;
 }
 

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <new>
+#include <unordered_map>
 #include <vector>
 
 namespace daguerre {
-
-using std::vector;
 
 // Why a compilation ended early; `compiled.ERRORS` explains them.
 enum Error : int32_t { NO_ERROR = 0, TOO_MANY_STATES, TOO_MANY_STEPS, TOO_MANY_EDGES, OUT_OF_TIME, OUT_OF_MEMORY };
@@ -19,7 +19,49 @@ struct Stop {
     Error error;
 };
 
-// Limits of one compilation; `until` is on the clock of this thread's processor time, in seconds.
+// The bytes that this thread has in automata, and how many it may have: the array that would be one too many is refused
+// before it is made.
+struct Memory {
+    int64_t held = 0, most = INT64_MAX;
+
+    static Memory &here() {
+        static thread_local Memory memory;
+        return memory;
+    }
+    void take(size_t size) {
+        if (held + int64_t(size) > most) throw Stop{OUT_OF_MEMORY};
+        held += size;
+    }
+};
+
+// Allocates what `Memory` counts.
+template <class T> struct Counted {
+    using value_type = T;
+
+    Counted() = default;
+    template <class U> Counted(const Counted<U> &) {}
+    static size_t size(size_t number) { return (number * sizeof(T) + 23) / 16 * 16; }  // as malloc rounds it
+    T *allocate(size_t number) {
+        Memory::here().take(size(number));
+        void *made = ::operator new(number * sizeof(T), std::nothrow);
+        if (made) return static_cast<T *>(made);
+        Memory::here().held -= size(number);
+        throw Stop{OUT_OF_MEMORY};
+    }
+    void deallocate(T *made, size_t number) {
+        Memory::here().held -= size(number);
+        ::operator delete(made);
+    }
+    template <class U> bool operator==(const Counted<U> &) const { return true; }
+    template <class U> bool operator!=(const Counted<U> &) const { return false; }
+};
+
+template <class T> using vector = std::vector<T, Counted<T>>;
+template <class K, class V, class H = std::hash<K>> using Map = std::unordered_map<K, V, H, std::equal_to<K>, Counted<std::pair<const K, V>>>;
+template <class K, class V> using MultiMap = std::unordered_multimap<K, V, std::hash<K>, std::equal_to<K>, Counted<std::pair<const K, V>>>;
+
+// Limits of one compilation; `bytes` are what `Memory` may hold, and `until` is on the clock of this thread's processor
+// time, in seconds.
 struct Limits {
     int64_t states, steps, edges, bytes;
     double until;
@@ -31,12 +73,19 @@ struct Limits {
     }
 };
 
+// While it lives, memory is limited.
+struct Limited {
+    explicit Limited(const Limits &limits) { Memory::here().most = limits.bytes; }
+    ~Limited() { Memory::here().most = INT64_MAX; }
+};
+
 // Counts what a function does against the limits; it looks at the clock after every so many units of work.
 struct Meter {
     const Limits &limits;
     int64_t work = 0;
 
     explicit Meter(const Limits &limits) : limits(limits) { look(); }
+    Meter(const Meter &) = delete;
 
     void look() const {
         if (Limits::now() > limits.until) throw Stop{OUT_OF_TIME};
@@ -53,9 +102,6 @@ struct Meter {
     }
     void edges(size_t number) const {
         if (int64_t(number) > limits.edges) throw Stop{TOO_MANY_EDGES};
-    }
-    void bytes(size_t number) const {
-        if (int64_t(number) > limits.bytes) throw Stop{OUT_OF_MEMORY};
     }
 };
 
@@ -135,7 +181,7 @@ class Lists {
     const int32_t *begin(size_t list) const { return items_.data() + first_[list]; }
     const int32_t *end(size_t list) const { return items_.data() + first_[list + 1]; }
     size_t count(size_t list) const { return first_[list + 1] - first_[list]; }
-    size_t bytes() const { return items_.capacity() * 4 + first_.capacity() * 8 + table_.size() * 4; }
+    size_t items() const { return items_.size(); }
 
     int32_t number(const vector<int32_t> &held) { return number(held.data(), held.size()); }
     int32_t number(const int32_t *held, size_t length) {

@@ -32,7 +32,6 @@ template <class Item> class Chains {
     bool empty(int32_t state) const { return head_[state] < 0; }
     size_t states() const { return head_.size(); }
     size_t items() const { return links_.size(); }
-    size_t bytes() const { return links_.capacity() * sizeof(Link) + head_.capacity() * 8; }
     template <class Do> void for_each(int32_t state, Do act) const {
         for (int32_t at = head_[state]; at >= 0; at = links_[at].next) act(links_[at].item);
     }
@@ -51,13 +50,15 @@ struct Nfa {
     Chains<Move> moves;
     Chains<int32_t> free;  // moves that take no byte
     vector<Bytes> sets;
-    std::unordered_map<int32_t, int32_t> at_start, at_end;  // moves that are free there alone
+    Map<int32_t, int32_t> at_start, at_end;  // moves that are free there alone
 
-    explicit Nfa(const Limits &limits) : limits_(limits) {}
+    const Limits limits;
+
+    explicit Nfa(const Limits &limits) : limits(limits), meter_(this->limits) {}
 
     int32_t state() {
-        if (int64_t(moves.states()) >= limits_.steps) throw Stop{TOO_MANY_STEPS};
-        if (moves.states() % 4096 == 4095) Meter look(limits_);
+        if (int64_t(moves.states()) >= limits.steps) throw Stop{TOO_MANY_STEPS};
+        meter_.spend(64);
         moves.add_state(), free.add_state();
         return moves.states() - 1;
     }
@@ -70,8 +71,14 @@ struct Nfa {
         sets.push_back(bytes);
         return sets.size() - 1;
     }
-    void move(int32_t from, const Bytes &bytes, int32_t to) { moves.add(from, {set_of(bytes), to}); }
-    void link(int32_t from, int32_t to) { free.add(from, to); }
+    void move(int32_t from, const Bytes &bytes, int32_t to) {
+        meter_.spend(64);
+        moves.add(from, {set_of(bytes), to});
+    }
+    void link(int32_t from, int32_t to) {
+        meter_.spend(64);
+        free.add(from, to);
+    }
 
     int32_t literal(int32_t entry, const uint8_t *text, size_t size) {
         for (size_t i = 0; i < size; i++) {
@@ -118,12 +125,10 @@ struct Nfa {
         return literal(joined(base, dfa), &quote, 1);
     }
 
-    size_t bytes() const { return moves.bytes() + free.bytes() + sets.capacity() * 48; }
-
   private:
-    const Limits limits_;
-    std::unordered_multimap<uint64_t, int32_t> known_;
-    std::unordered_multimap<uint64_t, int32_t> escapes_;
+    Meter meter_;
+    MultiMap<uint64_t, int32_t> known_;
+    MultiMap<uint64_t, int32_t> escapes_;
 
     int32_t states_of(const Dfa &dfa) {
         int32_t base = moves.states();
@@ -191,7 +196,6 @@ class Subsets {
                 out.arcs.push_back({bytes, number[reached]});
             }
             meter_.states(subset.size());
-            meter_.bytes(sets_.bytes() + out.arcs.size() * sizeof(Arc) + nfa_.bytes());
             bool ends = false;
             for (const int32_t *s = sets_.begin(held); s != sets_.end(held) && !ends; ++s) ends = ends_[*s];
             out.close(ends);
@@ -209,7 +213,7 @@ class Subsets {
     vector<Bytes> parts_;
 
     // All states reached by free moves, and by those that are free here, into found_.
-    void follow(int32_t state, const std::unordered_map<int32_t, int32_t> *here) {
+    void follow(int32_t state, const Map<int32_t, int32_t> *here) {
         now_++;
         found_.assign(1, state);
         stamp_[state] = now_;

@@ -79,12 +79,13 @@ class Table:
             text = byte + text
         return text
 
-    def strings(self, most: int) -> list[bytes] | None:
+    def strings(self, most: int, budget: Budget) -> list[bytes] | None:
         """Every string of the language, in no order; None when there are more than `most`. For a minimal automaton."""
         found: list[bytes] = []
         waiting: list[tuple[int, bytes]] = [(0, b"")]
         while waiting:
             state, text = waiting.pop()
+            budget.steps(0)
             if len(text) > len(self):
                 return None  # a loop
             if self.accept[state]:
