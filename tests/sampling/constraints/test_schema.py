@@ -212,7 +212,7 @@ def test_what_is_not_supported_is_named_with_its_place(schema: Any, complaint: s
 @pytest.mark.parametrize(
     ("schema", "complaint"),
     [
-        ({"type": "int"}, "type at # must be of null, boolean, .* not 'int'"),
+        ({"type": "int"}, "type at # must be one of null, boolean, .* not 'int'"),
         ({"required": True}, "required at # must be a list"),
         ({"minLength": -1}, "minLength at # must be a count"),
         ({"properties": {"a": 3}}, "at #/properties/a a schema is expected"),

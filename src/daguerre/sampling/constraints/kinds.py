@@ -63,7 +63,7 @@ NAMES = Kind("a list of names", _are_names)
 BOUND = Kind("a number or, in draft 4, a boolean", lambda value: isinstance(value, bool) or _is_number(value))
 
 KINDS: dict[str, Kind] = {
-    "type": Kind(f"of {', '.join(TYPES)}, or a list of these", _is_type),
+    "type": Kind(f"one of {', '.join(TYPES)}, or a list of these", _is_type),
     "const": Kind("a value", lambda value: True),
     "enum": Kind("a list", lambda value: isinstance(value, list)),
     "items": Kind("a schema or a list of schemas", lambda value: isinstance(value, list) or _is_schema(value)),
