@@ -40,7 +40,11 @@ def every_isa(function: Any) -> Any:
 @contextmanager
 def threads(num: int) -> Iterator[None]:
     """So many threads, and no fewer where cores are busy."""
-    made = [one for one in library._libraries.values() if not isinstance(one, UnsupportedError)]
+    made = [
+        one
+        for (source, _), one in library._libraries.items()
+        if source == library.SOURCE and not isinstance(one, UnsupportedError)
+    ]
     torch.set_num_threads(num)
     for one in made:
         one.daguerre_steady(1)

@@ -335,7 +335,7 @@ def test_a_second_start_compiles_nothing(
     interface.library()
     used, folder = (*interface.FLAGS, *interface.compiler_flags()), cache_folder()
     assert folder is not None
-    whole = interface.ctypes.CDLL(str(folder / "compiled" / f"native-{interface._key(used)}.so"))
+    whole = interface.ctypes.CDLL(str(folder / "compiled" / f"native-{interface._key(interface.SOURCE, used)}.so"))
     caplog.set_level(logging.INFO, logger="daguerre")
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
     compiles: list[Any] = []
@@ -371,7 +371,7 @@ def test_processes_that_start_side_by_side_compile_once(monkeypatch: pytest.Monk
     interface.library()
     used, folder, compiles = (*interface.FLAGS, *interface.compiler_flags()), cache_folder(), list[Any]()
     assert folder is not None
-    whole, starts = folder / "compiled" / f"native-{interface._key(used)}.so", Barrier(3)
+    whole, starts = folder / "compiled" / f"native-{interface._key(interface.SOURCE, used)}.so", Barrier(3)
 
     def compiled(flags: Any, folder: Path) -> Any:
         compiles.append(flags)
@@ -436,9 +436,10 @@ def test_without_a_compiler_or_a_place_torch_runs_and_one_sentence_says_what_to_
 
 
 def test_a_processor_is_known_by_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {interface._key(interface.FLAGS), interface._key((*interface.FLAGS, "-g"))}
+    first = interface._key(interface.SOURCE, interface.FLAGS)
+    keys = {first, interface._key(interface.SOURCE, (*interface.FLAGS, "-g"))}
     monkeypatch.setattr(Path, "read_text", lambda self: "flags : sse2")
-    assert len(keys | {interface._key(interface.FLAGS)}) == 3
+    assert len(keys | {interface._key(interface.SOURCE, interface.FLAGS)}) == 3
 
 
 def test_a_cache_belongs_to_one_request_and_says_when_it_is_full(backbones: Any) -> None:
