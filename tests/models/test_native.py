@@ -340,7 +340,7 @@ def test_a_second_start_compiles_nothing(
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
     compiles: list[Any] = []
 
-    def compiled(flags: Any, folder: Path) -> Any:
+    def compiled(source: Any, flags: Any, folder: Path) -> Any:
         compiles.append(flags)
         made = folder / "made.so"
         shutil.copy(whole._name, made)
@@ -373,7 +373,7 @@ def test_processes_that_start_side_by_side_compile_once(monkeypatch: pytest.Monk
     assert folder is not None
     whole, starts = folder / "compiled" / f"native-{interface._key(interface.SOURCE, used)}.so", Barrier(3)
 
-    def compiled(flags: Any, folder: Path) -> Any:
+    def compiled(source: Any, flags: Any, folder: Path) -> Any:
         compiles.append(flags)
         sleep(0.2)
         made = folder / "made.so"

@@ -104,13 +104,13 @@ def test_nobody_runs_with_a_wrong_instruction_set(monkeypatch: pytest.MonkeyPatc
 def test_every_level_has_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(library, "_libraries", {})
-    monkeypatch.setattr(library, "_load", asked.append)
+    monkeypatch.setattr(library, "_load", lambda source, flags: asked.append(flags))
     monkeypatch.setattr(library, "_declared", lambda made: made)
     for level in (*LEVELS, ""):
         pretend(monkeypatch, FEATURES["amx"], level)
         library.library()
         library.library()
-    assert len(asked) == len({library._key(flags) for flags in asked}) == len(LEVELS) + 1
+    assert len(asked) == len({library._key(library.SOURCE, flags) for flags in asked}) == len(LEVELS) + 1
 
 
 def test_features_are_read_once_and_missing_where_there_is_no_such_file(monkeypatch: pytest.MonkeyPatch) -> None:
