@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
-import orjson
-
 from daguerre.router.choose import Candidate, Decision, slo_of
 from daguerre.router.config import Config
 from daguerre.router.trip import Trip
@@ -91,8 +89,8 @@ class Attempts:
                         raise BackendError("body", f"{name} sent no event")
                     check.add(first)
                 else:
-                    first, chunks = await whole_body(name, reply), None
-                    check.whole(orjson.loads(first))
+                    (first, value), chunks = await whole_body(name, reply), None
+                    check.whole(value)
                 attempt |= {"first_ms": round(trip.passed(), 3)}
                 return Opened(attempt, reply.status, _passed_back(reply), first, stack.pop_all(), chunks, check)
         except BackendError as error:

@@ -103,7 +103,7 @@ class Shadows:
         if not self._upstreams[name].circuit.allows(began):
             raise BackendError("circuit", f"the circuit of {name} is open")
         async with self._upstreams.ask(name, trip.path, body, trip.headers) as reply:
-            given = await whole_body(name, reply)
+            given, _ = await whole_body(name, reply)
         ended = time.monotonic()
         took = 1000 * (ended - began)
         line |= {"status": reply.status, "ms": round(took, 3)}
@@ -126,5 +126,5 @@ class Shadows:
         name = self._config.grader.judge
         assert name is not None
         async with self._upstreams.ask(name, "/chat/completions", body, {}) as reply:
-            said = answer_of("chat", await whole_body(name, reply), streamed=False)
+            said = answer_of("chat", (await whole_body(name, reply))[0], streamed=False)
         return "" if said is None else said.text

@@ -295,18 +295,18 @@ def _refused(name: str, reply: Reply) -> BackendError:
     )
 
 
-async def whole_body(name: str, reply: Reply) -> bytes:
-    """The body of an answer that is not streamed. BackendError for one that is no JSON."""
+async def whole_body(name: str, reply: Reply) -> tuple[bytes, Any]:
+    """The body of an answer that is not streamed, and its value. BackendError for one that is no JSON."""
     out = bytearray()
     async for chunk in reply.chunks:
         out += chunk
         if len(out) > MOST_ANSWER:
             raise BackendError("body", f"{name} sent more than {MOST_ANSWER} bytes")
     try:
-        orjson.loads(out)
+        value = orjson.loads(out)
     except orjson.JSONDecodeError:
         raise BackendError("body", f"{name} sent a body that is no JSON") from None
-    return bytes(out)
+    return bytes(out), value
 
 
 class EventCheck:
