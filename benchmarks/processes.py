@@ -14,11 +14,12 @@ import statistics
 import subprocess
 import sys
 import time
+from typing import Any
 
 import daguerre
 
 
-def work(threads: int, tokens: int, backend: str) -> None:
+def work(threads: int, tokens: int, backend: Any) -> None:
     """Generate whenever a line is read, and print how long it took."""
     model = daguerre.load(threads=threads, backend=backend)
     model.generate("def f(x):\n", max_tokens=16, mode="ar")

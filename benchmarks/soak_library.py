@@ -45,8 +45,10 @@ SCHEMAS: tuple[dict[str, Any], ...] = (
     {"enum": ["red", "green", 7, None]},
 )
 SEEDS, LENGTHS, POINTS = 50, (4, 8, 16, 24), 200
-WARM_UP = 0.25
-"""The share of the run after which memory counts: by then every kind of call has had its largest."""
+WARM_UP = 5_000
+"""The calls after which memory counts: by then what is kept up to a number, 1,024 rules and patterns, is full. Of a
+shorter run the last quarter counts.
+"""
 SLOPE = 100.0
 """Bytes that memory may grow by with a call: 10 MB in 100,000. Whoever keeps anything of each keeps more."""
 Call = Callable[[daguerre.Model, random.Random, dict[str, Any], int], str]
@@ -184,11 +186,17 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def warmed(memory: list[Any]) -> int:
+    """The first measurement that counts."""
+    limit = min(WARM_UP, 0.75 * memory[-1][0])
+    return next(index for index, (done, _) in enumerate(memory) if done >= limit)
+
+
 def slope(memory: list[tuple[int, int]]) -> float:
     """Bytes by which memory grows with a call after the warm-up: that of a line through all points (Theil and Sen: the
     median of all pairs, which a single jump hardly moves).
     """
-    after = np.array(memory[int(WARM_UP * len(memory)) :], dtype=np.float64)
+    after = np.array(memory[warmed(memory) :], dtype=np.float64)
     first, second = np.triu_indices(len(after), 1)
     return float(np.median((after[second, 1] - after[first, 1]) / (after[second, 0] - after[first, 0])))
 
@@ -215,7 +223,7 @@ def report_of(seen: Seen, seconds: float, note: str) -> dict[str, Any]:
 def markdown(report: dict[str, Any]) -> str:
     """The report as a page."""
     memory = report["memory_mib"]
-    warm, last = memory[int(WARM_UP * len(memory))], memory[-1]
+    warm, last = memory[warmed(memory)], memory[-1]
     return "\n".join(
         [
             "# A long run of the library",

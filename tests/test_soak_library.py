@@ -49,7 +49,7 @@ def test_an_error_and_another_answer_are_found(soak: ModuleType, monkeypatch: py
 
 def test_a_leak_is_found_and_a_single_jump_is_none(soak: ModuleType) -> None:
     def grown(bytes_a_call: float, jump: int = 0) -> float:
-        return float(soak.slope([(n, int(1e8 + bytes_a_call * n + jump * (n > 850))) for n in range(10, 1010, 10)]))
+        return float(soak.slope([(n, int(1e8 + bytes_a_call * n + jump * (n > 950))) for n in range(10, 1010, 10)]))
 
     assert grown(0) == 0
     assert grown(0, jump=5_000_000) == 0

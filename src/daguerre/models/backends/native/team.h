@@ -1,6 +1,6 @@
 // Threads that compute a forward together, in place of OpenMP. A forward has a hundred loops with a wait behind each. A thread that
-// waits spins for the time of a short loop, then lets others have its core, then sleeps; OpenMP's spin for milliseconds, on cores
-// that others need, and only an environment variable that is set before they start can change that.
+// waits spins for the time of a short loop, then sleeps; OpenMP's spin for milliseconds, on cores that others need, and only an
+// environment variable that is set before they start can change that.
 //
 // Results do not depend on how many threads there are, so their number follows the load: see `Pace`.
 
@@ -8,6 +8,9 @@
 
 #include <pthread.h>
 #include <time.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -22,7 +25,9 @@
 typedef std::chrono::steady_clock Clock;
 
 constexpr int GLANCES = 64;  // checks before a waiting thread reads the clock
-constexpr auto POLITE = std::chrono::microseconds(20), ASLEEP = std::chrono::microseconds(250);  // when it yields, and sleeps
+// How long a thread spins before it sleeps: for others in a loop, and for the next call, which comes after what Python does in
+// between. It never yields: Linux (6.18) takes that for a promise, and lets all others of the core run first for a long time.
+constexpr auto IN_LOOP = std::chrono::microseconds(50), BETWEEN_CALLS = std::chrono::microseconds(300);
 
 inline double since(Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); }
 
@@ -53,15 +58,13 @@ class Bell {
 
  public:
   // Waits until done(), which somebody who rings has made true; the seconds of spinning.
-  template <class Done> double await(Done done) {
+  template <class Done> double await(std::chrono::microseconds patience, Done done) {
     for (int i = 0; i < GLANCES; i++, breathe())
       if (done()) return 0;
     const auto from = Clock::now();
-    for (auto waited = from - from; waited < ASLEEP; waited = Clock::now() - from) {
+    while (Clock::now() - from < patience)
       for (int i = 0; i < GLANCES / 4; i++, breathe())
         if (done()) return since(from);
-      if (waited > POLITE) std::this_thread::yield();
-    }
     const double spun = since(from);
     std::unique_lock<std::mutex> lock(door);
     sleeping.fetch_add(1);  // before the check that `wait` makes first: whoever rings sees this, or the check sees what he did
@@ -77,12 +80,15 @@ class Bell {
   }
 };
 
+constexpr int PLACED = 64;
+
 // The members of a region of code that all of them run.
 struct Team {
   int num = 1;
   void (*body)(void*) = nullptr;
   void* argument = nullptr;
   std::vector<double> worked;  // (num,): seconds that each has computed
+  std::atomic<int> core[PLACED] = {};  // where the first ones run
   alignas(64) std::atomic<int> arrived{0};
   alignas(64) std::atomic<uint32_t> round{0};
   alignas(64) std::atomic<int> turn{0};  // of `Turns`: the next item
@@ -92,7 +98,7 @@ struct Team {
   double meet() {
     const int all = num;  // read before others can go on: a team may be used again at once
     const uint32_t now = round.load();
-    if (arrived.fetch_add(1) + 1 < all) return bell.await([&] { return round.load() != now; });
+    if (arrived.fetch_add(1) + 1 < all) return bell.await(IN_LOOP, [&] { return round.load() != now; });
     arrived.store(0), turn.store(0);
     round.store(now + 1);
     bell.ring();
@@ -107,12 +113,36 @@ struct Member {
   double spun = 0;
 
   void meet() {
-    if (num > 1) spun += team->meet();
+    if (num == 1) return;
+    const double waited = team->meet();
+    spun += waited;
+    if (waited > 0) place();
+  }
+
+  // Leaves the core of another member. Linux wakes a thread on the core of the one that woke it, and two that wait for each other
+  // on one core look to it like one; it may take seconds to part them.
+  void place() const {
+#ifdef __linux__
+    if (rank >= PLACED) return;
+    const int own = sched_getcpu(), others = std::min(num, PLACED);
+    team->core[rank] = own;
+    bool alone = true;
+    for (int i = 0; i < rank; i++) alone &= team->core[i] != own;
+    cpu_set_t may, free;
+    if (alone || sched_getaffinity(0, sizeof may, &may)) return;
+    free = may;
+    for (int i = 0; i < others; i++)
+      if (const int core = team->core[i]; core >= 0 && core < CPU_SETSIZE) CPU_CLR(core, &free);
+    if (!CPU_COUNT(&free) || sched_setaffinity(0, sizeof free, &free)) return;
+    team->core[rank] = sched_getcpu();
+    sched_setaffinity(0, sizeof may, &may);
+#endif
   }
 
   // Runs the team's body; the seconds that this member has computed are known to all when it ends.
   void run() {
     const double before = own_seconds();
+    place();
     team->body(team->argument);
     team->worked[rank] = std::max(0.0, own_seconds() - before - spun);
     team->meet();
@@ -121,11 +151,12 @@ struct Member {
 
 inline thread_local Member self;
 
-// How many members a team has at most. One whose members together have computed for less time than passed is slower than one
-// thread: cores are busy with something else, and all wait for whoever has none. Then teams are halved, and tried whole again after
-// a while, which doubles as long as that is no better: where cores are busy, a forward of a whole team may take half a second.
+// How many members a team has at most. One whose members together have computed for much less time than passed is slower than
+// one thread: cores are busy with something else, and all wait for whoever has none. Then teams are halved, and tried whole again
+// after a while, which doubles as long as that is no better: where cores are busy, a forward of a whole team may take half a second.
 class Pace {
   static constexpr double ENOUGH = 0.005, SHORT = 0.1, LONG = 10;  // seconds: of a measurement; of patience, least and most
+  static constexpr double STALL = 0.6;  // small loops on idle cores come near 1, and busy ones below 0.1
   int most = INT32_MAX;
   double worked = 0, passed = 0, patience = SHORT;
   Clock::time_point again;
@@ -142,7 +173,7 @@ class Pace {
   void saw(int num, double computed, double took, Clock::time_point now) {
     worked += computed, passed += took;
     if (passed < ENOUGH) return;
-    const bool stalls = worked < passed * std::max(1.0, num / 4.0), whole = most == INT32_MAX;
+    const bool stalls = worked < passed * STALL * std::max(1.0, num / 4.0), whole = most == INT32_MAX;
     worked = passed = 0;
     if (!stalls) {
       if (whole) patience = SHORT;
@@ -170,7 +201,7 @@ class Pool {
 
   static void work(Helper* own) {
     for (uint32_t seen = 0;; seen++) {
-      own->bell.await([&] { return own->calls.load() != seen; });
+      own->bell.await(BETWEEN_CALLS, [&] { return own->calls.load() != seen; });
       self = {own->team, own->rank, own->team->num, 0};
       self.run();
     }
@@ -237,12 +268,14 @@ class Pool {
     const auto from = Clock::now();
     team->num = workers.size() + 1, team->body = body, team->argument = argument;
     team->worked.assign(team->num, 0);
+    for (std::atomic<int>& core : team->core) core = -1;
+    self = {team, 0, team->num, 0};
+    self.place();  // before the others look where not to be
     for (int i = 0; i < (int)workers.size(); i++) {
       workers[i]->team = team, workers[i]->rank = i + 1;
       workers[i]->calls.fetch_add(1);
       workers[i]->bell.ring();
     }
-    self = {team, 0, team->num, 0};
     self.run();
     self = {};
     give_back(team, workers, since(from));
