@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import torch
 
-from daguerre.errors import UnsupportedError
-from daguerre.models.backends import library
 from daguerre.models.processor import LEVELS, available
 
 needs_compiler = pytest.mark.skipif(
@@ -35,22 +30,3 @@ def flags_of(isa: str) -> tuple[str, ...]:
 def every_isa(function: Any) -> Any:
     """Run a test, which takes the fixture `isa`, for each of `ISAS`."""
     return needs_compiler(pytest.mark.parametrize("isa", ISAS, indirect=True)(function))
-
-
-@contextmanager
-def threads(num: int) -> Iterator[None]:
-    """So many threads, and no fewer where cores are busy."""
-    made = [
-        one
-        for (source, _), one in library._libraries.items()
-        if source == library.SOURCE and not isinstance(one, UnsupportedError)
-    ]
-    torch.set_num_threads(num)
-    for one in made:
-        one.daguerre_steady(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(1)
-        for one in made:
-            one.daguerre_steady(0)

@@ -36,8 +36,8 @@ from daguerre.commands.streams import LostOutput, end_without_output, fail, watc
 from daguerre.errors import DaguerreError
 
 SPINS = "5000"
-"""How often a thread of PyTorch's checks whether the others are done before it sleeps. By default it spins for
-milliseconds; on a core that another program uses too, each of a forward's hundred barriers would take that long."""
+"""How often a thread checks whether the others are done before it sleeps. By default it spins for milliseconds; on a
+core that another program uses too, each of a forward's hundred barriers would take that long."""
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""

@@ -81,11 +81,3 @@ def test_kernels_equal_plain_loops(build: Build, kind: str) -> None:
 def test_kernels_for_arm_equal_plain_loops_in_an_emulator(build: Build, kind: str) -> None:
     assert EMULATOR is not None
     equal(EMULATOR, "-L", ROOT, build(CROSS, ARM[kind]))
-
-
-@needs_compiler
-def test_teams_divide_loops_share_helpers_and_follow_the_load(tmp_path: Path) -> None:
-    program = tmp_path / "team"
-    arguments = [find_compiler(), *FLAGS, "-O1", "-I", SOURCE.folder, DRIVER.with_name("team.cpp"), "-o", program]
-    subprocess.run(arguments, check=True)
-    equal(program)

@@ -9,8 +9,9 @@ import pickle
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -21,7 +22,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import every_isa, needs_compiler, threads
+from backends import every_isa, needs_compiler
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import cache_folder
 from daguerre.model import Model, load
@@ -61,6 +62,15 @@ def backbones(make_model: Any) -> dict[tuple[str, torch.dtype], Backbone]:
         for name, facts in shapes.items()
         for dtype in (torch.float32, torch.bfloat16)
     }
+
+
+@contextmanager
+def threads(num: int) -> Iterator[None]:
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
 
 
 @every_isa

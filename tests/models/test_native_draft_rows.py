@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import every_isa, needs_compiler, threads
+from backends import every_isa, needs_compiler
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
@@ -124,8 +124,11 @@ def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape:
         for num_threads in (1, 3):
             order = np.random.default_rng(num_threads).permutation(len(alone)).tolist()
             batch = mixture(backend)
-            with threads(num_threads):
+            torch.set_num_threads(num_threads)
+            try:
                 answers = backend.forward([batch[number] for number in order])
+            finally:
+                torch.set_num_threads(1)
             for number, answer in zip(order, answers, strict=True):
                 assert same_bits(answer, alone[number]), (dtype, int8, num_threads, number)
 

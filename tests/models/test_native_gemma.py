@@ -5,6 +5,8 @@ answers the same bit for bit whatever is computed beside them or cached.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import every_isa, needs_compiler, threads
+from backends import every_isa, needs_compiler
 from conftest import GEMMA
 from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError
@@ -59,6 +61,15 @@ def backbone_of(dtype: torch.dtype = torch.float32) -> Backbone:
         return copy.deepcopy(backbone_of()).to(dtype)
     with TemporaryDirectory() as folder:
         return ours(theirs(), Path(folder))
+
+
+@contextmanager
+def threads(num: int) -> Iterator[None]:
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)
 
 
 def tokens(length: int, seed: int = 0) -> np.ndarray:

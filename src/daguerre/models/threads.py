@@ -58,12 +58,11 @@ def use_threads(threads: int | str, backend: Backend) -> int:
 
 
 def release_threads() -> None:
-    """End the workers that PyTorch's OpenMP keeps for the calling thread; its next parallel loop starts new ones.
+    """End the workers that OpenMP keeps for the calling thread; its next parallel loop starts new ones.
 
     Each thread that computes has workers of its own. They wait for the next loop by spinning as long as the process has
     no more of them than CPUs; beyond, they go to sleep between any two products, and a forward of a few rows takes
-    twice as long. So a thread that has loaded a model, and leaves it to another one, gives its workers back. The native
-    backend has threads of its own (`native/team.h`), which all callers share.
+    twice as long. So a thread that has loaded a model, and leaves it to another one, gives its workers back.
     """
     soft = 1
     with suppress(OSError, TypeError, AttributeError):  # another system, or an OpenMP older than 5.0

@@ -43,7 +43,7 @@ class Source:
 
 
 SOURCE = Source("native", "the native backend", Path(__file__).with_name("native"), "forward.cpp")
-FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-pthread", "-Wno-psabi")
+FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
 ERRORS = {
     1: "a position that the model does not have",
     2: "a wanted row that does not exist",
@@ -247,15 +247,15 @@ def _key(source: Source, flags: Sequence[str]) -> str:
 
 
 def _compile(source: Source, flags: Sequence[str], folder: Path) -> tuple[Path, Any]:
-    """The compiled library, loaded."""
-    compiler, made = find_compiler(), folder / f"{source.name}.so"
-    _run(compiler, *flags, "-shared", source.folder / source.main, "-o", made)
-    try:
-        return made, ctypes.CDLL(str(made))
-    except OSError as error:
-        raise UnsupportedError(
-            f'backend "native": the library compiled by {compiler} cannot be loaded ({error}): leave out backend'
-        ) from error
+    """The compiled library, loaded. It uses PyTorch's OpenMP runtime, or, if that fails, the compiler's."""
+    compiler, parts = find_compiler(), folder / "native.o"
+    _run(compiler, *flags, "-c", source.folder / source.main, "-o", parts)
+    for number, threads in enumerate(((), ("-fopenmp",))):
+        made = folder / f"native-{number}.so"
+        with suppress(OSError, UnsupportedError):
+            _run(compiler, "-shared", *threads, parts, "-o", made)
+            return made, ctypes.CDLL(str(made))
+    raise UnsupportedError(f'backend "native": the library compiled by {compiler} cannot be loaded: leave out backend')
 
 
 def find_compiler() -> str:
@@ -286,6 +286,4 @@ def _declared(made: Any) -> Any:
     made.daguerre_logits.restype = Int
     made.daguerre_draft.argtypes = (Pointer, Pointer, Long, Pointer, Pointer, Pointer, Int)
     made.daguerre_draft.restype = Int
-    made.daguerre_steady.argtypes = (Int,)
-    made.daguerre_steady.restype = None
     return made

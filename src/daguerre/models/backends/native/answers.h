@@ -50,10 +50,9 @@ template <class T> struct Answers {
       for (int i = 0; i < num; i++) places.push_back(place_of(wanted[start + i].part, wanted[start + i].row));
       project_edited<T>(m.exact, x, places, logits);
       Shortage shortage;
-      together(b.threads, [&] {
-        for (int i : turns(num))
-          shortage.guard([&] { answer_row(b.parts[wanted[start + i].part], wanted[start + i].row, logits + (size_t)i * vocab); });
-      });
+#pragma omp parallel for num_threads(b.threads) schedule(dynamic)
+      for (int i = 0; i < num; i++)
+        shortage.guard([&] { answer_row(b.parts[wanted[start + i].part], wanted[start + i].row, logits + (size_t)i * vocab); });
       shortage.check();
       std::vector<Mean> means;
       for (int i = 0; i < num; i++) {
@@ -230,13 +229,12 @@ template <class T> struct Answers {
     multiply<Y>(head.logits, x, rows, width, out);
     if (!m.gemma) return;
     const float cap = m.gemma->softcap;
-    together(b.threads, [&] {
-      for (int row : share(rows))
-        for (float *at = out + (size_t)row * vocab, *end = at + vocab; at < end; at += LANES) {
-          const F v = load<F>(at);
-          store(at, v == all(NEVER) ? v : hyperbolic(v / cap) * cap);
-        }
-    });
+#pragma omp parallel for num_threads(b.threads)
+    for (int row = 0; row < rows; row++)
+      for (float *at = out + (size_t)row * vocab, *end = at + vocab; at < end; at += LANES) {
+        const F v = load<F>(at);
+        store(at, v == all(NEVER) ? v : hyperbolic(v / cap) * cap);
+      }
   }
 
   // The same after the edits of the rows, which are made in x.
@@ -249,9 +247,8 @@ template <class T> struct Answers {
       });
     project<Y>(head, x, num, out);
     if (!edited) return;
-    together(b.threads, [&] {
-      for (int i : share(num)) take_bans(m, places[i], out + (size_t)i * vocab);
-    });
+#pragma omp parallel for num_threads(b.threads)
+    for (int i = 0; i < num; i++) take_bans(m, places[i], out + (size_t)i * vocab);
   }
 
   // A single product: rows of x (rows, stride) to out (rows, panels * COLUMNS). If `num` is given, the first `num` numbers of
@@ -262,12 +259,13 @@ template <class T> struct Answers {
     room.begin((words + rows + (num ? (size_t)rows * stride : 0)) * 4 + 64 * 4);
     const Inputs inputs = {room.take<uint32_t>(words), room.take<float>(rows)};
     float* units = room.take<float>(num ? (size_t)rows * stride : 0);
-    together(b.threads, [&] {
+#pragma omp parallel num_threads(b.threads)
+    {
       const Worker worker;
       prepare<Y>(x, rows, stride, linear.words, inputs, units, num, {false, TINY});
       product<Y>(worker, linear, inputs, rows, [&](int row, int panel, const F* v) {
         std::memcpy(out + (size_t)row * linear.panels * COLUMNS + panel * COLUMNS, v, COLUMNS * 4);
       });
-    });
+    }
   }
 };

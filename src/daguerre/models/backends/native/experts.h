@@ -96,20 +96,24 @@ template <class T> struct Mixture {
   void gather(const Worker& worker, const Layer& layer, const float* x, const Inputs& from, int rows) const {
     const int blocks = (rows + BLOCK - 1) / BLOCK;
     prepare<Float32>(x, rows, width, layer.router.words, exact);
-    for (int i : share(blocks * layer.router.panels)) {
+#pragma omp for schedule(static)
+    for (int i = 0; i < blocks * layer.router.panels; i++) {
       const int first = i / layer.router.panels * BLOCK;
       const int panel = i % layer.router.panels, num = std::min(BLOCK, rows - first);
       multiply_panel<Float32>(worker, layer.router, exact, first, num, panel, [&](int row, int panel, const F* v) {
         std::memcpy(scores + (size_t)row * 3 * logits + panel * COLUMNS, v, COLUMNS * 4);
       });
     }
-    for (int row : share(rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++) {
       float* own = scores + (size_t)row * 3 * logits;
       choose(e, layer.expert_bias, own, own + logits, chosen + (size_t)row * e.per_token, weights + (size_t)row * e.per_token);
     }
-    for ([[maybe_unused]] int once : share(1)) sort(rows * e.per_token);
+#pragma omp single
+    sort(rows * e.per_token);
     const size_t size = (size_t)layer.expert_up->words * T::PARTS;
-    for (int i : share(rows * e.per_token)) {
+#pragma omp for schedule(static)
+    for (int i = 0; i < rows * e.per_token; i++) {
       std::memcpy(inputs.rows + i * size, from.rows + row_of[i] * size, size * 4);
       inputs.scale[i] = from.scale[row_of[i]];
     }
@@ -134,12 +138,14 @@ template <class T> struct Mixture {
   // Adds the weighted results of the gathered rows' experts to rows of `to` (R, stride of D).
   void add(const Worker& worker, const Layer& layer, int rows, float* to) const {
     const int panels = layer.expert_up->panels;
-    for (int i : turns(*num_hit * panels))
+#pragma omp for schedule(dynamic)
+    for (int i = 0; i < *num_hit * panels; i++)
       multiply(worker, layer.expert_up, hit[i / panels], i % panels, [&](int entry, int panel, const F* v) {
         gate(v, m.activation, inside + (size_t)entry * inner + panel * (COLUMNS / 2));
       });
     prepare<T>(inside, rows * e.per_token, inner, layer.expert_down->words, inputs);
-    for (int panel : share(layer.expert_down->panels))
+#pragma omp for schedule(static)
+    for (int panel = 0; panel < layer.expert_down->panels; panel++)
       for (int i = 0; i < *num_hit; i++)
         multiply(worker, layer.expert_down, hit[i], panel, [&](int entry, int panel, const F* v) {
           float* at = to + (size_t)row_of[entry] * width + panel * COLUMNS;

@@ -99,7 +99,4 @@ int daguerre_draft(const Model* m, float* row, int64_t token, const float* state
     });
   });
 }
-
-// Teams are as large as asked for, or follow the load again.
-void daguerre_steady(int on) { Pool::own().keep_steady(on); }
 }

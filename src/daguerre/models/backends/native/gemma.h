@@ -15,7 +15,8 @@ struct Angles {
   float *cos, *sin;
 
   void fill(const Batch& b, const float* turns) const {
-    for (int row : share(b.rows))
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++)
       for (int i = 0; i < pairs; i++) {
         const float angle = (float)b.position[row] * turns[i];
         cos[(size_t)row * pairs + i] = std::cos(angle), sin[(size_t)row * pairs + i] = std::sin(angle);
@@ -66,7 +67,8 @@ template <class T, class C> struct GemmaStack {
     const std::vector<int32_t> part_of = parts_of(b, false), roles = roles_of(false), last_roles = roles_of(true);
     const std::vector<Told> told = told_rows();
     Shortage shortage;
-    together(b.threads, [&] {
+#pragma omp parallel num_threads(b.threads)
+    {
       const Worker worker;
       embed(worker, memory, roles, told);
       for (int kind : {SLIDING, GLOBAL}) memory.angles[kind].fill(b, g.turns[kind]);
@@ -80,16 +82,18 @@ template <class T, class C> struct GemmaStack {
         const Queries& queries = (end ? last : every)[kind];
         queries.template attend<C>(worker, keys[kind], number, memory.qkv, qkv_width, memory.y[kind], strides[kind], shortage);
         if (end) {
-          for ([[maybe_unused]] int once : share(1)) gather_wanted(b, width, memory.x, memory.units);
+#pragma omp single
+          gather_wanted(b, width, memory.x, memory.units);
         }
         finish(worker, index, memory, mixture, end ? b.num_wanted : b.rows, end ? last_roles : roles);
       }
-      for (int row : share(b.num_wanted)) {
+#pragma omp for schedule(static)
+      for (int row = 0; row < b.num_wanted; row++) {
         float* to = out + (size_t)row * width;
         normalize(memory.x + (size_t)row * width, m.width, width, false, m.eps, to);
         for (int i = 0; i < m.width; i++) to[i] *= m.final_weight[i];
       }
-    });
+    }
     shortage.check();
     experts_room.end();
     room.end();
@@ -157,21 +161,25 @@ template <class T, class C> struct GemmaStack {
   // The rows' embeddings, those of noisy rows mixed with their conditioning, padded with zeros to the stride.
   void embed(const Worker& worker, const Memory& to, const std::vector<int32_t>& roles, const std::vector<Told>& told) const {
     const int num = told.size();
-    for (int row : share(b.rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
       float* x = to.x + (size_t)row * width;
       const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
       for (int i = 0; i < width; i += LANES) store(x + i, i < m.width ? widen(from + i, m.width - i) * g.scale : F{});
     }
     if (num) {
-      for (int i : share(num)) {
+#pragma omp for schedule(static)
+      for (int i = 0; i < num; i++) {
         float* row = to.branch + (size_t)i * width;
         std::fill(std::copy(told[i].conditioning, told[i].conditioning + m.width, row), row + width, 0.0f);
       }
       prepare<T>(to.branch, num, width, g.up.words, to.inputs, to.units, m.width, norm);
       mlp(worker, g.up, g.down, to, num);
     }
-    for (int i : share(num)) add(to.branch + (size_t)i * width, to.x + (size_t)told[i].row * width);
-    for (int row : share(b.rows)) {
+#pragma omp for schedule(static)
+    for (int i = 0; i < num; i++) add(to.branch + (size_t)i * width, to.x + (size_t)told[i].row * width);
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
       float* x = to.x + (size_t)row * width;
       if (roles[row]) normalize(x, m.width, width, false, m.eps, x);
     }
@@ -202,7 +210,8 @@ template <class T, class C> struct GemmaStack {
              const Memory& at) const {
     const Heads& h = heads[kind];
     const Sizes<C> sizes(h.width);
-    for (int i : share(b.rows * (h.num + h.kv))) {
+#pragma omp for schedule(static)
+    for (int i = 0; i < b.rows * (h.num + h.kv); i++) {
       const int row = i / (h.num + h.kv), head = i % (h.num + h.kv), kv = head - h.num, part = part_of[row];
       float *x = at.qkv + (size_t)row * qkv_width + head * h.width, *value = x + h.kv * h.width;
       if (kv >= 0) {
@@ -230,9 +239,11 @@ template <class T, class C> struct GemmaStack {
     prepare<T>(at.x, rows, width, layer.up.words, at.inputs, at.units, m.width, norm);
     mixture.gather(worker, layer, at.units, at.inputs, rows);
     mlp(worker, layer.up, layer.down, at, rows);
-    for (int row : share(rows)) std::memset(at.units + (size_t)row * width, 0, width * 4);
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++) std::memset(at.units + (size_t)row * width, 0, width * 4);
     mixture.add(worker, layer, rows, at.units);
-    for (int row : share(rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++) {
       float *x = at.x + (size_t)row * width, *one = at.branch + (size_t)row * width, *other = at.units + (size_t)row * width;
       normalize(one, m.width, width, false, m.eps, one);
       normalize(other, m.width, width, false, m.eps, other);

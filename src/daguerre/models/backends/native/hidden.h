@@ -14,18 +14,21 @@ template <class C> void place(const Model& m, const Layer& layer, const Batch& b
   const Sizes<C> sizes(m.head);
   auto inverse = [&](const float* x, int size) { return inverse_norm(x, size, m.eps); };
   if (m.clip_qkv > 0) {
-    for (int row : share(b.rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
       float* x = qkv + (size_t)row * stride;
       for (int j = 0; j < (num + m.kv_heads) * m.head; j++) x[j] = std::min(std::max(x[j], -m.clip_qkv), m.clip_qkv);
     }
   }
   if (m.qk_norm == ALL_HEADS) {
-    for (int row : share(b.rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
       const float* x = qkv + (size_t)row * stride;
       factors[2 * row] = inverse(x, m.heads * m.head), factors[2 * row + 1] = inverse(x + m.heads * m.head, m.kv_heads * m.head);
     }
   }
-  for (int i : share(b.rows * num)) {
+#pragma omp for schedule(static)
+  for (int i = 0; i < b.rows * num; i++) {
     const int row = i / num, head = i % num, kv = head - m.heads;
     float* x = qkv + (size_t)row * stride + head * m.head;
     const float factor = m.qk_norm == NO_HEAD ? 1 : m.qk_norm == EACH_HEAD ? inverse(x, m.head) : factors[2 * row + (kv >= 0)];
@@ -95,7 +98,8 @@ template <class T, class C> struct Stack {
     const Norm norm = {m.centered != 0, m.eps};
     const int seen = m.post_norm ? 0 : m.width;  // how many numbers of a row the norms before products use; 0: none
     Shortage shortage;
-    together(b.threads, [&] {
+#pragma omp parallel num_threads(b.threads)
+    {
       const Worker worker;
       embed(part_of, x);
       for (int index = 0; index < m.num_layers; index++) {
@@ -108,7 +112,8 @@ template <class T, class C> struct Stack {
         place<C>(m, layer, b, keys, part_of, index, qkv, qkv_width, factors);
         (end ? last : every).template attend<C>(worker, keys, index, qkv, qkv_width, y, all_heads, shortage);
         if (end) {
-          for ([[maybe_unused]] int once : share(1)) gather_wanted(b, width, x, units);
+#pragma omp single
+          gather_wanted(b, width, x, units);
         }
         const Drafts& here = end ? last_drafts : drafts;
         const bool apart = m.post_norm || m.adaptive;
@@ -132,13 +137,15 @@ template <class T, class C> struct Stack {
           prepare<T>(inside, num, stride, layer.down.words, inputs);
           multiply(worker, layer.down, layer.down_draft, inputs, num, here, branch, width, !apart);
         } else if (m.post_norm) {
-          for (int row : share(num)) std::memset(branch + (size_t)row * width, 0, width * 4);
+#pragma omp for schedule(static)
+          for (int row = 0; row < num; row++) std::memset(branch + (size_t)row * width, 0, width * 4);
         }
         if (mixed) mixture.add(worker, layer, num, branch);
         if (m.post_norm) add_normalized(m, units, num, width, layer.mlp_weight, layer.mlp_bias, x);
         if (m.adaptive) add_gated(units, num, part_of_num, 6 * index + 5, x);
       }
-      for (int row : share(some)) {
+#pragma omp for schedule(static)
+      for (int row = 0; row < some; row++) {
         float* to = out + (size_t)row * width;
         normalize(x + (size_t)row * width, m.width, width, m.centered, m.eps, to);
         if (m.adaptive) {
@@ -147,7 +154,7 @@ template <class T, class C> struct Stack {
         }
         for (int i = 0; i < m.width; i++) to[i] = to[i] * m.final_weight[i] + (m.final_bias ? m.final_bias[i] : 0);
       }
-    });
+    }
     shortage.check();
     experts_room.end();
     room.end();
@@ -178,7 +185,8 @@ template <class T, class C> struct Stack {
   void multiply(const Worker& worker, const Linear& matrix, const LowRank& draft, const Inputs& inputs, int rows, const Drafts& drafts,
                 float* to, int stride, bool add) const {
     const int num = draft.a.panels ? drafts.rows.size() : 0, some = num > 0, rank = draft.a.panels * COLUMNS;
-    for (int i : share(matrix.panels + some)) {
+#pragma omp for schedule(static)
+    for (int i = 0; i < matrix.panels + some; i++) {
       if (i >= some) {
         multiply_panel<T>(worker, matrix, inputs, 0, rows, i - some, [&](int row, int panel, const F* v) {
           float* at = to + (size_t)row * stride + panel * COLUMNS;
@@ -208,7 +216,8 @@ template <class T, class C> struct Stack {
 
   // The rows' embeddings, padded with zeros to the stride.
   void embed(const std::vector<int32_t>& part_of, float* x) const {
-    for (int row : share(b.rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < b.rows; row++) {
       float* to = x + (size_t)row * width;
       const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
       const float *added = m.adaptive ? nullptr : b.parts[part_of[row]].added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
@@ -234,7 +243,8 @@ template <class T, class C> struct Stack {
 
   // Adds the output of a residual branch to x, multiplied by a gate, which is vector `number` of the row's part.
   void add_gated(const float* branch, int rows, const std::vector<int32_t>& part_of, int number, float* x) const {
-    for (int row : share(rows)) {
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++) {
       const float *from = branch + (size_t)row * width, *gate = vector(part_of[row], number);
       float* to = x + (size_t)row * width;
       for (int i = 0; i < m.width; i++) to[i] += from[i] * gate[i];

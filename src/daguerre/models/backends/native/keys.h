@@ -86,7 +86,8 @@ struct Queries {
   template <class C>
   void attend(const Worker& worker, const std::vector<Keys>& keys, int index, const float* qkv, int qkv_stride, float* y,
               int stride, Shortage& shortage) const {
-    for (int i : turns(items.size())) {
+#pragma omp for schedule(dynamic)
+    for (size_t i = 0; i < items.size(); i++) {
       const Item& item = items[i];
       const Part& part = b.parts[item.part];
       const int32_t* rows = wanted ? b.wanted + part.first_wanted : all_rows.data();
@@ -116,7 +117,8 @@ inline void gather_wanted(const Batch& b, int stride, float* x, float* room) {
 
 // Adds the normalized output of a residual branch to x (post-norm).
 inline void add_normalized(const Model& m, float* branch, int rows, int stride, const float* weight, const float* bias, float* x) {
-  for (int row : share(rows)) {
+#pragma omp for schedule(static)
+  for (int row = 0; row < rows; row++) {
     float *from = branch + (size_t)row * stride, *to = x + (size_t)row * stride;
     normalize(from, m.width, stride, m.centered, m.eps, from);
     for (int i = 0; i < m.width; i++) to[i] += from[i] * weight[i] + (bias ? bias[i] : 0);

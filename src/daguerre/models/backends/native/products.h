@@ -12,7 +12,6 @@
 
 #include <algorithm>
 
-#include "team.h"
 #include "vectors.h"
 
 #if defined(WIDE) && defined(__AMX_INT8__) && defined(__AMX_BF16__) && defined(__linux__)
@@ -410,7 +409,8 @@ void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs,
 // One product, shared among the threads; see `multiply_panel`.
 template <class T, class Finish>
 void product(const Worker& worker, const Linear& m, const Inputs& inputs, int rows, Finish finish) {
-  for (int panel : share(m.panels)) multiply_panel<T>(worker, m, inputs, 0, rows, panel, finish);
+#pragma omp for schedule(static)
+  for (int panel = 0; panel < m.panels; panel++) multiply_panel<T>(worker, m, inputs, 0, rows, panel, finish);
 }
 
 inline float square_sum(const float* x, int num) {
@@ -452,7 +452,8 @@ inline void as_it_is(int, float*) {}
 template <class T, class Change = void (*)(int, float*)>
 void prepare(const float* x, int rows, int stride, int words, Inputs to, float* room = nullptr, int num = 0, Norm norm = {},
              Change change = as_it_is) {
-  for (int row : share(rows)) {
+#pragma omp for schedule(static)
+  for (int row = 0; row < rows; row++) {
     const float* from = x + (size_t)row * stride;
     if (num) {
       float* unit = room + (size_t)row * stride;

@@ -87,11 +87,13 @@ template <class Y> void mean_embeddings(const Model& m, const std::vector<Mean>&
   const Inputs inputs = {room.take<uint32_t>((size_t)round_up(rows, BLOCK) * words * Y::PARTS), room.take<float>(rows)};
   float* sums = room.take<float>((size_t)rows * width);
   std::memset(sums, 0, (size_t)rows * width * 4);
-  together(threads, [&] {
+#pragma omp parallel num_threads(threads)
+  {
     const Worker worker;
     for (int first = 0; first < m.vocab; first += g.chunk) {
       const Linear& matrix = g.mean[first / g.chunk];
-      for (int row : share(rows))
+#pragma omp for schedule(static)
+      for (int row = 0; row < rows; row++)
         inputs.scale[row] = Y::row(means[row].probabilities + first, matrix.words * Y::PER,
                                    inputs.rows + (size_t)row * matrix.words * Y::PARTS);
       product<Y>(worker, matrix, inputs, rows, [&](int row, int panel, const F* v) {
@@ -99,8 +101,9 @@ template <class Y> void mean_embeddings(const Model& m, const std::vector<Mean>&
         for (int j = 0; j < VECTORS; j++) store(at + j * LANES, load<F>(at + j * LANES) + v[j]);
       });
     }
-    for (int row : share(rows))
+#pragma omp for schedule(static)
+    for (int row = 0; row < rows; row++)
       for (int i = 0; i < m.width; i++) means[row].to[i] = sums[(size_t)row * width + i] * g.scale;
-  });
+  }
   room.end();
 }
