@@ -14,7 +14,7 @@ MAX_STEPS = 2_000_000
 MAX_EDGES = 20_000_000
 MAX_BYTES = 1 << 30
 MAX_NODES = 1 << 22
-"""Of a span, positions times states: a step at this limit takes about a second and 100 MB."""
+"""Of a span, positions times states."""
 SECONDS = 10.0
 
 
