@@ -109,8 +109,7 @@ class Constraint:
         probabilities, marginals = np.empty(len(positions)), np.empty(len(positions))
         for gap, held in canvas.gap_of(positions):
             rows = logits if len(held) == len(positions) else logits[held]
-            weighed = self._programme(canvas, gap).weigh(rows, best=params.temperature == 0)
-            tokens[held] = weighed.best() if params.temperature == 0 else _drawn(weighed, params, u[held])
+            tokens[held], weighed = _chosen(self._programme(canvas, gap), rows, params, u[held])
             marginals[held] = np.minimum(weighed.probabilities(tokens[held]), 1.0)
             probabilities[held] = np.exp(rows[np.arange(len(held)), tokens[held]] - weighed.weights.total_A)
         return Proposals(positions, tokens, probabilities, marginals)
@@ -252,14 +251,20 @@ def _both(constraint: TokenAutomaton, option: str, wording: Wording, worded: Tok
         raise InputError(f"the option {option} together with keywords, forbidden, ending and pins: {error}") from None
 
 
-def _drawn(weighed: Weighed, params: SamplingParams, u: np.ndarray) -> np.ndarray:
-    """Tokens (A,) of one completion; `weighed` has the logits at temperature 1."""
-    weigh, logits = weighed.programme.weigh, weighed.weights.logp_AV
+def _chosen(
+    programme: Programme, logits: np.ndarray, params: SamplingParams, u: np.ndarray
+) -> tuple[np.ndarray, Weighed]:
+    """(tokens (A,) of the most likely completion, or of a drawn one; the logits, weighed at temperature 1)."""
+    if params.temperature == 0:
+        weighed = programme.weigh(logits, best=True)
+        return weighed.best(), weighed
     if params.top_k is not None:
         with suppress(InputError):
-            return weigh(_most_likely(logits, params.top_k), temperature=params.temperature).sample(u, params.top_p)
-    warm = weighed if params.temperature == 1 else weigh(logits, temperature=params.temperature)
-    return warm.sample(u, params.top_p)
+            cut = programme.weigh(_most_likely(logits, params.top_k), temperature=params.temperature)
+            return cut.sample(u, params.top_p), programme.weigh(logits)
+    temperatures = [1.0] if params.temperature == 1 else [1.0, params.temperature]
+    plain, *warm = programme.weigh_each(logits, temperatures)
+    return (warm or [plain])[0].sample(u, params.top_p), plain
 
 
 def _most_likely(logits: np.ndarray, num: int) -> np.ndarray:

@@ -76,7 +76,7 @@ def test_a_random_schema_accepts_what_is_valid_and_nothing_else(
     valid = jsonschema.Draft202012Validator(schema).is_valid
     try:
         held = read_schema(schema, budget := Budget(max_states=10_000))
-        dfa = Writer(held, 2, 2, budget).dfa(held.root)
+        dfa = Writer(held, 2, budget).dfa(held.root, 2)
     except UnsupportedError:
         return
     except InputError as error:

@@ -14,7 +14,7 @@ from daguerre.sampling.constraints.programme import Programme
 from daguerre.sampling.constraints.reference.lattice import Lattice
 from daguerre.sampling.constraints.spans import CompiledPaths, span
 from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
-from daguerre.sampling.constraints.weights import Weights
+from daguerre.sampling.constraints.weights import weigh
 
 MAX_STATES, MAX_CLASSES, MAX_TOKENS, MAX_LENGTH = 5, 4, 6, 6
 NUM_AUTOMATA = 500
@@ -260,19 +260,25 @@ def test_weights_of_classes_equal_those_of_the_reference(kind: type, monkeypatch
     )
     logits = (rng.normal(size=(5, 3000)) * 8).astype(kind)
     logits[0, 100:] = -np.inf
-    for temperature in (1.0, 0.3):
-        fast = Weights(logits, automaton, temperature)
-        with monkeypatch.context() as patch:
-            patch.setattr(compiled, "library", lambda: None)
-            slow = Weights(logits, automaton, temperature)
+    logits[3] = logits[3].round()  # many are equal
+    temperatures = [1.0, 0.3]
+    fast_each = weigh(logits, automaton, temperatures)
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "library", lambda: None)
+        slow_each = weigh(logits, automaton, temperatures)
+    for fast, slow, temperature in zip(fast_each, slow_each, temperatures, strict=True):
+        (alone,) = weigh(logits, automaton, [temperature])
         for name in ("top_A", "sum_AC", "total_A", "most_AC"):
             np.testing.assert_allclose(getattr(fast, name), getattr(slow, name), rtol=2e-6, atol=1e-30)
+            assert np.array_equal(getattr(fast, name), getattr(alone, name))
         factors = rng.normal(size=(5, 4)) - 9
         factors[2, 1] = -np.inf
         assert np.array_equal(*(weights.likeliest(factors, 0.3) for weights in (fast, slow)))
         us = rng.random(40)
         drawn = [[weights.token(1, cls, float(u)) for u in us for cls in range(4)] for weights in (fast, slow)]
         assert np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
+        firsts = [[weights.first(i, cls) for i in range(1, 5) for cls in range(4)] for weights in (fast, slow)]
+        assert firsts[0] == firsts[1]
 
 
 def test_a_text_far_less_likely_than_what_the_language_forbids_is_found_and_weighed() -> None:
@@ -294,7 +300,7 @@ def test_classes_that_vanish_beside_the_likeliest_token_keep_their_weight() -> N
     automaton = chain([1], 4)
     logp = np.array([[0.0, -200.0, -np.inf, -300.0]], dtype=np.float32)
 
-    weights = Weights(logp, automaton, temperature=0.5)
+    weights = weigh(logp, automaton, [0.5])[0]
 
     np.testing.assert_allclose(weights.all_AC, [[0.0, -400.0, -np.inf, -600.0]], rtol=1e-6)
     np.testing.assert_allclose(weights.total_A, [0.0], atol=1e-6)

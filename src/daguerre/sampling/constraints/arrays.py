@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import product
 from math import comb
 
@@ -24,7 +25,7 @@ class ArrayText:
     """Writes arrays; `dfa`: the automaton of a set of items."""
 
     def __init__(self, schema: Schema, dfa: Callable[[Expr], Dfa]) -> None:
-        self.schema, self.dfa = schema, dfa
+        self.schema, self.dfa = schema, lru_cache(maxsize=None)(dfa)
 
     def write(self, nfa: Nfa, shape: Arrays, put: Put, entry: int, last: int) -> None:
         wanted = shape.contains

@@ -25,9 +25,9 @@ from daguerre.sampling.constraints.tokens import TokenAutomaton, Vocabulary, lif
 from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_dfa
 from daguerre.sampling.constraints.writing import Writer
 
-DEPTH, ANY_DEPTH = 3, 2
-DEEPER, DEEP_STATES = (3, 4), 4_000
-"""Values nest this much deeper where nothing is asked for, as long as the automaton stays that small."""
+DEPTH = 3
+ANY_DEPTHS, MOST_STATES = (2, 3, 4), 4_000
+"""How deep values nest where nothing is asked for: as deep as the automaton stays that small."""
 Made = tuple[Dfa, tuple[str, ...]]
 """An automaton over bytes, and what was ignored."""
 
@@ -137,24 +137,15 @@ def schema_dfa(
 
 def written_dfa(schema: Schema, depth: int, any_depth: int | None, budget: Budget) -> Dfa:
     """The automaton of a schema; with any_depth None, values nest as deep as fits."""
-    writer = Writer(schema, depth, any_depth or ANY_DEPTH, budget)
+    writer = Writer(schema, depth, budget)
+    if any_depth is not None:
+        return writer.dfa(schema.root, any_depth)
     try:
-        dfa = writer.dfa(schema.root)
+        return writer.deepest(schema.root, ANY_DEPTHS, MOST_STATES)
     except UnsupportedError:
         raise
     except InputError:
-        if any_depth is not None:
-            raise
-        return Writer(schema, 1, 1, budget).dfa(schema.root)  # what was too large may fit; out of time, this raises
-    for deeper in DEEPER if any_depth is None and writer.is_open else ():
-        try:
-            more = writer.with_depth(deeper).dfa(schema.root)
-        except InputError:
-            break
-        if len(more) > DEEP_STATES:
-            break
-        dfa = more
-    return dfa
+        return Writer(schema, 1, budget).dfa(schema.root, 1)  # what was too large may fit; out of time, this raises
 
 
 def _sound(depth: int) -> int:

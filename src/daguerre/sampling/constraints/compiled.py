@@ -63,6 +63,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "dfa_strings": (Long, (Pointer, Long, *(Pointer,) * 4, Error)),
     "dfa_shortest": (Long, (Pointer, Pointer, Error)),
     "dfa_combine": (Pointer, (Pointer, Pointer, Int, Pointer, Error)),
+    "link_sizes": (None, (Pointer, Long, Int, Pointer, Pointer, Error)),
+    "link_parts": (Pointer, (Pointer, Long, Int, Pointer, Error)),
     "vocabulary_new": (Pointer, (Pointer, Pointer, Pointer, Int)),
     "vocabulary_free": (None, (Pointer,)),
     "lift_new": (Pointer, (Pointer, Pointer, Pointer, Error)),
@@ -81,7 +83,10 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_possible": (Int, (Pointer,)),
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
-    **{f"weigh_{kind}": (None, (Pointer, Long, Long, Pointer, Pointer, Long, Float, *PLACES)) for kind in KINDS},
+    **{
+        f"weigh_{kind}": (None, (Pointer, Long, Long, Pointer, Pointer, Long, Pointer, Long, *PLACES)) for kind in KINDS
+    },
+    **{f"first_{kind}": (Int, (Pointer, Long, Float, Pointer, Int)) for kind in KINDS},
     **{f"draw_{kind}": (Int, (Pointer, Pointer, Long, Float, Float, Pointer, Float)) for kind in KINDS},
     **{
         f"likeliest_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, Pointer, Float, Float, Float, Pointer))

@@ -17,7 +17,7 @@ C classes, B bundles, V vocabulary.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 
@@ -32,7 +32,13 @@ from daguerre.sampling.constraints.reference.lattice import BELOW_ONE
 from daguerre.sampling.constraints.reference.unrolled import Unrolled
 from daguerre.sampling.constraints.spans import CompiledSpan, Paths, paths, span, transitions
 from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
-from daguerre.sampling.constraints.weights import Weights, best_of_bundles, log_sum_of_bundles, sum_of_bundles
+from daguerre.sampling.constraints.weights import (
+    Weights,
+    best_of_bundles,
+    log_sum_of_bundles,
+    sum_of_bundles,
+    weigh,
+)
 
 
 class Programme:
@@ -113,12 +119,16 @@ class Programme:
 
     def weigh(self, logp_AV: np.ndarray, best: bool = False, temperature: float = 1.0) -> Weighed:
         """The programme with log-probabilities, or logits, divided by a temperature; `best`: for `Weighed.best`."""
+        return self.weigh_each(logp_AV, [temperature], best)[0]
+
+    def weigh_each(self, logp_AV: np.ndarray, temperatures: Sequence[float], best: bool = False) -> list[Weighed]:
+        """`weigh` for each of some temperatures, in one pass over the logits."""
         if len(logp_AV) > len(self.positions) or logp_AV.shape[1:] != (self.automaton.vocab_size,):
             raise InputError(
                 f"log-probabilities of shape {logp_AV.shape} do not fit {len(self.positions)} open positions and a "
                 f"vocabulary of {self.automaton.vocab_size}: give a row for each of the first open positions"
             )
-        return Weighed(self, logp_AV, best, temperature)
+        return [Weighed(self, weights, best) for weights in weigh(logp_AV, self.automaton, temperatures, best)]
 
     def best(self, logp_AV: np.ndarray) -> np.ndarray:
         """Tokens (A,) of the most likely completion: Viterbi's algorithm. Of several, an arbitrary but fixed one."""
@@ -154,13 +164,12 @@ class Programme:
 class Weighed:
     """A programme with logp (A, V) at its first A open positions."""
 
-    def __init__(self, programme: Programme, logp_AV: np.ndarray, best: bool, temperature: float) -> None:
-        self.programme, self.automaton = programme, programme.automaton
-        self.weights = Weights(logp_AV, self.automaton, temperature, best)
-        self.wanted = programme.positions[: len(logp_AV)]
+    def __init__(self, programme: Programme, weights: Weights, best: bool) -> None:
+        self.programme, self.automaton, self.weights = programme, programme.automaton, weights
+        self.wanted = programme.positions[: len(weights.logp_AV)]
         self.first = int(self.wanted[0]) if len(self.wanted) else programme.begin
         self.end = int(self.wanted[-1]) + 1 if len(self.wanted) else programme.begin
-        self.by_best, self.temperature = best, temperature
+        self.by_best = best
 
     @cached_property
     def paths(self) -> Paths:
@@ -206,15 +215,11 @@ class Weighed:
 
     def best(self) -> np.ndarray:
         """See `Programme.best`."""
-        pairs, most_AC, logp_AV = self.automaton.pairs, self.weights.most_AC, self.weights.logp_AV
+        pairs, most_AC = self.automaton.pairs, self.weights.most_AC
         out = np.empty(len(self.wanted), dtype=np.int64)
         for i, bundle in enumerate(self.paths.best()[self.wanted - self.first].tolist()):
             classes = pairs.classes[pairs.starts[bundle] : pairs.starts[bundle + 1]]
-            cls = classes[most_AC[i].take(classes).argmax()]
-            out[i] = (logp_AV[i] == most_AC[i, cls]).argmax()
-            if self.automaton.class_of_token[out[i]] != cls:  # another class has as likely a token
-                tokens = self.automaton.tokens_of(int(cls))
-                out[i] = tokens[logp_AV[i].take(tokens).argmax()]
+            out[i] = self.weights.first(i, int(classes[most_AC[i].take(classes).argmax()]))
         return out
 
     def sample(self, u_A: np.ndarray, top_p: float = 1.0) -> np.ndarray:
@@ -222,7 +227,7 @@ class Weighed:
         if top_p < 1.0:
             with suppress(InputError):
                 return self.programme.weigh(
-                    self.weights.likeliest(self._share_AC, top_p), temperature=self.temperature
+                    self.weights.likeliest(self._share_AC, top_p), temperature=float(self.weights.temperature)
                 ).sample(u_A)
         u_P = np.zeros(self.end - self.first)
         u_P[self.wanted - self.first] = u_A

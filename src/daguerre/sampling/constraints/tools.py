@@ -89,7 +89,7 @@ def _arguments(
     parameters = tool.get("parameters")
     try:
         schema = read_schema(NO_PARAMETERS if parameters is None else parameters, budget, **how)
-        return schema, Writer(schema, depth, ANY_DEPTH, budget).dfa(schema.root)
+        return schema, Writer(schema, depth, budget).dfa(schema.root, ANY_DEPTH)
     except InputError as error:
         raise type(error)(f"in the parameters of the function {name!r}: {error}") from error
 
@@ -101,7 +101,7 @@ def _text(
     if schema is None:
         return subtract(regex_dfa("[^]*", budget), _holding(marks[0], budget), budget), ()
     held = read_schema(schema, budget, **how)
-    return Writer(held, depth, TEXT_DEPTH, budget).dfa(held.root), tuple(held.ignored)
+    return Writer(held, depth, budget).dfa(held.root, TEXT_DEPTH), tuple(held.ignored)
 
 
 def _language(

@@ -8,6 +8,7 @@ Letters: A wanted positions, P positions of a span, C classes, S classes of all 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,50 +30,46 @@ TINY = 1e-30
 """Below it a sum of float32 may have lost small terms."""
 
 
-class Weights:
-    """Log-probabilities (A, V), or logits, over a temperature: nothing depends on their sum.
+def weigh(
+    logp_AV: np.ndarray, automaton: TokenAutomaton, temperatures: Sequence[float] = (1.0,), best: bool = True
+) -> list[Weights]:
+    """The weights of log-probabilities (A, V), or of logits, over each of some temperatures."""
+    sums = Sums(np.ascontiguousarray(logp_AV), automaton, temperatures, best)
+    return [Weights(sums, t) for t in range(len(temperatures))]
 
-    top_A    the highest of each row
-    sum_AC   the probability of each class, divided by that of the row's likeliest token; float64
-    total_A  the log of the sum of all tokens' probabilities: 0 for log-probabilities, but for rounding; float64
-    most_AC  with `best`, the highest of each class, as given
-    """
+
+class Sums:
+    """What a pass over logits gives for T temperatures; see `weigh_classes` in native/weights.h."""
 
     def __init__(
-        self, logp_AV: np.ndarray, automaton: TokenAutomaton, temperature: float = 1.0, best: bool = True
+        self, logp_AV: np.ndarray, automaton: TokenAutomaton, temperatures: Sequence[float], best: bool
     ) -> None:
-        self.logp_AV, self.automaton = np.ascontiguousarray(logp_AV), automaton
-        self.temperature = logp_AV.dtype.type(temperature)
-        (num_rows, _), num_classes = logp_AV.shape, automaton.num_classes
+        self.logp_AV, self.automaton = logp_AV, automaton
+        self.temperatures = np.array(temperatures, dtype=logp_AV.dtype)
+        (num_rows, _), num_classes, num = logp_AV.shape, automaton.num_classes, len(temperatures)
         self.top_A = np.empty(num_rows, dtype=logp_AV.dtype)
         self.most_AC = np.empty((num_rows if best else 0, num_classes), dtype=logp_AV.dtype)
-        self.sum_AC, self.total_A = np.empty((num_rows, num_classes)), np.empty(num_rows)
+        self.sum_TAC, self.total_TA = np.empty((num, num_rows, num_classes)), np.empty((num, num_rows))
         made = compiled.library()
-        self._made = None if made is None or logp_AV.dtype not in KINDS else made
-        if self._made is None:
-            self._sum()
+        self.made = None if made is None or logp_AV.dtype not in KINDS else made
+        if self.made is None:
+            for t in range(num):
+                self._sum(t)
         else:
-            self._sum_compiled(self._made)
-        with np.errstate(divide="ignore"):
-            self.total_A = np.log(self.total_A) + self.top_A / np.float64(self.temperature)
-        self.faint = np.nonzero(self.sum_AC < TINY)
-        if len(self.faint[0]):  # relative to the row's likeliest token these vanish: they need a separate scale
-            self._faint_logs = self._by_itself(*self.faint)
-            self.sum_AC[self.faint] = np.exp(self._faint_logs)
+            self._sum_compiled(self.made)
 
     def _sum_compiled(self, made: Any) -> None:
-        automaton, logits = self.automaton, self.logp_AV
-        sizes, classes = map(int, logits.shape), len(automaton.first_token) - 1
+        automaton, logits, temperatures = self.automaton, self.logp_AV, self.temperatures.astype(np.float64)
         order, first = automaton.order, automaton.first_token
         most = address(self.most_AC) if len(self.most_AC) else None
-        self._first_block = np.concatenate([[0], np.cumsum(-(-np.diff(first) // BLOCK))])
-        self._blocks = np.empty((len(logits), int(self._first_block[-1])))
-        out = address(self.top_A), address(self.sum_AC), most, address(self.total_A), address(self._blocks)
-        weigh = getattr(made, f"weigh_{KINDS[logits.dtype]}")
-        weigh(address(logits), *sizes, address(order), address(first), classes, float(self.temperature), *out)
+        self.first_block = np.concatenate([[0], np.cumsum(-(-np.diff(first) // BLOCK))])
+        self.blocks_TAB = np.empty((*self.total_TA.shape, int(self.first_block[-1])))
+        out = address(self.top_A), address(self.sum_TAC), most, address(self.total_TA), address(self.blocks_TAB)
+        held = address(order), address(first), len(first) - 1, address(temperatures), len(temperatures)
+        getattr(made, f"weigh_{KINDS[logits.dtype]}")(address(logits), *map(int, logits.shape), *held, *out)
 
-    def _sum(self) -> None:
-        """The slow reference of `weigh_classes` in native/weights.h."""
+    def _sum(self, t: int) -> None:
+        """The slow reference of `weigh_classes`."""
         logp_AV, order, first = self.logp_AV, self.automaton.order, self.automaton.first_token
         top_A = logp_AV.max(axis=1)
         self.top_A[:] = np.where(top_A == -np.inf, 0, top_A)
@@ -82,9 +79,32 @@ class Weights:
             held = logp_AV[rows].take(order, axis=1)
             if len(self.most_AC):
                 np.maximum.reduceat(held[:, : first[-1]], first[:-1], axis=1, out=self.most_AC[rows])
-            np.exp(self.relative(held, rows), out=held)
-            self.sum_AC[rows] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
-            self.total_A[rows] = held.sum(axis=1, dtype=np.float64)
+            np.exp((held - self.top_A[rows, None]) / self.temperatures[t], out=held)
+            self.sum_TAC[t, rows] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
+            self.total_TA[t, rows] = held.sum(axis=1, dtype=np.float64)
+
+
+class Weights:
+    """Log-probabilities (A, V), or logits, over a temperature: nothing depends on their sum.
+
+    top_A    the highest of each row
+    sum_AC   the probability of each class, divided by that of the row's likeliest token; float64
+    total_A  the log of the sum of all tokens' probabilities: 0 for log-probabilities, but for rounding; float64
+    most_AC  with `best`, the highest of each class, as given
+    """
+
+    def __init__(self, sums: Sums, t: int) -> None:
+        self.logp_AV, self.automaton, self._made = sums.logp_AV, sums.automaton, sums.made
+        self.temperature, self.top_A, self.most_AC = sums.temperatures[t], sums.top_A, sums.most_AC
+        self.sum_AC = sums.sum_TAC[t]
+        if sums.made is not None:
+            self._first_block, self._blocks_AB = sums.first_block, sums.blocks_TAB[t]
+        with np.errstate(divide="ignore"):
+            self.total_A = np.log(sums.total_TA[t]) + self.top_A / np.float64(self.temperature)
+        self.faint = np.nonzero(self.sum_AC < TINY)
+        if len(self.faint[0]):  # relative to the row's likeliest token these vanish: they need a separate scale
+            self._faint_logs = self._by_itself(*self.faint)
+            self.sum_AC[self.faint] = np.exp(self._faint_logs)
 
     @cached_property
     def best_AC(self) -> np.ndarray:
@@ -107,7 +127,7 @@ class Weights:
             return int(tokens[0])
         if self._made is not None:
             draw, row = getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}"), self.logp_AV[i]
-            blocks = None if self.sum_AC[i, cls] < TINY else address(self._blocks[i, self._first_block[cls] :])
+            blocks = None if self.sum_AC[i, cls] < TINY else address(self._blocks_AB[i, self._first_block[cls] :])
             top = float(self.top_A[i])
             return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, blocks, u))
         logs = self.logp_AV[i].take(tokens)
@@ -115,6 +135,15 @@ class Weights:
         block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)
         held = slice(block * BLOCK, (block + 1) * BLOCK)
         return int(tokens[held][pick(weights[held], u)[0]])
+
+    def first(self, i: int, cls: int) -> int:
+        """The likeliest token of a class in a row, the first of several."""
+        logits, most, automaton = self.logp_AV[i], float(self.most_AC[i, cls]), self.automaton
+        if self._made is not None:
+            find, classes = getattr(self._made, f"first_{KINDS[logits.dtype]}"), automaton.class_of_token
+            return int(find(address(logits), len(logits), most, address(classes.astype(np.int32, copy=False)), cls))
+        tokens = automaton.tokens_of(cls)
+        return int(tokens[logits.take(tokens).argmax()])
 
     def likeliest(self, factor_AC: np.ndarray, share: float) -> np.ndarray:
         """The logits (A, V), minus infinity at all but the fewest likeliest tokens whose probabilities sum to `share`;

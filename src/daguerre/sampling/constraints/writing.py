@@ -1,80 +1,89 @@
 """Sets of JSON values as automata over their text: compact, members in the order of the schema, then all others.
 
-A set with members or items is made an automaton of its own, and embedded wherever it occurs. A set that contains itself
-is entered again at most `depth` times; values that nest deeper are not in the language. Where a schema constrains
-nothing, values nest at most `any_depth` deep: every level more doubles the automaton.
+Each set with members or items is a part, written once; where it occurs, it is called (see `linking`). A set that
+contains itself is entered again at most `depth` times; values that nest deeper are not in the language. Where a schema
+constrains nothing, values nest at most `any_depth` deep: every level more doubles the automaton.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
 from daguerre.sampling.constraints.arrays import ArrayText, items
 from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.dfa import Dfa
+from daguerre.sampling.constraints.dfa import Dfa, empty
 from daguerre.sampling.constraints.keywords import read_schema
+from daguerre.sampling.constraints.linking import call_of, linked, sizes
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.objects import Behind, Members, ObjectText, members
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.values import TRUE, Expr, Objects
 
+ANYTHING = 0
+"""The part that is all values of which nothing is asked."""
+Key = tuple[Expr, frozenset[Expr], int]
+"""A part: a set, the sets around it, of those that contain themselves, and how often one may yet be entered again."""
+
 
 class Writer:
     """Writes the values of a schema."""
 
-    def __init__(self, schema: Schema, depth: int, any_depth: int, budget: Budget) -> None:
-        self.schema, self.depth, self.any_depth, self.budget = schema, depth, any_depth, budget
-        self._written: dict[tuple[Expr, frozenset[Expr], int], Dfa] = {}
+    def __init__(self, schema: Schema, depth: int, budget: Budget) -> None:
+        self.schema, self.depth, self.budget = schema, depth, budget
+        self._parts: list[Dfa] = [empty()]
+        self._numbers: dict[Key, int] = {(TRUE, frozenset(), 0): ANYTHING}
+        self._waiting: list[Key] = []
         self._within: dict[Expr, frozenset[Expr]] = {}
         self._members: dict[Objects, Members] = {}
-        self._arrays = ArrayText(schema, self.dfa)
+        self._arrays = ArrayText(schema, self._alone)
 
-    def with_depth(self, any_depth: int) -> Writer:
-        """A writer of the same schema that lets values nest so deep where it asks for nothing."""
-        other = Writer(self.schema, self.depth, any_depth, self.budget)
-        other._within, other._members = self._within, self._members
-        return other
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something that was written holds values of which nothing is asked."""
-        return any(expr == TRUE for expr, _, _ in self._written)
-
-    def dfa(self, expr: Expr) -> Dfa:
+    def dfa(self, expr: Expr, any_depth: int) -> Dfa:
         """The minimal automaton of the JSON texts of an expression."""
-        return self._automaton(expr, frozenset(), self.depth)
+        return linked(*self._written(self._key(expr, frozenset(), self.depth), any_depth), self.budget)
 
-    def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
-        """Write a set into `nfa` from `entry` on, and return the state it ends in; nothing leads there if it is empty.
-
-        `around`: the sets around this one, of those that contain themselves; `left`: how often one of them may
-        yet be entered again.
+    def deepest(self, expr: Expr, depths: Sequence[int], most: int) -> Dfa:
+        """`dfa` of the last of some depths for which the automaton has at most so many states before what is alike in
+        it is merged; of the first, if it has more for all.
         """
-        held = self.schema.values(expr)
-        if held.objects or held.arrays:
-            return nfa.embed(entry, self._automaton(expr, around, left))
-        last = nfa.state()
-        self._write(nfa, entry, expr, last, around, left)
-        return last
+        parts, root = self._written(self._key(expr, frozenset(), self.depth), depths[0])
+        states, copies = sizes(parts, root, self.budget)
+        fit = [d for d in depths if states + copies * (len(anything(d)) - len(anything(depths[0]))) <= most]
+        return self.dfa(expr, max(fit, default=depths[0]) if copies else depths[0])
 
-    def _automaton(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
+    def everything(self, depth: int) -> Dfa:
+        """All values that nest at most so deep."""
+        return linked(*self._written((TRUE, frozenset(), depth), 0), self.budget)
+
+    def _alone(self, expr: Expr) -> Dfa:
+        """The automaton of a set with few values, made while others are being written."""
+        other = Writer(self.schema, self.depth, self.budget)
+        other._within, other._members = self._within, self._members
+        return other.dfa(expr, 1)
+
+    def _key(self, expr: Expr, around: frozenset[Expr], left: int) -> Key:
         reached = self._reached(expr)
-        if expr == TRUE and expr not in around:
-            left = self.any_depth
         around &= reached
-        if not around and not any(inner in self._reached(inner) for inner in reached if inner != TRUE):
-            left = left if expr == TRUE else 0  # nothing inside is entered again
-        key = (expr, around, left)
-        if key not in self._written:
-            is_anything = expr == TRUE and not around
-            self._written[key] = anything(left) if is_anything else self.written(expr, around, left)
-        return self._written[key]
+        is_flat = not around and not any(inner in self._reached(inner) for inner in reached if inner != TRUE)
+        return expr, around, 0 if is_flat else left  # where nothing inside is entered again, `left` does not matter
 
-    def written(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
-        """The automaton of `_automaton`, made anew."""
+    def _number(self, key: Key) -> int:
+        """The number of a part that is written now or later."""
+        if key not in self._numbers:
+            self._numbers[key] = len(self._numbers)
+            self._waiting.append(key)
+        return self._numbers[key]
+
+    def _written(self, key: Key, any_depth: int) -> tuple[list[Dfa], int]:
+        """(all parts, the number of this one), once everything that it calls is written."""
+        root = self._number(key)
+        while self._waiting:
+            self._parts.append(self._part(*self._waiting.pop(0)))
+        return [anything(any_depth) if any_depth else empty(), *self._parts[1:]], root
+
+    def _part(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
         nfa = new_nfa(self.budget)
         entry, last = nfa.state(), nfa.state()
         again = expr in around
@@ -82,6 +91,18 @@ class Writer:
             inside = around | {expr} if expr in self._reached(expr) else around
             self._write(nfa, entry, expr, last, inside, left - again)
         return nfa.determinize(entry, last)
+
+    def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
+        """Write a set into `nfa` from `entry` on, and return the state it ends in; nothing leads there if it is empty.
+
+        `around` and `left` as in `Key`.
+        """
+        held = self.schema.values(expr)
+        if held.objects or held.arrays:
+            return nfa.literal(entry, call_of(self._number(self._key(expr, around, left))))
+        last = nfa.state()
+        self._write(nfa, entry, expr, last, around, left)
+        return last
 
     def _reached(self, expr: Expr) -> frozenset[Expr]:
         """All sets of members and items inside, and inside those."""
@@ -132,4 +153,4 @@ class Writer:
 def anything(depth: int) -> Dfa:
     """All JSON texts whose values nest at most so deep: the same in every schema."""
     budget = Budget(seconds=math.inf)
-    return Writer(read_schema(True, budget), 1, depth, budget).written(TRUE, frozenset(), depth)
+    return Writer(read_schema(True, budget), 1, budget).everything(depth)

@@ -3,7 +3,7 @@
 #include <new>
 
 #include "lift.h"
-#include "nfa.h"
+#include "linking.h"
 #include "spans.h"
 #include "weights.h"
 
@@ -114,6 +114,19 @@ Dfa *dfa_combine(const Dfa *a, const Dfa *b, int32_t rule, const Limits *limits,
     return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] { return combine(*a, *b, Rule(rule), *limits).release(); });
 }
 
+// The states of the automaton that `root` is with all that it calls, and the copies of part 0 among them.
+void link_sizes(const Dfa *const *parts, int64_t number, int32_t root, int64_t *sizes, const Limits *limits, int32_t *error) {
+    limited(error, *limits, 0, [&] {
+        Frames frames(parts, number, root, *limits);
+        return sizes[0] = frames.states, sizes[1] = frames.copies(0), 0;
+    });
+}
+Dfa *link_parts(const Dfa *const *parts, int64_t number, int32_t root, const Limits *limits, int32_t *error) {
+    return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] {
+        return Frames(parts, number, root, *limits).linked(*limits).release();
+    });
+}
+
 Vocabulary *vocabulary_new(const uint8_t *text, const int64_t *offsets, const int64_t *lengths, int32_t size) {
     int32_t error;
     return guarded(&error, static_cast<Vocabulary *>(nullptr), [&] { return new Vocabulary(text, offsets, lengths, size); });
@@ -171,12 +184,18 @@ void paths_shares(Paths *paths, double *out, int32_t *error) {
 }
 
 void weigh_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                 double temperature, float *top, double *sum, float *most, double *all, double *blocks) {
-    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all, blocks);
+                 const double *temperatures, int64_t num, float *top, double *sum, float *most, double *all, double *blocks) {
+    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks);
 }
 void weigh_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                  double temperature, double *top, double *sum, double *most, double *all, double *blocks) {
-    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperature, top, sum, most, all, blocks);
+                  const double *temperatures, int64_t num, double *top, double *sum, double *most, double *all, double *blocks) {
+    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks);
+}
+int32_t first_float(const float *logits, int64_t vocabulary, double wanted, const int32_t *class_of_token, int32_t own) {
+    return first_token<float>(logits, vocabulary, wanted, class_of_token, own);
+}
+int32_t first_double(const double *logits, int64_t vocabulary, double wanted, const int32_t *class_of_token, int32_t own) {
+    return first_token<double>(logits, vocabulary, wanted, class_of_token, own);
 }
 int32_t draw_float(const float *logits, const int32_t *tokens, int64_t size, double temperature, double top, const double *blocks,
                   double u) {

@@ -9,7 +9,7 @@
 
 namespace daguerre {
 
-constexpr int LANES = 8;
+constexpr int LANES = 16;
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 
@@ -34,66 +34,91 @@ constexpr double LOW = -std::numeric_limits<double>::infinity();
 
 // The largest, in lanes, since a chain of comparisons waits for each one.
 template <class Number> Number largest(const Number *held, int64_t size, Number out) {
-    Number lane[LANES];
-    std::fill(lane, lane + LANES, out);
+    constexpr int WIDE = 4 * LANES;
+    Number lane[WIDE];
+    std::fill(lane, lane + WIDE, out);
     int64_t i = 0;
-    for (; i + LANES <= size; i += LANES)
-        for (int k = 0; k < LANES; k++) lane[k] = held[i + k] > lane[k] ? held[i + k] : lane[k];
+    for (; i + WIDE <= size; i += WIDE)
+        for (int k = 0; k < WIDE; k++) lane[k] = held[i + k] > lane[k] ? held[i + k] : lane[k];
     for (; i < size; i++) lane[0] = held[i] > lane[0] ? held[i] : lane[0];
-    return *std::max_element(lane, lane + LANES);
+    return *std::max_element(lane, lane + WIDE);
 }
 
-// The sum of e^((held - top) * scale) of at most a block, which become these exponentials.
-inline double sum_of_exponentials(float *held, int64_t size, float top, float scale) {
+// The sum of e^((held - top) * scale) of at most a block, which become these exponentials if they are to be kept.
+template <bool KEEP> double sum_of_exponentials(float *held, int64_t size, float top, float scale) {
     const float low = -std::numeric_limits<float>::infinity();
     while (size % LANES) held[size++] = low;  // a block has room
     Floats sum = {0};
     for (int64_t i = 0; i < size; i += LANES) {
         Floats each = exponential((*reinterpret_cast<Floats *>(held + i) - top) * scale);
-        *reinterpret_cast<Floats *>(held + i) = each;
+        if (KEEP) *reinterpret_cast<Floats *>(held + i) = each;
         sum += each;
     }
     double out = 0;
     for (int k = 0; k < LANES; k++) out += sum[k];
     return out;
 }
-inline double sum_of_exponentials(double *held, int64_t size, double top, double scale) {
+template <bool KEEP> double sum_of_exponentials(double *held, int64_t size, double top, double scale) {
     double out = 0;
-    for (int64_t i = 0; i < size; i++) out += held[i] = std::exp((held[i] - top) * scale);
+    for (int64_t i = 0; i < size; i++) {
+        double each = std::exp((held[i] - top) * scale);
+        if (KEEP) held[i] = each;
+        out += each;
+    }
     return out;
 }
 
-// For each row of logits (A, V): the highest, `sum` (A, C) and `most` (A, C), if given, of classes of tokens, and the sum of
-// all tokens; exponentials are of the difference to the highest, over the temperature. The tokens of class c are order[first[c]]
-// to ...[c + 1], and those behind the last class have none. `blocks`, if given, are the sums of each block of a class, row by row.
+// For each row of logits (A, V): the highest, and `most` (A, C), if given, of classes of tokens. For each of T temperatures,
+// sums of exponentials, of the difference to the highest over the temperature: `sum` (T, A, C) of classes, `all` (T, A) of all
+// tokens, and `blocks` (T, A, B) of each block of a class. The tokens of class c are order[first[c]] to ...[c + 1], and those
+// behind the last class have none.
 template <class Logit>
 void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                   Logit temperature, Logit *top, double *sum, Logit *most, double *all, double *blocks) {
+                   const double *temperatures, int64_t num, Logit *top, double *sum, Logit *most, double *all, double *blocks) {
+    int64_t num_blocks = 0;
+    for (int64_t c = 0; c < classes; c++) num_blocks += (first[c + 1] - first[c] + BLOCK - 1) / BLOCK;
+    std::fill(sum, sum + num * rows * classes, 0.0);
+    std::fill(all, all + num * rows, 0.0);
     Logit held[BLOCK];
     for (int64_t row = 0; row < rows; row++) {
         const Logit *own = logits + row * vocabulary;
-        Logit highest = largest(own, vocabulary, Logit(LOW)), scale = 1 / temperature;
+        Logit highest = largest(own, vocabulary, Logit(LOW));
         if (highest == Logit(LOW)) highest = 0;
         top[row] = highest;
-        double total = 0;
+        double *block = blocks + row * num_blocks;
         for (int64_t c = 0; c <= classes; c++) {  // the last are the tokens without a class
             Logit most_here = Logit(LOW);
-            double here = 0;
             int64_t end = c < classes ? first[c + 1] : vocabulary;
             for (int64_t begin = first[c]; begin < end; begin += BLOCK) {
                 int64_t size = std::min(BLOCK, end - begin);
                 for (int64_t i = 0; i < size; i++) held[i] = own[order[begin + i]];
                 if (most) most_here = largest(held, size, most_here);
-                double part = sum_of_exponentials(held, size, highest, scale);
-                here += part;
-                if (blocks && c < classes) *blocks++ = part;
+                for (int64_t t = 0; t < num; t++) {
+                    double part = sum_of_exponentials<false>(held, size, highest, Logit(1 / Logit(temperatures[t])));
+                    all[t * rows + row] += part;
+                    if (c == classes) continue;
+                    sum[(t * rows + row) * classes + c] += part;
+                    block[t * rows * num_blocks] = part;
+                }
+                block++;
             }
-            total += here;
-            if (c < classes) sum[row * classes + c] = here;
             if (c < classes && most) most[row * classes + c] = most_here;
         }
-        all[row] = total;
     }
+}
+
+// The first token of a class with a logit that one of them has.
+template <class Logit>
+int32_t first_token(const Logit *logits, int64_t vocabulary, Logit wanted, const int32_t *class_of_token, int32_t own) {
+    constexpr int64_t STEP = 64;
+    for (int64_t begin = 0; begin < vocabulary; begin += STEP) {
+        int64_t end = std::min(vocabulary, begin + STEP);
+        bool found = false;
+        for (int64_t i = begin; i < end; i++) found |= logits[i] == wanted;
+        for (int64_t i = begin; found && i < end; i++)
+            if (logits[i] == wanted && class_of_token[i] == own) return i;
+    }
+    return -1;
 }
 
 // One of some tokens, drawn by u in [0, 1) from their logits; `top` and `blocks` are of `weigh_classes`, or `blocks` is null.
@@ -112,12 +137,12 @@ int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Log
     }
     vector<double> cumulated;
     for (int64_t begin = 0; begin < size; begin += BLOCK) {
-        double sum = blocks ? *blocks++ : sum_of_exponentials(held, block(begin), top, scale);
+        double sum = blocks ? *blocks++ : sum_of_exponentials<false>(held, block(begin), top, scale);
         cumulated.push_back(sum + (begin ? cumulated.back() : 0));
     }
     double rest;
     int64_t begin = Paths::pick(cumulated, u, &rest) * BLOCK, number = block(begin);
-    sum_of_exponentials(held, number, top, scale);
+    sum_of_exponentials<true>(held, number, top, scale);
     cumulated.assign(held, held + number);
     std::partial_sum(cumulated.begin(), cumulated.end(), cumulated.begin());
     return tokens[begin + Paths::pick(cumulated, rest, &rest)];
