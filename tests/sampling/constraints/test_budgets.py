@@ -55,6 +55,10 @@ SCHEMAS = {
     "items": {"type": "array", "minItems": 10**7},
     "constants": {"enum": [{f"a{i}": i} for i in range(11_000)]},
 }
+ALL = {f"d{i}": {"$ref": f"#/$defs/d{i}"} for i in range(14)}
+SCHEMAS["each in each"] = {"$ref": "#/$defs/d0", "$defs": {n: {"type": "object", "properties": ALL} for n in ALL}}
+for name in ALL:
+    SCHEMAS["each in each"]["$defs"][name]["required"] = [name]
 CONSTRAINTS: list[Any] = [*(("regex", one) for one in PATTERNS), *(("schema", one) for one in SCHEMAS)]
 
 

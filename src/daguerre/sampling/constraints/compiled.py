@@ -25,6 +25,7 @@ Pointer, Int, Long, Text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctyp
 Float = ctypes.c_double
 KINDS = ("float", "double")
 PLACES = (Pointer,) * 5
+CLASSES = (Pointer, Pointer, Long)
 Error = ctypes.POINTER(Int)
 
 
@@ -32,6 +33,12 @@ class Transitions(ctypes.Structure):
     """The pairs of states of a token automaton."""
 
     _fields_ = [*((name, Pointer) for name in ("first", "dst", "bundle")), ("states", Long), ("bundles", Long)]
+
+
+class Uses(ctypes.Structure):
+    """Which automata are used, and what they call."""
+
+    _fields_ = [*((name, Pointer) for name in ("part", "first", "calls")), ("root", Int)]
 
 
 class Limits(ctypes.Structure):
@@ -63,8 +70,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "dfa_strings": (Long, (Pointer, Long, *(Pointer,) * 4, Error)),
     "dfa_shortest": (Long, (Pointer, Pointer, Error)),
     "dfa_combine": (Pointer, (Pointer, Pointer, Int, Pointer, Error)),
-    "link_sizes": (None, (Pointer, Long, Int, Pointer, Pointer, Error)),
-    "link_parts": (Pointer, (Pointer, Long, Int, Pointer, Error)),
+    "link_sizes": (None, (Pointer, Long, Pointer, Pointer, Pointer, Error)),
+    "link_parts": (Pointer, (Pointer, Long, Pointer, Pointer, Error)),
     "vocabulary_new": (Pointer, (Pointer, Pointer, Pointer, Int)),
     "vocabulary_free": (None, (Pointer,)),
     "lift_new": (Pointer, (Pointer, Pointer, Pointer, Error)),

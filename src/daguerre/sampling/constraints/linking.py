@@ -1,48 +1,71 @@
 """Automata that call one another, as one automaton.
 
-The parts of a value are written once each, and call one another: a call stands for the text of the part. So each part
-is made small while it is alone, and all that is written out is made small once.
+Each part of a value is written once, and made small while it is alone; all that is written out is made small once.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compiled import Call, Handle, Pointer, address
+from daguerre.sampling.constraints.compiled import Call, Handle, Pointer, Uses, address
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.reference import linking as reference
 
 
-def call_of(part: int) -> bytes:
-    """What stands for the text of a part: a byte that no text has, and the number of the part."""
-    return bytes([reference.CALL]) + part.to_bytes(reference.DIGITS, "big")
+def call_of(number: int) -> bytes:
+    """What stands for a text that is called: a byte that no text has, and a number that the use of a part explains."""
+    return bytes([reference.CALL]) + number.to_bytes(reference.DIGITS, "big")
 
 
-def sizes(parts: Sequence[Dfa], root: int, budget: Budget) -> tuple[int, int]:
-    """(states of a part with all that it calls, copies of part 0 among them), before what is alike is merged."""
-    made = compiled.library()
-    if made is None:
-        frames = reference.Frames([part.table for part in parts], root, budget)
-        return frames.num_states, frames.copies(0)
-    found, call = np.zeros(2, dtype=np.int64), Call(made, budget)
-    call("link_sizes", _pointers(parts, call), len(parts), root, address(found), call.limits)
-    return int(found[0]), int(found[1])
+@dataclass
+class Links:
+    """Parts, and their uses.
 
+    parts    automata with calls
+    part_of  the part of each use
+    calls    of each use, the use that each number of a call in its part is of
+    """
 
-def linked(parts: Sequence[Dfa], root: int, budget: Budget) -> Dfa:
-    """The minimal automaton of a part, with the text of another part in place of each call."""
-    made = compiled.library()
-    if made is None:
-        return Dfa(reference.Frames([part.table for part in parts], root, budget).linked())
-    call = Call(made, budget)
-    pointer = call("link_parts", _pointers(parts, call), len(parts), root, call.limits)
-    return Dfa(Handle(made, pointer, "dfa_free"))
+    parts: list[Dfa] = field(default_factory=list)
+    part_of: list[int] = field(default_factory=list)
+    calls: list[list[int]] = field(default_factory=list)
 
+    def with_part(self, number: int, part: Dfa) -> Links:
+        """The same with another part of this number."""
+        return replace(self, parts=[*self.parts[:number], part, *self.parts[number + 1 :]])
 
-def _pointers(parts: Sequence[Dfa], call: Call) -> ctypes.Array[ctypes.c_void_p]:
-    return (Pointer * len(parts))(*(part.pointer(call) for part in parts))
+    def sizes(self, root: int, budget: Budget) -> tuple[int, int]:
+        """(states of a use with all that it calls, copies of use 0 among them), before what is alike is merged."""
+        made = compiled.library()
+        if made is None:
+            frames = self._frames(root, budget)
+            return frames.num_states, frames.copies(0)
+        found = np.zeros(2, dtype=np.int64)
+        self._call(made, "link_sizes", root, budget, address(found))
+        return int(found[0]), int(found[1])
+
+    def linked(self, root: int, budget: Budget) -> Dfa:
+        """The minimal automaton of a use, with the text that is called in place of each call."""
+        made = compiled.library()
+        if made is None:
+            return Dfa(self._frames(root, budget).linked())
+        return Dfa(Handle(made, self._call(made, "link_parts", root, budget), "dfa_free"))
+
+    def _frames(self, root: int, budget: Budget) -> reference.Frames:
+        return reference.Frames([part.table for part in self.parts], self.part_of, self.calls, root, budget)
+
+    def _call(self, made: Any, name: str, root: int, budget: Budget, *more: int) -> Any:
+        call = Call(made, budget)
+        parts = (Pointer * len(self.parts))(*(part.pointer(call) for part in self.parts))
+        part_of = np.array(self.part_of, dtype=np.int32)
+        first = np.cumsum([0, *map(len, self.calls)], dtype=np.int64)
+        calls = np.array(list(chain.from_iterable(self.calls)), dtype=np.int32)
+        uses = Uses(address(part_of), address(first), address(calls), root)
+        return call(name, parts, len(self.parts), ctypes.byref(uses), *more, call.limits)

@@ -8,6 +8,7 @@ constrains nothing, values nest at most `any_depth` deep: every level more doubl
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 
@@ -16,16 +17,18 @@ from daguerre.sampling.constraints.automata import new_nfa
 from daguerre.sampling.constraints.budget import Budget
 from daguerre.sampling.constraints.dfa import Dfa, empty
 from daguerre.sampling.constraints.keywords import read_schema
-from daguerre.sampling.constraints.linking import call_of, linked, sizes
+from daguerre.sampling.constraints.linking import Links, call_of
 from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.objects import Behind, Members, ObjectText, members
 from daguerre.sampling.constraints.schema import Schema
 from daguerre.sampling.constraints.values import TRUE, Expr, Objects
 
-ANYTHING = 0
-"""The part that is all values of which nothing is asked."""
-Key = tuple[Expr, frozenset[Expr], int]
-"""A part: a set, the sets around it, of those that contain themselves, and how often one may yet be entered again."""
+ANYTHING, NOTHING = 0, 1
+"""Parts: all values of which nothing is asked, and none."""
+USE, ITEM = 600, 70
+"""About how many bytes a use takes, and each set around it: for the budget's memory."""
+Use = tuple[Expr, frozenset[Expr], int]
+"""A set, those of the sets around it that contain themselves, and how often one of them may yet be entered again."""
 
 
 class Writer:
@@ -33,29 +36,30 @@ class Writer:
 
     def __init__(self, schema: Schema, depth: int, budget: Budget) -> None:
         self.schema, self.depth, self.budget = schema, depth, budget
-        self._parts: list[Dfa] = [empty()]
-        self._numbers: dict[Key, int] = {(TRUE, frozenset(), 0): ANYTHING}
-        self._waiting: list[Key] = []
+        self._links = Links([empty(), empty()], [ANYTHING], [[]])
+        self._numbers: dict[Use, int] = {(TRUE, frozenset(), 0): 0}
+        self._waiting: deque[Use] = deque()
+        self._parts: dict[Expr, tuple[int, list[Expr]]] = {}
         self._within: dict[Expr, frozenset[Expr]] = {}
         self._members: dict[Objects, Members] = {}
         self._arrays = ArrayText(schema, self._alone)
 
     def dfa(self, expr: Expr, any_depth: int) -> Dfa:
         """The minimal automaton of the JSON texts of an expression."""
-        return linked(*self._written(self._key(expr, frozenset(), self.depth), any_depth), self.budget)
+        return self._linked(self._written(expr), any_depth)
 
     def deepest(self, expr: Expr, depths: Sequence[int], most: int) -> Dfa:
         """`dfa` of the last of some depths for which the automaton has at most so many states before what is alike in
         it is merged; of the first, if it has more for all.
         """
-        parts, root = self._written(self._key(expr, frozenset(), self.depth), depths[0])
-        states, copies = sizes(parts, root, self.budget)
-        fit = [d for d in depths if states + copies * (len(anything(d)) - len(anything(depths[0]))) <= most]
-        return self.dfa(expr, max(fit, default=depths[0]) if copies else depths[0])
+        root = self._written(expr)
+        states, copies = self._links.sizes(root, self.budget)  # of a part for everything that has a single state
+        fit = [d for d in depths if states + copies * len(anything(d)) <= most]
+        return self._linked(root, max(fit, default=depths[0]))
 
     def everything(self, depth: int) -> Dfa:
         """All values that nest at most so deep."""
-        return linked(*self._written((TRUE, frozenset(), depth), 0), self.budget)
+        return self._links.linked(self._all_written((TRUE, frozenset(), depth)), self.budget)
 
     def _alone(self, expr: Expr) -> Dfa:
         """The automaton of a set with few values, made while others are being written."""
@@ -63,45 +67,61 @@ class Writer:
         other._within, other._members = self._within, self._members
         return other.dfa(expr, 1)
 
-    def _key(self, expr: Expr, around: frozenset[Expr], left: int) -> Key:
+    def _linked(self, root: int, any_depth: int) -> Dfa:
+        return self._links.with_part(ANYTHING, anything(any_depth)).linked(root, self.budget)
+
+    def _written(self, expr: Expr) -> int:
+        return self._all_written(self._use(expr, frozenset(), self.depth))
+
+    def _all_written(self, use: Use) -> int:
+        """The number of a use, once all that it calls is written."""
+        number = self._number(use)
+        while self._waiting:
+            self._write_use(*self._waiting.popleft())
+        return number
+
+    def _use(self, expr: Expr, around: frozenset[Expr], left: int) -> Use:
         reached = self._reached(expr)
         around &= reached
         is_flat = not around and not any(inner in self._reached(inner) for inner in reached if inner != TRUE)
         return expr, around, 0 if is_flat else left  # where nothing inside is entered again, `left` does not matter
 
-    def _number(self, key: Key) -> int:
-        """The number of a part that is written now or later."""
-        if key not in self._numbers:
-            self._numbers[key] = len(self._numbers)
-            self._waiting.append(key)
-        return self._numbers[key]
+    def _number(self, use: Use) -> int:
+        if use not in self._numbers:
+            self._numbers[use] = len(self._numbers)
+            self._waiting.append(use)
+            self.budget.steps(len(self._numbers))
+            self.budget.hold(USE + ITEM * len(use[1]))
+        return self._numbers[use]
 
-    def _written(self, key: Key, any_depth: int) -> tuple[list[Dfa], int]:
-        """(all parts, the number of this one), once everything that it calls is written."""
-        root = self._number(key)
-        while self._waiting:
-            self._parts.append(self._part(*self._waiting.pop(0)))
-        return [anything(any_depth) if any_depth else empty(), *self._parts[1:]], root
-
-    def _part(self, expr: Expr, around: frozenset[Expr], left: int) -> Dfa:
-        nfa = new_nfa(self.budget)
-        entry, last = nfa.state(), nfa.state()
+    def _write_use(self, expr: Expr, around: frozenset[Expr], left: int) -> None:
         again = expr in around
-        if not again or left > 0:
-            inside = around | {expr} if expr in self._reached(expr) else around
-            self._write(nfa, entry, expr, last, inside, left - again)
-        return nfa.determinize(entry, last)
+        part, called = (NOTHING, []) if again and left == 0 else self._part(expr)
+        inside = around | {expr} if expr in self._reached(expr) else around
+        self.budget.hold(8 * len(called))
+        self._links.part_of.append(part)
+        self._links.calls.append([self._number(self._use(inner, inside, left - again)) for inner in called])
 
-    def _put(self, nfa: Nfa, entry: int, expr: Expr, around: frozenset[Expr], left: int) -> int:
+    def _part(self, expr: Expr) -> tuple[int, list[Expr]]:
+        """(the number of the text of a set, the sets that it calls, by number)."""
+        if expr not in self._parts:
+            nfa, called = new_nfa(self.budget), dict[Expr, int]()
+            entry, last = nfa.state(), nfa.state()
+            self._write(nfa, entry, expr, last, called)
+            self._links.parts.append(nfa.determinize(entry, last))
+            self._parts[expr] = len(self._links.parts) - 1, list(called)
+        return self._parts[expr]
+
+    def _put(self, nfa: Nfa, called: dict[Expr, int], entry: int, expr: Expr) -> int:
         """Write a set into `nfa` from `entry` on, and return the state it ends in; nothing leads there if it is empty.
 
-        `around` and `left` as in `Key`.
+        Members and items that have some of their own are only called, by their number in `called`.
         """
         held = self.schema.values(expr)
         if held.objects or held.arrays:
-            return nfa.literal(entry, call_of(self._number(self._key(expr, around, left))))
+            return nfa.literal(entry, call_of(called.setdefault(expr, len(called))))
         last = nfa.state()
-        self._write(nfa, entry, expr, last, around, left)
+        self._write(nfa, entry, expr, last, called)
         return last
 
     def _reached(self, expr: Expr) -> frozenset[Expr]:
@@ -132,7 +152,7 @@ class Writer:
             self._members[shape] = members(self.schema, shape)
         return self._members[shape]
 
-    def _write(self, nfa: Nfa, entry: int, expr: Expr, last: int, around: frozenset[Expr], left: int) -> None:
+    def _write(self, nfa: Nfa, entry: int, expr: Expr, last: int, called: dict[Expr, int]) -> None:
         held = self.schema.values(expr)
         words = ["null"] * held.null + [str(word).lower() for word in sorted(held.booleans)]
         for word in words:
@@ -141,7 +161,7 @@ class Writer:
             nfa.link(nfa.embed(entry, held.numbers), last)
         if not held.strings.is_empty:
             nfa.link(nfa.quoted(entry, held.strings), last)
-        put = partial(self._put, nfa, around=around, left=left)
+        put = partial(self._put, nfa, called)
         for array in held.arrays:
             self._arrays.write(nfa, array, put, entry, last)
         behind: Behind = {}

@@ -114,16 +114,16 @@ Dfa *dfa_combine(const Dfa *a, const Dfa *b, int32_t rule, const Limits *limits,
     return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] { return combine(*a, *b, Rule(rule), *limits).release(); });
 }
 
-// The states of the automaton that `root` is with all that it calls, and the copies of part 0 among them.
-void link_sizes(const Dfa *const *parts, int64_t number, int32_t root, int64_t *sizes, const Limits *limits, int32_t *error) {
+// The states of the automaton of a use with all that it calls, and the copies of use 0 among them.
+void link_sizes(const Dfa *const *parts, int64_t number, const Uses *uses, int64_t *sizes, const Limits *limits, int32_t *error) {
     limited(error, *limits, 0, [&] {
-        Frames frames(parts, number, root, *limits);
+        Frames frames(parts, number, *uses, *limits);
         return sizes[0] = frames.states, sizes[1] = frames.copies(0), 0;
     });
 }
-Dfa *link_parts(const Dfa *const *parts, int64_t number, int32_t root, const Limits *limits, int32_t *error) {
+Dfa *link_parts(const Dfa *const *parts, int64_t number, const Uses *uses, const Limits *limits, int32_t *error) {
     return limited(error, *limits, static_cast<Dfa *>(nullptr), [&] {
-        return Frames(parts, number, root, *limits).linked(*limits).release();
+        return Frames(parts, number, *uses, *limits).linked(*limits).release();
     });
 }
 

@@ -9,14 +9,16 @@ from daguerre.sampling.constraints.reference.dfa import Table
 from daguerre.sampling.constraints.reference.nfa import SlowNfa, determinize
 
 CALL, DIGITS = 0xFF, 3
-"""The byte that begins a call, and how many bytes the number of a part has."""
+"""The byte that begins a call, and how many bytes its number has."""
 
 
 class Frames:
-    """A frame is a copy of a part, for each state that is called back to."""
+    """A frame is a copy of a part, for each use of it and each state that is called back to."""
 
-    def __init__(self, parts: Sequence[Table], root: int, budget: Budget) -> None:
-        self.parts, self.nfa = parts, SlowNfa(budget)
+    def __init__(
+        self, parts: Sequence[Table], part_of: Sequence[int], calls: Sequence[Sequence[int]], root: int, budget: Budget
+    ) -> None:
+        self.parts, self.part_of, self.calls, self.nfa = parts, part_of, calls, SlowNfa(budget)
         self.begins: dict[tuple[int, int], int] = {}
         self.waiting: list[tuple[int, int, dict[int, int]]] = []
         self.last = self.nfa.state()
@@ -28,27 +30,27 @@ class Frames:
     def num_states(self) -> int:
         return len(self.nfa.moves)
 
-    def copies(self, part: int) -> int:
-        return sum(held == part for held, _ in self.begins)
+    def copies(self, use: int) -> int:
+        return sum(held == use for held, _ in self.begins)
 
     def linked(self) -> Table:
         return determinize(self.nfa, self.entry, self.last)
 
-    def _begin(self, part: int, back: int) -> int:
-        if (part, back) not in self.begins:
-            states = {q: self.nfa.state() for q in _kept(self.parts[part])}
-            self.begins[part, back] = states[0]
-            self.waiting.append((part, back, states))
-        return self.begins[part, back]
+    def _begin(self, use: int, back: int) -> int:
+        if (use, back) not in self.begins:
+            states = {q: self.nfa.state() for q in _kept(self.parts[self.part_of[use]])}
+            self.begins[use, back] = states[0]
+            self.waiting.append((use, back, states))
+        return self.begins[use, back]
 
-    def _write(self, part: int, back: int, states: dict[int, int]) -> None:
-        table = self.parts[part]
+    def _write(self, use: int, back: int, states: dict[int, int]) -> None:
+        table = self.parts[self.part_of[use]]
         for q, state in states.items():
             self.nfa.moves[state] += [(chosen, states[to]) for chosen, to in table.arcs[q] if not chosen >> CALL & 1]
             if table.accept[q]:
                 self.nfa.link(state, back)
-            for called, behind in _calls(table, q):
-                self.nfa.link(state, self._begin(called, states[behind]))
+            for number, behind in _calls(table, q):
+                self.nfa.link(state, self._begin(self.calls[use][number], states[behind]))
 
 
 def _kept(table: Table) -> list[int]:
@@ -66,12 +68,12 @@ def _kept(table: Table) -> list[int]:
 
 
 def _calls(table: Table, state: int) -> Iterator[tuple[int, int]]:
-    """(part, the state behind) of each call from a state."""
+    """(number, the state behind) of each call from a state."""
     reached = [(0, to) for chosen, to in table.arcs[state] if chosen >> CALL & 1]
     for _ in range(DIGITS):
         reached = [
-            (part << 8 | byte, to)
-            for part, held in reached
+            (number << 8 | byte, to)
+            for number, held in reached
             for chosen, to in table.arcs[held]
             for byte in range(256)
             if chosen >> byte & 1
