@@ -14,7 +14,7 @@ struct Vocabulary {
     vector<uint8_t> byte;
     vector<int32_t> depth, behind;       // `behind`: the first node that does not begin with this one's text
     vector<int32_t> tokens, first_token;  // the tokens of node n are tokens[first_token[n]] to ...[n + 1]
-    vector<int32_t> large;               // for each node -1, or the place in `below` of a node with many others below it
+    vector<int32_t> several;             // for each node -1, or the place in `below` of a node with several others below it
     vector<Bytes> below;                 // the bytes of these others
     int32_t size = 0;
 
@@ -47,15 +47,15 @@ struct Vocabulary {
         }
         for (int32_t node : path) behind[node] = byte.size();
         first_token.push_back(tokens.size());
-        large.assign(byte.size(), -1);
+        several.assign(byte.size(), -1);
         for (int32_t node = 0; node < int32_t(byte.size()); node++) {
-            if (behind[node] - node < LARGE) continue;
-            large[node] = below.size();
+            if (behind[node] - node < SEVERAL) continue;
+            several[node] = below.size();
             below.push_back({});
             for (int32_t other = node + 1; other < behind[node]; other++) below.back().add(byte[other]);
         }
     }
-    static constexpr int32_t LARGE = 128;
+    static constexpr int32_t SEVERAL = 4;
 };
 
 // An automaton over tokens, as `tokens.TokenAutomaton` holds it: the pairs of state q are first[q] to first[q + 1], each
@@ -78,6 +78,10 @@ class Functions {
     const vector<int32_t> &next_, &column_of_byte_;
     vector<int32_t> after_;  // (functions, K): UNKNOWN, or a function
     vector<int32_t> held_;
+    struct Tried {
+        Bytes stays, changes;  // bytes behind which a function is known to be the same, or another
+    };
+    vector<Tried> tried_;
     Meter &meter_;
 
   public:
@@ -112,6 +116,21 @@ class Functions {
             meter_.edges(lists.items() / 2);
         }
         return after_[at];
+    }
+
+    // Whether a function stays as it is behind any text of some bytes.
+    bool stays(int32_t function, const Bytes &bytes) {
+        if (size_t(function) >= tried_.size()) tried_.resize(lists.size() + lists.size() / 2 + 64);
+        Tried &tried = tried_[function];
+        if ((bytes & tried.changes).any()) return false;
+        Bytes open = bytes.without(tried.stays);
+        while (open.any()) {
+            int byte = open.lowest();
+            if (after(function, byte) != function) return tried.changes.add(byte), false;
+            tried.stays.add(byte);
+            open = bytes.without(tried.stays);
+        }
+        return true;
     }
 };
 
@@ -233,8 +252,8 @@ class Pairs {
 };
 
 // Without the states that no text in these tokens visits, and the bundles and classes that are not used then; without any
-// state where no text is left.
-inline void keep_useful(Lifted &whole, Meter &meter) {
+// state where no text is left. Returns the new number of each class, or -1.
+inline vector<int32_t> keep_useful(Lifted &whole, size_t classes, Meter &meter) {
     size_t states = whole.accept.size();
     meter.spend(8 * whole.dst.size());
     vector<int64_t> begin(states + 2, 0);
@@ -257,11 +276,15 @@ inline void keep_useful(Lifted &whole, Meter &meter) {
     spread(leads, begin, source, [](int32_t) { return true; });
     if (leads[0]) kept[0] = 1, waiting.push_back(0);
     spread(kept, whole.first, whole.dst, [&](int32_t q) { return leads[q]; });
-    if (std::find(kept.begin(), kept.end(), 0) == kept.end()) return;
+    vector<int32_t> number(classes, -1);
+    int32_t next = 0;
+    if (std::find(kept.begin(), kept.end(), 0) == kept.end()) {
+        std::iota(number.begin(), number.end(), 0);
+        return number;
+    }
 
     Lifted out;
     vector<int32_t> state(states, -1), bundle(whole.starts.size(), -1);
-    int32_t next = 0;
     for (size_t q = 0; q < states; q++)
         if (kept[q]) state[q] = next++, out.accept.push_back(whole.accept[q]);
     for (size_t q = 0; q < states; q++) {
@@ -280,16 +303,14 @@ inline void keep_useful(Lifted &whole, Meter &meter) {
         }
         out.first.push_back(out.dst.size());
     }
-    vector<uint8_t> used(whole.class_of_token.size() + 1, 0);
+    vector<uint8_t> used(classes, 0);
     for (int32_t c : out.classes) used[c] = 1;
-    vector<int32_t> number(used.size(), -1);
     next = 0;
-    for (int32_t c : whole.class_of_token) {
-        if (c >= 0 && used[c] && number[c] < 0) number[c] = next++;
-        out.class_of_token.push_back(c < 0 ? -1 : number[c]);
-    }
-    for (int32_t &c : out.classes) c = number[c];  // classes keep their order
+    for (size_t c = 0; c < classes; c++)
+        if (used[c]) number[c] = next++;  // classes keep their order
+    for (int32_t &c : out.classes) c = number[c];
     whole = std::move(out);
+    return number;
 }
 
 // Numbers for values in the order in which they come.
@@ -327,7 +348,7 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
                               {states[1], dfa.size(), columns.next, columns.of_byte, meter}};
     auto out = std::make_unique<Lifted>();
     out->accept = dfa.accept;
-    out->class_of_token.assign(vocabulary.size, -1);
+    vector<int32_t> found(vocabulary.tokens.size(), -1);  // the class of each token, in the order of the trie
     Numbers class_of;  // of two functions
     vector<std::pair<int32_t, int32_t>> path{{functions[0].identity, functions[1].identity}};
     for (size_t node = 0; node < vocabulary.byte.size();) {
@@ -341,29 +362,29 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
         if (path.size() < size_t(depth) + 2) path.resize(depth + 2);
         path[depth + 1] = {found0, found1};
         // where no byte below changes the function any more, all tokens below are alike
-        bool whole = vocabulary.large[node] >= 0;
-        if (whole)
-            vocabulary.below[vocabulary.large[node]].for_each([&](int below) {
-                whole = whole && (!found0 || functions[0].after(found0, below) == found0) && (!found1 || functions[1].after(found1, below) == found1);
-            });
+        bool whole = vocabulary.several[node] >= 0;
+        if (whole) {
+            const Bytes &below = vocabulary.below[vocabulary.several[node]];
+            whole = (!found0 || functions[0].stays(found0, below)) && (!found1 || functions[1].stays(found1, below));
+        }
         int32_t last = whole ? vocabulary.behind[node] : node + 1;
         int32_t begin = vocabulary.first_token[node], end = vocabulary.first_token[last];
         if (begin < end) {
             int32_t number = class_of.number(int64_t(found0) << 32 | found1);
-            for (int32_t i = begin; i < end; i++) out->class_of_token[vocabulary.tokens[i]] = number;
+            std::fill(found.begin() + begin, found.begin() + end, number);
         }
         node = last;
         meter.spend(1);
     }
     const vector<int64_t> &used = class_of.values;
-    vector<int32_t> number(used.size(), -1), function_of_class[2];  // classes in the order of their first tokens
-    for (int32_t &c : out->class_of_token) {
-        if (c < 0) continue;
-        if (number[c] < 0) {
-            number[c] = function_of_class[0].size();
-            function_of_class[0].push_back(used[c] >> 32), function_of_class[1].push_back(int32_t(used[c]));
-        }
-        c = number[c];
+    vector<int32_t> lowest(used.size(), INT32_MAX), order(used.size()), number(used.size()), function_of_class[2];
+    for (size_t i = 0; i < found.size(); i++)
+        if (found[i] >= 0) lowest[found[i]] = std::min(lowest[found[i]], vocabulary.tokens[i]);
+    std::iota(order.begin(), order.end(), 0);  // classes in the order of their first tokens
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return lowest[a] < lowest[b]; });
+    for (size_t c = 0; c < order.size(); c++) {
+        number[order[c]] = c;
+        function_of_class[0].push_back(used[order[c]] >> 32), function_of_class[1].push_back(int32_t(used[order[c]]));
     }
     Used of_part[2] = {{function_of_class[0], functions[0].lists}, {function_of_class[1], functions[1].lists}};
     Pairs pairs;
@@ -371,7 +392,11 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
     pairs.reserve(meter);
     for (int i = 0; i < 2; i++) pairs.fill(functions[i].lists, of_part[i], meter);
     pairs.write(*out, part, of_part, meter);
-    keep_useful(*out, meter);
+    const vector<int32_t> kept = keep_useful(*out, used.size(), meter);
+    for (int32_t &c : number) c = kept[c];
+    out->class_of_token.assign(vocabulary.size, -1);
+    for (size_t i = 0; i < found.size(); i++)
+        if (found[i] >= 0) out->class_of_token[vocabulary.tokens[i]] = number[found[i]];
     return out;
 }
 
