@@ -19,19 +19,19 @@ def add_tokenizer(writer: Any, tokenizer: Tokenizer | None, config: ModelConfig)
     """Add a tokenizer and the special tokens of a config. Returns what to know about it."""
     values = {} if tokenizer is None else json.loads(tokenizer.to_bytes())
     model = values.get("model") or {}
-    if tokenizer is None or model.get("type", "BPE") != "BPE" or tokenizer.spare_byte_ids or tokenizer.unreadable:
+    merges = model.get("merges") if model.get("type", "BPE") == "BPE" else None
+    if tokenizer is None or not merges or tokenizer.spare_byte_ids or tokenizer.unreadable:
         writer.add_tokenizer_model("none")
         _add_special(writer, config)
         if tokenizer is None:
             return []
         _add_tokens(writer, tokenizer, values, config)
         writer.add_string(WHOLE, _content(tokenizer, values))
-        return ["llama.cpp cannot read the tokenizer, which is no byte-level BPE: it takes and gives ids"]
+        return ["llama.cpp cannot read the tokenizer, which is no byte-level BPE with merges: it takes and gives ids"]
     pre = split_name(values)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre or OTHER_SPLIT)
     _add_tokens(writer, tokenizer, values, config)
-    merges = model.get("merges") or []
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
     _add_special(writer, config)
     template = getattr(tokenizer, "chat_template", None)
