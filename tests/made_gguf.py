@@ -2,9 +2,9 @@
 
     PYTHONPATH=src:tests python tests/made_gguf.py
 
-Tiny random models of five architectures are written in F16 by Daguerre, and quantized by llama.cpp's own quantizer. What
-llama.cpp computes with them is recorded: their logits; those of the same weights, which it makes F32 again, so that no
-row is rounded; and the ids of texts.
+Tiny random models of five architectures are written in F16 by Daguerre, and quantized by llama.cpp's own quantizer.
+What llama.cpp computes with them is recorded: their logits; those of the same weights, which it makes F32 again, so
+that no row is rounded; and the ids of texts.
 """
 
 from __future__ import annotations

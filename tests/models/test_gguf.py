@@ -272,16 +272,29 @@ def test_a_mask_without_a_family_asks_which_it_is(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_can_be_named_in_place_of_the_files(tmp_path: Path) -> None:
-    loaded, path = written("qwen3", tmp_path)
-    path.write_bytes(
-        path.read_bytes()
-        .replace(b"gpt2", b"bert")
-        .replace(b"tokenizer.huggingface.json", b"tokenizer.huggingface.jsom")
-    )
+    tokenizer = made("qwen2")
+    path = of_tokenizer(tokenizer, tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"gpt2", b"bert"))
     with pytest.raises(UnsupportedError, match="of the kind 'bert', and gpt2 is read; name the publisher's tokenizer"):
         load_folder(path)
-    again = load_folder(path, tokenizer=loaded.folder)
-    assert again.tokenizer.encode(TEXTS[0]) == loaded.tokenizer.encode(TEXTS[0])
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "tokenizer.json").write_bytes(tokenizer.to_bytes())
+    again = load_folder(path, tokenizer=tmp_path / "words")
+    assert again.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
+    path.write_bytes(path.read_bytes().replace(b"bert", b"gpt2").replace(b"qwen2", b"qwenX"))
+    with pytest.raises(UnsupportedError, match=r"architecture 'qwenX'|splits texts as 'qwenX' does, and qwen2, "):
+        load_folder(path)
+
+
+def test_several_chat_templates_keep_their_names(tmp_path: Path) -> None:
+    folder = CASES["qwen3"].write(tmp_path)
+    facts = json.loads((folder / "tokenizer_config.json").read_text())
+    templates = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": templates}))
+    loaded = load_folder(folder)
+    write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "m.gguf", "f16", loaded.family)
+    again: Any = load_folder(tmp_path / "m.gguf").tokenizer
+    assert again.chat_template.sources == {"default": "plain", "tool_use": "tools"}
 
 
 SAID = "2 tensors of F16, 11 tensors of F32, 14 tensors of Q8_0"

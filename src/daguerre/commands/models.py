@@ -13,7 +13,7 @@ from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
 
 Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
-AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model hub, `default` or `concepts`.")]
+AnyModel = Annotated[str, typer.Argument(help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")]
 
 
 def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:

@@ -77,4 +77,5 @@ def numbers(blocks: np.ndarray, kind: str) -> Tensor:
         from gguf.quants import dequantize
     except ImportError:
         raise MissingExtra("gguf", "gguf") from None
-    return torch.from_numpy(dequantize(blocks, GGMLQuantizationType(KINDS[kind].number)))
+    with np.errstate(all="ignore"):  # infinite scales of a damaged file
+        return torch.from_numpy(dequantize(blocks, GGMLQuantizationType(KINDS[kind].number)))

@@ -17,32 +17,37 @@ OTHER_SPLIT = "gpt-2"
 
 def add_tokenizer(writer: Any, tokenizer: Tokenizer | None, config: ModelConfig) -> list[str]:
     """Add a tokenizer and the special tokens of a config. Returns what to know about it."""
-    values = {} if tokenizer is None else json.loads(tokenizer.to_bytes())
-    model = values.get("model") or {}
-    merges = model.get("merges") if model.get("type", "BPE") == "BPE" else None
-    if tokenizer is None or not merges or tokenizer.spare_byte_ids or tokenizer.unreadable:
+    _add_special(writer, config)
+    if tokenizer is None:
         writer.add_tokenizer_model("none")
-        _add_special(writer, config)
-        if tokenizer is None:
-            return []
-        _add_tokens(writer, tokenizer, values, config)
+        return []
+    values = json.loads(tokenizer.to_bytes())
+    _add_tokens(writer, tokenizer, values, config)
+    _add_template(writer, tokenizer)
+    model = values["model"]
+    merges = model.get("merges") if model.get("type", "BPE") == "BPE" else None
+    if not merges or tokenizer.spare_byte_ids or tokenizer.unreadable:
+        writer.add_tokenizer_model("none")
         writer.add_string(WHOLE, _content(tokenizer, values))
         return ["llama.cpp cannot read the tokenizer, which is no byte-level BPE with merges: it takes and gives ids"]
     pre = split_name(values)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(pre or OTHER_SPLIT)
-    _add_tokens(writer, tokenizer, values, config)
     writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
-    _add_special(writer, config)
-    template = getattr(tokenizer, "chat_template", None)
-    if template is not None:
-        sources = template.sources
-        one = sources["default"] if list(sources) == ["default"] else None
-        writer.add_chat_template(one or [{"name": name, "template": text} for name, text in sources.items()])
     if pre is not None:
         return []
     writer.add_string(WHOLE, _content(tokenizer, values))
     return ["llama.cpp splits texts in another way than this tokenizer: give it token ids where they must be the same"]
+
+
+def _add_template(writer: Any, tokenizer: Tokenizer) -> None:
+    """Add the chat template, or all of them by name."""
+    template = getattr(tokenizer, "chat_template", None)
+    if template is None:
+        return
+    sources = template.sources
+    one = sources["default"] if list(sources) == ["default"] else None
+    writer.add_chat_template(one or [{"name": name, "template": text} for name, text in sources.items()])
 
 
 def _content(tokenizer: Tokenizer, values: dict[str, Any]) -> str:
