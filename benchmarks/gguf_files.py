@@ -102,7 +102,7 @@ def loadings(path: Path) -> list[dict[str, Any]]:
 
 
 def loading(path: Path, dtype: str) -> dict[str, Any]:
-    """Bytes and seconds that one load takes in this process; a small model was loaded before, so that all is imported."""
+    """Bytes and seconds that one load takes in this process, after a small model, so that all is imported."""
     load_folder(Path(daguerre.__file__).parent / "assets" / "default")
     import gguf  # noqa: F401
 
@@ -125,8 +125,8 @@ def table(results: dict[str, Any]) -> str:
     machine = results["machine"]
     lines = [
         "# GGUF files\n",
-        f"Measured with `benchmarks/gguf_files.py` on {machine['processor']} ({machine['instruction_set']}), one thread, "
-        f"at commit {machine['commit']}.\n",
+        f"Measured with `benchmarks/gguf_files.py` on {machine['processor']} ({machine['instruction_set']}), one "
+        f"thread, at commit {machine['commit']}.\n",
         f"Likeliest tokens of the default model, llama.cpp beside Daguerre with the same file: {TEXTS} held-out texts, "
         f"{TOKENS} tokens each at most.\n",
         "| type | positions | same token | furthest logit |\n|---|---|---|---|",
