@@ -50,7 +50,7 @@ def _stored(path: Path) -> dict[str, Any]:
     """How many tensors of each type a GGUF file has, and its size."""
     if not is_gguf(path):
         return {}
-    kinds = stored_kinds(read_header(path))
+    kinds = stored_kinds(read_header(path, texts=False))
     return {"file": f"GGUF, {in_bytes(path.stat().st_size)}", "stored": kinds}
 
 

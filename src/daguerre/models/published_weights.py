@@ -61,7 +61,7 @@ def find_tensors(folder: Path) -> dict[str, Stored]:
     missing or damaged, an index is wrong, or two files have the same tensor.
     """
     if is_gguf(folder):
-        entries = read_header(folder).entries
+        entries = read_header(folder, texts=False).entries
         return {name: Stored(folder, entry.shape, entry.kind, entry.num_bytes) for name, entry in entries.items()}
     listed = read_index(folder / INDEX)[0] if (folder / INDEX).exists() else {}
     files = sorted({folder / name for name in listed.values()}) or [folder / WEIGHTS]

@@ -201,7 +201,7 @@ def _llada(shape: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def gguf_arch(path: Path) -> str:
     """llama.cpp's name of a file's architecture."""
-    return Values(read_header(path)).arch
+    return Values(read_header(path, texts=False)).arch
 
 
 def stored_kinds(header: Header) -> dict[str, int]:

@@ -25,7 +25,7 @@ class GgufFile:
     """
 
     def __init__(self, path: Path, header: Header | None = None) -> None:
-        self.header = read_header(path) if header is None else header
+        self.header = read_header(path, texts=False) if header is None else header
         self._bytes: np.ndarray = np.memmap(path, mode="r")
 
     def __enter__(self) -> GgufFile:

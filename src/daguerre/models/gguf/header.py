@@ -101,24 +101,26 @@ def is_gguf(path: Path) -> bool:
         return path.suffix == ".gguf"
 
 
-def read_header(path: Path) -> Header:
-    """The index of a GGUF file. CheckpointError, in one line, for a file that is none, is truncated, or whose numbers
-    contradict each other or the file; UnsupportedError for types that are not read, and for a file in several parts.
+def read_header(path: Path, texts: bool = True) -> Header:
+    """The index of a GGUF file; without `texts`, lists of texts are empty, which is faster: a vocabulary is long.
+
+    CheckpointError, in one line, for a file that is none, is truncated, or whose numbers contradict each other or the
+    file; UnsupportedError for types that are not read, and for a file in several parts.
     """
     try:
+        if not path.stat().st_size:  # which cannot be mapped
+            raise CheckpointError(f"{path} is empty: copy it again")
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return _Reader(path, content).header()
+            return _Reader(path, content, texts).header()
     except OSError as error:
         raise CheckpointError(f"cannot read {path} ({error.strerror}): check the path") from None
-    except ValueError:  # an empty file cannot be mapped
-        raise CheckpointError(f"{path} is empty: copy it again") from None
 
 
 class _Reader:
     """Reads forward through a file; what would go beyond its end is an error."""
 
-    def __init__(self, path: Path, content: mmap.mmap) -> None:
-        self.path, self.content, self.size, self.at = path, content, len(content), 0
+    def __init__(self, path: Path, content: mmap.mmap, texts: bool) -> None:
+        self.path, self.content, self.size, self.at, self.keeps = path, content, len(content), 0, texts
 
     def error(self, what: str) -> CheckpointError:
         return CheckpointError(f"{self.path} {what}: copy it again")
@@ -177,13 +179,28 @@ class _Reader:
     def array(self, key: str) -> Any:
         kind = self.number("I")
         if kind == STRING:
-            return [self.text(f"a text of {shown(key)}") for _ in range(self.count(MOST_ITEMS, 8, f"{shown(key)}"))]
+            return self.texts(key)
         if kind not in SCALARS:
             raise self.error(f"has an array of the type {kind} as {shown(key)}, which is not read")
         item = np.dtype(SCALARS[kind]).newbyteorder("<")
         num = self.count(MOST_ITEMS, item.itemsize, shown(key))
         self.at += num * item.itemsize
         return np.frombuffer(self.content[self.at - num * item.itemsize : self.at], item)
+
+    def texts(self, key: str) -> list[str]:
+        num, content, size, at = self.count(MOST_ITEMS, 8, shown(key)), self.content, self.size, self.at
+        found, unpack = list[bytes](), struct.Struct("<Q").unpack_from
+        for _ in range(num):
+            if at + 8 > size or (end := at + 8 + unpack(content, at)[0]) > size:
+                raise self.error(f"is truncated: a text of {shown(key)} goes on beyond its end")
+            if self.keeps:
+                found.append(content[at + 8 : end])
+            at = end
+        self.at = at
+        try:
+            return [text.decode("utf-8") for text in found]
+        except UnicodeDecodeError:
+            raise self.error(f"has a text of {shown(key)} that is not UTF-8") from None
 
     def tensors(self, num: int, metadata: Mapping[str, Any]) -> dict[str, Entry]:
         alignment = metadata.get("general.alignment", ALIGNMENT)
