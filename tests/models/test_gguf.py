@@ -13,7 +13,7 @@ import torch
 
 import daguerre
 from commands import daguerre as command
-from conftest import MakeModel, tiny_config
+from conftest import CONTEXTS, MakeModel, tiny_config
 from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig, RopeScaling
@@ -27,7 +27,7 @@ from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import Loaded, load_folder
 from daguerre.models.tokenizer import Tokenizer
 from made_tokenizers import made
-from published import CASES
+from published import CASES, ROWS, ours, seen_by
 
 gguf = pytest.importorskip("gguf")
 WRITTEN = {
@@ -94,6 +94,38 @@ def test_a_model_of_our_own_is_written_with_its_tokenizer(make_model: MakeModel,
         assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
     ours, theirs = (each.generate("x = fo", 12, mode="ar", heal=False) for each in (model, again))
     assert [token.id for token in ours.tokens] == [token.id for token in theirs.tokens]
+
+
+@pytest.mark.parametrize("context", ["causal", "full", "full_unshifted", "block"])
+@pytest.mark.parametrize(
+    "shape", [{}, {"qk_norm": False}, {"qk_norm": False, "qkv_bias": True}], ids=["qk_norm", "plain", "biases"]
+)
+def test_a_model_of_no_family_is_read_back_as_one_that_is_alike(
+    context: str, shape: dict[str, Any], make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model(**CONTEXTS[context], **shape)
+    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    again = load_folder(tmp_path / "m.gguf").backbone
+    for name in ("context", "shift", "block_size", "vocab_size", "eos_id", "bos_id", "qkv_bias", "qk_norm"):
+        assert getattr(again.config, name) == getattr(model.config, name)
+    assert again.config.mask_id == (None if context == "causal" else model.config.mask_id)
+    tokens = np.arange(20, 20 + ROWS)
+    seen = seen_by(model.config)
+    assert torch.equal(ours("torch", again, tokens, seen)[:, 16:], ours("torch", model.backbone, tokens, seen)[:, 16:])
+
+
+def test_a_model_that_nothing_is_like_says_so(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(**CONTEXTS["causal_unshifted"])
+    said = write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf").notes
+    assert "no family has causal context and shift=False: Daguerre cannot read this file back" in said
+
+
+def test_a_file_becomes_a_folder_for_transformers(tmp_path: Path) -> None:
+    model, path = written("qwen2", tmp_path)
+    ran = command("export", path, "--out", tmp_path / "out", "--dtype", "float32")
+    assert ran.returncode == 0
+    theirs, again = model.backbone.state_dict(), load_folder(tmp_path / "out").backbone.state_dict()
+    assert all(torch.equal(theirs[name], again[name]) for name in theirs)
 
 
 @pytest.mark.parametrize("dtype", writing.DTYPES)
@@ -264,6 +296,8 @@ def test_without_the_package_the_command_to_install_it_is_said(tmp_path: Path, m
 def test_a_mask_without_a_family_asks_which_it_is(tmp_path: Path) -> None:
     _, path = written("sdar", tmp_path)
     path.write_bytes(path.read_bytes().replace(b"daguerre.family", b"daguerre.someth"))
+    assert load_folder(path).family == "sdar"  # which has blocks
+    path.write_bytes(path.read_bytes().replace(b"daguerre.block_size", b"daguerre.block_some"))
     with pytest.raises(InputError, match="does not say which of qwen3, sdar, a2d, a2d_block, coda it is"):
         load_folder(path)
     assert load_folder(path, family="sdar").backbone.config.block_size == 4

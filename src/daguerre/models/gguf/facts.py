@@ -109,6 +109,8 @@ def _family(values: Values, family: str | None) -> str:
             raise InputError(f"{path} is not of family {family!r}, but of {', '.join(possible)}: leave family out")
         return str(family)
     masked = values.token("mask") is not None
+    if masked and values.arch == "qwen3" and BLOCK in values.header.metadata:
+        return "sdar"
     shift = values.flag("diffusion.shift_logits", SHIFTED.get(values.arch))
     if (masked and values.arch not in SHIFTED) or shift != SHIFTED.get(values.arch):
         raise InputError(f"{path} does not say which of {', '.join(possible)} it is: give its family by name")

@@ -38,6 +38,13 @@ PROJECTION = "Q8_0"
 """The type of the vocabulary's projection beside 4-bit matrices: in 4 bits it costs most."""
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}
 """llama.cpp's numbers of files by the type of most matrices."""
+ALIKE: dict[tuple[str, bool], dict[str, str]] = {
+    ("causal", True): {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"},
+    ("full", True): {"qwen3": "coda", "dream": "dream", "llada": "diffullama"},
+    ("full", False): {"qwen3": "a2d", "dream": "a2d", "llada": "llada"},
+    ("block", False): {"llama": "stable_diffcoder", "qwen2": "a2d_block", "qwen3": "sdar"},
+}
+"""For models of no family: the one that has their context and shift, by architecture, as which they are read back."""
 
 
 @dataclass(frozen=True)
@@ -60,11 +67,12 @@ def write_gguf(
     config = backbone.config
     arch = arch_of(config)
     kind = kind_of(dtype)
+    family = family or ALIKE.get((config.context, config.shift), {}).get(arch)
     gguf = package()
     try:
         with atomic_write(path) as file, closing(gguf.GGUFWriter(file.name, arch)) as writer:
             _add_config(writer, gguf, config, arch, family, kind)
-            notes = [*_notes(config), *add_tokenizer(writer, tokenizer, config)]
+            notes = [*_notes(config, family), *add_tokenizer(writer, tokenizer, config)]
             kinds = _write_tensors(writer, gguf, backbone, kind)
     except OSError as error:
         raise InputError(f"cannot write {path} ({error.strerror or error}): make room, or name another file") from None
@@ -122,8 +130,10 @@ def _none_with(what: str) -> UnsupportedError:
     return UnsupportedError(f"llama.cpp has no Llama, Qwen, Dream or LLaDA with {what}: this model stays here")
 
 
-def _notes(config: ModelConfig) -> Iterator[str]:
+def _notes(config: ModelConfig, family: str | None) -> Iterator[str]:
     """What llama.cpp does not do as the model does."""
+    if family is None:
+        yield f"no family has {config.context} context and shift={config.shift}: Daguerre cannot read this file back"
     if config.context == "block":
         yield "llama.cpp computes it with causal context; Daguerre reads it back with blocks"
     if config.context == "causal" and config.mask_id is not None:
