@@ -223,10 +223,10 @@ def test_a_tokenizer_that_llama_cpp_does_not_read_so_is_written_as_it_is(kind: s
     check_tokenizer(load_folder(path).tokenizer, tokenizer)
 
 
-def of_tokenizer(tokenizer: Any, folder: Path) -> Path:
+def of_tokenizer(tokenizer: Any, folder: Path, **facts: Any) -> Path:
     eos = tokenizer.eos_id or 1
     tokens = {"vocab_size": tokenizer.vocab_size, "eos_id": eos, "pad_id": eos, "bos_id": tokenizer.bos_id}
-    others = {"mask_id": None, "null_id": None, "reserved_ids": ()}
+    others = {"mask_id": None, "null_id": None, "reserved_ids": (), **facts}
     config = dataclasses.replace(tiny_config(Tokenizer.default("2k")), **tokens, **others)
     write_gguf(make_backbone(config).initialize(0), tokenizer, folder / "m.gguf")
     return folder / "m.gguf"
@@ -303,6 +303,14 @@ def test_a_mask_without_a_family_asks_which_it_is(tmp_path: Path) -> None:
     assert load_folder(path, family="sdar").backbone.config.block_size == 4
     with pytest.raises(InputError, match="is not of family 'llada', but of qwen3"):
         load_folder(path, family="llada")
+
+
+def test_a_mask_that_no_key_names_is_found_by_its_text(tmp_path: Path) -> None:
+    tokenizer = made("qwen2")
+    dream = {"context": "full", "qk_norm": False, "qkv_bias": True, "mask_id": tokenizer.mask_id}
+    path = of_tokenizer(tokenizer, tmp_path, **dream)
+    path.write_bytes(path.read_bytes().replace(b"ggml.mask_token_id", b"ggml.some_token_id"))
+    assert load_folder(path).backbone.config.mask_id == tokenizer.mask_id
 
 
 def test_a_tokenizer_can_be_named_in_place_of_the_files(tmp_path: Path) -> None:

@@ -65,6 +65,8 @@ ARCHITECTURES: dict[str, dict[str, Declared]] = {
     },
 }
 """The families whose core each of llama.cpp's architectures is; first the one of that name."""
+MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>"}
+"""The published texts of their masks."""
 SHIFTED = {"dream": True, "llada": False}
 """Whether the families of these names have a shift, which diffusion.shift_logits says, too."""
 
@@ -176,8 +178,16 @@ def _tokens(values: Values) -> dict[str, Any]:
     if not ends:
         raise CheckpointError(f"{values.header.path} has no tokenizer.ggml.eos_token_id: convert the model again")
     named = {"bos_token_id": values.token("bos"), "pad_token_id": values.token("padding")}
-    mask = {} if (index := values.token("mask")) is None else {"mask_token_id": index}
+    mask = {} if (index := _mask(values)) is None else {"mask_token_id": index}
     return {"eos_token_id": list(dict.fromkeys(ends)), **named, **mask}
+
+
+def _mask(values: Values) -> int | None:
+    """The mask: as the file names it, or in architectures that have one, by its text."""
+    index, tokens = values.token("mask"), values.header.metadata.get("tokenizer.ggml.tokens")
+    if index is None and values.arch in MASKS and isinstance(tokens, list) and MASKS[values.arch] in tokens:
+        return tokens.index(MASKS[values.arch])
+    return index
 
 
 def _llada(shape: Mapping[str, Any], path: Path) -> dict[str, Any]:

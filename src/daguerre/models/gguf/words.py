@@ -57,7 +57,7 @@ _LLAMA3 = Split(pattern=CL100K, whole=True, begins=True)
 _QWEN2, _SMOLLM, _BAILING = Split(pattern=QWEN2, nfc=True), Split(digits=True), Split(pattern=BAILING)
 SPLITS: dict[str, Split] = {
     "qwen2": _QWEN2,
-    "deepseek-r1-qwen": _QWEN2,
+    "deepseek-r1-qwen": Split(pattern=QWEN2),
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
