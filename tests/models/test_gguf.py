@@ -377,6 +377,11 @@ def test_another_architecture_is_named(tmp_path: Path) -> None:
         load_folder(path)
 
 
+def test_a_file_that_is_not_there_is_no_name_on_a_hub() -> None:
+    with pytest.raises(CheckpointError, match=r"there is no file models/m\.gguf: check the path"):
+        daguerre.load("models/m.gguf")
+
+
 def test_an_empty_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is empty"):

@@ -165,6 +165,8 @@ def model_folder(
     model, or if the hub's cannot be had; InputError for a revision of a folder.
     """
     path, packaged = named_path(name, what), isinstance(name, str) and name in PACKAGED
+    if path.suffix == ".gguf" and not path.exists():
+        raise CheckpointError(f"there is no file {os.fspath(name)}: check the path")
     if isinstance(name, str) and not packaged and not path.exists() and is_name(name):
         return pull(name, revision, family=family, weights=weights)
     if revision is not None:
