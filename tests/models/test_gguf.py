@@ -382,6 +382,35 @@ def test_a_file_that_is_not_there_is_no_name_on_a_hub() -> None:
         daguerre.load("models/m.gguf")
 
 
+@pytest.mark.parametrize(
+    ("add", "said"),
+    [
+        (lambda writer: writer.add_causal_attention(False), "llama.attention.causal is false without a mask"),
+        (lambda writer: writer.add_expert_count(8), "llama.expert_count=8 is not supported"),
+        (lambda writer: writer.add_sliding_window(64), "llama.attention.sliding_window=64 is not supported"),
+        (lambda writer: writer.add_rope_dimension_count(4), "llama.rope.dimension_count is not 8"),
+        (lambda writer: writer.add_head_count_kv([1, 2]), "attention.head_count_kv of single layers"),
+    ],
+    ids=["causal", "experts", "window", "rotary", "heads"],
+)
+def test_what_the_core_does_not_compute_is_refused(add: Any, said: str, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_embedding_length(32)
+    writer.add_head_count(4)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(64)
+    writer.add_context_length(64)
+    writer.add_eos_token_id(1)
+    add(writer)
+    writer.add_tensor("token_embd.weight", np.zeros((8, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match=said):
+        load_folder(tmp_path / "m.gguf")
+
+
 def test_an_empty_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"")
     with pytest.raises(CheckpointError, match="is empty"):

@@ -67,6 +67,11 @@ ARCHITECTURES: dict[str, dict[str, Declared]] = {
 """The families whose core each of llama.cpp's architectures is; first the one of that name."""
 MASKS = {"dream": "<|mask|>", "llada": "<|mdm_mask|>"}
 """The published texts of their masks."""
+OTHERS = (
+    *("expert_count", "attention.sliding_window", "attention.scale", "attention.clamp_kqv", "attention.max_alibi_bias"),
+    *("logit_scale", "embedding_scale", "residual_scale", "attn_logit_softcapping", "final_logit_softcapping"),
+)
+"""Keys of what the cores do not compute; a 0 is as if they were not there."""
 SHIFTED = {"dream": True, "llada": False}
 """Whether the families of these names have a shift, which diffusion.shift_logits says, too."""
 
@@ -116,6 +121,8 @@ def _family(values: Values, family: str | None) -> str:
     shift = values.flag("diffusion.shift_logits", SHIFTED.get(values.arch))
     if (masked and values.arch not in SHIFTED) or shift != SHIFTED.get(values.arch):
         raise InputError(f"{path} does not say which of {', '.join(possible)} it is: give its family by name")
+    if values.arch not in SHIFTED and values.flag(f"{values.arch}.attention.causal", True) is False:
+        raise UnsupportedError(f"{path}: {values.arch}.attention.causal is false without a mask token: not supported")
     return values.arch
 
 
@@ -129,8 +136,9 @@ def _shape(values: Values) -> dict[str, Any]:
             raise UnsupportedError(
                 f"{header.path}: {values.arch}.{key} is not {head}, the width of a head: not supported"
             )
-    if values.get("expert_count"):
-        raise UnsupportedError(f"{header.path} is a mixture of experts, which are not read from GGUF files")
+    for key in OTHERS:
+        if values.get(key):
+            raise UnsupportedError(f"{header.path}: {values.arch}.{key}={shown(values.get(key))} is not supported")
     theta = values.number("rope.freq_base", 10_000.0)
     return {
         "vocab_size": _vocabulary(values, width),
