@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from daguerre.errors import CheckpointError, UnsupportedError
@@ -111,6 +112,37 @@ def test_no_changed_byte_does_more_than_an_error(seed: int, whole: Path, tmp_pat
             new[at] = draw.randrange(256)
         path.write_bytes(new)
         found += wrong(lambda: load_folder(path), path)
+    assert not found
+
+
+def rewritten(path: Path, key: str, value: Any) -> Path:
+    """A file whose metadata has another value."""
+    header, writer = read_header(path), gguf.GGUFWriter(path.with_name("m.gguf"), "llada")
+    del writer.kv_data[0]["general.architecture"]
+    for name, held in (dict(header.metadata) | {key: value}).items():
+        held = held.tolist() if isinstance(held, np.ndarray) else held
+        if held != []:
+            writer.add_key_value(name, held, gguf.GGUFValueType.get_type(held))
+    for tensor in gguf.GGUFReader(path).tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.with_name("m.gguf")
+
+
+OTHERS = ("split.count", "llada.rope.scaling.type", "llada.logit_scale", "tokenizer.chat_templates", "daguerre.family")
+"""Keys that the file has not, beside those that it has."""
+VALUES = ([1, 2], ["a", "b"], [0.5], [True], "x", "", -1, 0, 1, 10**6, True, 1.5, float("nan"))
+
+
+def test_no_value_of_the_metadata_does_more_than_an_error(whole: Path) -> None:
+    found = list[str]()
+    assert load_folder(rewritten(whole, "general.name", "x")).family == "llada"
+    every = [(key, value) for key in [*read_header(whole).metadata, *OTHERS] for value in VALUES]
+    for key, value in random.Random(0).sample(every, 120):
+        found += wrong(lambda: load_folder(rewritten(whole, key, value)), (key, value))  # noqa: B023
     assert not found
 
 

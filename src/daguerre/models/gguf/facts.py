@@ -108,7 +108,7 @@ def _family(values: Values, family: str | None) -> str:
     """The family: the user's word, the file's, or the one that llama.cpp's architecture is named after."""
     possible, path = ARCHITECTURES[values.arch], values.header.path
     if family is None:
-        family = values.header.metadata.get(FAMILY)
+        family = values.header.text(FAMILY)
     if family is not None:
         if family not in FAMILIES:
             raise unknown("family", family, FAMILIES)
@@ -156,7 +156,7 @@ def _shape(values: Values) -> dict[str, Any]:
         "rope_scaling": rope_scaling(values, head, theta),
         "attention_bias": "blk.0.attn_q.bias" in entries,
         "mlp_bias": "blk.0.ffn_up.bias" in entries,
-        **({} if (block := header.metadata.get(BLOCK)) is None else {"block_size": block, "bd_size": block}),
+        **({} if (block := header.scalar(BLOCK)) is None else {"block_size": block, "bd_size": block}),
     }
 
 

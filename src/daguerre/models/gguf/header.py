@@ -89,6 +89,20 @@ class Header:
     metadata: Mapping[str, Any]
     entries: Mapping[str, Entry]
 
+    def scalar(self, key: str) -> Any:
+        """The value of a key; None where the file has none. CheckpointError for a list."""
+        value = self.metadata.get(key)
+        if isinstance(value, list | np.ndarray):
+            raise CheckpointError(f"{self.path}: {key} must be one value, not a list: copy it again")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """The text of a key; None where the file has none. CheckpointError for anything else."""
+        value = self.scalar(key)
+        if value is not None and not isinstance(value, str):
+            raise CheckpointError(f"{self.path}: {key} must be a text, not {shown(value)}: copy it again")
+        return value
+
 
 def is_gguf(path: Path) -> bool:
     """Whether a path is that of a GGUF file: a file that begins or is named like one."""
@@ -139,8 +153,8 @@ class _Reader:
             if key in metadata:
                 raise self.error(f"has {shown(key)} twice")
             metadata[key] = self.value(self.number("I"), key)
-        if metadata.get("split.count", 1) not in (0, 1):
-            parts = shown(metadata["split.count"])
+        parts = metadata.get("split.count", 1)
+        if isinstance(parts, int) and parts > 1:
             raise UnsupportedError(f"{self.path} is one of {parts} parts: join them with `llama-gguf-split --merge`")
         return Header(self.path, metadata, self.tensors(num_tensors, metadata))
 

@@ -25,14 +25,14 @@ class Values:
 
     @property
     def arch(self) -> str:
-        found = self.header.metadata.get("general.architecture")
-        if not isinstance(found, str):
+        found = self.header.text("general.architecture")
+        if found is None:
             raise CheckpointError(f"{self.header.path} has no general.architecture: copy it again")
         return found
 
     def get(self, key: str) -> Any:
         """The value of a key of the architecture, or None."""
-        return self.header.metadata.get(f"{self.arch}.{key}")
+        return self.header.scalar(f"{self.arch}.{key}")
 
     def error(self, key: str, kind: str, value: Any) -> CheckpointError:
         if value is None:
@@ -41,7 +41,7 @@ class Values:
 
     def whole(self, key: str, default: int | None = None) -> int:
         """A size, 1 or more. UnsupportedError for a list of one for each layer, unless all are the same."""
-        value = self.get(key)
+        value = self.header.metadata.get(f"{self.arch}.{key}")
         value = default if value is None else value
         if isinstance(value, np.ndarray):
             if len({*value.tolist()}) != 1:
@@ -64,7 +64,7 @@ class Values:
 
     def flag(self, key: str, default: bool | None = None) -> bool | None:
         """True or False of any key, with its prefix."""
-        value = self.header.metadata.get(key)
+        value = self.header.scalar(key)
         value = default if value is None else value
         if value is not None and type(value) is not bool:
             raise self.error(key, "true or false", value)
@@ -73,7 +73,7 @@ class Values:
     def token(self, name: str) -> int | None:
         """The id of a special token, such as "eos"; None where the file names none."""
         key = f"tokenizer.ggml.{name}_token_id"
-        value = self.header.metadata.get(key)
+        value = self.header.scalar(key)
         if value is not None and (type(value) is not int or value < 0):
             raise self.error(key, "the number of a token", value)
         return value
@@ -92,7 +92,7 @@ class Values:
 def rope_scaling(values: Values, head_width: int, theta: float) -> dict[str, Any] | None:
     """The rotary scaling of a file, as `rope_scaling` of a config.json; None: there is none."""
     where = values.header.path
-    kind = values.get(f"{SCALE}type") or "linear"
+    kind = values.header.text(f"{values.arch}.{SCALE}type") or "linear"
     factor = values.number(f"{SCALE}factor", values.number("rope.scale_linear", 1.0))
     if ROPE_FACTORS in values.header.entries:
         if kind != "none" and (kind, factor) != ("linear", 1):

@@ -77,19 +77,17 @@ def read_gguf_tokenizer(path: Path) -> tuple[str, dict[str, Any]] | None:
     CheckpointError for one that is damaged; UnsupportedError for a kind that is not read.
     """
     header = read_header(path)
-    config, given = tokenizer_config(header), header.metadata.get(WHOLE)
+    config, given = tokenizer_config(header), header.text(WHOLE)
     if given is not None:
-        if not isinstance(given, str):
-            raise CheckpointError(f"{path}: {WHOLE} is not a text: copy it again")
         added = [token for token in _added(*_vocabulary(header)) if token["special"]]
         return given, config | {"added_tokens_decoder": {str(token["id"]): token for token in added}}
-    kind = header.metadata.get("tokenizer.ggml.model")
+    kind = header.text("tokenizer.ggml.model")
     if kind in (None, "none", "no_vocab"):
         return None
     instead = "name the publisher's tokenizer instead (--tokenizer)"
     if kind != "gpt2":
         raise UnsupportedError(f"{path}: the tokenizer is of the kind {shown(kind)}, and gpt2 is read; {instead}")
-    pre = header.metadata.get("tokenizer.ggml.pre")
+    pre = header.text("tokenizer.ggml.pre")
     if pre not in SPLITS:
         raise UnsupportedError(
             f"{path}: the tokenizer splits texts as {shown(pre)} does, and {', '.join(SPLITS)} are read; {instead}"
@@ -107,8 +105,8 @@ def tokenizer_config(header: Header) -> dict[str, Any]:
         index = metadata.get(f"tokenizer.ggml.{name}_token_id")
         if isinstance(tokens, list) and type(index) is int and 0 <= index < len(tokens):
             config[key] = tokens[index]
-    pre = metadata.get("tokenizer.ggml.pre")
-    begins = pre in SPLITS and SPLITS[pre].begins if isinstance(pre, str) else False
+    pre = header.text("tokenizer.ggml.pre")
+    begins = pre in SPLITS and SPLITS[pre].begins
     config["add_bos_token"] = metadata.get("tokenizer.ggml.add_bos_token", begins) is True
     templates = _templates(header)
     return config | ({"chat_template": templates} if templates else {})
@@ -119,8 +117,8 @@ def _templates(header: Header) -> list[dict[str, str]]:
     names = header.metadata.get("tokenizer.chat_templates")
     others = {name: f"tokenizer.chat_template.{name}" for name in names} if isinstance(names, list) else {}
     keys = {"default": "tokenizer.chat_template", **others}
-    found = {name: header.metadata[key] for name, key in keys.items() if key in header.metadata}
-    return [{"name": name, "template": text} for name, text in found.items()]
+    found = {name: header.text(key) for name, key in keys.items()}
+    return [{"name": name, "template": text} for name, text in found.items() if text is not None]
 
 
 def _vocabulary(header: Header) -> tuple[list[str], Sequence[int]]:
