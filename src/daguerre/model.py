@@ -370,8 +370,8 @@ def load(
     progress: Progress | None = None,
 ) -> Model:
     """A model of the package, "default" or "concepts", which has concept heads; one from a folder, such as a training
-    run writes or a publisher's; or one by its name on a model hub, owner/repository, which is downloaded once.
-    `daguerre.models.families.FAMILIES` lists what is supported.
+    run writes or a publisher's; a GGUF file, llama.cpp's; or one by its name on a model hub, owner/repository, which is
+    downloaded once. `daguerre.models.families.FAMILIES` lists what is supported.
 
     dtype     "float32", "bfloat16", or "auto": the faster one here (`models.denoiser.auto_dtype`), mostly bfloat16
     backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import daguerre
 from daguerre.errors import CheckpointError, UnsupportedError
+from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from published import CASES, NUM_TOKENS, ROWS, Case, logits_under, made, ours, seen_by
 
@@ -95,6 +96,17 @@ def test_load_takes_an_adapter_by_its_folder(tmp_path: Path) -> None:
         plain.backbone.layers[0].attention.qkv.weight, with_adapter.backbone.layers[0].attention.qkv.weight
     )
     assert torch.equal(plain.backbone.embedding.weight, with_adapter.backbone.embedding.weight)
+
+
+def test_an_adapter_is_merged_into_a_gguf_file(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    adapted(CASES["llama"], "llama", tmp_path / "adapter", target_modules=QKV, r=4)
+    folder = CASES["llama"].write(tmp_path, made("llama"))
+    plain = load_folder(folder)
+    write_gguf(plain.backbone, plain.tokenizer, tmp_path / "m.gguf", "f32", "llama")
+    theirs, mine = (load_folder(path, adapter=tmp_path / "adapter").backbone for path in (folder, tmp_path / "m.gguf"))
+    assert all(torch.equal(mine.state_dict()[name], weight) for name, weight in theirs.state_dict().items())
+    assert not torch.equal(mine.layers[0].attention.qkv.weight, plain.backbone.layers[0].attention.qkv.weight)  # type: ignore[union-attr, index]
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import CONFIG, is_published_folder
-from daguerre.models.own_layout import parse_config, read_config, read_own_tokenizer
+from daguerre.models.gguf.facts import stored_kinds
+from daguerre.models.gguf.header import is_gguf, read_header
+from daguerre.models.loading import is_published_folder
+from daguerre.models.own_layout import read_config, read_own_tokenizer
 from daguerre.models.published import Described, describe, given_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
@@ -33,7 +35,7 @@ def facts_of(folder: Path, family: str | None = None, words: Path | None = None)
     if is_published_folder(folder, family=family, tokenizer=words):
         tokenizer = read_tokenizer(folder) if words is None else given_tokenizer(words, folder)
         described = describe(folder, family=family, tokenizer=tokenizer)
-        return _class(parse_config(folder / CONFIG)) | _facts(described.config, described, tokenizer)
+        return _class(described.facts.config) | _stored(folder) | _facts(described.config, described, tokenizer)
     config = read_config(folder)
     return _facts(config, None, read_own_tokenizer(folder, config))
 
@@ -42,6 +44,14 @@ def _class(values: Mapping[str, Any]) -> dict[str, str]:
     """Which class of transformers a published config.json is of."""
     named = ", ".join(values.get("architectures") or ()) or "no architecture named"
     return {"class": f"{named} (model_type {values.get('model_type')!r})"}
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """How many tensors of each type a GGUF file has, and its size."""
+    if not is_gguf(path):
+        return {}
+    kinds = stored_kinds(read_header(path, texts=False))
+    return {"file": f"GGUF, {in_bytes(path.stat().st_size)}", "stored": kinds}
 
 
 def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenizer | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
 
 Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
-AnyModel = Annotated[str, typer.Argument(help="A model folder, a name on a model hub, `default` or `concepts`.")]
+AnyModel = Annotated[str, typer.Argument(help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")]
 
 
 def pull(name: Named, revision: Revision = None, family: FamilyName = None, as_json: AsJson = False) -> None:
@@ -89,15 +89,23 @@ def export_model(
     saelens: Annotated[
         Path | None, typer.Option(help="A new folder, for SAELens: the concept heads as sparse autoencoders.")
     ] = None,
+    gguf: Annotated[
+        Path | None, typer.Option(help="A new file, for llama.cpp: the model and its tokenizer in one.")
+    ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="With --out, type of the weights: bfloat16 (the default) or float32.")
+        str | None,
+        typer.Option(
+            "--dtype",
+            help="Type of the weights: with --out bfloat16 (the default) or float32; with --gguf f32, f16, bf16 (the "
+            "default), q8_0 or q4_0.",
+        ),
     ] = None,
     revision: Revision = None,
     family: FamilyName = None,
     adapter: AdapterName = None,
 ) -> None:
-    """Write a model of Llama's or Qwen's core as a folder that transformers reads, or its concept heads as one that
-    SAELens reads; README.md there says what for.
+    """Write a model of Llama's or Qwen's core as a folder that transformers reads or as a file that llama.cpp reads, or
+    its concept heads as a folder that SAELens reads; README.md in a folder says what for.
     """
     import torch
 
@@ -105,8 +113,13 @@ def export_model(
     from daguerre.models import saelens as sparse
     from daguerre.models.loading import config_of, model_folder
 
+    if gguf is not None:
+        if out is not None or saelens is not None:
+            raise InputError("--gguf writes a file of its own: leave out --out and --saelens, and run them apart")
+        _export_gguf(model, gguf, dtype or "bf16", revision, family, adapter)
+        return
     if out is None and saelens is None:
-        raise InputError("nothing to write: give --out FOLDER, --saelens FOLDER, or both")
+        raise InputError("nothing to write: give --out FOLDER, --saelens FOLDER or both, or --gguf FILE")
     if dtype is not None and dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     if dtype is not None and out is None:
@@ -128,3 +141,24 @@ def export_model(
         name = str(model if out is None else out)
         names = sparse.export_concepts(loaded.backbone, loaded.concepts, saelens, name)
         typer.echo(f"{saelens}  {', '.join(names)}: README.md says how SAELens reads them")
+
+
+def _export_gguf(
+    model: str, file: Path, dtype: str, revision: str | None, family: str | None, adapter: str | None
+) -> None:
+    from daguerre.models.gguf import writing
+    from daguerre.models.loading import config_of, model_folder
+
+    writing.kind_of(dtype)
+    writing.package()
+    if file.exists():
+        raise InputError(f"{file} is there already: give a new name")
+    writing.arch_of(config_of(model_folder(model, revision, family=family, weights=False), family))
+    folder = model_folder(model, revision, family=family)
+    kept = "bfloat16" if dtype == "bf16" else "float32"
+    loaded = load_folder_of(folder, kept, family=family, adapter=adapter)
+    written = writing.write_gguf(loaded.backbone, loaded.tokenizer, file, dtype, loaded.family)
+    kinds = ", ".join(f"{num} tensors of {kind}" for kind, num in sorted(written.kinds.items()))
+    typer.echo(f"{file}  {written.arch}: {kinds}")
+    for note in written.notes:
+        typer.echo(f"daguerre: {note}", err=True)

@@ -19,7 +19,7 @@ from daguerre.commands.streams import read_input
 from daguerre.errors import InputError
 
 ModelName = Annotated[
-    str, typer.Option("--model", "-m", help="A folder, a name on a model hub, `default` or `concepts`.")
+    str, typer.Option("--model", "-m", help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")
 ]
 BackendName = Annotated[
     str | None,

@@ -24,6 +24,7 @@ from daguerre.evals.workers import Progress, no_progress
 from daguerre.heldout import SAMPLE_SHA256, Document, load_frozen
 from daguerre.model import Model, load
 from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.gguf.header import is_gguf
 from daguerre.models.loading import CONFIG, model_folder
 
 
@@ -123,7 +124,8 @@ def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> d
     config, denoiser = model.config, model.denoiser
     stored: dict[str, Any] = {}
     if name is not None:
-        stored = json.loads((model_folder(name, chosen.get("revision")) / CONFIG).read_text(encoding="utf-8"))
+        folder = model_folder(name, chosen.get("revision"))
+        stored = {} if is_gguf(folder) else json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     return {
         "name": name,
         **(chosen if name is not None else {}),

@@ -49,7 +49,7 @@ def read_bundled(family: Family, folder: Path, weights: bool = True) -> Adapter:
         return Adapter(config, {})
     with open_shard(source / WEIGHTS) as content:
         views = {name: content.get_slice(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
-        stored = {name: Stored(source / WEIGHTS, tuple(x.get_shape()), x.get_dtype()) for name, x in views.items()}
+        stored = {name: Stored.plain(source / WEIGHTS, x.get_shape(), x.get_dtype()) for name, x in views.items()}
     return Adapter(config, stored)
 
 

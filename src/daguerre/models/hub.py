@@ -50,7 +50,9 @@ def pull(name: str, revision: str | None = None, *, family: str | None = None, w
     folder = _download(repository, revision, SMALL)
     config = read_json(folder / CONFIG)
     if not config and not (folder / ADAPTER).exists():
-        raise CheckpointError(f"{repository} has no {CONFIG}: it is no model; check the name")
+        raise CheckpointError(
+            f"{repository} has no {CONFIG}: it is no model; check the name, or give the path of a GGUF file of it"
+        )
     if config and is_published(config):
         words = read_json(folder / TOKENIZER_CONFIG)
         found = find_family(config, tokenizer=words, name=repository, family=family)

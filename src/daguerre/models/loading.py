@@ -1,4 +1,5 @@
-"""Models by name: the default one, folders in Daguerre's own layout and in that of publishers, and names on a hub.
+"""Models by name: the default one, folders in Daguerre's own layout and in that of publishers, GGUF files, and names on
+a hub.
 
 Nothing in a folder is ever executed. `daguerre.models.own_layout` and `daguerre.models.published` read the two layouts.
 """
@@ -19,6 +20,7 @@ from daguerre.models.catalog import FILE as CONCEPTS
 from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.gguf.header import is_gguf
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import CONFIG as ADAPTER
@@ -64,8 +66,8 @@ def load_folder(
     tokenizer: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Loaded:
-    """Read a folder in Daguerre's layout or in that of a publisher: the backbone in `dtype` on `device`, ready for
-    inference, and its tokenizer.
+    """Read a folder in Daguerre's layout or in that of a publisher, or a GGUF file: the backbone in `dtype` on
+    `device`, ready for inference, and its tokenizer.
 
     family     the name of a family, where the files do not say it
     adapter    the folder of a LoRA adapter, which is merged
@@ -108,10 +110,10 @@ def named_path(name: str | os.PathLike[str], what: str) -> Path:
 
 
 def is_published_folder(folder: Path, **options: Any) -> bool:
-    """Whether a folder is in a publisher's layout. CheckpointError where it holds no model; InputError for one of the
-    `options` that is not None, where it is in Daguerre's own layout, which has none of them.
+    """Whether a folder is in a publisher's layout, or a GGUF file. CheckpointError where it holds no model; InputError
+    for one of the `options` that is not None, where it is in Daguerre's own layout, which has none of them.
     """
-    if is_published(_values(folder)):
+    if is_gguf(folder) or is_published(_values(folder)):
         return True
     for option, value in options.items():
         if value is not None:
@@ -155,25 +157,28 @@ def model_folder(
     weights: bool = True,
     what: str = "a model",
 ) -> Path:
-    """The folder of a model: a name of PACKAGED is that of one in the package; a path is a folder; any other name with
-    one slash is that of a model on a hub, at `revision`, which is downloaded if it is not in the cache
-    (`daguerre.models.hub.pull`), without its `weights` if they are not needed.
+    """The folder of a model, or its GGUF file: a name of PACKAGED is that of one in the package; a path is a folder or
+    a file; any other name with one slash is that of a model on a hub, at `revision`, which is downloaded if it is not
+    in the cache (`daguerre.models.hub.pull`), without its `weights` if they are not needed.
 
     A folder never touches the network. CheckpointError if there is no such folder, if the package does not have the
     model, or if the hub's cannot be had; InputError for a revision of a folder.
     """
     path, packaged = named_path(name, what), isinstance(name, str) and name in PACKAGED
+    if path.suffix == ".gguf" and not path.exists():
+        raise CheckpointError(f"there is no file {os.fspath(name)}: check the path")
     if isinstance(name, str) and not packaged and not path.exists() and is_name(name):
         return pull(name, revision, family=family, weights=weights)
     if revision is not None:
         given = f"revision={shown(revision)}"
         raise InputError(f"{given} is for names on a hub, and {os.fspath(name)!r} is none: leave it out")
     if not packaged:
+        if is_gguf(path):
+            return path
         if path.is_file():
-            kind = (
-                "GGUF files are not read: give the publisher's folder" if path.suffix == ".gguf" else "give its folder"
+            raise CheckpointError(
+                f"{os.fspath(name)} is a file, and a model is a folder or a GGUF file: give its folder"
             )
-            raise CheckpointError(f"{os.fspath(name)} is a file, and a model is a folder: {kind}")
         if not path.is_dir():
             purpose = "" if what == "a model" else f" for {what}"
             raise CheckpointError(
@@ -212,8 +217,11 @@ def weights_hash(folder: str | os.PathLike[str]) -> str:
     """A hash that tells a folder's weights from others: in Daguerre's layout SHA-256 of the weights file, which
     `config.json` has.
     """
-    values = parse_config(Path(folder) / CONFIG)
-    return files_hash(Path(folder)) if is_published(values) else str(values.get("weights_sha256"))
+    path = Path(folder)
+    if is_gguf(path):
+        return files_hash(path)
+    values = parse_config(path / CONFIG)
+    return files_hash(path) if is_published(values) else str(values.get("weights_sha256"))
 
 
 def _values(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""A published folder: what its files say, and the model that they hold.
+"""A published folder, or a GGUF file: what its files say, and the model that they hold.
 
 Files are JSON, safetensors and vocabularies. Code that a folder contains, or that its config names, is never looked at.
+A GGUF file says the same things in its metadata (`daguerre.models.gguf`).
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.families import find_family
 from daguerre.models.families.base import Family, Published
 from daguerre.models.families.reading import sampling_of, unsupported
+from daguerre.models.gguf.facts import gguf_facts
+from daguerre.models.gguf.header import is_gguf
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import merge_adapter
 from daguerre.models.published_tokenizer import PublishedTokenizer, added_of
-from daguerre.models.published_weights import Progress, copy_weights, empty_backbone, find_tensors, fit
+from daguerre.models.published_weights import Progress, copy_weights, empty_backbone, find_tensors, fit, in_files
 from daguerre.models.tokenizer_files import read_config, read_tokenizer
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -65,7 +68,7 @@ class Described:
 
 def describe(folder: Path, *, family: str | None = None, tokenizer: PublishedTokenizer | None = None) -> Described:
     """What a folder holds, from its small files alone; `config.json` is enough."""
-    facts = read_facts(folder)
+    facts = read_facts(folder, family)
     facts = facts if tokenizer is None else _with_tokenizer(facts, tokenizer)
     found = _family(folder, facts, family)
     return _described(folder, facts, found, read_bundled(found, folder, weights=False))
@@ -76,8 +79,10 @@ def _with_tokenizer(facts: Published, tokenizer: PublishedTokenizer) -> Publishe
     return replace(facts, tokens=tokens, bos_id=tokenizer.bos_id, num_tokens=tokenizer.num_tokens)
 
 
-def read_facts(folder: Path) -> Published:
-    """What the JSON files of a folder say."""
+def read_facts(folder: Path, family: str | None = None) -> Published:
+    """What the JSON files of a folder say, or the metadata of a GGUF file, read as one of `family` if that is given."""
+    if is_gguf(folder):
+        return gguf_facts(folder, family)
     try:
         tokenizer = read_config(folder)
         tokens = {token["content"]: token["id"] for token in added_of(tokenizer)}
@@ -100,23 +105,29 @@ def _family(folder: Path, facts: Published, family: str | None) -> Family:
         if value := facts.config.get(key):
             method = value.get("quant_method", key) if isinstance(value, Mapping) else key
             raise unsupported(f"a checkpoint that is quantized ({method})")
-    return find_family(facts.config, tokenizer=facts.tokenizer, name=facts.name, family=family)
+    return find_family(facts.config, tokenizer=facts.tokenizer, name=facts.name, family=family or facts.family)
 
 
 def _described(folder: Path, facts: Published, family: Family, adapter: Adapter) -> Described:
-    facts = replace(facts, adapter=adapter.config)
+    facts, where = replace(facts, adapter=adapter.config), folder if is_gguf(folder) else folder / CONFIG
     try:
-        config = family.read(facts)
+        config = _without(family.read(facts), facts.never)
         return Described(family, config, facts, _defaults(family, config, facts))
     except UnsupportedError as error:
         raise UnsupportedError(f"{facts.name} ({family.name}): {error}") from None
     except (CheckpointError, InputError) as error:
-        raise CheckpointError(f"{folder / CONFIG} cannot be read as {family.name}: {error}") from None
+        raise CheckpointError(f"{where} cannot be read as {family.name}: {error}") from None
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise CheckpointError(
-            f"{folder / CONFIG} cannot be read as {family.name}: a value is of a wrong kind ({reason}); copy it again"
+            f"{where} cannot be read as {family.name}: a value is of a wrong kind ({reason}); copy it again"
         ) from error
+
+
+def _without(config: ModelConfig, never: tuple[int, ...]) -> ModelConfig:
+    """A config whose model does not predict these tokens, either."""
+    new = {*never} - {*config.ends, *config.reserved_ids}
+    return replace(config, reserved_ids=(*config.reserved_ids, *new)) if new else config
 
 
 def _defaults(family: Family, config: ModelConfig, facts: Published) -> Mapping[str, Any]:
@@ -138,19 +149,20 @@ def load_published(
     tokenizer: Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Described, Backbone, PublishedTokenizer]:
-    """The model of a published folder, in `dtype` on `device`, with an adapter merged if one is given.
+    """The model of a published folder or a GGUF file, in `dtype` on `device`, with an adapter merged if one is given.
 
     tokenizer   the folder of a tokenizer that is taken in place of the checkpoint's
 
     CheckpointError, in one line, for files that are missing, damaged or not of one model; UnsupportedError for a model
     that cannot be computed.
     """
-    facts = read_facts(folder)
+    facts = read_facts(folder, family)
     plain = _family(folder, facts, family)
     bundled = read_bundled(plain, folder)
     found = with_adapter(plain, bundled)
     words, stored = _tokenizer(folder, tokenizer, found), find_tensors(folder)
-    facts = replace(_with_tokenizer(facts, words), shapes={name: tensor.shape for name, tensor in stored.items()})
+    shapes = facts.shapes or {name: tensor.shape for name, tensor in stored.items()}
+    facts = replace(_with_tokenizer(facts, words), shapes=shapes)
     described = _described(folder, facts, found, bundled)
     try:
         words = words.sized(described.config.vocab_size)
@@ -158,11 +170,11 @@ def load_published(
     except DataError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     stored |= bundled.stored
-    pieces = fit(found, described.config, stored, folder)
+    pieces = fit(in_files(found, folder), described.config, stored, folder)
     backbone = empty_backbone(described.config, dtype, device)
     copy_weights(backbone, pieces, stored, progress)
     if adapter is not None:
-        merge_adapter(backbone, pieces, adapter, found.prefix)
+        merge_adapter(backbone, found.pieces(described.config) if is_gguf(folder) else pieces, adapter, found.prefix)
     return described, backbone, words
 
 
@@ -190,7 +202,7 @@ def files_hash(folder: Path) -> str:
     keeps files, which are hashes of their contents; of other files, of sizes and times of change.
     """
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in [folder] if is_gguf(folder) else sorted(folder.glob("*.safetensors")):
         blob, about = path.resolve().name, path.stat()
         kept = blob if re.fullmatch("[0-9a-f]{64}", blob) else f"{about.st_size} {about.st_mtime_ns}"
         digest.update(f"{path.name} {kept}\n".encode())

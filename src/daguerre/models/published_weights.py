@@ -1,16 +1,18 @@
 """The weights of a published checkpoint: found in its files, compared with what the model needs, and copied into it.
 
-Files are safetensors, so nothing can be executed. They are mapped into memory one at a time, and tensors are copied one
-at a time into parameters that are there already, on their device and in their type: the most memory on the host beyond
-the weights is that of the largest file.
+Files are safetensors or GGUF, so nothing can be executed. They are mapped into memory one at a time, and tensors are
+copied one at a time into parameters that are there already, on their device and in their type: the most memory on the
+host beyond the weights is that of the largest file, which is mapped, and of some rows of a quantized tensor.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +22,17 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
+from daguerre.models.gguf.facts import gguf_arch
+from daguerre.models.gguf.file import GgufFile
+from daguerre.models.gguf.header import KINDS as GGUF_KINDS
+from daguerre.models.gguf.header import is_gguf, read_header
+from daguerre.models.gguf.pieces import in_gguf
 from daguerre.models.weights import INDEX, WEIGHTS, check_layers, open_shard, read_index
 
 KINDS = ("F32", "F16", "BF16")
 """Types of stored numbers that are read, as safetensors names them."""
+READ = frozenset((*KINDS, *GGUF_KINDS))
+"""Those, and ggml's, of which a GGUF file has no others."""
 LISTED = 20
 """How many names of a kind an error lists."""
 ROWS = 4096
@@ -34,17 +43,26 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored tensor: its file, shape and type, as safetensors names it."""
+    """A stored tensor: its file, shape and type, as safetensors or ggml names it, and its bytes."""
 
     file: Path
     shape: tuple[int, ...]
     kind: str
+    num_bytes: int
+
+    @classmethod
+    def plain(cls, file: Path, shape: Sequence[int], kind: str) -> Stored:
+        """A tensor of a safetensors file."""
+        return cls(file, tuple(shape), kind, math.prod(shape) * (4 if kind == "F32" else 2))
 
 
 def find_tensors(folder: Path) -> dict[str, Stored]:
     """Every tensor of a published folder, from the headers of its files. CheckpointError, in one line, where a file is
     missing or damaged, an index is wrong, or two files have the same tensor.
     """
+    if is_gguf(folder):
+        entries = read_header(folder, texts=False).entries
+        return {name: Stored(folder, entry.shape, entry.kind, entry.num_bytes) for name, entry in entries.items()}
     listed = read_index(folder / INDEX)[0] if (folder / INDEX).exists() else {}
     files = sorted({folder / name for name in listed.values()}) or [folder / WEIGHTS]
     found: dict[str, Stored] = {}
@@ -58,7 +76,7 @@ def find_tensors(folder: Path) -> dict[str, Stored]:
                         f"{name!r} is in {found[name].file.name} and in {file}: copy the folder again"
                     )
                 view = content.get_slice(name)
-                found[name] = Stored(file, tuple(view.get_shape()), view.get_dtype())
+                found[name] = Stored.plain(file, view.get_shape(), view.get_dtype())
     wrong = [name for name, file in listed.items() if name not in found or found[name].file.name != file]
     if wrong:
         raise CheckpointError(f"{folder / INDEX} is wrong about {some(wrong)}: copy the folder again")
@@ -77,6 +95,11 @@ def _missing_file(folder: Path, file: Path, listed: bool) -> str:
     )
 
 
+def in_files(family: Family, folder: Path) -> Family:
+    """The family with its tensors under the names that they have in a folder or a GGUF file."""
+    return in_gguf(family, gguf_arch(folder)) if is_gguf(folder) else family
+
+
 def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folder: Path) -> list[Piece]:
     """The pieces of a model that are stored. CheckpointError that names every tensor that is missing, not expected, or
     of another shape or type.
@@ -90,7 +113,7 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     known = {piece.name for piece in pieces}
     extra = [name for name in stored if name not in known and not _is_ignored(family, name)]
     shapes = [text for piece in here if (text := _wrong_shape(piece, stored[piece.name].shape, parts))]
-    kinds = [f"{p.name} ({stored[p.name].kind})" for p in here if stored[p.name].kind not in KINDS]
+    kinds = [f"{p.name} ({stored[p.name].kind})" for p in here if stored[p.name].kind not in READ]
     problems = [
         f"{len(names)} {what}: {some(names)}"
         for what, names in (
@@ -103,8 +126,8 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     ]
     if problems:
         raise CheckpointError(
-            f"the tensors in {folder} are not those of its config.json ({family.name}): {'; '.join(problems)}; copy "
-            "the folder again, or use a checkpoint that is not quantized"
+            f"the tensors in {folder} are not those of its config ({family.name}): {'; '.join(problems)}; copy it "
+            "again, or use a checkpoint that is not quantized"
         )
     return here
 
@@ -152,24 +175,36 @@ def copy_weights(
 ) -> None:
     """Copy stored tensors into a backbone. CheckpointError where a copy of a tensor is not equal to it."""
     parts, done = backbone.state_dict(), 0
-    total = sum(_num_bytes(stored[piece.name]) for piece in pieces)
+    total = sum(stored[piece.name].num_bytes for piece in pieces)
     for copies in (False, True):
         chosen = [piece for piece in pieces if piece.copy is copies]
         for file in sorted({stored[piece.name].file for piece in chosen}):
             with open_shard(file) as content:
                 for piece in (piece for piece in chosen if stored[piece.name].file == file):
-                    tensor = content.get_tensor(piece.name)
-                    tensor = tensor if piece.change is None else piece.change(tensor)
-                    _compare(piece, parts, tensor) if copies else parts[piece.target][piece.index].copy_(tensor)
-                    del tensor
-                    done += _num_bytes(stored[piece.name])
+                    for rows, tensor in _parts(content, piece):
+                        ours = parts[piece.target][piece.index][rows]
+                        _compare(piece, ours, tensor) if copies else ours.copy_(tensor)
+                        del tensor
+                    done += stored[piece.name].num_bytes
                     if progress is not None:
                         progress(done, total)
 
 
-def _compare(piece: Piece, parts: Mapping[str, Tensor], tensor: Tensor) -> None:
+def _parts(content: Any, piece: Piece) -> Iterator[tuple[tuple[slice, ...], Tensor]]:
+    """A tensor as our model has it, in parts, and which rows each is; () is all of it. Of a GGUF file they are a few
+    rows, so that no matrix is in float32 as a whole.
+    """
+    if piece.change is not None:
+        yield (), piece.change(content.get_tensor(piece.name))
+    elif isinstance(content, GgufFile):
+        for start, tensor in content.row_blocks(piece.name):
+            yield (slice(start, start + len(tensor)),), tensor
+    else:
+        yield (), content.get_tensor(piece.name)
+
+
+def _compare(piece: Piece, ours: Tensor, tensor: Tensor) -> None:
     """CheckpointError if a copy differs from what it is a copy of."""
-    ours = parts[piece.target][piece.index]
     for start in range(0, len(ours), ROWS):
         rows = slice(start, start + ROWS)
         if not torch.equal(ours[rows], tensor[rows].to(ours)):
@@ -177,10 +212,3 @@ def _compare(piece: Piece, parts: Mapping[str, Tensor], tensor: Tensor) -> None:
                 f"{piece.name} is stored and differs from what config.json says it repeats: set tie_word_embeddings to "
                 "false in config.json if the model has a projection of its own"
             )
-
-
-def _num_bytes(stored: Stored) -> int:
-    num = 4 if stored.kind == "F32" else 2
-    for size in stored.shape:
-        num *= size
-    return num

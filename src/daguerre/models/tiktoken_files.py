@@ -24,6 +24,8 @@ CL100K = (
     r"|\s+(?!\S)|\s+"
 )
 """How cl100k_base splits a text before merging."""
+QWEN2 = CL100K.replace(r"\p{N}{1,3}", r"\p{N}")
+"""How Qwen2 does: every digit is alone."""
 ATOM = r"\\[pP]\{[^}]*\}|\\.|\[(?:\\.|\[:\w+:\]|[^\]\\])*\]|[^()\[\]{}|*+?\\^$]"
 TEKKEN_SPECIALS = (
     "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] "

@@ -1,4 +1,4 @@
-"""The tokenizer of a published checkpoint, from the files of its folder.
+"""The tokenizer of a published checkpoint, from the files of its folder, or from a GGUF file.
 
 Read, in this order: `tokenizer.json`; `vocab.json` with `merges.txt`; `tekken.json`; a tiktoken file. Beside them
 `tokenizer_config.json`, or where that is missing or silent `special_tokens_map.json` and `added_tokens.json`, names
@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import CheckpointError, DataError, UnsupportedError, unknown
+from daguerre.models.gguf.header import is_gguf
+from daguerre.models.gguf.words import read_gguf_tokenizer
 from daguerre.models.json_files import parse_json
 from daguerre.models.published_tokenizer import NAMES, PublishedTokenizer, special_texts
+from daguerre.models.tiktoken_files import QWEN2 as QWEN2
 from daguerre.models.tiktoken_files import read_tekken, read_tiktoken
 from daguerre.models.tokenizer_json import special_token
 
@@ -23,10 +26,6 @@ TOKENIZER, CONFIG, TEKKEN = "tokenizer.json", "tokenizer_config.json", "tekken.j
 TIKTOKEN = ("*.tiktoken", "tiktoken.model", "tokenizer.model")
 ENCODING = "encoding_name"
 """The key of a configuration whose vocabulary is an encoding of tiktoken's, and not in its folder."""
-QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-"""How Qwen2 splits a text before merging."""
 TEKKEN_NAMES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
@@ -47,6 +46,8 @@ def read_tokenizer(
     CheckpointError, in one line, for a file that cannot be read; UnsupportedError for a kind that is not supported.
     """
     source = Path(folder)
+    if is_gguf(source):
+        return _of_gguf(source, vocab_size)
     try:
         config = read_config(source)
         named = {} if names is None else read_config(Path(names))
@@ -56,6 +57,15 @@ def read_tokenizer(
             config["added_tokens_decoder"] = held | dict(config.get("added_tokens_decoder") or {})
         content = _content(source, config)
         return None if content is None else PublishedTokenizer(content, config, vocab_size)
+    except DataError as error:
+        raise CheckpointError(f"{source}: {error}") from None
+
+
+def _of_gguf(source: Path, vocab_size: int | None) -> PublishedTokenizer | None:
+    """The tokenizer of a GGUF file."""
+    try:
+        found = read_gguf_tokenizer(source)
+        return None if found is None else PublishedTokenizer(*found, vocab_size)
     except DataError as error:
         raise CheckpointError(f"{source}: {error}") from None
 

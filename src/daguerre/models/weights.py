@@ -21,6 +21,8 @@ from torch import Tensor
 from daguerre.errors import CheckpointError, shown
 from daguerre.files import synced_write
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.gguf.file import GgufFile
+from daguerre.models.gguf.header import is_gguf
 from daguerre.models.json_files import read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -83,8 +85,8 @@ def check_layers(config: ModelConfig, num_tensors: int, where: Path) -> None:
     """CheckpointError for more layers than there are tensors, before any of them is made."""
     if config.num_layers > num_tensors:
         raise CheckpointError(
-            f"config.json says {config.num_layers:,} layers (num_layers) and {where} has {num_tensors:,} tensors in "
-            "all: copy the folder again"
+            f"the config says {config.num_layers:,} layers (num_layers) and {where} has {num_tensors:,} tensors in "
+            "all: copy it again"
         )
 
 
@@ -138,7 +140,9 @@ def _hashes_in(index: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def open_shard(file: Path) -> Any:
-    """A safetensors file to read from, as a context. CheckpointError if it is damaged."""
+    """A safetensors or GGUF file to read from, as a context. CheckpointError if it is damaged."""
+    if is_gguf(file):
+        return GgufFile(file)
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError, ValueError) as error:

@@ -146,11 +146,11 @@ def test_a_model_that_llama_cpp_cannot_express_is_refused(make_model: MakeModel,
     pytest.importorskip("gguf")
     experts = Experts(num=4, per_token=2, width=16)
     for facts, reason in (
-        ({"context": "full"}, "context"),
-        ({"tied": False, "norm": "layer"}, "tied, norm"),
-        ({"experts": experts, "qk_norm_scope": "all"}, "qk_norm_scope, experts"),
+        ({"context": "full"}, "full context"),
+        ({"tied": False, "norm": "layer"}, "norm='layer'"),
+        ({"experts": experts, "qk_norm_scope": "all"}, "qk_norm_scope='all'"),
     ):
-        with pytest.raises(UnsupportedError, match=rf"llama\.cpp .* its {reason}:"):
+        with pytest.raises(UnsupportedError, match=rf"llama\.cpp .* with {reason}:"):
             write_gguf(make_model(**facts).backbone, tmp_path / "m.gguf", "F32")
 
 

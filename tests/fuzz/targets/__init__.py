@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fuzz.target import Target
-from fuzz.targets import auditing, checkpoints, constraints, routing, serving, texts
+from fuzz.targets import auditing, checkpoints, constraints, gguf_files, routing, serving, texts
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for module in (constraints, checkpoints, texts, serving, routing, auditing)
+    for module in (constraints, checkpoints, gguf_files, texts, serving, routing, auditing)
     for target in module.TARGETS
 }

@@ -24,6 +24,8 @@ class Published:
     shapes      shapes of the published tensors, by name; empty where the weights are not there
     name        the name on a hub, or of the folder
     adapter     adapter_config.json of the adapter that the checkpoint brings along (`Bundled`); empty without one
+    family      the name of the family, where the files themselves say it (GGUF); None: it is to be found
+    never       tokens that are not predicted, where the files themselves say so (GGUF)
     """
 
     config: Mapping[str, Any]
@@ -35,6 +37,8 @@ class Published:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     name: str = ""
     adapter: Mapping[str, Any] = field(default_factory=dict)
+    family: str | None = None
+    never: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""Where the tensors of a GGUF file belong in a backbone: llama.cpp's names of a Llama's parts, its order of rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import partial
+
+from torch import Tensor
+
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.families.base import Family, Piece
+from daguerre.models.families.llama import Names, llama_pieces
+
+NAMES = Names(
+    embedding="token_embd",
+    layer="blk.{}.",
+    q="attn_q",
+    k="attn_k",
+    v="attn_v",
+    out="attn_output",
+    q_norm="attn_q_norm",
+    k_norm="attn_k_norm",
+    attention_norm="attn_norm",
+    mlp_norm="ffn_norm",
+    gate="ffn_gate",
+    up="ffn_up",
+    down="ffn_down",
+    final_norm="output_norm",
+    output="output",
+)
+ROPE_FACTORS = "rope_freqs.weight"
+"""What frequencies are divided by, for Llama 3's scaling: read as a part of the config."""
+PAIRED = ("llama", "llada")
+"""Architectures in which llama.cpp rotates neighbors, so that the rows of queries and keys are in another order."""
+
+
+def gguf_pieces(config: ModelConfig, arch: str) -> list[Piece]:
+    """The pieces of a model under llama.cpp's names."""
+    pieces = llama_pieces(config, "", NAMES)
+    if arch not in PAIRED:
+        return pieces
+    heads = {"attn_q": config.num_heads, "attn_k": config.num_kv_heads}
+    found = [re.fullmatch(r"blk\.\d+\.(attn_[qk])\.(?:weight|bias)", piece.name) for piece in pieces]
+    return [
+        piece if match is None else replace(piece, change=partial(as_halves, num_heads=heads[match[1]]))
+        for piece, match in zip(pieces, found, strict=True)
+    ]
+
+
+def in_gguf(family: Family, arch: str) -> Family:
+    """The family with its tensors under llama.cpp's names."""
+    return replace(family, pieces=partial(gguf_pieces, arch=arch), prefix="", ignored=(re.escape(ROPE_FACTORS),))
+
+
+def as_halves(rows: Tensor, num_heads: int) -> Tensor:
+    """Rows of queries or keys, (heads x numbers of a head, ...), from llama.cpp's order to ours: the two numbers that
+    are rotated together are neighbors there, and half a head apart here.
+    """
+    return rows.unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+
+
+def as_pairs(rows: Tensor, num_heads: int) -> Tensor:
+    """The inverse of `as_halves`."""
+    return rows.unflatten(0, (num_heads, 2, -1)).transpose(1, 2).flatten(0, 2)

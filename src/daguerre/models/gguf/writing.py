@@ -1,0 +1,251 @@
+"""A model as a GGUF file, for llama.cpp: matrices in the type asked for, through the package `gguf`.
+
+What llama.cpp computes is the backbone: with causal context the autoregressive half of a model, with full context its
+rows over a whole canvas (architectures dream and llada, which its diffusion example decodes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.errors import InputError, MissingExtra, UnsupportedError, unknown
+from daguerre.files import atomic_write
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.rotary import frequencies
+from daguerre.models.export import CARRIED
+from daguerre.models.families.base import Piece
+from daguerre.models.gguf.facts import ARCHITECTURES, BLOCK, FAMILY, SHIFTED
+from daguerre.models.gguf.file import BLOCK as NUMBERS
+from daguerre.models.gguf.header import KINDS
+from daguerre.models.gguf.pieces import PAIRED, ROPE_FACTORS, as_pairs, gguf_pieces
+from daguerre.models.gguf.writing_words import add_tokenizer
+from daguerre.models.tokenizer import Tokenizer
+
+DTYPES = ("f32", "f16", "bf16", "q8_0", "q4_0")
+"""Types of matrices that are written; norms and biases are float32."""
+PROJECTION = "Q8_0"
+"""The type of the vocabulary's projection beside 4-bit matrices: in 4 bits it costs most."""
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "BF16": 32}
+"""llama.cpp's numbers of files by the type of most matrices."""
+ALIKE: dict[tuple[str, bool], dict[str, str]] = {
+    ("causal", True): {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3"},
+    ("full", True): {"qwen3": "coda", "dream": "dream", "llada": "diffullama"},
+    ("full", False): {"qwen3": "a2d", "dream": "a2d", "llada": "llada"},
+    ("block", False): {"llama": "stable_diffcoder", "qwen2": "a2d_block", "qwen3": "sdar"},
+}
+"""For models of no family: the one that has their context and shift, by architecture, as which they are read back."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: llama.cpp's architecture, how many tensors of each type, and what to know about it."""
+
+    arch: str
+    kinds: dict[str, int]
+    notes: tuple[str, ...]
+
+
+def write_gguf(
+    backbone: Backbone, tokenizer: Tokenizer | None, path: Path, dtype: str = "bf16", family: str | None = None
+) -> Written:
+    """Write a file that appears under its name only when whole. Without a tokenizer it takes ids and gives ids.
+
+    UnsupportedError for a model that llama.cpp has no architecture for; InputError for an unknown type, or a place that
+    cannot be written; MissingExtra without the package `gguf`.
+    """
+    config = backbone.config
+    arch = arch_of(config)
+    kind = kind_of(dtype)
+    family = family or ALIKE.get((config.context, config.shift), {}).get(arch)
+    gguf = package()
+    try:
+        with atomic_write(path) as file, closing(gguf.GGUFWriter(file.name, arch)) as writer:
+            _add_config(writer, gguf, config, arch, family, kind)
+            notes = [*_notes(config, family), *add_tokenizer(writer, tokenizer, config)]
+            kinds = _write_tensors(writer, gguf, backbone, kind)
+    except OSError as error:
+        raise InputError(f"cannot write {path} ({error.strerror or error}): make room, or name another file") from None
+    return Written(arch, kinds, tuple(notes))
+
+
+def package() -> Any:
+    """The package `gguf`."""
+    try:
+        import gguf
+    except ImportError:
+        raise MissingExtra("gguf", "gguf") from None
+    return gguf
+
+
+def kind_of(dtype: str) -> str:
+    """ggml's name of a type of DTYPES."""
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    return dtype.upper()
+
+
+def arch_of(config: ModelConfig) -> str:
+    """llama.cpp's architecture that computes a model. UnsupportedError, with the reason, where none does."""
+    for entry in fields(config):
+        value = getattr(config, entry.name)
+        if entry.name not in CARRIED and value != entry.default:
+            raise _none_with(f"{entry.name}={value!r:.60}")
+    if config.activation != "silu":
+        raise _none_with(f"activation={config.activation!r}")
+    if config.context == "reordered":
+        raise _none_with(f"context={config.context!r}")
+    biases = config.qkv_bias, config.out_bias, config.mlp_bias
+    full = config.context == "full"
+    if config.qk_norm:
+        arch, possible = "qwen3", not any(biases)
+    elif biases == (True, False, False):
+        arch, possible = ("dream" if full else "qwen2"), config.num_heads * config.head_width == config.width
+    else:
+        arch, possible = (
+            ("llada" if full else "llama"),
+            biases in ((False,) * 3, (True, True, True), (True, True, False)),
+        )
+        possible &= not (full and any(biases))
+    if not possible:
+        raise _none_with(f"biases {biases}, qk_norm={config.qk_norm} and heads of width {config.head_width}")
+    if config.rope_scaling is not None and config.rope_scaling.kind == "llama3" and arch not in PAIRED:
+        raise _none_with(f"Llama 3's rope scaling in its architecture {arch}")
+    if config.rope_scaling is not None and config.rope_scaling.query_beta:
+        raise _none_with("query_beta")
+    return arch
+
+
+def _none_with(what: str) -> UnsupportedError:
+    return UnsupportedError(f"llama.cpp has no Llama, Qwen, Dream or LLaDA with {what}: this model stays here")
+
+
+def _notes(config: ModelConfig, family: str | None) -> Iterator[str]:
+    """What llama.cpp does not do as the model does."""
+    if family is None:
+        yield f"no family has {config.context} context and shift={config.shift}: Daguerre cannot read this file back"
+    if config.context == "block":
+        yield "llama.cpp computes it with causal context; Daguerre reads it back with blocks"
+    if config.context == "causal" and config.mask_id is not None:
+        yield "llama.cpp computes the autoregressive half: infilling and drafts stay here"
+    if config.concepts is not None:
+        yield "the concept heads stay here"
+
+
+def _add_config(writer: Any, gguf: Any, config: ModelConfig, arch: str, family: str | None, kind: str) -> None:
+    writer.add_name(family or "daguerre")
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_positions)
+    writer.add_embedding_length(config.width)
+    writer.add_block_count(config.num_layers)
+    writer.add_feed_forward_length(config.mlp_width)
+    writer.add_head_count(config.num_heads)
+    writer.add_head_count_kv(config.num_kv_heads)
+    writer.add_key_length(config.head_width)
+    writer.add_value_length(config.head_width)
+    writer.add_layer_norm_rms_eps(config.norm_eps)
+    writer.add_file_type(FILE_TYPES[kind])
+    if kind.startswith("Q"):
+        writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    _add_rotary(writer, gguf, config)
+    if config.context == "full":
+        writer.add_causal_attention(False)
+    if config.context == "full" or arch in SHIFTED:
+        writer.add_diffusion_shift_logits(config.shift)
+    if family is not None and family in ARCHITECTURES[arch]:
+        writer.add_string(FAMILY, family)
+    if config.block_size is not None:
+        writer.add_uint32(BLOCK, config.block_size)
+    if config.context != "causal" and config.mask_id is not None:
+        writer.add_mask_token_id(config.mask_id)
+
+
+def _add_rotary(writer: Any, gguf: Any, config: ModelConfig) -> None:
+    scaling = config.rope_scaling
+    writer.add_rope_dimension_count(config.head_width)
+    writer.add_rope_freq_base(config.rope_theta)
+    if scaling is None:
+        return
+    if scaling.kind == "llama3":  # a tensor: `rope_factors`
+        writer.add_rope_scaling_orig_ctx_len(scaling.original_positions)
+        return
+    writer.add_rope_scaling_type(gguf.RopeScalingType(scaling.kind))
+    writer.add_rope_scaling_factor(scaling.factor)
+    if scaling.kind == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(scaling.original_positions)
+        writer.add_rope_scaling_yarn_beta_fast(scaling.beta_fast)
+        writer.add_rope_scaling_yarn_beta_slow(scaling.beta_slow)
+        if scaling.attention_factor is not None:
+            log = 0.1 * math.log(scaling.factor) + 1 if scaling.factor > 1 else 1.0
+            writer.add_rope_scaling_attn_factors(scaling.attention_factor / log)
+
+
+def _write_tensors(writer: Any, gguf: Any, backbone: Backbone, kind: str) -> dict[str, int]:
+    """Write one tensor after another, so that one of them at a time is in memory a second time."""
+    config, parts = backbone.config, backbone.state_dict()
+    pieces = [piece for piece in gguf_pieces(config, writer.arch) if not piece.copy]
+    kinds = {piece.name: _kind(piece, parts[piece.target][piece.index], kind, config) for piece in pieces}
+    factors = rope_factors(config)
+    if factors is not None:
+        writer.add_tensor_info(ROPE_FACTORS, factors.shape, factors.dtype, factors.nbytes)
+    for piece in pieces:
+        shape, name = tuple(parts[piece.target][piece.index].shape), kinds[piece.name]
+        num_bytes = math.prod(shape) // KINDS[name].block * KINDS[name].num_bytes
+        number = gguf.GGMLQuantizationType(KINDS[name].number)
+        writer.add_tensor_info(piece.name, shape, np.dtype(np.float32), num_bytes, raw_dtype=number)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    if factors is not None:
+        writer.write_tensor_data(factors)
+    for piece in pieces:
+        tensor = parts[piece.target][piece.index]
+        if piece.change is not None:
+            tensor = as_pairs(tensor, config.num_heads if "attn_q" in piece.name else config.num_kv_heads)
+        writer.write_tensor_data(stored(tensor, kinds[piece.name]))
+    return dict(Counter(kinds.values()))
+
+
+def _kind(piece: Piece, tensor: Tensor, kind: str, config: ModelConfig) -> str:
+    """The type in which a tensor is written: norms and biases as they are, a row that is no whole number of blocks as
+    F16, and of 4-bit files the vocabulary's projection as PROJECTION.
+    """
+    if tensor.ndim < 2:
+        return "F32"
+    projects = piece.name == ("token_embd.weight" if config.tied else "output.weight")
+    kind = PROJECTION if kind == "Q4_0" and projects else kind
+    return "F16" if tensor.shape[-1] % KINDS[kind].block else kind
+
+
+def stored(tensor: Tensor, kind: str) -> np.ndarray:
+    """The bytes of a tensor in a type, made a few rows at a time."""
+    gguf = package()
+    number = gguf.GGMLQuantizationType(KINDS[kind].number)
+    if tensor.ndim < 2:
+        return np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+    row_bytes = tensor.shape[-1] // KINDS[kind].block * KINDS[kind].num_bytes
+    out = np.empty((len(tensor), row_bytes), np.uint8)
+    step = max(1, NUMBERS // tensor.shape[-1])
+    for start in range(0, len(tensor), step):
+        rows = tensor[start : start + step].detach().float().cpu().contiguous().numpy()
+        out[start : start + step] = gguf.quants.quantize(rows, number).view(np.uint8).reshape(len(rows), -1)
+    return out
+
+
+def rope_factors(config: ModelConfig) -> np.ndarray | None:
+    """What llama.cpp divides frequencies by, for Llama 3's scaling."""
+    scaling = config.rope_scaling
+    if scaling is None or scaling.kind != "llama3":
+        return None
+    plain = config.rope_theta ** -(torch.arange(0, config.rotary_width, 2, dtype=torch.float64) / config.rotary_width)
+    return (plain / frequencies(config)[0].double()).float().numpy()

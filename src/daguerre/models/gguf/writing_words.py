@@ -1,0 +1,117 @@
+"""A tokenizer as the metadata of a GGUF file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.gguf.words import ADDED, CONTROL, SPLITS, TEXT, UNUSED, WHOLE, splitting
+from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.tokenizer import Tokenizer
+
+OTHER_SPLIT = "gpt-2"
+"""How llama.cpp is told to split texts where it has no name for the tokenizer's own way."""
+
+
+def add_tokenizer(writer: Any, tokenizer: Tokenizer | None, config: ModelConfig) -> list[str]:
+    """Add a tokenizer and the special tokens of a config. Returns what to know about it."""
+    _add_special(writer, config)
+    if tokenizer is None:
+        writer.add_tokenizer_model("none")
+        return []
+    values = json.loads(tokenizer.to_bytes())
+    _add_tokens(writer, tokenizer, values, config)
+    _add_template(writer, tokenizer)
+    model = values["model"]
+    merges = model.get("merges") if model.get("type", "BPE") == "BPE" else None
+    if not merges or tokenizer.spare_byte_ids or tokenizer.unreadable:
+        writer.add_tokenizer_model("none")
+        writer.add_string(WHOLE, _content(tokenizer, values))
+        return ["llama.cpp cannot read the tokenizer, which is no byte-level BPE with merges: it takes and gives ids"]
+    pre = split_name(values)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre or OTHER_SPLIT)
+    writer.add_token_merges([merge if isinstance(merge, str) else " ".join(merge) for merge in merges])
+    if pre is not None:
+        return []
+    writer.add_string(WHOLE, _content(tokenizer, values))
+    return ["llama.cpp splits texts in another way than this tokenizer: give it token ids where they must be the same"]
+
+
+def _add_template(writer: Any, tokenizer: Tokenizer) -> None:
+    """Add the chat template, or all of them by name."""
+    template = getattr(tokenizer, "chat_template", None)
+    if template is None:
+        return
+    sources = template.sources
+    one = sources["default"] if list(sources) == ["default"] else None
+    writer.add_chat_template(one or [{"name": name, "template": text} for name, text in sources.items()])
+
+
+def _content(tokenizer: Tokenizer, values: dict[str, Any]) -> str:
+    """The tokenizer.json. Ours says nothing of what is before a text, which is for the metadata to say."""
+    kept = (
+        values
+        if isinstance(tokenizer, PublishedTokenizer)
+        else {k: v for k, v in values.items() if k != "post_processor"}
+    )
+    return json.dumps(kept, ensure_ascii=False)
+
+
+def _add_tokens(writer: Any, tokenizer: Tokenizer, values: Mapping[str, Any], config: ModelConfig) -> None:
+    """The list of tokens and their types; ids without a token are unused."""
+    added = {token["id"]: token for token in values.get("added_tokens") or ()}
+    vocabulary = values["model"]["vocab"]
+    pairs = (
+        vocabulary.items() if isinstance(vocabulary, dict) else ((text, i) for i, (text, _) in enumerate(vocabulary))
+    )
+    texts = {index: text for text, index in pairs} | {index: token["content"] for index, token in added.items()}
+    special = tokenizer.special_ids & texts.keys()
+    tokens = [texts.get(index, f"[PAD{index}]") for index in range(config.vocab_size)]
+    kinds = [
+        UNUSED if index not in texts else CONTROL if index in special else ADDED if index in added else TEXT
+        for index in range(config.vocab_size)
+    ]
+    writer.add_token_list(tokens)
+    writer.add_token_types(kinds)
+
+
+def _add_special(writer: Any, config: ModelConfig) -> None:
+    if config.bos_id is not None:
+        writer.add_bos_token_id(config.bos_id)
+    writer.add_eos_token_id(config.eos_id)
+    writer.add_pad_token_id(config.pad_id)
+    if config.end_ids:
+        writer.add_eot_token_id(config.end_ids[0])
+    writer.add_add_bos_token(config.bos_id is not None)
+    never = [index for index in config.unpredictable_ids if index != config.mask_id]
+    if never:
+        writer.add_array("tokenizer.ggml.suppress_tokens", never)
+
+
+def split_name(values: Mapping[str, Any]) -> str | None:
+    """llama.cpp's name of how a tokenizer.json splits texts; None where it has none."""
+    pre, model = values.get("pre_tokenizer"), values["model"]
+    parts = pre.get("pretokenizers") if isinstance(pre, Mapping) and pre.get("type") == "Sequence" else [pre]
+    found = [_plain(part) for part in parts or ()]
+    for name, split in SPLITS.items():
+        alike = split.nfc == _is_nfc(values.get("normalizer")) and split.whole == bool(model.get("ignore_merges"))
+        if alike and [_plain(part) for part in splitting(split)] == found:
+            return name
+    return None
+
+
+def _plain(part: Any) -> tuple[Any, ...]:
+    """What a pre-tokenizer does, without what does not matter to ids."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "Split":
+        return kind, (part.get("pattern") or {}).get("Regex"), part.get("behavior"), part.get("invert")
+    if kind == "ByteLevel":
+        return kind, part.get("add_prefix_space"), part.get("use_regex", True)
+    return kind, part.get("individual_digits") if isinstance(part, Mapping) else None
+
+
+def _is_nfc(normalizer: Any) -> bool:
+    return isinstance(normalizer, Mapping) and normalizer.get("type") == "NFC"

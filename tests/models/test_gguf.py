@@ -1,0 +1,417 @@
+"""GGUF files: what is written is read back, and a few rows at a time are numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import daguerre
+from commands import daguerre as command
+from conftest import CONTEXTS, MakeModel, tiny_config
+from daguerre.errors import CheckpointError, InputError, MissingExtra, UnsupportedError
+from daguerre.models.core.build import make_backbone
+from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.core.rotary import frequencies
+from daguerre.models.gguf import file as gguf_file
+from daguerre.models.gguf import writing
+from daguerre.models.gguf.file import GgufFile, numbers
+from daguerre.models.gguf.header import KINDS, read_header
+from daguerre.models.gguf.pieces import as_halves, as_pairs
+from daguerre.models.gguf.writing import write_gguf
+from daguerre.models.loading import Loaded, load_folder
+from daguerre.models.tokenizer import Tokenizer
+from made_tokenizers import made
+from published import CASES, ROWS, ours, seen_by
+
+gguf = pytest.importorskip("gguf")
+WRITTEN = {
+    "llama": "llama",
+    "llama 3, transformers 4": "llama",
+    "llama, yarn, transformers 5, biases": "llama",
+    "mistral": "llama",
+    "stable diffcoder": "llama",
+    "qwen2": "qwen2",
+    "fast dllm": "qwen2",
+    "qwen3": "qwen3",
+    "a2d": "qwen3",
+    "a2d, blocks": "qwen3",
+    "coda": "qwen3",
+    "sdar": "qwen3",
+    "sdar, named blocks": "qwen3",
+    "dream": "dream",
+    "dreamon": "dream",
+    "open dcoder": "dream",
+    "a2d of qwen2": "dream",
+    "llada": "llada",
+    "llada, grouped and tied": "llada",
+    "diffullama": "llada",
+    "a2d of llama": "llada",
+}
+"""The cases that llama.cpp has an architecture for."""
+TEXTS = ("def f(x):\n    return x + 12345\n", "It's  naïve, isn't it?\r\n\n\n  日本語 🙂", " <|mask|><tool_call>x")
+
+
+def written(case: str, folder: Path, dtype: str = "f32") -> tuple[Loaded, Path]:
+    loaded = load_folder(CASES[case].write(folder))
+    write_gguf(loaded.backbone, loaded.tokenizer, folder / "m.gguf", dtype, loaded.family)
+    return loaded, folder / "m.gguf"
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_file_holds_what_the_publishers_folder_does(case: str, tmp_path: Path) -> None:
+    model, path = written(case, tmp_path)
+    assert read_header(path).metadata["general.architecture"] == WRITTEN[case]
+    again = load_folder(path)
+    assert (again.family, again.decode) == (model.family, model.decode)
+    assert same_config(again.backbone.config, model.backbone.config)
+    theirs, ours = model.backbone.state_dict(), again.backbone.state_dict()
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
+    for text in TEXTS:
+        assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
+    assert again.tokenizer.special_ids == model.tokenizer.special_ids
+
+
+def same_config(one: ModelConfig, other: ModelConfig) -> bool:
+    """Whether all fields are equal, and rotary scaling gives the same frequencies."""
+    (turns, scale), (turns_too, scale_too) = frequencies(one), frequencies(other)
+    alike = torch.allclose(turns, turns_too, rtol=1e-4) and abs(scale - scale_too) < 1e-6
+    return alike and dataclasses.replace(one, rope_scaling=None) == dataclasses.replace(other, rope_scaling=None)
+
+
+def test_a_model_of_our_own_is_written_with_its_tokenizer(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(draft_head=24)
+    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    again = daguerre.load(tmp_path / "m.gguf", dtype="float32", backend="torch")
+    assert again.config.unpredictable_ids == tuple(i for i in model.config.unpredictable_ids if i != 3)
+    for text in TEXTS[:2]:
+        assert again.tokenizer.encode(text) == model.tokenizer.encode(text)
+    ours, theirs = (each.generate("x = fo", 12, mode="ar", heal=False) for each in (model, again))
+    assert [token.id for token in ours.tokens] == [token.id for token in theirs.tokens]
+
+
+@pytest.mark.parametrize("context", ["causal", "full", "full_unshifted", "block"])
+@pytest.mark.parametrize(
+    "shape", [{}, {"qk_norm": False}, {"qk_norm": False, "qkv_bias": True}], ids=["qk_norm", "plain", "biases"]
+)
+def test_a_model_of_no_family_is_read_back_as_one_that_is_alike(
+    context: str, shape: dict[str, Any], make_model: MakeModel, tmp_path: Path
+) -> None:
+    model = make_model(**CONTEXTS[context], **shape)
+    write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "f32")
+    again = load_folder(tmp_path / "m.gguf").backbone
+    for name in ("context", "shift", "block_size", "vocab_size", "eos_id", "bos_id", "qkv_bias", "qk_norm"):
+        assert getattr(again.config, name) == getattr(model.config, name)
+    assert again.config.mask_id == (None if context == "causal" else model.config.mask_id)
+    tokens = np.arange(20, 20 + ROWS)
+    seen = seen_by(model.config)
+    assert torch.equal(ours("torch", again, tokens, seen)[:, 16:], ours("torch", model.backbone, tokens, seen)[:, 16:])
+
+
+def test_a_model_that_nothing_is_like_says_so(make_model: MakeModel, tmp_path: Path) -> None:
+    model = make_model(**CONTEXTS["causal_unshifted"])
+    said = write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf").notes
+    assert "no family has causal context and shift=False: Daguerre cannot read this file back" in said
+
+
+def test_a_file_becomes_a_folder_for_transformers(tmp_path: Path) -> None:
+    model, path = written("qwen2", tmp_path)
+    ran = command("export", path, "--out", tmp_path / "out", "--dtype", "float32")
+    assert ran.returncode == 0
+    theirs, again = model.backbone.state_dict(), load_folder(tmp_path / "out").backbone.state_dict()
+    assert all(torch.equal(theirs[name], again[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("dtype", writing.DTYPES)
+def test_numbers_are_those_that_the_package_makes_of_the_stored_bytes(
+    dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), width=64, num_heads=2, mlp_width=96)).initialize(1)
+    write_gguf(backbone, Tokenizer.default("2k"), tmp_path / "m.gguf", dtype)
+    made = {tensor.name: tensor for tensor in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
+    monkeypatch.setattr(gguf_file, "BLOCK", 200)  # three rows
+    with GgufFile(tmp_path / "m.gguf") as file:
+        assert file.keys() == made.keys()
+        for name, tensor in made.items():
+            wanted = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            assert np.array_equal(file.get_tensor(name).float().numpy(), wanted)
+            parts = [*file.row_blocks(name)]
+            assert np.array_equal(torch.cat([part for _, part in parts]).float().numpy(), wanted)
+            assert wanted.ndim < 2 or all(part.numel() <= 200 for _, part in parts)
+    kinds = {entry.kind for entry in read_header(tmp_path / "m.gguf").entries.values()}
+    assert kinds == {"F32", dtype.upper()} | ({"Q8_0"} if dtype == "q4_0" else set())
+
+
+def test_no_matrix_is_in_float32_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), width=64, num_heads=2, mlp_width=96))
+    write_gguf(backbone.initialize(1), Tokenizer.default("2k"), tmp_path / "m.gguf", "q8_0")
+    sizes = list[int]()
+    monkeypatch.setattr(gguf_file, "BLOCK", 640)
+    monkeypatch.setattr(
+        gguf_file, "numbers", lambda blocks, kind: (made := numbers(blocks, kind), sizes.append(made.numel()))[0]
+    )
+    loaded = load_folder(tmp_path / "m.gguf", torch.bfloat16)
+    assert loaded.backbone.embedding.weight.dtype == torch.bfloat16
+    assert max(sizes) <= 640
+    assert sum(sizes) == sum(tensor.numel() for tensor in loaded.backbone.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_have_the_sizes_that_the_package_says_and_its_numbers(kind: str) -> None:
+    number = gguf.GGMLQuantizationType[kind]
+    assert KINDS[kind].number == number
+    assert (KINDS[kind].block, KINDS[kind].num_bytes) == gguf.GGML_QUANT_SIZES[number]
+    random = np.random.default_rng(0)
+    blocks = random.integers(0, 60, (3, 2 * KINDS[kind].num_bytes), np.uint8)  # below the bytes of infinities
+    found = numbers(blocks, kind)
+    assert found.shape == (3, 2 * KINDS[kind].block)
+    assert np.array_equal(found.float().numpy(), gguf.quants.dequantize(blocks, number))
+
+
+def test_queries_are_ordered_as_llama_cpp_does() -> None:
+    rows = torch.arange(24).reshape(12, 2)  # two heads of six numbers
+    assert as_pairs(rows, 2)[:6, 0].tolist() == [0, 6, 2, 8, 4, 10]
+    assert torch.equal(as_halves(as_pairs(rows, 2), 2), rows)
+
+
+@pytest.mark.parametrize(
+    ("factor", "original", "low", "high"), [(8.0, 8192, 1.0, 4.0), (32.0, 8192, 1.0, 4.0), (4.0, 64, 1.5, 2.0)]
+)
+def test_llama_3s_scaling_is_read_from_its_divisors(
+    factor: float, original: int, low: float, high: float, tmp_path: Path
+) -> None:
+    scaling = RopeScaling(
+        kind="llama3", factor=factor, original_positions=original, low_freq_factor=low, high_freq_factor=high
+    )
+    shape = {"width": 128, "num_heads": 2, "qk_norm": False, "rope_theta": 500_000.0, "rope_scaling": scaling}
+    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **shape))
+    write_gguf(backbone.initialize(0), Tokenizer.default("2k"), tmp_path / "m.gguf")
+    again = load_folder(tmp_path / "m.gguf").backbone.config
+    assert np.allclose(writing.rope_factors(again), writing.rope_factors(backbone.config), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pre"),
+    [
+        ("byte_level", "llama-bpe"),
+        ("qwen2", "qwen2"),
+        ("vocab_and_merges", "qwen2"),
+        ("tiktoken", "llama-bpe"),
+        ("tekken", "tekken"),
+    ],
+)
+def test_a_tokenizer_is_written_by_llama_cpps_name_and_read_back(kind: str, pre: str, tmp_path: Path) -> None:
+    tokenizer = made(kind)
+    path = of_tokenizer(tokenizer, tmp_path)
+    metadata = read_header(path).metadata
+    assert (metadata["tokenizer.ggml.model"], metadata["tokenizer.ggml.pre"]) == ("gpt2", pre)
+    assert "tokenizer.huggingface.json" not in metadata
+    check_tokenizer(load_folder(path).tokenizer, tokenizer)
+
+
+@pytest.mark.parametrize("kind", ["llama2", "mistral", "gemma", "unigram"])
+def test_a_tokenizer_that_llama_cpp_does_not_read_so_is_written_as_it_is(kind: str, tmp_path: Path) -> None:
+    tokenizer = made(kind)
+    path = of_tokenizer(tokenizer, tmp_path)
+    assert read_header(path).metadata["tokenizer.ggml.model"] == "none"
+    check_tokenizer(load_folder(path).tokenizer, tokenizer)
+
+
+def of_tokenizer(tokenizer: Any, folder: Path, **facts: Any) -> Path:
+    eos = tokenizer.eos_id or 1
+    tokens = {"vocab_size": tokenizer.vocab_size, "eos_id": eos, "pad_id": eos, "bos_id": tokenizer.bos_id}
+    others = {"mask_id": None, "null_id": None, "reserved_ids": (), **facts}
+    config = dataclasses.replace(tiny_config(Tokenizer.default("2k")), **tokens, **others)
+    write_gguf(make_backbone(config).initialize(0), tokenizer, folder / "m.gguf")
+    return folder / "m.gguf"
+
+
+def check_tokenizer(found: Any, tokenizer: Any) -> None:
+    for text in TEXTS:
+        assert found.encode(text) == tokenizer.encode(text)
+        assert found.encode_plain(text) == tokenizer.encode_plain(text)
+    assert found.bos_id == tokenizer.bos_id
+    assert found.special_ids == tokenizer.special_ids
+    assert [found.token_bytes(i) for i in range(600)] == [tokenizer.token_bytes(i) for i in range(600)]
+
+
+def test_a_chat_template_comes_along(tmp_path: Path) -> None:
+    folder = CASES["qwen2"].write(tmp_path)
+    facts = json.loads((folder / "tokenizer_config.json").read_text())
+    template = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": template}))
+    loaded = load_folder(folder)
+    write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "m.gguf", "f16", loaded.family)
+    again: Any = load_folder(tmp_path / "m.gguf").tokenizer
+    assert again.chat_template.render([{"role": "user", "content": "hi"}]) == "user: hi<|endoftext|>"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"norm": "layer"}, "norm='layer'"),
+    ({"activation": "gelu_tanh"}, "activation='gelu_tanh'"),
+    ({"out_bias": True}, "biases"),
+    ({"qk_norm": False, "mlp_bias": True}, "biases"),
+    ({"context": "reordered", "shift": False}, "context='reordered'"),
+    ({"rope_scaling": RopeScaling(kind="llama3", factor=8.0, original_positions=64)}, "architecture qwen3"),
+]
+
+
+@pytest.mark.parametrize(("facts", "said"), REFUSED)
+def test_what_llama_cpp_has_no_architecture_for_is_refused(facts: dict[str, Any], said: str, tmp_path: Path) -> None:
+    backbone = make_backbone(tiny_config(Tokenizer.default("2k"), **facts))
+    with pytest.raises(UnsupportedError, match=said) as caught:
+        write_gguf(backbone, Tokenizer.default("2k"), tmp_path / "m.gguf")
+    assert "\n" not in str(caught.value)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(
+    make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    model = make_model()
+    monkeypatch.setattr(writing, "stored", full)
+    with pytest.raises(InputError, match=r"cannot write .* \(No space left on device\): make room"):
+        write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf")
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(InputError, match="unknown dtype 'q4_k'"):
+        write_gguf(model.backbone, model.tokenizer, tmp_path / "m.gguf", "q4_k")
+
+
+def test_without_the_package_the_command_to_install_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path = written("llada", tmp_path, "q8_0")
+    monkeypatch.setitem(__import__("sys").modules, "gguf", None)
+    with pytest.raises(MissingExtra, match=r"daguerre\[gguf\]"):
+        load_folder(path)
+
+
+def test_a_mask_without_a_family_asks_which_it_is(tmp_path: Path) -> None:
+    _, path = written("sdar", tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"daguerre.family", b"daguerre.someth"))
+    assert load_folder(path).family == "sdar"  # which has blocks
+    path.write_bytes(path.read_bytes().replace(b"daguerre.block_size", b"daguerre.block_some"))
+    with pytest.raises(InputError, match="does not say which of qwen3, sdar, a2d, a2d_block, coda it is"):
+        load_folder(path)
+    assert load_folder(path, family="sdar").backbone.config.block_size == 4
+    with pytest.raises(InputError, match="is not of family 'llada', but of qwen3"):
+        load_folder(path, family="llada")
+
+
+def test_a_mask_that_no_key_names_is_found_by_its_text(tmp_path: Path) -> None:
+    tokenizer = made("qwen2")
+    dream = {"context": "full", "qk_norm": False, "qkv_bias": True, "mask_id": tokenizer.mask_id}
+    path = of_tokenizer(tokenizer, tmp_path, **dream)
+    path.write_bytes(path.read_bytes().replace(b"ggml.mask_token_id", b"ggml.some_token_id"))
+    assert load_folder(path).backbone.config.mask_id == tokenizer.mask_id
+
+
+def test_a_tokenizer_can_be_named_in_place_of_the_files(tmp_path: Path) -> None:
+    tokenizer = made("qwen2")
+    path = of_tokenizer(tokenizer, tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"gpt2", b"bert"))
+    with pytest.raises(UnsupportedError, match="of the kind 'bert', and gpt2 is read; name the publisher's tokenizer"):
+        load_folder(path)
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "tokenizer.json").write_bytes(tokenizer.to_bytes())
+    again = load_folder(path, tokenizer=tmp_path / "words")
+    assert again.tokenizer.encode(TEXTS[0]) == tokenizer.encode(TEXTS[0])
+    path.write_bytes(path.read_bytes().replace(b"bert", b"gpt2").replace(b"qwen2", b"qwenX"))
+    with pytest.raises(UnsupportedError, match=r"architecture 'qwenX'|splits texts as 'qwenX' does, and qwen2, "):
+        load_folder(path)
+
+
+def test_several_chat_templates_keep_their_names(tmp_path: Path) -> None:
+    folder = CASES["qwen3"].write(tmp_path)
+    facts = json.loads((folder / "tokenizer_config.json").read_text())
+    templates = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps(facts | {"chat_template": templates}))
+    loaded = load_folder(folder)
+    write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "m.gguf", "f16", loaded.family)
+    again: Any = load_folder(tmp_path / "m.gguf").tokenizer
+    assert again.chat_template.sources == {"default": "plain", "tool_use": "tools"}
+
+
+SAID = "2 tensors of F16, 11 tensors of F32, 14 tensors of Q8_0"
+"""Rows of 56 numbers are no whole blocks."""
+
+
+def test_commands_write_and_describe_files(tmp_path: Path) -> None:
+    folder = CASES["dream"].write(tmp_path)
+    ran = command("export", folder, "--gguf", tmp_path / "m.gguf", "--dtype", "q8_0", "--family", "dream")
+    assert (ran.returncode, ran.stdout) == (0, f"{tmp_path / 'm.gguf'}  dream: {SAID}\n")
+    facts = json.loads(command("inspect", tmp_path / "m.gguf", "--json").stdout)
+    assert (facts["family"], facts["context"], facts["mask_id"]) == ("dream", "full", 259)
+    assert facts["stored"] == {"F16": 2, "F32": 11, "Q8_0": 14}
+    again = command("export", folder, "--gguf", tmp_path / "m.gguf")
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    both = command("export", folder, "--gguf", tmp_path / "n.gguf", "--out", tmp_path / "o")
+    assert (both.returncode, "leave out --out" in both.stderr) == (2, True)
+    ran = command("generate", "x = ", "--model", tmp_path / "m.gguf", "--max-tokens", "3")
+    assert ran.returncode == 0
+
+
+def test_a_part_of_a_file_says_how_parts_are_joined(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_uint16("split.count", 3)
+    writer.add_tensor("a", np.zeros(1, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match="one of 3 parts: join them with `llama-gguf-split --merge`"):
+        load_folder(tmp_path / "m.gguf")
+
+
+def test_another_architecture_is_named(tmp_path: Path) -> None:
+    _, path = written("llada", tmp_path)
+    path.write_bytes(path.read_bytes().replace(b"llada", b"gemma"))
+    with pytest.raises(UnsupportedError, match="architecture 'gemma', and llama, qwen2, qwen3, dream, llada are read"):
+        load_folder(path)
+
+
+def test_a_file_that_is_not_there_is_no_name_on_a_hub() -> None:
+    with pytest.raises(CheckpointError, match=r"there is no file models/m\.gguf: check the path"):
+        daguerre.load("models/m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("add", "said"),
+    [
+        (lambda writer: writer.add_causal_attention(False), "llama.attention.causal is false without a mask"),
+        (lambda writer: writer.add_expert_count(8), "llama.expert_count=8 is not supported"),
+        (lambda writer: writer.add_sliding_window(64), "llama.attention.sliding_window=64 is not supported"),
+        (lambda writer: writer.add_rope_dimension_count(4), "llama.rope.dimension_count is not 8"),
+        (lambda writer: writer.add_head_count_kv([1, 2]), "attention.head_count_kv of single layers"),
+    ],
+    ids=["causal", "experts", "window", "rotary", "heads"],
+)
+def test_what_the_core_does_not_compute_is_refused(add: Any, said: str, tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_embedding_length(32)
+    writer.add_head_count(4)
+    writer.add_block_count(2)
+    writer.add_feed_forward_length(64)
+    writer.add_context_length(64)
+    writer.add_eos_token_id(1)
+    add(writer)
+    writer.add_tensor("token_embd.weight", np.zeros((8, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(UnsupportedError, match=said):
+        load_folder(tmp_path / "m.gguf")
+
+
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="is empty"):
+        load_folder(tmp_path / "m.gguf")
