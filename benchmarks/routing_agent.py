@@ -347,14 +347,15 @@ def picture(world: World, found: dict[str, list[dict[str, Any]]], path: Path) ->
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for place, (policy, outcomes) in enumerate(found.items()):
-        color, marker = COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
+        color, again = COLORS[place % len(COLORS)], place >= len(COLORS)  # a color twice: hollow, and dashed
+        marker, fill, line = MARKERS[place % len(MARKERS)], "white" if again else color, "--" if again else "-"
         has = scores(world, outcomes)
-        left.plot(has["cost"], 100 * has["met"], marker, color=color, markersize=9, label=policy)
+        left.plot(has["cost"], 100 * has["met"], marker, color=color, markerfacecolor=fill, markersize=9, label=policy)
         late, total = [0], 0
         for one in outcomes:
             total += bool(one["late"] and one["oracle"])
             late.append(total)
-        right.plot([0, *(one["at"] * COMPRESSED for one in outcomes)], late, color=color, linewidth=1.6)
+        right.plot([0, *(one["at"] * COMPRESSED for one in outcomes)], late, line, color=color, linewidth=1.6)
     left.axhline(100 * LEAST_SHARE, color=GRAY, linewidth=0.8, linestyle="--")
     left.axvline(MOST_COST, color=GRAY, linewidth=0.8, linestyle="--")
     left.set_xscale("log")

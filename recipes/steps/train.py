@@ -24,19 +24,20 @@ from daguerre.router.reading import read
 from daguerre.router.steps import StepModel, certain_step, likeliest, matrix
 
 OUT = Path(__file__).parents[2] / "src" / "daguerre" / "assets" / "router" / "steps.npz"
-STRENGTH = 4.0
+STRENGTH = 2.0
 """Inverse of the regularization (scikit-learn's C)."""
 
 
 def fit(counts: Any, labels: np.ndarray) -> StepModel:
     """The model of features (a row each) and of the places of their types in STEPS."""
-    found = LogisticRegression(C=STRENGTH, max_iter=300, tol=5e-4).fit(counts, labels)
+    found = LogisticRegression(C=STRENGTH, max_iter=400, tol=1e-4).fit(counts, labels)
     assert list(found.classes_) == list(range(len(STEPS)))
     return StepModel(found.coef_.T.astype(np.float16), found.intercept_.astype(np.float32))
 
 
 def predicted(model: StepModel, some: Sequence[dict[str, Any]]) -> list[str]:
-    return [likeliest(model.of(row["operation"], row["body"])) for row in some]
+    read_rows = ((read(row["operation"], row["body"]), row["body"]) for row in some)
+    return [likeliest(model.of(reading, body)) for reading, body in read_rows]
 
 
 def report(actual: Sequence[str], found: Sequence[str]) -> dict[str, Any]:
