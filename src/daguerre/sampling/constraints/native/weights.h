@@ -35,6 +35,10 @@ constexpr double LOW = -std::numeric_limits<double>::infinity();
 // The largest, in lanes, since a chain of comparisons waits for each one.
 template <class Number> Number largest(const Number *held, int64_t size, Number out) {
     constexpr int WIDE = 4 * LANES;
+    if (size < WIDE) {
+        for (int64_t i = 0; i < size; i++) out = held[i] > out ? held[i] : out;
+        return out;
+    }
     Number lane[WIDE];
     std::fill(lane, lane + WIDE, out);
     int64_t i = 0;
@@ -110,15 +114,20 @@ void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const 
 // The first token of a class with a logit that one of them has.
 template <class Logit>
 int32_t first_token(const Logit *logits, int64_t vocabulary, Logit wanted, const int32_t *class_of_token, int32_t own) {
-    constexpr int64_t STEP = 64;
-    for (int64_t begin = 0; begin < vocabulary; begin += STEP) {
-        int64_t end = std::min(vocabulary, begin + STEP);
-        bool found = false;
-        for (int64_t i = begin; i < end; i++) found |= logits[i] == wanted;
-        for (int64_t i = begin; found && i < end; i++)
-            if (logits[i] == wanted && class_of_token[i] == own) return i;
+    constexpr int64_t STEP = 128;
+    auto among = [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i++)
+            if (logits[i] == wanted && class_of_token[i] == own) return int32_t(i);
+        return -1;
+    };
+    int64_t begin = 0;
+    for (; begin + STEP <= vocabulary; begin += STEP) {
+        int32_t number = 0;
+        for (int64_t i = 0; i < STEP; i++) number += logits[begin + i] == wanted;
+        int32_t found = number ? among(begin, begin + STEP) : -1;
+        if (found >= 0) return found;
     }
-    return -1;
+    return among(begin, vocabulary);
 }
 
 // One of some tokens, drawn by u in [0, 1) from their logits; `top` and `blocks` are of `weigh_classes`, or `blocks` is null.
