@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 
 from daguerre.sampling.constraints.arrays import ArrayText, items
@@ -40,6 +40,7 @@ class Writer:
         self._numbers: dict[Use, int] = {(TRUE, frozenset(), 0): 0}
         self._waiting: deque[Use] = deque()
         self._parts: dict[Expr, tuple[int, list[Expr]]] = {}
+        self._inside: dict[Expr, tuple[Expr, ...]] = {}
         self._within: dict[Expr, frozenset[Expr]] = {}
         self._members: dict[Objects, Members] = {}
         self._arrays = ArrayText(schema, self._alone)
@@ -64,7 +65,7 @@ class Writer:
     def _alone(self, expr: Expr) -> Dfa:
         """The automaton of a set with few values, made while others are being written."""
         other = Writer(self.schema, self.depth, self.budget)
-        other._within, other._members = self._within, self._members
+        other._inside, other._within, other._members = self._inside, self._within, self._members
         return other.dfa(expr, 1)
 
     def _linked(self, root: int, any_depth: int) -> Dfa:
@@ -140,12 +141,14 @@ class Writer:
             self._within[expr] = frozenset(seen)
         return self._within[expr]
 
-    def _children(self, expr: Expr) -> Iterator[Expr]:
-        held = self.schema.values(expr)
-        for shape in held.objects:
-            yield from self._ready(shape).exprs()
-        for array in held.arrays:
-            yield from items(array)
+    def _children(self, expr: Expr) -> tuple[Expr, ...]:
+        """The sets of members and items."""
+        if expr not in self._inside:
+            held = self.schema.values(expr)
+            found = [inner for shape in held.objects for inner in self._ready(shape).exprs()]
+            found += [inner for array in held.arrays for inner in items(array)]
+            self._inside[expr] = tuple(dict.fromkeys(found))
+        return self._inside[expr]
 
     def _ready(self, shape: Objects) -> Members:
         if shape not in self._members:

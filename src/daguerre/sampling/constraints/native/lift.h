@@ -349,7 +349,8 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
     auto out = std::make_unique<Lifted>();
     out->accept = dfa.accept;
     vector<int32_t> found(vocabulary.tokens.size(), -1);  // the class of each token, in the order of the trie
-    Numbers class_of;  // of two functions
+    Numbers class_of;        // of two functions
+    vector<int32_t> lowest;  // the first token of each
     vector<std::pair<int32_t, int32_t>> path{{functions[0].identity, functions[1].identity}};
     for (size_t node = 0; node < vocabulary.byte.size();) {
         int32_t depth = vocabulary.depth[node], byte = vocabulary.byte[node];
@@ -372,14 +373,14 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
         if (begin < end) {
             int32_t number = class_of.number(int64_t(found0) << 32 | found1);
             std::fill(found.begin() + begin, found.begin() + end, number);
+            if (size_t(number) == lowest.size()) lowest.push_back(INT32_MAX);
+            lowest[number] = std::min(lowest[number], *std::min_element(&vocabulary.tokens[begin], &vocabulary.tokens[end - 1] + 1));
         }
         node = last;
         meter.spend(1);
     }
     const vector<int64_t> &used = class_of.values;
-    vector<int32_t> lowest(used.size(), INT32_MAX), order(used.size()), number(used.size()), function_of_class[2];
-    for (size_t i = 0; i < found.size(); i++)
-        if (found[i] >= 0) lowest[found[i]] = std::min(lowest[found[i]], vocabulary.tokens[i]);
+    vector<int32_t> order(used.size()), number(used.size()), function_of_class[2];
     std::iota(order.begin(), order.end(), 0);  // classes in the order of their first tokens
     std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return lowest[a] < lowest[b]; });
     for (size_t c = 0; c < order.size(); c++) {
