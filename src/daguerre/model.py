@@ -328,7 +328,7 @@ class Model:
 
     def __repr__(self) -> str:
         c, kind = self.config, _name(self.dtype)
-        kind = f"{kind}, int8 matrices" if self.denoiser.quantize else kind
+        kind = f"{kind}, {self.denoiser.quantize} matrices" if self.denoiser.quantize else kind
         return f"Model({self.backbone.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 
@@ -377,7 +377,8 @@ def load(
     backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and
               kept in the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device.
               None: native on a CPU with a C++ compiler, else torch
-    quantize  "int8": matrices as 8-bit numbers, which is faster and approximate; native backend only
+    quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
+              Both are faster, take less memory, and are approximate; native backend only
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
               model and takes the best; None changes nothing
     graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device

@@ -363,6 +363,7 @@ int main() {
     check_products<Float32>(size.first, size.second);
     check_products<Bfloat16>(size.first, size.second);
     check_products<Int8>(size.first, size.second);
+    check_grouped(size.first, size.second);
   }
   for (bool masked : {false, true})
     for (const auto& keys : {std::pair<int, int>{0, 3}, {5, 0}, {63, 9}, {64, 70}, {150, 40}})
@@ -380,6 +381,7 @@ int main() {
     check_forward<Float32, float>(shape, 1e-5);
     check_forward<Bfloat16, uint16_t>(shape, 0.02);
     check_forward<Int8, float>(shape, 0.02);
+    check_forward<Int4, uint16_t>(shape, 0.03);
   }
   std::printf("equal, %d lanes\n", LANES);
 }

@@ -1,4 +1,4 @@
-// Products of rows with packed matrices, for three types of numbers.
+// Products of rows with packed matrices, for four types of numbers; one of them is in grouped.h.
 //
 // A matrix (out, in) is packed in panels of COLUMNS outputs, each split into quarters of 16 columns. A word is 32 bits of a
 // column: four 8-bit numbers, two of bfloat16, or one of float32; the words of the 16 columns for the same inputs are adjacent.
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "vectors.h"
 
@@ -146,6 +147,24 @@ struct Int8 {
   }
 };
 
+#include "grouped.h"
+
+template <class T> constexpr bool is_grouped = std::is_same<T, Int4>::value;
+
+// The numbers of the vocabulary projection and of the draft head: with 4-bit matrices 8-bit ones.
+template <class T> using HeadOf = std::conditional_t<is_grouped<T>, Int8, T>;
+
+// How many inputs so many words of a column multiply.
+template <class T> constexpr int inputs_of(int words) {
+  if constexpr (is_grouped<T>) return words / T::CHUNK * T::INPUTS;
+  else return words * T::PER;
+}
+
+template <class T> constexpr int columns_of(int rows) {
+  if constexpr (is_grouped<T>) return T::columns_for(rows);
+  else return columns_for(rows);
+}
+
 // A packed matrix.
 struct Linear {
   const uint32_t* weight;  // (panels, 4, words, 16)
@@ -199,8 +218,10 @@ inline void multiply_rows(const uint32_t* a, const uint32_t* w, int words, int f
 
 template <class T, int NUM>
 void multiply_few(const uint32_t* a, const uint32_t* w, int words, int first, int last, typename T::Sum (*out)[VECTORS]) {
-  constexpr int step = columns_for(NUM);
-  for (int j = first; j < last; j += step) multiply_rows<T, NUM, step>(a, w, words, j, out);
+  constexpr int step = columns_of<T>(NUM);
+  for (int j = first; j < last; j += step)
+    if constexpr (is_grouped<T>) T::template multiply_rows<NUM, step>(a, w, words, j, out);
+    else multiply_rows<T, NUM, step>(a, w, words, j, out);
 }
 
 // Vectors [first, last) of a panel's columns for `rows` rows, divided evenly among as few passes as possible.
@@ -365,17 +386,16 @@ template <class T>
 void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS],
                     int quarters = 4) {
 #ifdef TILES
-  if constexpr (T::PER > 1)
+  if constexpr (!is_grouped<T> && !std::is_same<T, Float32>::value)
     if (worker.tiles && (words < WORDS || words % WORDS == 0)) {
       if (words < WORDS) return multiply_narrow_tiles<T>(a, w, words, rows, sums);
       if (quarters < 4) return multiply_some_tiles<T>(a, w, words, rows, quarters, sums);
       return multiply_tiles<T>(a, w, words, rows, sums);
     }
 #endif
-  constexpr int step = columns_for(AT_ONCE);  // these columns stay in the cache for all rows
   const int last = quarters * VECTORS / 4;
   if (rows <= AT_ONCE) return multiply_all<T>(a, w, words, rows, 0, last, sums);
-  constexpr int some = std::max(step, columns_for(3));
+  constexpr int some = std::max(columns_of<T>(AT_ONCE), columns_of<T>(3));  // these columns stay in the cache for all rows
   for (int first = 0; first < last; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
 }
 
@@ -393,7 +413,7 @@ void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs,
       F out[VECTORS];
       for (int j = 0; j < VECTORS; j++) {
         const int column = panel * COLUMNS + j * LANES;
-        if constexpr (T::PER == 4) {
+        if constexpr (std::is_same<T, Int8>::value) {
           const I exact = sums[row][j] - load<I>(m.offset + column);
           out[j] = __builtin_convertvector(exact, F) * (load<F>(m.scale + column) * inputs.scale[start + row]);
         } else {
@@ -461,6 +481,6 @@ void prepare(const float* x, int rows, int stride, int words, Inputs to, float* 
       change(row, unit);
       from = unit;
     }
-    to.scale[row] = T::row(from, words * T::PER, to.rows + (size_t)row * words * T::PARTS);
+    to.scale[row] = T::row(from, inputs_of<T>(words), to.rows + (size_t)row * words * T::PARTS);
   }
 }

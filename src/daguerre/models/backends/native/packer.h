@@ -1,0 +1,118 @@
+// Packs matrices into the layout of products.h and grouped.h: the same bits as `slow_linear` of models/backends/panels.py, many times
+// faster and without copies of the matrix.
+
+#pragma once
+
+#include <vector>
+
+#include "products.h"
+
+// A matrix (out, in) of float32 or bfloat16, whose columns are multiplied by `factor`, if it is not null, before they are rounded;
+// and where it is packed to. Padding is written, too.
+struct Unpacked {
+  const void* weight;
+  const float* factor;  // (in,)
+  int64_t out, in;
+  int32_t is_bfloat16, product;  // `product`: see Model
+  uint32_t* to;                  // (panels, 4, words, 16)
+  float* scale;                  // (panels * 64,), int8 only
+  int32_t* offset;               // (panels * 64,), int8 only
+  int32_t words, panels;
+};
+
+inline F nearest(F x) { return (x + 12582912.0f) - 12582912.0f; }  // ties to even; of numbers below 2^22
+
+// The nearest 16-bit float, ties to even; the largest one in place of infinity.
+inline uint16_t to_half(float x) {
+  const uint32_t sign = bits<uint32_t>(x) >> 16 & 0x8000u;
+  const float size = std::min(std::fabs(x), 65504.0f);
+  if (size < 0x1p-14f) return (uint16_t)(sign | (uint32_t)std::nearbyint(size * 0x1p24f));
+  const uint32_t u = bits<uint32_t>(size) - (112u << 23);
+  return (uint16_t)(sign | (u + 0xfffu + (u >> 13 & 1)) >> 13);
+}
+
+struct Packer {
+  const Unpacked& m;
+  const int room = round_up((int)m.in, Int4::INPUTS);
+
+  // A row in float32, padded with zeros; all zeros behind the last one.
+  void read(int64_t row, float* to) const {
+    if (row >= m.out) {
+      std::memset(to, 0, room * 4);
+      return;
+    }
+    for (int i = 0; i < room; i += LANES) {
+      const int some = std::max(0, std::min(LANES, (int)m.in - i));
+      F v{};
+      if (some) v = m.is_bfloat16 ? widen(static_cast<const uint16_t*>(m.weight) + row * m.in + i, some)
+                                  : widen(static_cast<const float*>(m.weight) + row * m.in + i, some);
+      if (some && m.factor) v = v * widen(m.factor + i, some);
+      store(to + i, v);
+    }
+  }
+
+  void panel(int number) const {
+    std::vector<float> row(room);
+    std::vector<uint32_t> words(std::max(m.words, room));
+    for (int column = 0; column < COLUMNS; column++) {
+      const int at = number * COLUMNS + column;
+      read(at, row.data());
+      std::fill(words.begin(), words.end(), 0u);
+      if (m.product == 2) whole_row(row.data(), at, words.data());
+      else if (at >= m.out) {}  // zeros
+      else if (m.product == 0) std::memcpy(words.data(), row.data(), room * 4);
+      else if (m.product == 1) for (int i = 0; i < room; i += LANES) narrow(load<F>(&row[i]), reinterpret_cast<uint16_t*>(words.data()) + i);
+      else for (int chunk = 0; chunk < m.words / Int4::CHUNK; chunk++) groups(&row[chunk * Int4::INPUTS], &words[chunk * Int4::CHUNK]);
+      uint32_t* to = m.to + ((size_t)number * 4 + column / QUARTER) * m.words * QUARTER + column % QUARTER;
+      for (int i = 0; i < m.words; i++) to[(size_t)i * QUARTER] = words[i];
+    }
+  }
+
+  void whole_row(const float* x, int at, uint32_t* words) const {
+    F most{};
+    for (int i = 0; i < room; i += LANES) {
+      const F v = load<F>(x + i), size = v < 0 ? -v : v;
+      most = larger(most, size);
+    }
+    const float scale = std::max(greatest(most), std::numeric_limits<float>::min()) / 127;
+    I total{};
+    for (int i = 0; i < room; i += LANES) {
+      const I code = __builtin_convertvector(nearest(load<F>(x + i) / scale), I);
+      total += code;
+      store(reinterpret_cast<char*>(words) + i, __builtin_convertvector(code, Byte));
+    }
+    int32_t sum_of_codes = 0;
+    for (int i = 0; i < LANES; i++) sum_of_codes += total[i];
+    m.scale[at] = at < m.out ? scale : 0, m.offset[at] = 128 * sum_of_codes;
+  }
+
+  // A chunk of a column in 4 bits.
+  static void groups(const float* x, uint32_t* words) {
+    for (int group = 0; group < 2; group++, x += Int4::IN_GROUP) {
+      float largest = 0;
+      for (int i = 0; i < Int4::IN_GROUP; i++)
+        if (std::fabs(x[i]) > std::fabs(largest)) largest = x[i];
+      const uint16_t half = to_half(largest / -8 + 0.0f);  // no zero is negative
+      const float step = Int4::scales(I{} + half, 0)[0], some = step != 0;
+      uint8_t codes[Int4::IN_GROUP];
+      for (int i = 0; i < Int4::IN_GROUP; i += LANES) {
+        F v = nearest(load<F>(x + i) / (some ? step : 1)) * some;
+        v = v < all(-8) ? all(-8) : v > all(7) ? all(7) : v;
+        store(codes + i, __builtin_convertvector(__builtin_convertvector(v, I) + 8, Byte));
+      }
+      for (int i = 0; i < Int4::IN_GROUP; i++) words[4 * group + i / 8] |= (uint32_t)codes[i] << (8 * (i % 4) + 4 * (i / 4 % 2));
+      words[8] |= (uint32_t)half << (16 * group);
+    }
+  }
+};
+
+// The number of a column for each input, (width,), of a packed matrix of Float32, Bfloat16 or Int8: a row of the matrix as it was.
+template <class T> void unpack_column(const Linear& m, int64_t column, int width, float* to) {
+  const uint32_t* from = m.weight + ((size_t)(column / QUARTER) * m.words) * QUARTER + column % QUARTER;
+  for (int i = 0; i < width; i++) {
+    const uint32_t word = from[(size_t)(i / T::PER) * QUARTER];
+    if constexpr (T::PER == 1) to[i] = bits<float>(word);
+    else if constexpr (T::PER == 2) to[i] = bits<float>(i % 2 ? word & 0xffff0000u : word << 16);
+    else to[i] = (int8_t)(word >> (8 * (i % 4))) * m.scale[column];
+  }
+}
