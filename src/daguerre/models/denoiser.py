@@ -12,14 +12,14 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.graph_backend import GraphBackend
+from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
 from daguerre.models.backends.native_backend import (
-    QUANTIZATIONS,
     NativeBackend,
-    Quantization,
-    can_compile,
     can_run,
     fastest_dtype,
 )
+from daguerre.models.backends.native_backend import Quantization as Quantization
+from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
@@ -66,7 +66,8 @@ class BackboneDenoiser:
     graphs    captured CUDA graphs of decoding steps (`models.backends.graph_backend`); never run on a GPU so far
     head      turns hidden states into logits in place of the vocabulary projection
 
-    The native backend packs the weights at its first use, and again after they have changed.
+    The native backend packs the weights at its first use, and again after they have changed. Those of a backbone with
+    `deferred` weights are read from their files part by part, and packed: only `with_weights` keeps them.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class BackboneDenoiser:
 
     def __reduce__(self) -> tuple[object, ...]:
         """A pickled copy, in another process for example, packs its weights anew."""
-        return BackboneDenoiser, (self.backbone, self.backend_name, self.quantize, self._head, self.graphs)
+        return BackboneDenoiser, (self.with_weights(), self.backend_name, self.quantize, self._head, self.graphs)
 
     @property
     def backend(self) -> Backend:
@@ -105,6 +106,23 @@ class BackboneDenoiser:
             if self._made is None or self._made[0] != stamp:
                 self._made = stamp, self._make()
             return self._made[1]
+
+    def with_weights(self) -> Backbone:
+        """The backbone, whose weights are read from its files if they were only packed."""
+        with self._making:
+            if self.backbone.deferred is not None:
+                self.backbone.deferred.read(self.backbone)
+                if self._made is not None:
+                    self._made = _stamp(self.backbone), self._made[1]
+        return self.backbone
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the weights: of the packed ones, where these are the only copy."""
+        backend = None if self.backbone.deferred is None else self.backend
+        if isinstance(backend, NativeBackend):
+            return backend.num_bytes
+        return sum(x.nbytes for x in self.backbone.parameters())
 
     def fixed(self) -> BackboneDenoiser:
         """The same denoiser for weights that change no more: it does not look whether they have."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from daguerre.errors import CheckpointError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.build import make_backbone
+from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
 from daguerre.models.weights import INDEX, WEIGHTS, check_layers, open_shard, read_index
@@ -82,8 +82,7 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     of another shape or type.
     """
     check_layers(config, len(stored), folder)
-    with torch.device("meta"):
-        parts = make_backbone(config).state_dict()
+    parts = make_shapes(config).state_dict()
     pieces = _without_prefix(family, family.pieces(config), stored)
     here = [piece for piece in pieces if piece.name in stored]
     missing = [piece.name for piece in pieces if piece.name not in stored and not piece.copy]
@@ -140,9 +139,7 @@ def some(names: list[str]) -> str:
 
 def empty_backbone(config: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> Backbone:
     """A backbone for inference whose weights are there, with any content."""
-    with torch.device("meta"):
-        backbone = make_backbone(config)
-    backbone = backbone.to(dtype).to_empty(device=device).eval().requires_grad_(False)
+    backbone = make_shapes(config).to(dtype).to_empty(device=device).eval().requires_grad_(False)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
     return backbone
 
@@ -152,7 +149,7 @@ def copy_weights(
 ) -> None:
     """Copy stored tensors into a backbone. CheckpointError where a copy of a tensor is not equal to it."""
     parts, done = backbone.state_dict(), 0
-    total = sum(_num_bytes(stored[piece.name]) for piece in pieces)
+    total = sum(num_bytes(stored[piece.name]) for piece in pieces)
     for copies in (False, True):
         chosen = [piece for piece in pieces if piece.copy is copies]
         for file in sorted({stored[piece.name].file for piece in chosen}):
@@ -162,7 +159,7 @@ def copy_weights(
                     tensor = tensor if piece.change is None else piece.change(tensor)
                     _compare(piece, parts, tensor) if copies else parts[piece.target][piece.index].copy_(tensor)
                     del tensor
-                    done += _num_bytes(stored[piece.name])
+                    done += num_bytes(stored[piece.name])
                     if progress is not None:
                         progress(done, total)
 
@@ -179,7 +176,8 @@ def _compare(piece: Piece, parts: Mapping[str, Tensor], tensor: Tensor) -> None:
             )
 
 
-def _num_bytes(stored: Stored) -> int:
+def num_bytes(stored: Stored) -> int:
+    """Bytes of a stored tensor."""
     num = 4 if stored.kind == "F32" else 2
     for size in stored.shape:
         num *= size

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.packing import fold, folded, pack_around, pack_mlp
+from daguerre.models.backends.packing import fold, folded, pack_around, pack_mlp, with_layers
 from daguerre.models.backends.panels import TYPES, Packing, gates
 from daguerre.models.core.backbone import Norm
 from daguerre.models.core.gemma import GemmaAttention, GemmaBackbone, GemmaExperts, GemmaLayer, gemma_of
@@ -24,7 +24,7 @@ TOKENS = 1024
 def pack_gemma(backbone: GemmaBackbone, packing: Packing) -> interface.Model:
     """The shape, options and packed weights of a backbone."""
     layers = [cast(GemmaLayer, layer) for layer in backbone.layers]
-    model = pack_around(backbone, [_layer(layer, packing) for layer in layers], packing)
+    model = with_layers(pack_around(backbone, packing), [_layer(layer, packing) for layer in layers])
     model.gemma = ctypes.pointer(_gemma(backbone, layers, packing))
     return model
 

@@ -69,6 +69,11 @@ class NativeBackend:
         self._modulations = Modulations.of(backbone) if adaptive else None
         self._width, self._vocab = round_up(self.config.width, COLUMNS), round_up(self.config.vocab_size, COLUMNS)
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._packing.num_bytes
+
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
         """An empty cache for one request; see `Backend`."""
         kind = NativeCache if self.config.gemma is None else LayeredNativeCache
@@ -150,7 +155,7 @@ def _check(code: int) -> None:
 def cannot_run(backbone: Backbone) -> str | None:
     """Why this backbone cannot run on the native backend; None if it can, given a compiler."""
     weight = backbone.embedding.weight
-    if weight.device.type != "cpu":
+    if weight.device.type != "cpu" and backbone.deferred is None:
         return f"on {weight.device.type}"
     if weight.dtype not in (torch.float32, torch.bfloat16):
         return f"in {str(weight.dtype).removeprefix('torch.')}"

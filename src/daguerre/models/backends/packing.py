@@ -31,12 +31,26 @@ NORMED = {"head": 1, "all": 2}
 def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     """The shape, options and packed weights of a backbone."""
     backbone = with_plain_norms(backbone)
-    layers = [_layer(backbone.config, cast(Layer, layer), packing) for layer in backbone.layers]
-    return pack_around(backbone, layers, packing)
+    model, layers = pack_around(backbone, packing), list[interface.Layer]()
+    for number, layer in enumerate(backbone.layers):
+        with backbone.present(number):
+            layers.append(_layer(backbone.config, cast(Layer, layer), packing))
+    return with_layers(model, layers)
 
 
-def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Packing) -> interface.Model:
-    """The same with these packed layers."""
+def with_layers(model: interface.Model, layers: list[interface.Layer]) -> interface.Model:
+    """The model with these packed layers."""
+    model.layers = (interface.Layer * len(layers))(*layers)
+    return model
+
+
+def pack_around(backbone: Backbone, packing: Packing) -> interface.Model:
+    """The same without layers."""
+    with backbone.present(None):
+        return _around(backbone, packing)
+
+
+def _around(backbone: Backbone, packing: Packing) -> interface.Model:
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
     final, learned = backbone.final_norm, backbone.position_embedding
     cos = sin = queries = None
@@ -82,7 +96,7 @@ def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Pack
         hold(final.weight.detach().float()),
         None if final.bias is None else hold(final.bias.detach().float()),
         *(cos, sin, queries),
-        (interface.Layer * config.num_layers)(*layers),
+        None,
         *(exact, drafting, tokens, confidence, confidence_bias),
         None if backbone.concepts is None else _concepts(backbone.concepts, packing.of("float32")),
     )

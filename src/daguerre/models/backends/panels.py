@@ -43,7 +43,10 @@ def words_of(num_in: int, numbers: Numbers, narrow: bool = False) -> int:
 
 def interleaved(gate_up: Tensor) -> Tensor:
     """GROUP rows of gates and GROUP rows of values, alternating: (2 * inner width rounded up to GROUP, D)."""
-    gate, up = (F.pad(x, (0, 0, 0, -len(x) % GROUP)).unflatten(0, (-1, GROUP)) for x in gate_up.chunk(2))
+    halves = gate_up.chunk(2)
+    if len(halves[0]) % GROUP:
+        halves = tuple(F.pad(x, (0, 0, 0, -len(x) % GROUP)) for x in halves)
+    gate, up = (x.unflatten(0, (-1, GROUP)) for x in halves)
     return torch.stack([gate, up], dim=1).flatten(0, 2)
 
 

@@ -34,7 +34,8 @@ def grouped(weight: Tensor) -> tuple[Tensor, Tensor]:
     less ZERO, times the scale; the largest of a group, by magnitude, has code 0. As many groups as fill chunks.
     """
     parts = F.pad(weight.float(), (0, -weight.shape[1] % IN_CHUNK)).unflatten(1, (-1, IN_GROUP))
-    largest = parts.gather(-1, parts.abs().argmax(-1, keepdim=True))[..., 0]
+    high, low = parts.amax(-1), parts.amin(-1)
+    largest = torch.where(high >= -low, high, low)
     scales = (largest / -ZERO + 0.0).clamp(-HALF, HALF).half()  # no zero is negative
     steps = torch.where(scales == 0, 1.0, scales.float())[..., None]
     codes = torch.where(scales[..., None] == 0, 0.0, (parts / steps).round().clamp_(-ZERO, ZERO - 1)) + ZERO

@@ -89,18 +89,18 @@ struct Packer {
   // A chunk of a column in 4 bits.
   static void groups(const float* x, uint32_t* words) {
     for (int group = 0; group < 2; group++, x += Int4::IN_GROUP) {
-      float largest = 0;
-      for (int i = 0; i < Int4::IN_GROUP; i++)
-        if (std::fabs(x[i]) > std::fabs(largest)) largest = x[i];
+      F high{}, low{};
+      for (int i = 0; i < Int4::IN_GROUP; i += LANES) high = larger(high, load<F>(x + i)), low = larger(low, -load<F>(x + i));
+      const float above = greatest(high), below = greatest(low), largest = above >= below ? above : -below;
       const uint16_t half = to_half(largest / -8 + 0.0f);  // no zero is negative
       const float step = Int4::scales(I{} + half, 0)[0], some = step != 0;
-      uint8_t codes[Int4::IN_GROUP];
+      uint32_t codes[Int4::IN_GROUP / 4];  // of a byte each
       for (int i = 0; i < Int4::IN_GROUP; i += LANES) {
         F v = nearest(load<F>(x + i) / (some ? step : 1)) * some;
         v = v < all(-8) ? all(-8) : v > all(7) ? all(7) : v;
-        store(codes + i, __builtin_convertvector(__builtin_convertvector(v, I) + 8, Byte));
+        store(codes + i / 4, __builtin_convertvector(__builtin_convertvector(v, I) + 8, Byte));
       }
-      for (int i = 0; i < Int4::IN_GROUP; i++) words[4 * group + i / 8] |= (uint32_t)codes[i] << (8 * (i % 4) + 4 * (i / 4 % 2));
+      for (int i = 0; i < 4; i++) words[4 * group + i] = codes[2 * i] | codes[2 * i + 1] << 4;
       words[8] |= (uint32_t)half << (16 * group);
     }
   }
