@@ -120,6 +120,7 @@ int daguerre_product(const Linear* matrix, int product, const float* x, int rows
 
 // Packs a matrix. Returns 0, or 3 as above.
 int daguerre_pack(const Unpacked* matrix, int threads) {
+  use_large_pages(matrix->to, (size_t)matrix->panels * COLUMNS * matrix->words * 4);
   Shortage shortage;
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
   for (int i = 0; i < matrix->panels; i++) shortage.guard([&] { Packer{*matrix}.panel(i); });

@@ -169,7 +169,7 @@ struct Int4 {
       for (int j = 0; j < NUM_VECTORS; j++) both[j] = load<I>(from[j] + 8 * QUARTER);
 #pragma GCC unroll 8
       for (int j = 0; j < NUM_VECTORS; j += QUARTER / LANES)
-        for (int ahead = 0; ahead < CHUNK; ahead++) __builtin_prefetch(from[j] + (4 * CHUNK + ahead) * QUARTER);
+        for (int ahead = 0; ahead < CHUNK; ahead++) __builtin_prefetch(from[j] + (AHEAD + ahead) * QUARTER, 0, 2);
 #pragma GCC unroll 2
       for (int group = 0; group < 2; group++) {
         I exact[NUM][NUM_VECTORS];

@@ -7,6 +7,10 @@
 
 #include "products.h"
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 // A matrix (out, in) of float32 or bfloat16, whose columns are multiplied by `factor`, if it is not null, before they are rounded;
 // and where it is packed to. Padding is written, too.
 struct Unpacked {
@@ -29,6 +33,16 @@ inline uint16_t to_half(float x) {
   if (size < 0x1p-14f) return (uint16_t)(sign | (uint32_t)std::nearbyint(size * 0x1p24f));
   const uint32_t u = bits<uint32_t>(size) - (112u << 23);
   return (uint16_t)(sign | (u + 0xfffu + (u >> 13 & 1)) >> 13);
+}
+
+// Asks for large pages for memory that nothing was written to, which are read faster.
+inline void use_large_pages(void* from, size_t size) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+  constexpr size_t page = 2 << 20;
+  char* const start = static_cast<char*>(from) + (page - reinterpret_cast<uintptr_t>(from) % page) % page;
+  char* const end = static_cast<char*>(from) + size;
+  if (start + page <= end) madvise(start, (end - start) / page * page, MADV_HUGEPAGE);
+#endif
 }
 
 struct Packer {

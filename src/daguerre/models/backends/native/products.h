@@ -25,7 +25,8 @@ constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
 constexpr int WORDS = 16;   // words of a tile; the number of words of a row is a multiple of it, except in narrow matrices
-constexpr int AHEAD = 32;   // prefetch distance in words: the processor's own prefetching is too late
+constexpr int AHEAD = 64;   // prefetch distance in words: the processor's own prefetching is too late. Into the second cache: the
+                            // first has too few lines under way for the speed of memory
 #if defined(WIDE)
 constexpr int AT_ONCE = 8;  // rows whose sums are kept in registers
 #elif defined(__ARM_NEON) || defined(MIDDLE)
@@ -198,7 +199,7 @@ inline void multiply_rows(const uint32_t* a, const uint32_t* w, int words, int f
 #pragma GCC unroll 8
     for (int j = 0; j < NUM_VECTORS; j++) packed[j] = load<I>(from[j] + word * QUARTER);
 #pragma GCC unroll 8
-    for (int j = 0; j < NUM_VECTORS; j += QUARTER / LANES) __builtin_prefetch(from[j] + (word + AHEAD) * QUARTER);
+    for (int j = 0; j < NUM_VECTORS; j += QUARTER / LANES) __builtin_prefetch(from[j] + (word + AHEAD) * QUARTER, 0, 2);
 #pragma GCC unroll 2
     for (int p = 0; p < T::PARTS; p++) {
       typename T::Part part[NUM_VECTORS];
