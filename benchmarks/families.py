@@ -17,7 +17,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,16 @@ PEER = {"int8": "Q8_0", "approximate_int4": "Q4_0"}
 Step = Callable[[], object]
 
 
-def seconds(step: Step) -> float:
-    """The mean of as many runs as fit in MIN_SECONDS, at least one."""
-    num, started = 0, time.perf_counter()
+def seconds(step: Step, threads: int) -> float:
+    """The mean of as many runs as fit in MIN_SECONDS, at least two: on one thread the processor's time, without what
+    other programs take of it.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
+    num, started = 0, clock()
     while True:
         step()
-        num, took = num + 1, time.perf_counter() - started
-        if took >= MIN_SECONDS:
+        num, took = num + 1, clock() - started
+        if took >= MIN_SECONDS and num > 1:
             return took / num
 
 
@@ -78,7 +81,7 @@ def quantized(folder: Path, at: Path) -> dict[str, Path]:
     import llama_cpp
 
     whole = at / "whole.gguf"
-    write_gguf(load_folder(folder, torch.float32).backbone, whole, "BF16")
+    write_gguf(load_folder(folder, torch.bfloat16).backbone, whole, "BF16")
     found = {}
     for name, number in LLAMA.items():
         options = llama_cpp.llama_model_quantize_default_params()
@@ -104,14 +107,15 @@ def llama_cpp(folder: Path, threads: int) -> tuple[dict[str, LlamaCpp], dict[str
         return {name: LlamaCpp(path, threads, CONTEXT + 16) for name, path in files.items()}, sizes
 
 
-def measure(shape: str, folder: Path, threads: int, rounds: int) -> dict[str, Any]:
+def measure(shape: str, folder: Path, threads: int, rounds: int, kinds: Sequence[str]) -> dict[str, Any]:
     """Seconds of every step in every round, and the bytes of weights of each kind."""
     if not (folder / "config.json").exists():
         write_checkpoint(shape, folder)
     peers, sizes = llama_cpp(folder, threads)
     torch.set_num_threads(threads)
     backends: dict[str, Any] = {}
-    for name, (dtype, quantize) in KINDS.items():
+    for name in kinds:
+        dtype, quantize = KINDS[name]
         model = load(folder, dtype=dtype, quantize=quantize, backend="native")
         backends[name] = model.denoiser.backend
     torch.set_num_threads(threads)
@@ -127,10 +131,10 @@ def measure(shape: str, folder: Path, threads: int, rounds: int) -> dict[str, An
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", flush=True)
         for name, step in steps.items():
-            took[name].append(seconds(step))
+            took[name].append(seconds(step, threads))
     return {
         "shape": shape,
-        "parameters": backends["int8"].backbone.num_parameters,
+        "parameters": backends[kinds[0]].backbone.num_parameters,
         "threads": threads,
         "context": CONTEXT,
         "instruction_set": instruction_set(),
@@ -146,12 +150,13 @@ def table(found: dict[str, Any]) -> str:
     """The figures in Markdown."""
     median = {name: statistics.median(each) for name, each in found["seconds"].items()}
     speed = found["read_bytes"] / median["reading"] / 1e9
+    clock = "the processor's time" if found["threads"] == 1 else "wall time"
     lines = [
         f"# {found['shape']}: forwards by the numbers of the weights",
         "",
         f"{found['parameters'] / 1e6:.0f}M random weights of the published shape, {found['threads']} thread(s), "
         f"{found['instruction_set']} on {found['machine']['processor']}, {found['context']} cached tokens, medians of "
-        f"{len(found['seconds']['reading'])} interleaved rounds. Memory is read at {speed:.1f} GB/s.",
+        f"{len(found['seconds']['reading'])} interleaved rounds of {clock}. Memory is read at {speed:.1f} GB/s.",
         "",
         "| matrices | weights, GB | ms, 1 row | tokens/s, `ar` | GB/s | of reading | ms, 4 rows | ms, 8 rows | "
         "8 rows, times 1 | times llama.cpp |",
@@ -183,14 +188,15 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=[*KINDS])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.gettempdir()) / f"daguerre-{options.shape}"
-    found = measure(options.shape, folder, options.threads, options.rounds)
+    found = measure(options.shape, folder, options.threads, options.rounds, options.kinds)
     if options.out is not None:
-        options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
-        options.out.with_suffix(".md").write_text(table(found))
+        for kind, text in (("json", json.dumps(found, indent=1) + "\n"), ("md", table(found))):
+            options.out.with_name(f"{options.out.name}.{kind}").write_text(text)
     print(table(found), end="")
 
 

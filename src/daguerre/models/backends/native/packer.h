@@ -66,20 +66,30 @@ struct Packer {
   }
 
   void panel(int number) const {
+    const int size = std::max(m.words, room);
     std::vector<float> row(room);
-    std::vector<uint32_t> words(std::max(m.words, room));
-    for (int column = 0; column < COLUMNS; column++) {
-      const int at = number * COLUMNS + column;
-      read(at, row.data());
-      std::fill(words.begin(), words.end(), 0u);
-      if (m.product == 2) whole_row(row.data(), at, words.data());
-      else if (at >= m.out) {}  // zeros
-      else if (m.product == 0) std::memcpy(words.data(), row.data(), room * 4);
-      else if (m.product == 1) for (int i = 0; i < room; i += LANES) narrow(load<F>(&row[i]), reinterpret_cast<uint16_t*>(words.data()) + i);
-      else for (int chunk = 0; chunk < m.words / Int4::CHUNK; chunk++) groups(&row[chunk * Int4::INPUTS], &words[chunk * Int4::CHUNK]);
-      uint32_t* to = m.to + ((size_t)number * 4 + column / QUARTER) * m.words * QUARTER + column % QUARTER;
-      for (int i = 0; i < m.words; i++) to[(size_t)i * QUARTER] = words[i];
+    std::vector<uint32_t> columns((size_t)QUARTER * size);
+    for (int quarter = 0; quarter < 4; quarter++) {
+      const int first = number * COLUMNS + quarter * QUARTER;
+      for (int column = 0; column < QUARTER; column++) {
+        uint32_t* words = &columns[(size_t)column * size];
+        read(first + column, row.data());
+        std::fill(words, words + size, 0u);
+        pack(row.data(), first + column, words);
+      }
+      uint32_t* to = m.to + ((size_t)number * 4 + quarter) * m.words * QUARTER;
+      for (int i = 0; i < m.words; i++)
+        for (int column = 0; column < QUARTER; column++) *to++ = columns[(size_t)column * size + i];
     }
+  }
+
+  // The words of a column, which are zeros before, from a row of the matrix.
+  void pack(const float* x, int column, uint32_t* words) const {
+    if (m.product == 2) return whole_row(x, column, words);
+    if (column >= m.out) return;
+    if (m.product == 0) std::memcpy(words, x, room * 4);
+    else if (m.product == 1) for (int i = 0; i < room; i += LANES) narrow(load<F>(x + i), reinterpret_cast<uint16_t*>(words) + i);
+    else for (int chunk = 0; chunk < m.words / Int4::CHUNK; chunk++) groups(x + chunk * Int4::INPUTS, words + chunk * Int4::CHUNK);
   }
 
   void whole_row(const float* x, int at, uint32_t* words) const {
