@@ -24,7 +24,15 @@ from daguerre.errors import InputError, UnsupportedError, shown
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.denoiser import BACKENDS, QUANTIZATIONS, BackboneDenoiser, BackendName, Quantization, auto_dtype
+from daguerre.models.denoiser import (
+    BACKENDS,
+    QUANTIZATIONS,
+    BackboneDenoiser,
+    BackendName,
+    Quantization,
+    auto_dtype,
+    can_compile,
+)
 from daguerre.models.forward import Head
 from daguerre.models.loading import (
     DEFAULT_MODEL,
@@ -128,15 +136,27 @@ class Model:
                 f"the names are of {concepts.num_known} concepts and the model has {shape.known}: give its own"
             )
         self.concepts = concepts if concepts is not None or shape is None else Catalog.numbered(shape)
-        self.backbone, self.tokenizer = backbone, tokenizer
+        self.tokenizer = tokenizer
         self.family, self.defaults = family, dict(defaults or {})
         self.calibrations = dict(calibrations or {})
         self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs)
 
     @property
+    def backbone(self) -> Backbone:
+        """The backbone. Of a published model that only the native backend has the weights of, in packed form, they are
+        read from its files now, and stay in memory beside these.
+        """
+        return self.denoiser.with_weights()
+
+    @property
+    def num_parameters(self) -> int:
+        """How many weights there are."""
+        return self.denoiser.backbone.num_parameters
+
+    @property
     def config(self) -> ModelConfig:
         """The facts of this model."""
-        return self.backbone.config
+        return self.denoiser.config
 
     @property
     def heal(self) -> bool | None:
@@ -146,7 +166,7 @@ class Model:
     @property
     def dtype(self) -> torch.dtype:
         """The type of the weights."""
-        return self.backbone.embedding.weight.dtype
+        return self.denoiser.backbone.embedding.weight.dtype
 
     def generate(
         self, prompt: Text, max_tokens: int = MAX_TOKENS, decode: Decode | None = None, **options: Any
@@ -300,7 +320,7 @@ class Model:
         a part of them, or (T, C) of the weights of their concepts, as `kind` says (`daguerre.scoring.embedding`).
         ContextError for a text that is longer than the model's positions.
         """
-        return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.backbone.concepts)
+        return embed(self.denoiser.backend, self.tokenizer, texts, kind, self.denoiser.backbone.concepts)
 
     @checks({"text": TEXT})
     def explain(self, text: str) -> TextConcepts:
@@ -328,8 +348,8 @@ class Model:
 
     def __repr__(self) -> str:
         c, kind = self.config, _name(self.dtype)
-        kind = f"{kind}, int8 matrices" if self.denoiser.quantize else kind
-        return f"Model({self.backbone.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
+        kind = f"{kind}, {self.denoiser.quantize} matrices" if self.denoiser.quantize else kind
+        return f"Model({self.num_parameters:,} parameters, {c.context} context, {c.vocab_size} tokens, {kind})"
 
 
 def check_names(options: Mapping[str, Any]) -> None:
@@ -377,7 +397,8 @@ def load(
     backend   "native" computes on a CPU, in C++ that is compiled for this processor on first use, in seconds, and
               kept in the cache's folder (`daguerre.files.cache_folder`); "torch" runs the plain modules, on any device.
               None: native on a CPU with a C++ compiler, else torch
-    quantize  "int8": matrices as 8-bit numbers, which is faster and approximate; native backend only
+    quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
+              Both are faster, take less memory, and are approximate; native backend only
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
               model and takes the best; None changes nothing
     graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device
@@ -399,7 +420,10 @@ def load(
     if dtype == "auto":
         LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
     words = tokenizer_folder(folder, tokenizer, family)
-    loaded = load_folder(folder, kind, where, family=family, adapter=beside, tokenizer=words, progress=progress)
+    defer = where.type == "cpu" and not graphs and backend != "torch" and can_compile()
+    loaded = load_folder(
+        folder, kind, where, family=family, adapter=beside, tokenizer=words, progress=progress, defer=defer
+    )
     calibrations = load_calibrations(folder, weights_hash(folder)) if adapter is None else {}  # of other weights
     model = Model(
         loaded.backbone,
@@ -412,7 +436,7 @@ def load(
         defaults=loaded.decode,
         concepts=loaded.concepts,
     )
-    if backend is not None or quantize is not None or graphs:
+    if backend is not None or quantize is not None or graphs or loaded.backbone.deferred is not None:
         model.denoiser.backend  # noqa: B018
     if threads is not None:
         use_threads(threads, model.denoiser.backend)

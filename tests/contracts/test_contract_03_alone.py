@@ -193,8 +193,9 @@ KINDS: dict[str, tuple[torch.dtype, Quantization | None]] = {
     "float32": (torch.float32, None),
     "bfloat16": (torch.bfloat16, None),
     "int8": (torch.float32, "int8"),
+    "int4": (torch.bfloat16, "approximate_int4"),
 }
-MANY = [(ISAS[-1], kind) for kind in KINDS] + [(isa, [*KINDS][n % 3]) for n, isa in enumerate(ISAS[:-1])]
+MANY = [(ISAS[-1], kind) for kind in KINDS] + [(isa, [*KINDS][n % 4]) for n, isa in enumerate(ISAS[:-1])]
 """Every type of numbers on the processor as it is, and every lesser instruction set with one of them."""
 
 

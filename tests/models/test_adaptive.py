@@ -87,7 +87,7 @@ def test_smaller_numbers_are_near_float32(name: str) -> None:
     exact = copy.deepcopy(shaped(name)).to(torch.bfloat16).float()
     want, small = logits_of(TorchBackend(exact)), copy.deepcopy(exact).to(torch.bfloat16)
     assert 1e-4 < error(logits_of(NativeBackend(small)), want) < error(logits_of(TorchBackend(small)), want) < 0.05
-    assert 1e-3 < error(logits_of(NativeBackend(exact, int8=True)), want) < 0.06
+    assert 1e-3 < error(logits_of(NativeBackend(exact, "int8")), want) < 0.06
 
 
 @needs_compiler

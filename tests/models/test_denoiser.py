@@ -177,6 +177,6 @@ def test_names_of_backends_are_known(causal: Model) -> None:
     with pytest.raises(InputError, match="did you mean 'native'"):
         BackboneDenoiser(causal.backbone, "naive")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="did you mean 'int8'"):
-        BackboneDenoiser(causal.backbone, quantize="int4")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match='"torch" multiplies no 8-bit numbers'):
+        BackboneDenoiser(causal.backbone, quantize="int")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match='"torch" multiplies no quantized matrices'):
         BackboneDenoiser(causal.backbone, "torch", "int8")

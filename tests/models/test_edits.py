@@ -154,7 +154,7 @@ def test_edited_logits_are_those_of_states_that_numpy_edits(
 
 @needs_compiler
 def test_quantized_products_leave_the_heads_in_float32(backbone: Backbone) -> None:
-    backend: Any = NativeBackend(backbone, int8=True)
+    backend: Any = NativeBackend(backbone, "int8")
     for number in NUMBERS[::2]:
         check_logits(backend, number, 2e-2)
 

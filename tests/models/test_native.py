@@ -29,8 +29,8 @@ from daguerre.model import Model, load
 from daguerre.models.backends import library as interface
 from daguerre.models.backends import native_backend
 from daguerre.models.backends.library import library
-from daguerre.models.backends.native_backend import NativeBackend
-from daguerre.models.backends.packing import rounded
+from daguerre.models.backends.native_backend import NativeBackend, Quantization
+from daguerre.models.backends.rounding import rounded
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import Experts
@@ -50,8 +50,14 @@ EXPERTS: dict[str, Any] = {
 }
 """A mixture of experts, whose rows are computed beside those that have the same expert."""
 KINDS_OF_BACKEND = NativeBackend, TorchBackend
-KINDS = [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True), (torch.bfloat16, True)]
-"""Type of the weights, and whether matrices are 8-bit numbers."""
+KINDS: list[tuple[torch.dtype, Quantization | None]] = [
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float32, "int8"),
+    (torch.bfloat16, "int8"),
+    (torch.bfloat16, "approximate_int4"),
+]
+"""Type of the weights, and how matrices are rounded."""
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +94,7 @@ def test_every_forward_equals_the_reference(backbones: Any, isa: str, shape: str
         expected, native.forward([make(native, number) for number in range(NUM_KINDS)]), strict=True
     ):
         want.check(answer, 1e-5)
-    for near in (NativeBackend(small), NativeBackend(small, int8=True)):
+    for near in (NativeBackend(small), NativeBackend(small, "int8")):
         for want in expected[:6]:
             number = expected.index(want)
             (answer,) = near.forward([replace(make(near, number), ask=Logits(), wanted=want.forward.wanted)])
@@ -100,8 +106,8 @@ def test_every_forward_equals_the_reference(backbones: Any, isa: str, shape: str
 @pytest.mark.parametrize("shape", ["drafting", "experts"])
 def test_an_answer_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape: str) -> None:
     """Requests of every kind, in another order in each batch, on up to three threads."""
-    for dtype, int8 in KINDS:
-        backend = NativeBackend(backbones[shape, dtype], int8)
+    for dtype, quantize in KINDS:
+        backend = NativeBackend(backbones[shape, dtype], quantize)
         numbers = np.arange(2 * NUM_KINDS)
         alone = {number: backend.forward([make(backend, number)])[0] for number in numbers.tolist()}
         for num_threads in (1, 3):
@@ -110,7 +116,7 @@ def test_an_answer_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shap
             with threads(num_threads):
                 answers = backend.forward(batch)
             for number, answer in zip(order, answers, strict=True):
-                assert same_bits(answer, alone[number]), (dtype, int8, num_threads, number)
+                assert same_bits(answer, alone[number]), (dtype, quantize, num_threads, number)
 
 
 def computed(backend: NativeBackend, *parts: int, noisy: int = 0, cached: bool = True) -> np.ndarray:
@@ -132,8 +138,8 @@ def computed(backend: NativeBackend, *parts: int, noisy: int = 0, cached: bool =
 @pytest.mark.parametrize("shape", ["wide", "experts"])
 def test_a_row_has_the_same_bits_whatever_is_cached_or_beside_it(backbones: Any, isa: str, shape: str) -> None:
     """The cache is exact to the bit: computed at once, in parts, or without one; on one thread or two."""
-    for dtype, int8 in KINDS:
-        backend = NativeBackend(backbones[shape, dtype], int8)
+    for dtype, quantize in KINDS:
+        backend = NativeBackend(backbones[shape, dtype], quantize)
         whole = computed(backend, 150)
         assert whole[:, 16:].std() > 0.5
         assert np.array_equal(computed(backend, 150, cached=False), whole)
@@ -150,7 +156,7 @@ def test_8_bit_products_are_exact(backbones: Any, isa: str) -> None:
     hidden = torch.randn(40, backbone.config.width, generator=torch.Generator().manual_seed(6))
     hidden[3] = 0
     hidden[4, 0] = 30.0
-    (answer,) = NativeBackend(backbone, int8=True).forward([DraftStep(hidden.numpy())])
+    (answer,) = NativeBackend(backbone, "int8").forward([DraftStep(hidden.numpy())])
     codes, scale, _ = rounded(backbone.embedding.weight.detach())
     step = hidden.abs().amax(-1, keepdim=True) / 127
     near = torch.floor(hidden / step + 0.5).nan_to_num()
@@ -171,10 +177,10 @@ def test_speculation_has_the_bits_of_ar(dtype: str, quantize: Any) -> None:
         assert got.usage.forwards < want.usage.forwards
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_a_draft_head_drafts_as_the_reference(backbones: Any, int8: bool) -> None:
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_a_draft_head_drafts_as_the_reference(backbones: Any, quantize: Quantization | None) -> None:
     backbone = backbones["drafting", torch.float32]
-    native, reference = NativeBackend(backbone, int8), TorchBackend(backbone)
+    native, reference = NativeBackend(backbone, quantize), TorchBackend(backbone)
     random, state = np.random.default_rng(3), None
     for token in (50, 70, 90):
         step = DraftStep(random.standard_normal((1, backbone.config.width)).astype(np.float32), token, state)
@@ -182,7 +188,8 @@ def test_a_draft_head_drafts_as_the_reference(backbones: Any, int8: bool) -> Non
         for one, other in ((got.hidden, want.hidden), (got.logits, want.logits)):
             assert one is not None and other is not None
             known = np.isfinite(other)
-            assert np.sqrt(np.mean((one[known] - other[known]) ** 2)) <= (0.03 if int8 else 1e-5) * other[known].std()
+            limit = (0.03 if quantize else 1e-5) * other[known].std()
+            assert np.sqrt(np.mean((one[known] - other[known]) ** 2)) <= limit
         state = want.hidden
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from backends import every_isa, needs_compiler
-from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.backends.native_backend import NativeBackend, Quantization
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import RopeScaling
@@ -32,8 +32,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "post": {"draft_rank": 24, "norm": "layer", "norm_placement": "post", "norm_eps": 1e-3},
 }
 """Ranks within a panel, of one panel and of two."""
-KINDS = [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True), (torch.bfloat16, True)]
-"""Type of the weights, and whether matrices are 8-bit numbers."""
+KINDS: list[tuple[torch.dtype, Quantization | None]] = [
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float32, "int8"),
+    (torch.bfloat16, "int8"),
+    (torch.bfloat16, "approximate_int4"),
+]
+"""Type of the weights, and how matrices are rounded."""
 NUMBERS = (6, 7, 11, 12, 13, 17, 18, 20, 29)
 """Forwards with noisy rows of every layout of `forwards.make`, behind a cache or without one."""
 
@@ -111,15 +117,15 @@ def test_drafts_are_near_the_reference_with_smaller_numbers(backbones: Any, isa:
     want = computed(TorchBackend(exact))
     assert error(computed(TorchBackend(exact), (False,)), want) > 0.3
     assert 1e-4 < error(computed(NativeBackend(copy.deepcopy(exact).to(torch.bfloat16))), want) < 0.015
-    assert 1e-3 < error(computed(NativeBackend(exact, int8=True)), want) < 0.05
+    assert 1e-3 < error(computed(NativeBackend(exact, "int8")), want) < 0.05
 
 
 @every_isa
 @pytest.mark.parametrize("shape", ["wide", "biases", "one matrix"])
 def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape: str) -> None:
     """Beside requests that draft and such that do not, in another order in each batch, on up to three threads."""
-    for dtype, int8 in KINDS:
-        backend = NativeBackend(copy.deepcopy(backbones[shape]).to(dtype), int8)
+    for dtype, quantize in KINDS:
+        backend = NativeBackend(copy.deepcopy(backbones[shape]).to(dtype), quantize)
         alone = [backend.forward([one])[0] for one in mixture(backend)]
         for num_threads in (1, 3):
             order = np.random.default_rng(num_threads).permutation(len(alone)).tolist()
@@ -130,7 +136,7 @@ def test_a_draft_has_the_bits_that_it_has_alone(backbones: Any, isa: str, shape:
             finally:
                 torch.set_num_threads(1)
             for number, answer in zip(order, answers, strict=True):
-                assert same_bits(answer, alone[number]), (dtype, int8, num_threads, number)
+                assert same_bits(answer, alone[number]), (dtype, quantize, num_threads, number)
 
 
 @every_isa
@@ -141,8 +147,8 @@ def test_all_other_rows_are_computed_as_without_low_rank_weights(backbones: Any,
     without = Backbone(replace(whole.config, draft_rank=0)).requires_grad_(False)
     names = without.state_dict().keys()
     without.load_state_dict({name: x for name, x in whole.state_dict().items() if name in names})
-    for dtype, int8 in KINDS:
-        ones = [NativeBackend(copy.deepcopy(x).to(dtype), int8) for x in (whole, without)]
+    for dtype, quantize in KINDS:
+        ones = [NativeBackend(copy.deepcopy(x).to(dtype), quantize) for x in (whole, without)]
         batches = [mixture(backend) for backend in ones]
         answers = [list(map(numbers_of, backend.forward(batch))) for backend, batch in zip(ones, batches, strict=True)]
         num_changed = 0

@@ -23,7 +23,7 @@ from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends import gemma_packing
-from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.backends.native_backend import NativeBackend, Quantization
 from daguerre.models.backends.native_cache import LayeredNativeCache
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
@@ -51,8 +51,14 @@ pytestmark = needs_compiler
 LENGTHS = (3, WINDOW - 1, WINDOW, WINDOW + 1, 40, 130)
 """Of prompts: shorter than the window, as long as it, and longer; and longer than two panels of keys."""
 CLOSE = 1e-5
-KINDS = [(torch.float32, False), (torch.bfloat16, False), (torch.float32, True), (torch.bfloat16, True)]
-"""Type of the weights, and whether matrices are 8-bit numbers."""
+KINDS: list[tuple[torch.dtype, Quantization | None]] = [
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float32, "int8"),
+    (torch.bfloat16, "int8"),
+    (torch.bfloat16, "approximate_int4"),
+]
+"""Type of the weights, and how matrices are rounded."""
 
 
 @cache
@@ -249,10 +255,10 @@ def test_draws_are_of_capped_logits(isa: str) -> None:
 
 
 @every_isa
-@pytest.mark.parametrize(("dtype", "int8"), KINDS)
-def test_an_answer_has_the_bits_that_it_has_alone(isa: str, dtype: torch.dtype, int8: bool) -> None:
+@pytest.mark.parametrize(("dtype", "quantize"), KINDS)
+def test_an_answer_has_the_bits_that_it_has_alone(isa: str, dtype: torch.dtype, quantize: Quantization | None) -> None:
     """Requests of every kind, in another order in each batch, on up to three threads."""
-    backend = NativeBackend(backbone_of(dtype), int8)
+    backend = NativeBackend(backbone_of(dtype), quantize)
     forwards = [canvas_forward(number, LENGTHS[number % 5]) for number in range(12)] + [text_forward(70)]
     alone = [backend.forward([one])[0] for one in forwards]
     for num_threads in (1, 3):
@@ -264,9 +270,11 @@ def test_an_answer_has_the_bits_that_it_has_alone(isa: str, dtype: torch.dtype, 
 
 
 @every_isa
-@pytest.mark.parametrize(("dtype", "int8"), KINDS)
-def test_a_row_has_the_same_bits_whatever_is_cached(isa: str, dtype: torch.dtype, int8: bool) -> None:
-    backend = NativeBackend(backbone_of(dtype), int8)
+@pytest.mark.parametrize(("dtype", "quantize"), KINDS)
+def test_a_row_has_the_same_bits_whatever_is_cached(
+    isa: str, dtype: torch.dtype, quantize: Quantization | None
+) -> None:
+    backend = NativeBackend(backbone_of(dtype), quantize)
     (whole,) = backend.forward([text_forward(150)])
     for parts in ((100, 1, 1, 5, 13, 30), (15, 1, 1, 47, 1, 64, 21)):
         own: Any = backend.cache(150)
@@ -304,7 +312,7 @@ def test_a_text_that_grows_canvas_by_canvas_is_that_of_the_reference(isa: str, c
 def test_smaller_numbers_err_as_little_as_in_pytorch() -> None:
     errors = []
     backends = [kind(backbone_of(torch.bfloat16)) for kind in (NativeBackend, TorchBackend)]
-    backends += [NativeBackend(backbone_of(), int8=True), NativeBackend(backbone_of(torch.bfloat16), int8=True)]
+    backends += [NativeBackend(backbone_of(), "int8"), NativeBackend(backbone_of(torch.bfloat16), "int8")]
     exact = TorchBackend(backbone_of())
     for seed in range(12):
         forward = canvas_forward(2 * seed, 30, ask=Logits())

@@ -34,7 +34,7 @@ def model_facts(model: Model, name: str | None) -> dict[str, Any]:
     return {
         "name": name,
         "family": model.family,
-        "parameters": model.backbone.num_parameters,
+        "parameters": model.num_parameters,
         "weights_sha256": weights,
         "concepts_sha256": heads,
         "config_sha256": digest(json.dumps(plain(config.to_dict()), sort_keys=True).encode()),

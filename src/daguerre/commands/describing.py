@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
-from daguerre.models.core.build import make_backbone
+from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.facts import stored_kinds
 from daguerre.models.gguf.header import is_gguf, read_header
@@ -85,8 +83,7 @@ def _facts(config: ModelConfig, described: Described | None, tokenizer: Tokenize
 
 def num_parameters(config: ModelConfig) -> int:
     """The number of weights; none is allocated."""
-    with torch.device("meta"):
-        return make_backbone(config).num_parameters
+    return make_shapes(config).num_parameters
 
 
 def cache_bytes(config: ModelConfig) -> dict[str, dict[str, int]]:

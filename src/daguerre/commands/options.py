@@ -26,7 +26,11 @@ BackendName = Annotated[
     typer.Option("--backend", help="What runs the model: native or torch; by default native where it can be compiled."),
 ]
 QuantizeName = Annotated[
-    str | None, typer.Option("--quantize", help="int8: matrices as 8-bit numbers, faster and approximate.")
+    str | None,
+    typer.Option(
+        "--quantize",
+        help="int8: matrices as 8-bit numbers, faster and approximate; approximate_int4: as 4-bit numbers.",
+    ),
 ]
 DtypeName = Annotated[
     str,

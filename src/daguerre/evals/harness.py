@@ -130,7 +130,7 @@ def _model_facts(model: Model, name: str | None, chosen: Mapping[str, Any]) -> d
         "name": name,
         **(chosen if name is not None else {}),
         "context": config.context,
-        "parameters": model.backbone.num_parameters,
+        "parameters": model.num_parameters,
         "max_positions": config.max_positions,
         "vocab_size": config.vocab_size,
         "backend": "native" if isinstance(denoiser.backend, NativeBackend) else "torch",

@@ -218,7 +218,7 @@ def adapter() -> type:
 
         def get_model_info(self) -> dict[str, Any]:
             model = self.answers.model
-            return {"model_num_parameters": model.backbone.num_parameters, "likelihood": self.answers.likelihood}
+            return {"model_num_parameters": model.num_parameters, "likelihood": self.answers.likelihood}
 
         def _kept(self, kind: str, request: Any, answer: Any) -> Any:
             self.cache_hook.add_partial(kind, request.args, answer)

@@ -12,7 +12,14 @@ from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone_session import BackboneSession
 from daguerre.models.backends.graph_backend import GraphBackend
-from daguerre.models.backends.native_backend import NativeBackend, can_compile, can_run, fastest_dtype
+from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
+from daguerre.models.backends.native_backend import (
+    NativeBackend,
+    can_run,
+    fastest_dtype,
+)
+from daguerre.models.backends.native_backend import Quantization as Quantization
+from daguerre.models.backends.native_backend import can_compile as can_compile
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
@@ -33,8 +40,6 @@ CacheMode = Literal[
 CACHE_MODES: tuple[CacheMode, ...] = get_args(CacheMode)
 BackendName = Literal["native", "torch"]
 BACKENDS: tuple[BackendName, ...] = ("native", "torch")
-Quantization = Literal["int8"]
-QUANTIZATIONS: tuple[Quantization, ...] = ("int8",)
 
 
 class Denoiser(Protocol):
@@ -56,11 +61,13 @@ class BackboneDenoiser:
     backend   "native" (`models.backends.native_backend`): C++ for a CPU, compiled once, in seconds; "torch"
               (`models.backends.torch_backend`): the backbone's PyTorch modules, on any device; None: native if it can
               be compiled, else torch
-    quantize  "int8": matrices as 8-bit numbers, an approximation; native backend only
+    quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
+              Both are approximations, for the native backend only
     graphs    captured CUDA graphs of decoding steps (`models.backends.graph_backend`); never run on a GPU so far
     head      turns hidden states into logits in place of the vocabulary projection
 
-    The native backend packs the weights at its first use, and again after they have changed.
+    The native backend packs the weights at its first use, and again after they have changed. Those of a backbone with
+    `deferred` weights are read from their files part by part, and packed: only `with_weights` keeps them.
     """
 
     def __init__(
@@ -76,7 +83,7 @@ class BackboneDenoiser:
         if quantize not in (None, *QUANTIZATIONS):
             raise unknown("quantize", quantize, QUANTIZATIONS)
         if quantize and backend == "torch":
-            raise UnsupportedError('backend "torch" multiplies no 8-bit numbers: leave out quantize or backend')
+            raise UnsupportedError('backend "torch" multiplies no quantized matrices: leave out quantize or backend')
         if graphs and (quantize or backend == "native"):
             raise UnsupportedError('graphs are of backend "torch": leave out graphs, or quantize and backend')
         self.backbone, self.config = backbone, backbone.config
@@ -87,7 +94,7 @@ class BackboneDenoiser:
 
     def __reduce__(self) -> tuple[object, ...]:
         """A pickled copy, in another process for example, packs its weights anew."""
-        return BackboneDenoiser, (self.backbone, self.backend_name, self.quantize, self._head, self.graphs)
+        return BackboneDenoiser, (self.with_weights(), self.backend_name, self.quantize, self._head, self.graphs)
 
     @property
     def backend(self) -> Backend:
@@ -100,6 +107,23 @@ class BackboneDenoiser:
                 self._made = stamp, self._make()
             return self._made[1]
 
+    def with_weights(self) -> Backbone:
+        """The backbone, whose weights are read from its files if they were only packed."""
+        with self._making:
+            if self.backbone.deferred is not None:
+                self.backbone.deferred.read(self.backbone)
+                if self._made is not None:
+                    self._made = _stamp(self.backbone), self._made[1]
+        return self.backbone
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the weights: of the packed ones, where these are the only copy."""
+        backend = None if self.backbone.deferred is None else self.backend
+        if isinstance(backend, NativeBackend):
+            return backend.num_bytes
+        return sum(x.nbytes for x in self.backbone.parameters())
+
     def fixed(self) -> BackboneDenoiser:
         """The same denoiser for weights that change no more: it does not look whether they have."""
         out = BackboneDenoiser(self.backbone, self.backend_name, self.quantize, self._head, self.graphs)
@@ -111,7 +135,7 @@ class BackboneDenoiser:
             return GraphBackend(self.backbone, self._head)
         native = self.backend_name == "native" or self.quantize is not None
         if native or (self.backend_name is None and can_run(self.backbone)):
-            return NativeBackend(self.backbone, self.quantize == "int8", self._head)
+            return NativeBackend(self.backbone, self.quantize, self._head)
         return TorchBackend(self.backbone, self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:

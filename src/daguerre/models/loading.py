@@ -65,6 +65,7 @@ def load_folder(
     adapter: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    defer: bool = False,
 ) -> Loaded:
     """Read a folder in Daguerre's layout or in that of a publisher, or a GGUF file: the backbone in `dtype` on
     `device`, ready for inference, and its tokenizer.
@@ -73,6 +74,7 @@ def load_folder(
     adapter    the folder of a LoRA adapter, which is merged
     tokenizer  the folder of the tokenizer, for a checkpoint that has none
     progress   called with the bytes that were read, and all
+    defer      weights of a published folder stay in their files until they are packed (`daguerre.models.deferred`)
 
     CheckpointError, in one line, when a file is missing, truncated or altered, when a tensor is missing, unexpected or
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model that cannot be
@@ -83,7 +85,7 @@ def load_folder(
         beside = None if adapter is None else named_path(adapter, "an adapter")
         words_in = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
         described, backbone, words = load_published(
-            source, dtype, device, family=family, adapter=beside, tokenizer=words_in, progress=progress
+            source, dtype, device, family=family, adapter=beside, tokenizer=words_in, progress=progress, defer=defer
         )
         name, decode = described.family.name, described.decode
         shape = backbone.config.concepts

@@ -22,7 +22,7 @@ from daguerre.files import sync_folder, synced_write
 from daguerre.models.catalog import FILE as CONCEPTS
 from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.build import make_backbone
+from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.json_files import read_json
 from daguerre.models.tokenizer import Tokenizer
@@ -91,8 +91,7 @@ def load_own(source: Path, dtype: torch.dtype, device: torch.device | str) -> tu
     tokenizer = _read_tokenizer(source, config, values)
     found = shapes_of(weights)
     check_layers(config, len(found), weights)
-    with torch.device("meta"):
-        backbone = make_backbone(config)
+    backbone = make_shapes(config)
     _check_tensors(backbone, found, weights)
     backbone.load_state_dict(read_weights(weights, dtype, device), assign=True)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)

@@ -19,6 +19,7 @@ from daguerre.errors import CheckpointError, DataError, InputError, UnsupportedE
 from daguerre.models.bundled import Adapter, read_bundled, with_adapter
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.deferred import Deferred, backbone_without_weights, can_defer
 from daguerre.models.families import find_family
 from daguerre.models.families.base import Family, Published
 from daguerre.models.families.reading import sampling_of, unsupported
@@ -148,10 +149,12 @@ def load_published(
     adapter: Path | None = None,
     tokenizer: Path | None = None,
     progress: Progress | None = None,
+    defer: bool = False,
 ) -> tuple[Described, Backbone, PublishedTokenizer]:
     """The model of a published folder or a GGUF file, in `dtype` on `device`, with an adapter merged if one is given.
 
     tokenizer   the folder of a tokenizer that is taken in place of the checkpoint's
+    defer       weights stay in their files until they are packed, where the model allows that (`models.deferred`)
 
     CheckpointError, in one line, for files that are missing, damaged or not of one model; UnsupportedError for a model
     that cannot be computed.
@@ -171,6 +174,10 @@ def load_published(
         raise CheckpointError(f"{folder}: {error}") from None
     stored |= bundled.stored
     pieces = fit(in_files(found, folder), described.config, stored, folder)
+    if defer and adapter is None and can_defer(described.config):
+        backbone = backbone_without_weights(described.config, dtype)
+        backbone.deferred = Deferred(pieces, stored, progress)
+        return described, backbone, words
     backbone = empty_backbone(described.config, dtype, device)
     copy_weights(backbone, pieces, stored, progress)
     if adapter is not None:

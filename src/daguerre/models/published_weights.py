@@ -19,7 +19,7 @@ from torch import Tensor
 
 from daguerre.errors import CheckpointError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.build import make_backbone
+from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.base import Family, Piece
 from daguerre.models.gguf.facts import gguf_arch
@@ -105,8 +105,7 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     of another shape or type.
     """
     check_layers(config, len(stored), folder)
-    with torch.device("meta"):
-        parts = make_backbone(config).state_dict()
+    parts = make_shapes(config).state_dict()
     pieces = _without_prefix(family, family.pieces(config), stored)
     here = [piece for piece in pieces if piece.name in stored]
     missing = [piece.name for piece in pieces if piece.name not in stored and not piece.copy]
@@ -163,9 +162,7 @@ def some(names: list[str]) -> str:
 
 def empty_backbone(config: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> Backbone:
     """A backbone for inference whose weights are there, with any content."""
-    with torch.device("meta"):
-        backbone = make_backbone(config)
-    backbone = backbone.to(dtype).to_empty(device=device).eval().requires_grad_(False)
+    backbone = make_shapes(config).to(dtype).to_empty(device=device).eval().requires_grad_(False)
     backbone.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64, device=device)
     return backbone
 

@@ -48,7 +48,7 @@ class Served:
     @property
     def num_bytes(self) -> int:
         """Memory of the weights."""
-        return sum(x.nbytes for x in self.model.backbone.parameters())
+        return self.model.denoiser.num_bytes
 
     @property
     def idle(self) -> bool:

@@ -183,8 +183,8 @@ template <class C> void check_attention(int head, int num_clean, int num_noisy, 
   }
 }
 
-void check_draws() {
-  const int vocab = 70, size = round_up(vocab, COLUMNS);
+void check_draws(int vocab, int positions) {
+  const int size = round_up(vocab, COLUMNS);
   const int32_t bias_tokens[] = {3, 5}, allowed[] = {7, 9};
   const double bias_values[] = {1.5, -INFINITY};
   const int64_t bans[] = {11, 0, 100, 13, 4, 6};
@@ -193,7 +193,7 @@ void check_draws() {
   Row given = random_rows(1, vocab, 9, 2)[0];
   given[20] = given[30] = 9;  // the first of equals is taken
   for (int kind = 0; kind < 5; kind++)
-    for (int64_t position = 0; position < 40; position++) {
+    for (int64_t position = 0; position < positions; position++) {
       rules.temperature = kind ? 0.5 + 0.25 * kind : 0, rules.top_k = kind == 2 || kind == 4 ? 6 : 0, rules.top_p = kind > 2 ? 0.8 : 1;
       Row logits(size, NEVER);
       std::copy(given.begin(), given.end(), logits.begin());
@@ -363,6 +363,7 @@ int main() {
     check_products<Float32>(size.first, size.second);
     check_products<Bfloat16>(size.first, size.second);
     check_products<Int8>(size.first, size.second);
+    check_grouped(size.first, size.second);
   }
   for (bool masked : {false, true})
     for (const auto& keys : {std::pair<int, int>{0, 3}, {5, 0}, {63, 9}, {64, 70}, {150, 40}})
@@ -371,7 +372,8 @@ int main() {
           check_attention<float>(head, keys.first, keys.second, masked, codes);
           check_attention<uint16_t>(head, keys.first, keys.second, masked, codes);
         }
-  check_draws();
+  check_draws(70, 40);
+  check_draws(3000, 12);  // of which few can be among the best
   check_choices();
   check_refinements<Float32>();
   check_refinements<Bfloat16>();
@@ -380,6 +382,7 @@ int main() {
     check_forward<Float32, float>(shape, 1e-5);
     check_forward<Bfloat16, uint16_t>(shape, 0.02);
     check_forward<Int8, float>(shape, 0.02);
+    check_forward<Int4, uint16_t>(shape, 0.03);
   }
   std::printf("equal, %d lanes\n", LANES);
 }

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "plain.h"
+#include "grouped.h"
 
 constexpr int WIDTH = 40, HEADS = 4, KV_HEADS = 2, HEAD = 10, ROTARY = 8, INNER = 24, LAYERS = 2, VOCAB = 70, POSITIONS = 96;
 constexpr int EXPERTS = 6, EXPERT_INNER = 20;
@@ -29,7 +29,7 @@ template <class T, class C> struct Whole {
   Row learned_flat, qk, final_weight, cos, sin;
   std::vector<Matrices> matrices;
   std::vector<Layer> layers;
-  Matrix<T> head;
+  Matrix<HeadOf<T>> head;
   Model model{};
 
   explicit Whole(Shape shape) : classic(shape == CLASSIC), mixed(shape == MIXED), head(random_rows(VOCAB, WIDTH, 3, 0.3f)) {
@@ -62,7 +62,7 @@ template <class T, class C> struct Whole {
     if (mixed) model.experts = {EXPERTS, T::PER == 1 ? 2 : EXPERTS, EXPERT_INNER, INNER, 3, T::PER == 1 ? 2 : 3, 1, 1, 2.5f};
     model.width = WIDTH, model.heads = HEADS, model.kv_heads = KV_HEADS, model.head = HEAD, model.rotary = classic ? 0 : ROTARY;
     model.inner = INNER, model.num_layers = LAYERS, model.vocab = VOCAB, model.positions = POSITIONS;
-    model.product = T::PER / 2, model.cache = sizeof(C) == 2, model.gated = !classic, model.activation = classic ? GELU_TANH : SILU;
+    model.product = T::PER == 8 ? 3 : T::PER / 2, model.cache = sizeof(C) == 2, model.gated = !classic, model.activation = classic ? GELU_TANH : SILU;
     model.centered = classic, model.qk_norm = !classic, model.eps = 1e-5f, model.embedding = stored.data();
     model.learned = classic ? learned_flat.data() : nullptr, model.final_weight = final_weight.data();
     model.cos = classic ? nullptr : cos.data(), model.sin = classic ? nullptr : sin.data();

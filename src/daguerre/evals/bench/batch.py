@@ -213,7 +213,7 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
         for mode, decode in decodes(shape.new_tokens).items():
             requests = Requests.of(model, texts, decode)
             modes[mode] = compare(requests, options["rounds"], partial(progress, f"{label}, {mode}"))
-        models[label] = {"parameters": model.backbone.num_parameters, "modes": modes}
+        models[label] = {"parameters": model.num_parameters, "modes": modes}
     return {"requests": REQUESTS, "models": models}
 
 

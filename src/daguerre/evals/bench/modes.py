@@ -26,7 +26,7 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
         model, examples, settings=settings, grid_lines=options["grid_lines"], progress=progress
     )
     return {
-        "parameters": model.backbone.num_parameters,
+        "parameters": model.num_parameters,
         "line_tokens": LINE_TOKENS,
         "lines": len(examples),
         "rows": [asdict(row) for row in result.rows],

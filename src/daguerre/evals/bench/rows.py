@@ -27,7 +27,7 @@ import torch
 from daguerre.evals.bench.job import FORCED, RANDOM, Job, Progress, Shape, random_model, random_tokens, torch_dtype
 from daguerre.evals.bench.peers import LLAMA_TYPES, LlamaCpp
 from daguerre.model import load
-from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.backends.native_backend import NativeBackend, Quantization
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.forward import Backend, Forward, Hidden, KeyCache, Layout, Logits
@@ -102,14 +102,14 @@ def backends(backbone: Backbone) -> dict[str, Backend]:
     return {
         "native float32": native(backbone, "float32"),
         "native bfloat16": native(backbone, "bfloat16"),
-        "native int8": native(backbone, "auto", int8=True),
+        "native int8": native(backbone, "auto", "int8"),
         TORCH: TorchBackend(backbone),
     }
 
 
-def native(backbone: Backbone, dtype: str, int8: bool = False) -> NativeBackend:
+def native(backbone: Backbone, dtype: str, quantize: Quantization | None = None) -> NativeBackend:
     """The native backend with weights of a type."""
-    return NativeBackend(copy.deepcopy(backbone).to(torch_dtype(dtype)), int8=int8)
+    return NativeBackend(copy.deepcopy(backbone).to(torch_dtype(dtype)), quantize)
 
 
 def cached(backend: Backend, num: int) -> KeyCache:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.packing import Packing, fold, folded, gates, pack_around, pack_mlp
+from daguerre.models.backends.packing import fold, folded, pack_around, pack_mlp, with_layers
+from daguerre.models.backends.panels import TYPES, Packing, gates
 from daguerre.models.core.backbone import Norm
 from daguerre.models.core.gemma import GemmaAttention, GemmaBackbone, GemmaExperts, GemmaLayer, gemma_of
 
@@ -23,7 +24,7 @@ TOKENS = 1024
 def pack_gemma(backbone: GemmaBackbone, packing: Packing) -> interface.Model:
     """The shape, options and packed weights of a backbone."""
     layers = [cast(GemmaLayer, layer) for layer in backbone.layers]
-    model = pack_around(backbone, [_layer(layer, packing) for layer in layers], packing)
+    model = with_layers(pack_around(backbone, packing), [_layer(layer, packing) for layer in layers])
     model.gemma = ctypes.pointer(_gemma(backbone, layers, packing))
     return model
 
@@ -32,7 +33,7 @@ def _gemma(backbone: GemmaBackbone, layers: list[GemmaLayer], packing: Packing) 
     config, mixing = backbone.config, backbone.self_conditioning
     shape, weight = gemma_of(config), backbone.embedding.weight.detach()
     turns = [kind[kind != 0] for kind in backbone.turns(weight.device)]
-    exact = packing.of(weight.dtype)
+    exact = packing.of(TYPES[weight.dtype])
     mean = [exact.linear(part.T) for part in weight.split(TOKENS)]
     beyond = (interface.GemmaLayer * len(layers))()
     for numbers in shape.layers_by_kind(config.num_layers):
@@ -87,7 +88,7 @@ def _experts(
     router = mixture.router.weight.detach().float() * experts.scale.detach().float() * len(experts.scale) ** -0.5
     scales, matrices = experts.expert_scale.detach().float(), interface.Linear * mixture.experts.num
     return (
-        packing.of(torch.float32).linear(router),
+        packing.of("float32").linear(router),
         None,
         matrices(*(packing.linear(*gates(*fold(x, None, experts.norm))) for x in mixture.gate_up.weight.detach())),
         matrices(

@@ -66,6 +66,18 @@ class Linear(ctypes.Structure):
     _fields_ = [*_fields("weight bias scale offset", Pointer), *_fields("words panels", Int)]
 
 
+class Unpacked(ctypes.Structure):
+    """A matrix, and where it is packed to: `native/packer.h`."""
+
+    _fields_ = [
+        *_fields("weight factor", Pointer),
+        *_fields("out num_in", Long),
+        *_fields("is_bfloat16 product", Int),
+        *_fields("to scale offset", Pointer),
+        *_fields("words panels", Int),
+    ]
+
+
 class LowRank(ctypes.Structure):
     """Low-rank weights B A, which are added to those of a matrix."""
 
@@ -138,7 +150,9 @@ class Model(ctypes.Structure):
         *_fields("product cache gated activation centered qk_norm post_norm adaptive", Int),
         *_fields("eps clip_qkv", ctypes.c_float),
         ("experts", Experts),
-        *_fields("embedding learned final_weight final_bias cos sin query_scale", Pointer),
+        ("embedding", Pointer),
+        ("tokens", Linear),
+        *_fields("learned final_weight final_bias cos sin query_scale", Pointer),
         ("layers", ctypes.POINTER(Layer)),
         *_fields("exact drafting", Head),
         *_fields("up_token confidence", Pointer),
@@ -286,4 +300,8 @@ def _declared(made: Any) -> Any:
     made.daguerre_logits.restype = Int
     made.daguerre_draft.argtypes = (Pointer, Pointer, Long, Pointer, Pointer, Pointer, Int)
     made.daguerre_draft.restype = Int
+    made.daguerre_pack.argtypes = (Pointer, Int)
+    made.daguerre_pack.restype = Int
+    made.daguerre_product.argtypes = (Pointer, Int, Pointer, Int, Int, Pointer, Int)
+    made.daguerre_product.restype = Int
     return made

@@ -3,8 +3,10 @@
 It is compiled once, in seconds, for all models, and kept on disk; it is never required. Every sum of a row is computed
 in a fixed order, so a row has the same bits alone and in any batch, on any number of threads.
 
-With `int8` the matrices, and the rows that they are multiplied with, are 8-bit numbers: an approximation, which `load`
-offers as quantize="int8". Their sums are exact.
+Two approximations, which `load` offers under the same names: with quantize="int8" the matrices, and the rows that they
+are multiplied with, are 8-bit numbers, whose sums are exact. With "approximate_int4" matrices are 4-bit numbers with a
+scale for every 32 inputs, and rows 8-bit numbers with scales of their own; the vocabulary projection and the draft head
+are as with "int8".
 
 Letters: R rows, A wanted rows, D width, H head width, V vocabulary.
 """
@@ -15,6 +17,7 @@ import ctypes
 import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -26,23 +29,27 @@ from daguerre.models.backends.folding import Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
 from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCache
 from daguerre.models.backends.native_call import Call, NativeEdit
-from daguerre.models.backends.packing import COLUMNS, Packing, pack, round_up
+from daguerre.models.backends.packing import pack
+from daguerre.models.backends.panels import COLUMNS, TYPES, Numbers, Packing, round_up
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.gemma import GemmaBackbone
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
 from daguerre.models.processor import LEVELS, instruction_set
 
 LOG = logging.getLogger("daguerre")
+Quantization = Literal["int8", "approximate_int4"]
+QUANTIZATIONS: tuple[Quantization, ...] = get_args(Quantization)
+NUMBERS: dict[Quantization, Numbers] = {"int8": "int8", "approximate_int4": "int4"}
 
 
 class NativeBackend:
-    """A `Backend` on a CPU. Its answers equal those of `TorchBackend` up to rounding; approximately so with `int8`.
+    """A `Backend` on a CPU. Its answers equal those of `TorchBackend` up to rounding; approximately so with `quantize`.
 
     Holds a packed copy of the matrices and never changes it: safe to use from several threads, if each uses separate
     caches. UnsupportedError for a model it cannot run, and if a C++ compiler is needed and missing.
     """
 
-    def __init__(self, backbone: Backbone, int8: bool = False, head: Head | None = None) -> None:
+    def __init__(self, backbone: Backbone, quantize: Quantization | None = None, head: Head | None = None) -> None:
         reason = cannot_run(backbone)
         if reason:
             raise UnsupportedError(f'backend "native" cannot run a model {reason}: leave out backend')
@@ -51,7 +58,7 @@ class NativeBackend:
         self.dtype = backbone.embedding.weight.dtype
         self._answering = None if head is None else Answering(backbone, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, self.config))  # wrappers ask for the same ones again
-        self._packing = Packing(torch.int8 if int8 else self.dtype)
+        self._packing = Packing(TYPES[self.dtype] if quantize is None else NUMBERS[quantize])
         self._model = (
             pack_gemma(backbone, self._packing)
             if isinstance(backbone, GemmaBackbone)
@@ -61,6 +68,11 @@ class NativeBackend:
         adaptive = self.config.adaptive_width and self.config.time_input
         self._modulations = Modulations.of(backbone) if adaptive else None
         self._width, self._vocab = round_up(self.config.width, COLUMNS), round_up(self.config.vocab_size, COLUMNS)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._packing.num_bytes
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:
         """An empty cache for one request; see `Backend`."""
@@ -143,7 +155,7 @@ def _check(code: int) -> None:
 def cannot_run(backbone: Backbone) -> str | None:
     """Why this backbone cannot run on the native backend; None if it can, given a compiler."""
     weight = backbone.embedding.weight
-    if weight.device.type != "cpu":
+    if weight.device.type != "cpu" and backbone.deferred is None:
         return f"on {weight.device.type}"
     if weight.dtype not in (torch.float32, torch.bfloat16):
         return f"in {str(weight.dtype).removeprefix('torch.')}"

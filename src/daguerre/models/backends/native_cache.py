@@ -15,7 +15,7 @@ from torch import Tensor
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.backends import library as interface
-from daguerre.models.backends.packing import COLUMNS, QUARTER, WORDS, round_up
+from daguerre.models.backends.panels import COLUMNS, QUARTER, WORDS, round_up
 from daguerre.models.core.cache import CANNOT_MOVE, shifted_keys
 from daguerre.models.core.config import ModelConfig
 

@@ -1,7 +1,6 @@
-"""Packs weights into the layout that `native/products.h` reads.
+"""Packs a backbone for the native backend: its shape, options and weights as `native/model.h` reads them.
 
-A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters of QUARTER outputs; within a quarter the
-32-bit words of the same inputs are adjacent. The weight of a norm before a matrix is multiplied into the matrix.
+The weight of a norm before a matrix is multiplied into the matrix.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from torch import Tensor
 
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.folding import with_plain_norms
+from daguerre.models.backends.panels import COLUMNS, PRODUCTS, QUARTER, Packing, gates, interleaved, round_up
 from daguerre.models.core.backbone import MLP, Backbone, Layer, Norm
-from daguerre.models.core.cache import INT8
 from daguerre.models.core.concept_heads import ConceptHeads
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.core.draft_head import DraftHead
@@ -24,29 +23,34 @@ from daguerre.models.core.experts import Mixture
 from daguerre.models.core.low_rank import LowRank
 from daguerre.models.core.rotary import query_scale, rotary_tables
 
-COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
-"""Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
-multiple of WORDS."""
-PRODUCTS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 CONFIDENCE_BIAS = ctypes.c_float * 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_tanh": 2}
 NORMED = {"head": 1, "all": 2}
 
 
-def round_up(num: int, to: int) -> int:
-    """The smallest multiple of `to` that is at least `num`."""
-    return -(-num // to) * to
-
-
 def pack(backbone: Backbone, packing: Packing) -> interface.Model:
     """The shape, options and packed weights of a backbone."""
     backbone = with_plain_norms(backbone)
-    layers = [_layer(backbone.config, cast(Layer, layer), packing) for layer in backbone.layers]
-    return pack_around(backbone, layers, packing)
+    model, layers = pack_around(backbone, packing), list[interface.Layer]()
+    for number, layer in enumerate(backbone.layers):
+        with backbone.present(number):
+            layers.append(_layer(backbone.config, cast(Layer, layer), packing))
+    return with_layers(model, layers)
 
 
-def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Packing) -> interface.Model:
-    """The same with these packed layers."""
+def with_layers(model: interface.Model, layers: list[interface.Layer]) -> interface.Model:
+    """The model with these packed layers."""
+    model.layers = (interface.Layer * len(layers))(*layers)
+    return model
+
+
+def pack_around(backbone: Backbone, packing: Packing) -> interface.Model:
+    """The same without layers."""
+    with backbone.present(None):
+        return _around(backbone, packing)
+
+
+def _around(backbone: Backbone, packing: Packing) -> interface.Model:
     config, weight, hold = backbone.config, backbone.embedding.weight.detach(), packing.hold
     final, learned = backbone.final_norm, backbone.position_embedding
     cos = sin = queries = None
@@ -68,27 +72,33 @@ def pack_around(backbone: Backbone, layers: list[interface.Layer], packing: Pack
         if head.confidence is not None:
             confidence = hold(head.confidence.weight.detach().float())
             confidence_bias = CONFIDENCE_BIAS(*head.confidence.bias.tolist())
-    exact = _head(config, head, projection, bias, packing)
+    rounds = packing.numbers in ("int8", "int4")
+    small = packing.of("int8") if rounds else packing
+    exact = _head(config, head, projection, bias, small)
+    apart = config.gemma is not None or not (rounds or config.tied)
+    embedding = interface.Linear()
+    if not apart:
+        embedding = exact.logits if config.tied else small.linear(weight)
     drafting = interface.Head()
     if head is not None:
-        rounds = packing.dtype == torch.int8
-        drafting = exact if rounds else _head(config, head, projection, bias, packing.of(torch.int8))
+        drafting = exact if rounds else _head(config, head, projection, bias, packing.of("int8"))
     return interface.Model(
         *(config.width, config.num_heads, config.num_kv_heads, config.head_width, config.rotary_width),
         *(_inner(config), config.num_layers, config.vocab_size, config.max_positions),
-        *(PRODUCTS[packing.dtype], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
+        *(PRODUCTS[packing.numbers], int(weight.dtype == torch.bfloat16), int(config.gated_mlp)),
         *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
         *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement == "post")),
         *(int(config.adaptive_width > 0), config.norm_eps, config.clip_qkv or 0.0),
         _experts(config),
-        hold(weight),
+        hold(weight) if apart else None,
+        embedding,
         None if learned is None else hold(learned.weight.detach().float()),
         hold(final.weight.detach().float()),
         None if final.bias is None else hold(final.bias.detach().float()),
         *(cos, sin, queries),
-        (interface.Layer * config.num_layers)(*layers),
+        None,
         *(exact, drafting, tokens, confidence, confidence_bias),
-        None if backbone.concepts is None else _concepts(backbone.concepts, packing.of(torch.float32)),
+        None if backbone.concepts is None else _concepts(backbone.concepts, packing.of("float32")),
     )
 
 
@@ -146,9 +156,9 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
         packing.linear(*folded(attention.qkv, norms[0])),
         packing.linear(*folded(attention.out, None)),
         *pack_mlp(mlp, norms[1], packing),
-        packing.low_rank(attention.qkv_draft, norms[0]),
-        packing.low_rank(attention.out_draft, None),
-        packing.low_rank(None if mlp is None else mlp.down_draft, None),
+        _low_rank(attention.qkv_draft, norms[0], packing),
+        _low_rank(attention.out_draft, None, packing),
+        _low_rank(None if mlp is None else mlp.down_draft, None, packing),
         hold(both),
         *(
             None if norm is None or x is None else hold(x.detach().float())
@@ -156,6 +166,17 @@ def _layer(config: ModelConfig, layer: Layer, packing: Packing) -> interface.Lay
             for x in ((None, None) if norm is None else (norm.weight, norm.bias))
         ),
         *(() if mixture is None else _mixture(mixture, norms[1], packing)),
+    )
+
+
+def _low_rank(weights: LowRank | None, norm: Norm | None, packing: Packing) -> interface.LowRank:
+    """Low-rank weights, with the norm before them multiplied into A; without weights both are empty."""
+    if weights is None:
+        return interface.LowRank()
+    return interface.LowRank(
+        packing.linear(*folded(weights.a, norm)),
+        packing.linear(weights.b.weight.detach(), narrow=True),
+        round_up(min(weights.a.out_features, COLUMNS), QUARTER) // QUARTER,
     )
 
 
@@ -171,16 +192,11 @@ def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any
     """The router, in float32, the bias of experts, and the matrices of each expert."""
     matrices = interface.Linear * mixture.experts.num
     return (
-        packing.of(torch.float32).linear(*folded(mixture.router, norm)),
+        packing.of("float32").linear(*folded(mixture.router, norm)),
         None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
         matrices(*(packing.linear(*gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
         matrices(*(packing.linear(x) for x in mixture.down.weight.detach())),
     )
-
-
-def gates(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """A matrix of gates and values, and its bias, in alternating groups."""
-    return interleaved(weight), None if bias is None else interleaved(bias[:, None])[:, 0]
 
 
 def _head(
@@ -203,82 +219,18 @@ def _products_of_tokens(head: DraftHead, embedding: Tensor) -> Tensor:
     return F.pad(products, (0, -len(up) % COLUMNS))
 
 
-def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
-    """A matrix (out, in) and its bias, with the weight and bias of the norm before it multiplied in."""
+def folded(linear: torch.nn.Linear, norm: Norm | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """A matrix (out, in), its bias with that of the norm before it, and the norm's weight, by which the matrix's
+    columns are multiplied.
+    """
     return fold(linear.weight.detach(), None if linear.bias is None else linear.bias.detach().float(), norm)
 
 
-def fold(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor | None]:
+def fold(weight: Tensor, bias: Tensor | None, norm: Norm | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The same for a matrix that is no module."""
     if norm is None:
-        return weight, bias
+        return weight, bias, None
     if norm.bias is not None:
         shift = weight.float() @ norm.bias.detach().float()
         bias = shift if bias is None else bias + shift
-    return weight.float() * norm.weight.detach().float(), bias
-
-
-def interleaved(gate_up: Tensor) -> Tensor:
-    """GROUP rows of gates and GROUP rows of values, alternating: (2 * inner width rounded up to GROUP, D)."""
-    gate, up = (F.pad(x, (0, 0, 0, -len(x) % GROUP)).unflatten(0, (-1, GROUP)) for x in gate_up.chunk(2))
-    return torch.stack([gate, up], dim=1).flatten(0, 2)
-
-
-class Packing:
-    """Packs matrices into the layout of `native/products.h`, and keeps alive the memory that it points to."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-        self._held: list[Tensor] = []
-
-    def of(self, dtype: torch.dtype) -> Packing:
-        """A packing in another type that shares the memory it keeps alive."""
-        other = Packing(dtype)
-        other._held = self._held
-        return other
-
-    def hold(self, x: Tensor) -> int:
-        """The address of a tensor, which is kept alive."""
-        self._held.append(x.contiguous())
-        return self._held[-1].data_ptr()
-
-    def linear(self, weight: Tensor, bias: Tensor | None = None, narrow: bool = False) -> interface.Linear:
-        """Pack a matrix (out, in) into panels of COLUMNS outputs, (4, words, QUARTER, numbers in 32 bits) each. A
-        `narrow` one has the words of a multiple of QUARTER inputs, whether tiles can multiply them or not.
-        """
-        scale = offset = None
-        if self.dtype == torch.int8:
-            matrix, scale, offset = rounded(weight)
-        else:
-            matrix = weight.to(self.dtype)
-        num_out, num_in = matrix.shape
-        numbers = 4 // matrix.element_size()
-        num_words = round_up(num_in, QUARTER) // numbers
-        words, panels = num_words if narrow else round_up(num_words, WORDS), -(-num_out // COLUMNS)
-        matrix = F.pad(matrix, (0, words * numbers - num_in, 0, panels * COLUMNS - num_out))
-        matrix = matrix.view(panels, 4, QUARTER, words, numbers).transpose(2, 3)
-        more = [
-            None if x is None else self.hold(F.pad(x, (0, panels * COLUMNS - len(x)))) for x in (bias, scale, offset)
-        ]
-        return interface.Linear(self.hold(matrix), *more, words, panels)
-
-    def low_rank(self, weights: LowRank | None, norm: Norm | None) -> interface.LowRank:
-        """Pack low-rank weights, with the norm before them multiplied into A; without weights both are empty."""
-        if weights is None:
-            return interface.LowRank()
-        rank = weights.a.out_features
-        return interface.LowRank(
-            self.linear(*folded(weights.a, norm)),
-            self.linear(weights.b.weight.detach(), narrow=True),
-            round_up(min(rank, COLUMNS), QUARTER) // QUARTER,
-        )
-
-
-def rounded(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Int8 codes (out, in) of a matrix; float32 scales (out,); and int32 (out,), 128 times the sums of codes, the
-    excess of a product when 128 is added to each code of the inputs.
-    """
-    weight = weight.float()
-    scale = weight.abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / INT8
-    codes = (weight / scale[:, None]).round()
-    return codes.to(torch.int8), scale, (128 * codes.sum(1)).to(torch.int32)
+    return weight, bias, norm.weight.detach().float()

@@ -8,7 +8,8 @@ Letters: R rows of a forward, A wanted rows, D width, N heads, H head width, V v
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -185,6 +186,16 @@ class TimeInput(nn.Module):
         return out * torch.rsqrt(1 + width * out.float().square().mean(-1, keepdim=True)).to(out.dtype)
 
 
+class Deferred(Protocol):
+    """Brings weights into memory that are still in files."""
+
+    def present(self, backbone: Backbone, layer: int | None) -> AbstractContextManager[None]:
+        """The weights of a layer, or of what is outside of layers, are there while this lasts."""
+
+    def read(self, backbone: Backbone) -> None:
+        """Every weight is there from now on."""
+
+
 class Backbone(nn.Module):
     """Tokens to hidden states; the vocabulary projection is a separate call, on wanted rows only."""
 
@@ -193,6 +204,7 @@ class Backbone(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.deferred: Deferred | None = None
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         learned = config.positions == "learned"
         self.position_embedding = nn.Embedding(config.max_positions, config.width) if learned else None
@@ -252,6 +264,10 @@ class Backbone(nn.Module):
         levels = torch.zeros((), device=self.embedding.weight.device) if time is None else time
         out: Tensor = self.level_embedding(levels)
         return out
+
+    def present(self, layer: int | None) -> AbstractContextManager[None]:
+        """The weights of a layer, or of what is outside of layers, are in memory while this lasts."""
+        return nullcontext() if self.deferred is None else self.deferred.present(self, layer)
 
     @property
     def projection(self) -> Tensor:

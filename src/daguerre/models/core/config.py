@@ -246,7 +246,8 @@ class ModelConfig(ModelShape):
     @property
     def unpredictable_ids(self) -> tuple[int, ...]:
         """Reserved tokens that no row may predict: all but `ends`."""
-        return tuple(i for i in self.reserved_ids if i not in self.ends)
+        ends = set(self.ends)
+        return tuple(i for i in self.reserved_ids if i not in ends)
 
     @cached_property
     def ordinary_ids(self) -> np.ndarray:

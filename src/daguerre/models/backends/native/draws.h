@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "vectors.h"
+#include "ranking.h"
 
 // How tokens are drawn for one request, and which tokens this forward forbids.
 struct Rules {
@@ -86,19 +86,6 @@ template <class X> void forbid(const Rules& r, int64_t position, X* logits, int 
   }
 }
 
-// The `num` most likely tokens and their probabilities, in descending order, ties by token id. Meant for small `num`.
-template <class X, class P> void best_of(const X* logits, int vocab, int num, P probability, int64_t* tokens, double* probabilities) {
-  for (int place = 0; place < num; place++) {
-    int64_t found = -1;
-    for (int64_t i = 0; i < vocab; i++) {
-      if (found >= 0 && !(logits[i] > logits[found])) continue;
-      if (std::find(tokens, tokens + place, i) == tokens + place) found = i;
-    }
-    tokens[place] = found;
-    probabilities[place] = found < 0 ? 0 : probability(logits[found]);
-  }
-}
-
 // What is returned for a row in addition to its token: the entropy, and the most likely tokens.
 struct Extras {
   bool entropy;
@@ -152,37 +139,6 @@ inline int64_t place_of_most(const double* x, int num) {
   return place;
 }
 
-// Sets weights outside top-k and top-p to zero. Of equal weights at the edge, those with lower token ids are kept.
-inline void cut(const Rules& r, double* weights, int vocab) {
-  static thread_local std::vector<int32_t> order;
-  static thread_local std::vector<double> kept;
-  order.resize(vocab);
-  for (int i = 0; i < vocab; i++) order[i] = i;
-  auto likelier = [&](int32_t a, int32_t b) { return weights[a] > weights[b] || (weights[a] == weights[b] && a < b); };
-  int num = vocab;
-  if (r.top_k && r.top_k < vocab) {
-    std::nth_element(order.begin(), order.begin() + r.top_k, order.end(), likelier);
-    num = r.top_k;
-  }
-  if (r.top_p < 1) {
-    double mass = 0, before = 0;
-    for (int i = 0; i < num; i++) mass += weights[order[i]];
-    auto unlikelier = [&](int32_t a, int32_t b) { return likelier(b, a); };
-    std::make_heap(order.begin(), order.begin() + num, unlikelier);
-    int taken = 0;
-    while (taken < num && before < r.top_p * mass) {  // moves the most likely of the remaining tokens to the end of the heap
-      std::pop_heap(order.begin(), order.begin() + (num - taken), unlikelier);
-      before += weights[order[num - ++taken]];
-    }
-    kept.assign(vocab, 0);
-    for (int i = num - taken; i < num; i++) kept[order[i]] = weights[order[i]];
-  } else {
-    kept.assign(vocab, 0);
-    for (int i = 0; i < num; i++) kept[order[i]] = weights[order[i]];
-  }
-  std::copy(kept.begin(), kept.end(), weights);
-}
-
 // A token drawn with the random numbers of its position. `given`: logits as for `greedy`, not changed.
 inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t position, const Extras& extras) {
   static thread_local std::vector<double> room;
@@ -202,12 +158,12 @@ inline Drawn sampled(const Rules& r, const float* given, int vocab, int64_t posi
       if (weights[i] > 0) entropy += weights[i] * (logits[i] - top);
     entropy = std::log(mass) - entropy / mass;
   }
-  best_of(logits, vocab, extras.num_best, [&](double x) { return std::exp(x - top) / mass; }, extras.best_tokens, extras.best_probabilities);
+  best_of(logits, size, extras.num_best, [&](double x) { return std::exp(x - top) / mass; }, extras.best_tokens, extras.best_probabilities);
   const bool cuts = r.top_k || r.top_p < 1;
   if (r.temperature != 1) weights_of(logits, size, top, r.temperature, warm);
   else if (cuts) std::copy(weights, weights + size, warm);
   else warm = weights;
-  if (cuts) cut(r, warm, vocab);
+  if (cuts) cut(warm, size, r.top_k, r.top_p);
   const int64_t token = race(r, position, warm, vocab, most);
   return {token, weights[token] / mass, entropy};
 }

@@ -12,8 +12,10 @@ namespace {
 template <class Function> void by_type(const Model& m, Function function) {
   if (m.product == 0) function(Float32{}, float{});
   else if (m.product == 1) function(Bfloat16{}, uint16_t{});
-  else if (m.cache == 0) function(Int8{}, float{});
-  else function(Int8{}, uint16_t{});
+  else if (m.product == 2 && m.cache == 0) function(Int8{}, float{});
+  else if (m.product == 2) function(Int8{}, uint16_t{});
+  else if (m.cache == 0) function(Int4{}, float{});
+  else function(Int4{}, uint16_t{});
 }
 
 Batch empty_batch(int threads) {
@@ -66,7 +68,7 @@ int daguerre_forward(const Model* m, const char* given, int64_t size, float* hid
       float* states = room.take<float>(num);
       if (m->gemma) GemmaStack<decltype(type), decltype(number)>{*m, b}.hidden(states);
       else Stack<decltype(type), decltype(number)>{*m, b}.hidden(states);
-      Answers<decltype(type)>{*m, b, states}.answer();
+      Answers<HeadOf<decltype(type)>>{*m, b, states}.answer();
       room.end();
     });
   });
@@ -78,7 +80,8 @@ int daguerre_logits(const Model* m, float* hidden, int rows, const Edit* edit, f
   const Batch b = empty_batch(threads);
   return guarded([&] {
     by_type(*m, [&](auto type, auto) {
-      Answers<decltype(type)>{*m, b, hidden}.template project_edited<decltype(type)>(m->exact, hidden, places_of(edit, rows), out);
+      typedef HeadOf<decltype(type)> Y;
+      Answers<Y>{*m, b, hidden}.template project_edited<Y>(m->exact, hidden, places_of(edit, rows), out);
     });
   });
 }
@@ -89,14 +92,38 @@ int daguerre_draft(const Model* m, float* row, int64_t token, const float* state
   const Batch b = empty_batch(threads);
   return guarded([&] {
     by_type(*m, [&](auto type, auto) {
-      const Answers<decltype(type)> answers{*m, b, row};
+      typedef HeadOf<decltype(type)> Y;
+      const Answers<Y> answers{*m, b, row};
       std::vector<float> product(answers.raw);
       const float* of_row = product.data();
-      answers.template multiply<decltype(type)>(m->exact.up_row, row, 1, answers.width, product.data(), m->width);
-      answers.template draft<decltype(type)>(m->exact, row, &of_row, &token, &state, 1);
+      answers.template multiply<Y>(m->exact.up_row, row, 1, answers.width, product.data(), m->width);
+      answers.template draft<Y>(m->exact, row, &of_row, &token, &state, 1);
       std::vector<float> read(row, row + answers.width);
-      answers.template project_edited<decltype(type)>(m->exact, read.data(), places_of(edit, 1), logits);
+      answers.template project_edited<Y>(m->exact, read.data(), places_of(edit, 1), logits);
     });
   });
+}
+
+// One product of rows of x (rows, stride) with a matrix of numbers of a kind of `Model::product`: `out` (rows, panels * COLUMNS).
+// For measurements and tests.
+int daguerre_product(const Linear* matrix, int product, const float* x, int rows, int stride, float* out, int threads) {
+  const Batch b = empty_batch(threads);
+  Model m{};
+  m.product = product;
+  return guarded([&] {
+    by_type(m, [&](auto type, auto) {
+      typedef decltype(type) Y;
+      Answers<Y>{m, b, x}.template multiply<Y>(*matrix, x, rows, stride, out);
+    });
+  });
+}
+
+// Packs a matrix. Returns 0, or 3 as above.
+int daguerre_pack(const Unpacked* matrix, int threads) {
+  use_large_pages(matrix->to, (size_t)matrix->panels * COLUMNS * matrix->words * 4);
+  Shortage shortage;
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+  for (int i = 0; i < matrix->panels; i++) shortage.guard([&] { Packer{*matrix}.panel(i); });
+  return guarded([&] { shortage.check(); });
 }
 }

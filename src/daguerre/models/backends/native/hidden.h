@@ -5,6 +5,7 @@
 
 #include "experts.h"
 #include "keys.h"
+#include "packer.h"
 
 // Clips, normalizes, scales and rotates query and key heads, and stores keys and values. `factors` is memory for two numbers a row.
 template <class C> void place(const Model& m, const Layer& layer, const Batch& b, const std::vector<Keys>& keys,
@@ -199,11 +200,13 @@ template <class T, class C> struct Stack {
         const int shift = drafts.rows[from] - from;
         for (int panel = 0; panel < draft.a.panels; panel++)
           multiply_panel<T>(worker, draft.a, inputs, drafts.rows[from], end - from, panel, [&](int row, int panel, const F* v) {
-            std::memcpy(drafts.low + (size_t)(row - shift) * rank + panel * COLUMNS, v, COLUMNS * 4);
+            float* low = drafts.low + (size_t)(row - shift) * rank + panel * COLUMNS;
+            std::memcpy(low, v, draft.quarters * QUARTER * 4);
+            std::fill(low + draft.quarters * QUARTER, low + COLUMNS, 0.0f);
           }, draft.quarters);
       }
       for (int row = 0; row < num; row++)
-        drafts.inputs.scale[row] = T::row(drafts.low + (size_t)row * rank, draft.b.words * T::PER,
+        drafts.inputs.scale[row] = T::row(drafts.low + (size_t)row * rank, inputs_of<T>(draft.b.words),
                                           drafts.inputs.rows + (size_t)row * draft.b.words * T::PARTS);
     }
     if (!some) return;
@@ -221,7 +224,12 @@ template <class T, class C> struct Stack {
       float* to = x + (size_t)row * width;
       const C* from = static_cast<const C*>(m.embedding) + b.tokens[row] * (int64_t)m.width;
       const float *added = m.adaptive ? nullptr : b.parts[part_of[row]].added, *learned = m.learned ? m.learned + b.position[row] * m.width : nullptr;
-      for (int i = 0; i < width; i += LANES) store(to + i, i < m.width ? widen(from + i, m.width - i) : F{});
+      if (m.embedding) {
+        for (int i = 0; i < width; i += LANES) store(to + i, i < m.width ? widen(from + i, m.width - i) : F{});
+      } else {
+        unpack_column<HeadOf<T>>(m.tokens, b.tokens[row], m.width, to);
+        std::fill(to + m.width, to + width, 0.0f);
+      }
       for (const float* more : {added, learned})
         if (more)
           for (int i = 0; i < m.width; i++) to[i] += more[i];

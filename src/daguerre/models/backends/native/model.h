@@ -62,11 +62,13 @@ struct ConceptHead {
 
 struct Model {
   int32_t width, heads, kv_heads, head, rotary, inner, num_layers, vocab, positions;
-  int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8; cache and embedding: 0 float32, 1 bfloat16
+  int32_t product, cache;  // product: 0 float32, 1 bfloat16, 2 int8, 3 int4; cache and embedding: 0 float32,
+                           // 1 bfloat16
   int32_t gated, activation, centered, qk_norm, post_norm, adaptive;
   float eps, clip_qkv;  // clip_qkv: queries, keys and values are kept within this distance of 0; 0: they are not
   Experts experts;
-  const void* embedding;                   // (V, D)
+  const void* embedding;                   // (V, D), or null
+  Linear tokens;                           // the same packed, in numbers of the vocabulary projection, which may be this matrix; or empty
   const float* learned;                    // (positions, D), or null
   const float *final_weight, *final_bias;  // (D,); the bias may be null
   const float *cos, *sin;                  // (positions, rotary) each, `sin` with its first half negated; or null

@@ -1,4 +1,4 @@
-// Products of rows with packed matrices, for three types of numbers.
+// Products of rows with packed matrices, for four types of numbers; one of them is in grouped.h.
 //
 // A matrix (out, in) is packed in panels of COLUMNS outputs, each split into quarters of 16 columns. A word is 32 bits of a
 // column: four 8-bit numbers, two of bfloat16, or one of float32; the words of the 16 columns for the same inputs are adjacent.
@@ -11,6 +11,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "vectors.h"
 
@@ -24,7 +25,8 @@ constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
 constexpr int WORDS = 16;   // words of a tile; the number of words of a row is a multiple of it, except in narrow matrices
-constexpr int AHEAD = 32;   // prefetch distance in words: the processor's own prefetching is too late
+constexpr int AHEAD = 64;   // prefetch distance in words: the processor's own prefetching is too late. Into the second cache: the
+                            // first has too few lines under way for the speed of memory
 #if defined(WIDE)
 constexpr int AT_ONCE = 8;  // rows whose sums are kept in registers
 #elif defined(__ARM_NEON) || defined(MIDDLE)
@@ -146,6 +148,24 @@ struct Int8 {
   }
 };
 
+#include "grouped.h"
+
+template <class T> constexpr bool is_grouped = std::is_same<T, Int4>::value;
+
+// The numbers of the vocabulary projection and of the draft head: with 4-bit matrices 8-bit ones.
+template <class T> using HeadOf = std::conditional_t<is_grouped<T>, Int8, T>;
+
+// How many inputs so many words of a column multiply.
+template <class T> constexpr int inputs_of(int words) {
+  if constexpr (is_grouped<T>) return words / T::CHUNK * T::INPUTS;
+  else return words * T::PER;
+}
+
+template <class T> constexpr int columns_of(int rows) {
+  if constexpr (is_grouped<T>) return T::columns_for(rows);
+  else return columns_for(rows);
+}
+
 // A packed matrix.
 struct Linear {
   const uint32_t* weight;  // (panels, 4, words, 16)
@@ -179,7 +199,7 @@ inline void multiply_rows(const uint32_t* a, const uint32_t* w, int words, int f
 #pragma GCC unroll 8
     for (int j = 0; j < NUM_VECTORS; j++) packed[j] = load<I>(from[j] + word * QUARTER);
 #pragma GCC unroll 8
-    for (int j = 0; j < NUM_VECTORS; j += QUARTER / LANES) __builtin_prefetch(from[j] + (word + AHEAD) * QUARTER);
+    for (int j = 0; j < NUM_VECTORS; j += QUARTER / LANES) __builtin_prefetch(from[j] + (word + AHEAD) * QUARTER, 0, 2);
 #pragma GCC unroll 2
     for (int p = 0; p < T::PARTS; p++) {
       typename T::Part part[NUM_VECTORS];
@@ -199,8 +219,10 @@ inline void multiply_rows(const uint32_t* a, const uint32_t* w, int words, int f
 
 template <class T, int NUM>
 void multiply_few(const uint32_t* a, const uint32_t* w, int words, int first, int last, typename T::Sum (*out)[VECTORS]) {
-  constexpr int step = columns_for(NUM);
-  for (int j = first; j < last; j += step) multiply_rows<T, NUM, step>(a, w, words, j, out);
+  constexpr int step = columns_of<T>(NUM);
+  for (int j = first; j < last; j += step)
+    if constexpr (is_grouped<T>) T::template multiply_rows<NUM, step>(a, w, words, j, out);
+    else multiply_rows<T, NUM, step>(a, w, words, j, out);
 }
 
 // Vectors [first, last) of a panel's columns for `rows` rows, divided evenly among as few passes as possible.
@@ -227,137 +249,7 @@ void multiply_all(const uint32_t* a, const uint32_t* w, int words, int rows, int
   }
 }
 
-#ifdef TILES
-inline bool may_use_tiles() {
-  static const bool may = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
-  return may;
-}
-
-// For up to 32 rows: tiles 0 to 3 hold sums, 4 and 5 inputs, 6 and 7 weights.
-#define MULTIPLY(sums, inputs, weights)                                          \
-  if constexpr (T::PER == 4) _tile_dpbusd(sums, inputs, weights);                \
-  else _tile_dpbf16ps(sums, inputs, weights)
-
-template <class T> void multiply_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
-  asm volatile("" : : "r"(a), "r"(w) : "memory");  // some compilers do not know that loads of tiles read memory
-  char* to = static_cast<char*>(out);
-  const uint32_t* below = a + (size_t)16 * words;
-  const size_t quarter = (size_t)words * QUARTER;
-  const int row = words * 4, column = QUARTER * 4, sum = COLUMNS * 4;  // strides in bytes
-  if (rows <= 16) {
-    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
-    for (int word = 0; word < words; word += WORDS) {
-      const uint32_t* from = w + (size_t)word * QUARTER;
-      _tile_loadd(4, a + word, row);
-      _tile_loadd(6, from, column);
-      _tile_loadd(7, from + quarter, column);
-      MULTIPLY(0, 4, 6);
-      MULTIPLY(1, 4, 7);
-      _tile_loadd(6, from + 2 * quarter, column);
-      _tile_loadd(7, from + 3 * quarter, column);
-      MULTIPLY(2, 4, 6);
-      MULTIPLY(3, 4, 7);
-    }
-    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 128, sum); _tile_stored(3, to + 192, sum);
-    return;
-  }
-  for (int half = 0; half < 2; half++) {  // each weight is read once for all 32 rows
-    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
-    for (int word = 0; word < words; word += WORDS) {
-      const uint32_t* from = w + 2 * half * quarter + (size_t)word * QUARTER;
-      _tile_loadd(4, a + word, row);
-      _tile_loadd(5, below + word, row);
-      _tile_loadd(6, from, column);
-      _tile_loadd(7, from + quarter, column);
-      MULTIPLY(0, 4, 6);
-      MULTIPLY(1, 4, 7);
-      MULTIPLY(2, 5, 6);
-      MULTIPLY(3, 5, 7);
-    }
-    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 16 * sum, sum); _tile_stored(3, to + 16 * sum + 64, sum);
-    to += 128;
-  }
-}
-
-// The same for the first `quarters` quarters of a panel alone.
-template <class T> void multiply_some_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, int quarters, void* out) {
-  asm volatile("" : : "r"(a), "r"(w) : "memory");
-  for (int first = 0; first < rows; first += 16)
-    for (int quarter = 0; quarter < quarters; quarter++) {
-      _tile_zero(0);
-      for (int word = 0; word < words; word += WORDS) {
-        _tile_loadd(4, a + (size_t)first * words + word, words * 4);
-        _tile_loadd(6, w + ((size_t)quarter * words + word) * QUARTER, QUARTER * 4);
-        MULTIPLY(0, 4, 6);
-      }
-      _tile_stored(0, static_cast<char*>(out) + ((size_t)first * COLUMNS + quarter * QUARTER) * 4, COLUMNS * 4);
-    }
-}
-
-// For matrices of fewer than WORDS words, whose tiles have fewer rows: `NarrowTiles` has to live.
-template <class T> void multiply_narrow_tiles(const uint32_t* a, const uint32_t* w, int words, int rows, void* out) {
-  asm volatile("" : : "r"(a), "r"(w) : "memory");
-  const size_t quarter = (size_t)words * QUARTER;
-  for (int first = 0; first < rows; first += 16) {
-    char* to = static_cast<char*>(out) + (size_t)first * COLUMNS * 4;
-    _tile_zero(0); _tile_zero(1); _tile_zero(2); _tile_zero(3);
-    _tile_loadd(4, a + (size_t)first * words, words * 4);
-    _tile_loadd(6, w, QUARTER * 4);
-    _tile_loadd(7, w + quarter, QUARTER * 4);
-    MULTIPLY(0, 4, 6);
-    MULTIPLY(1, 4, 7);
-    _tile_loadd(6, w + 2 * quarter, QUARTER * 4);
-    _tile_loadd(7, w + 3 * quarter, QUARTER * 4);
-    MULTIPLY(2, 4, 6);
-    MULTIPLY(3, 4, 7);
-    const int sum = COLUMNS * 4;
-    _tile_stored(0, to, sum); _tile_stored(1, to + 64, sum); _tile_stored(2, to + 128, sum); _tile_stored(3, to + 192, sum);
-  }
-}
-#undef MULTIPLY
-#endif
-
-#ifdef TILES
-// Shapes of a thread's tiles: 4 and 5 hold inputs of so many words, 6 and 7 weights, all others sums.
-inline void set_up_tiles(int words) {
-  struct { uint8_t palette = 1, start = 0, none[14] = {}; uint16_t bytes[16] = {}; uint8_t rows[16] = {}; } config;
-  for (int i = 0; i < 8; i++) config.bytes[i] = i == 4 || i == 5 ? words * 4 : 64, config.rows[i] = i > 5 ? words : 16;
-  asm volatile("" : : "r"(&config) : "memory");  // some compilers do not know that all of it is read (GCC bug 114098)
-  _tile_loadconfig(&config);
-}
-#endif
-
-// Sets up the tiles of a thread for products, and releases them.
-struct Worker {
-  bool tiles = false;
-  Worker() {
-#ifdef TILES
-    if (!may_use_tiles()) return;
-    set_up_tiles(WORDS);
-    tiles = true;
-#endif
-  }
-  ~Worker() {
-#ifdef TILES
-    if (tiles) _tile_release();
-#endif
-  }
-};
-
-// While it lives, a thread's tiles are for matrices of so many words, if these are fewer than WORDS, and for no others.
-struct NarrowTiles {
-  const bool narrow;
-  NarrowTiles(const Worker& worker, int words) : narrow(worker.tiles && words < WORDS) {
-#ifdef TILES
-    if (narrow) set_up_tiles(words);
-#endif
-  }
-  ~NarrowTiles() {
-#ifdef TILES
-    if (narrow) set_up_tiles(WORDS);
-#endif
-  }
-};
+#include "tiles.h"
 
 // Sums (rows, COLUMNS) of at most BLOCK rows of inputs and one panel, or of its first `quarters` quarters; others may have any
 // value. The inputs' memory must have room for BLOCK rows.
@@ -365,17 +257,16 @@ template <class T>
 void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS],
                     int quarters = 4) {
 #ifdef TILES
-  if constexpr (T::PER > 1)
+  if constexpr (!is_grouped<T> && !std::is_same<T, Float32>::value)
     if (worker.tiles && (words < WORDS || words % WORDS == 0)) {
       if (words < WORDS) return multiply_narrow_tiles<T>(a, w, words, rows, sums);
       if (quarters < 4) return multiply_some_tiles<T>(a, w, words, rows, quarters, sums);
       return multiply_tiles<T>(a, w, words, rows, sums);
     }
 #endif
-  constexpr int step = columns_for(AT_ONCE);  // these columns stay in the cache for all rows
   const int last = quarters * VECTORS / 4;
   if (rows <= AT_ONCE) return multiply_all<T>(a, w, words, rows, 0, last, sums);
-  constexpr int some = std::max(step, columns_for(3));
+  constexpr int some = std::max(columns_of<T>(AT_ONCE), columns_of<T>(3));  // these columns stay in the cache for all rows
   for (int first = 0; first < last; first += some) multiply_all<T>(a, w, words, rows, first, first + some, sums);
 }
 
@@ -393,7 +284,7 @@ void multiply_panel(const Worker& worker, const Linear& m, const Inputs& inputs,
       F out[VECTORS];
       for (int j = 0; j < VECTORS; j++) {
         const int column = panel * COLUMNS + j * LANES;
-        if constexpr (T::PER == 4) {
+        if constexpr (std::is_same<T, Int8>::value) {
           const I exact = sums[row][j] - load<I>(m.offset + column);
           out[j] = __builtin_convertvector(exact, F) * (load<F>(m.scale + column) * inputs.scale[start + row]);
         } else {
@@ -461,6 +352,6 @@ void prepare(const float* x, int rows, int stride, int words, Inputs to, float* 
       change(row, unit);
       from = unit;
     }
-    to.scale[row] = T::row(from, words * T::PER, to.rows + (size_t)row * words * T::PARTS);
+    to.scale[row] = T::row(from, inputs_of<T>(words), to.rows + (size_t)row * words * T::PARTS);
   }
 }

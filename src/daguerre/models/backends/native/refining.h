@@ -94,7 +94,7 @@ template <class Y> void mean_embeddings(const Model& m, const std::vector<Mean>&
       const Linear& matrix = g.mean[first / g.chunk];
 #pragma omp for schedule(static)
       for (int row = 0; row < rows; row++)
-        inputs.scale[row] = Y::row(means[row].probabilities + first, matrix.words * Y::PER,
+        inputs.scale[row] = Y::row(means[row].probabilities + first, inputs_of<Y>(matrix.words),
                                    inputs.rows + (size_t)row * matrix.words * Y::PARTS);
       product<Y>(worker, matrix, inputs, rows, [&](int row, int panel, const F* v) {
         float* at = sums + (size_t)row * width + panel * COLUMNS;

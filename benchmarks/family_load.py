@@ -1,0 +1,113 @@
+"""How long published shapes take to load, and what memory they are then in, by the numbers of the weights.
+
+    python benchmarks/family_load.py [--shapes qwen3-0.6b qwen3-1.7b] [--threads 2] [--out FILE]
+
+Random weights of the shape, in the publisher's layout, in bfloat16, are written to a folder unless they are there, and
+read once, so that the disk is warm. Each load is a process of its own. Memory is what a load and eight tokens of text
+add to a process that has imported Daguerre and PyTorch. Linux only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from family_files import SHAPES, write_checkpoint
+
+KINDS = ("bfloat16", "int8", "approximate_int4")
+MIB = 1 << 20
+
+
+def memory(name: str) -> float:
+    """A number of /proc/self/status, in MiB."""
+    found = re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def once(folder: Path, kind: str) -> dict[str, float]:
+    """One load in this process."""
+    import daguerre
+    from daguerre.models.backends.native_backend import can_compile
+
+    can_compile()
+    before, started, worked = memory("VmRSS"), time.perf_counter(), time.process_time()
+    model = daguerre.load(folder, dtype="bfloat16", quantize=None if kind == "bfloat16" else kind)  # type: ignore[arg-type]
+    took, worked = time.perf_counter() - started, time.process_time() - worked
+    loaded, peak = memory("VmRSS") - before, memory("VmHWM") - before
+    model.generate("hello world", 8, mode="ar")
+    return {
+        "seconds": took,
+        "processor_seconds": worked,
+        "weights": model.denoiser.num_bytes / MIB,
+        "before": before,
+        "loaded": loaded,
+        "peak": peak,
+        "running": memory("VmRSS") - before,
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures in Markdown."""
+    lines = [
+        "# Loading published shapes",
+        "",
+        f"{found['threads']} thread(s), {found['cores']} cores, a warm disk. Memory in MiB, beyond that before.",
+        "",
+        "| shape | matrices | seconds | processor's | packed weights | after loading | times the weights | at most | "
+        "after eight tokens |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {one['shape']} | {one['kind']} | {one['seconds']:.1f} | {one['processor_seconds']:.1f} | "
+        f"{one['weights']:.0f} | {one['loaded']:.0f} | {one['loaded'] / one['weights']:.2f} | {one['peak']:.0f} | "
+        f"{one['running']:.0f} |"
+        for one in found["loads"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["qwen3-0.6b", "qwen3-1.7b"])
+    parser.add_argument("--parent", type=Path, default=Path(tempfile.gettempdir()), help="where the folders are")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--once", nargs=2, metavar=("FOLDER", "KIND"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps(once(Path(options.once[0]), options.once[1])))
+        return
+    loads = []
+    for shape in options.shapes:
+        folder = options.parent / f"daguerre-{shape}"
+        if not (folder / "config.json").exists():
+            write_checkpoint(shape, folder)
+        for file in folder.glob("*.safetensors"):
+            with file.open("rb") as content:
+                while content.read(64 * MIB):
+                    pass
+        for kind in KINDS:
+            command = [sys.executable, __file__, "--once", str(folder), kind]
+            done = subprocess.run(
+                command, check=True, capture_output=True, text=True,
+                env=os.environ | {"OMP_NUM_THREADS": str(options.threads)},
+            )  # fmt: skip
+            loads.append({"shape": shape, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
+    found = {"threads": options.threads, "cores": os.cpu_count(), "loads": loads}
+    if options.out is not None:
+        for kind, text in (("json", json.dumps(found, indent=1) + "\n"), ("md", table(found))):
+            options.out.with_name(f"{options.out.name}.{kind}").write_text(text)
+    print(table(found), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Packs matrices into the layout that `native/products.h` and `native/grouped.h` read.
+
+A matrix (out, in) becomes panels of COLUMNS outputs, each split into quarters of QUARTER outputs; within a quarter the
+32-bit words of the same inputs are adjacent.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.models.backends import library as interface
+from daguerre.models.backends.rounding import IN_CHUNK, grouped, rounded
+
+COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
+"""Outputs of a panel; outputs of a quarter; size of the alternating groups of gates and values; words of a row are a
+multiple of WORDS."""
+CHUNK_WORDS = 9
+"""Words of IN_CHUNK inputs of a column in 4 bits: 8 of codes, 1 of the scales of two groups."""
+Numbers = Literal["float32", "bfloat16", "int8", "int4"]
+"""Types of numbers of packed matrices: `Float32` and so on of `native/products.h`."""
+PRODUCTS: dict[Numbers, int] = {"float32": 0, "bfloat16": 1, "int8": 2, "int4": 3}
+TYPES: dict[torch.dtype, Numbers] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+IN_WORD: dict[Numbers, int] = {"float32": 1, "bfloat16": 2, "int8": 4}
+
+
+def round_up(num: int, to: int) -> int:
+    """The smallest multiple of `to` that is at least `num`."""
+    return -(-num // to) * to
+
+
+def words_of(num_in: int, numbers: Numbers, narrow: bool = False) -> int:
+    """Words of a column of so many inputs."""
+    if numbers == "int4":
+        return -(-num_in // IN_CHUNK) * CHUNK_WORDS
+    words = round_up(num_in, QUARTER) // IN_WORD[numbers]
+    return words if narrow else round_up(words, WORDS)
+
+
+def interleaved(gate_up: Tensor) -> Tensor:
+    """GROUP rows of gates and GROUP rows of values, alternating: (2 * inner width rounded up to GROUP, D)."""
+    halves = gate_up.chunk(2)
+    if len(halves[0]) % GROUP:
+        halves = tuple(F.pad(x, (0, 0, 0, -len(x) % GROUP)) for x in halves)
+    gate, up = (x.unflatten(0, (-1, GROUP)) for x in halves)
+    return torch.stack([gate, up], dim=1).flatten(0, 2)
+
+
+def gates(weight: Tensor, bias: Tensor | None, factor: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """A matrix of gates and values, and its bias, in alternating groups."""
+    return interleaved(weight), None if bias is None else interleaved(bias[:, None])[:, 0], factor
+
+
+class Packing:
+    """Packs matrices, and keeps alive the memory that the results point to."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+        self._held: list[Tensor] = []
+
+    def of(self, numbers: Numbers) -> Packing:
+        """A packing in another type that shares the memory it keeps alive."""
+        other = Packing(numbers)
+        other._held = self._held
+        return other
+
+    def hold(self, x: Tensor) -> int:
+        """The address of a tensor, which is kept alive."""
+        self._held.append(x.contiguous())
+        return self._held[-1].data_ptr()
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all that is kept alive."""
+        return sum(x.nbytes for x in self._held)
+
+    def linear(
+        self, weight: Tensor, bias: Tensor | None = None, factor: Tensor | None = None, narrow: bool = False
+    ) -> interface.Linear:
+        """Pack a matrix (out, in), whose columns are multiplied by `factor` first. A `narrow` one has the words of a
+        multiple of QUARTER inputs, whether tiles can multiply them or not.
+        """
+        weight = (weight if weight.dtype in TYPES else weight.float()).contiguous()
+        (num_out, num_in), words = weight.shape, words_of(weight.shape[1], self.numbers, narrow)
+        panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
+        made = torch.empty(panels * COLUMNS * words, dtype=torch.int32)
+        scale = torch.empty(panels * COLUMNS, dtype=torch.float32) if rounds else None
+        offset = torch.empty(panels * COLUMNS, dtype=torch.int32) if rounds else None
+        factor = None if factor is None else factor.float().contiguous()
+        about = interface.Unpacked(
+            *(weight.data_ptr(), None if factor is None else factor.data_ptr(), num_out, num_in),
+            *(int(weight.dtype == torch.bfloat16), PRODUCTS[self.numbers]),
+            *(None if x is None else x.data_ptr() for x in (made, scale, offset)),
+            *(words, panels),
+        )
+        if interface.library().daguerre_pack(ctypes.byref(about), torch.get_num_threads()):
+            raise MemoryError(interface.ERRORS[3])
+        padded = None if bias is None else F.pad(bias.float(), (0, panels * COLUMNS - len(bias)))
+        more = (None if x is None else self.hold(x) for x in (padded, scale, offset))
+        return interface.Linear(self.hold(made), *more, words, panels)
+
+
+def slow_linear(weight: Tensor, numbers: Numbers, factor: Tensor | None = None, narrow: bool = False) -> list[Tensor]:
+    """What `Packing.linear` makes, computed by PyTorch: words, and for int8 scales and offsets."""
+    weight = weight.float() if factor is None else weight.float() * factor
+    panels, words = -(-len(weight) // COLUMNS), words_of(weight.shape[1], numbers, narrow)
+    more = (0, panels * COLUMNS - len(weight))
+    if numbers == "int4":
+        codes, scales = grouped(weight)
+        halves = F.pad(codes, (0, 0, 0, 0, *more)).view(panels, 4, QUARTER, -1, 8, 2, 4)
+        packed = (halves[..., 0, :] | halves[..., 1, :] << 4).view(torch.int32)
+        both = F.pad(scales, (0, 0, *more)).view(panels, 4, QUARTER, -1, 1, 2).view(torch.int32)
+        return [torch.cat([packed, both], dim=-2).flatten(3).transpose(2, 3).flatten()]
+    matrix, *about = rounded(weight) if numbers == "int8" else [weight.to(getattr(torch, numbers))]
+    num = IN_WORD[numbers]
+    matrix = F.pad(matrix, (0, words * num - weight.shape[1], *more)).view(panels, 4, QUARTER, words, num)
+    return [matrix.transpose(2, 3).flatten().view(torch.int32), *(F.pad(x, more) for x in about)]

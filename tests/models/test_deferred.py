@@ -1,0 +1,86 @@
+"""Published weights that stay in their files until they are packed: one copy is in memory, and answers are the same."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from backends import needs_compiler
+from daguerre import load
+from daguerre.models.backends.native_backend import QUANTIZATIONS, NativeBackend
+from daguerre.models.core.build import make_backbone, make_shapes
+from daguerre.models.deferred import can_defer
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.loading import load_folder
+from forwards import logits_of
+from published import CASES, made
+
+pytestmark = needs_compiler
+PLAIN = ("qwen3", "llama", "llada")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    parent = tmp_path_factory.mktemp("deferred")
+    longer = {"max_position_embeddings": 256}
+    return {name: CASES[name].write(parent / name, made(name), **longer) for name in PLAIN}
+
+
+@pytest.mark.parametrize("quantize", [None, *QUANTIZATIONS])
+@pytest.mark.parametrize("name", PLAIN)
+def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], name: str, quantize: Any) -> None:
+    model = load(folders[name], dtype="bfloat16", quantize=quantize)
+    kept = model.denoiser.backbone
+    assert all(weight.is_meta for weight in kept.parameters()) and model.dtype == torch.bfloat16
+    whole = load_folder(folders[name], torch.bfloat16).backbone
+    assert can_defer(model.config) and model.num_parameters == whole.num_parameters
+    want = NativeBackend(whole, quantize)
+    assert np.array_equal(logits_of(model.denoiser.backend), logits_of(want))
+    assert model.denoiser.num_bytes == want.num_bytes > 0
+
+
+def test_weights_are_there_for_who_asks_and_are_packed_again_when_they_change(folders: dict[str, Path]) -> None:
+    model, whole = load(folders["qwen3"], dtype="float32"), load_folder(folders["qwen3"], torch.float32).backbone
+    backend = model.denoiser.backend
+    assert model.denoiser.backbone.layers[0].attention.qkv.weight.is_meta  # type: ignore[union-attr]
+    for name, weight in model.backbone.state_dict().items():
+        assert torch.equal(weight, whole.state_dict()[name])
+    assert model.denoiser.backend is backend and model.backbone is model.denoiser.backbone
+    assert not any(weight.is_meta for weight in model.backbone.parameters())
+    before = logits_of(backend)
+    with torch.no_grad():
+        model.backbone.embedding.weight.mul_(2)
+    assert not np.array_equal(logits_of(model.denoiser.backend), before)
+
+
+def test_a_copy_in_another_process_has_its_weights(folders: dict[str, Path]) -> None:
+    model = load(folders["qwen3"], quantize="int8")
+    copied = pickle.loads(pickle.dumps(model.denoiser))
+    assert isinstance(copied, BackboneDenoiser) and copied.backbone.deferred is None
+    assert np.array_equal(logits_of(copied.backend), logits_of(model.denoiser.backend))
+
+
+def test_progress_counts_every_byte_once(folders: dict[str, Path]) -> None:
+    seen: list[tuple[int, int]] = []
+    model = load(folders["llama"], dtype="float32", progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen) and seen[-1][0] == seen[-1][1] == 4 * model.num_parameters
+    num = len(seen)
+    assert not model.backbone.embedding.weight.is_meta and len(seen) == num
+
+
+def test_what_computes_with_pytorch_has_its_weights_at_once(folders: dict[str, Path]) -> None:
+    model = load(folders["llama"], backend="torch")
+    assert model.denoiser.backbone.deferred is None
+    assert not any(weight.is_meta for weight in model.denoiser.backbone.parameters())
+
+
+def test_shapes_are_those_of_a_backbone_and_nothing_is_drawn(folders: dict[str, Path]) -> None:
+    config = load(folders["llama"]).config
+    shapes, made = make_shapes(config), make_backbone(config)
+    assert {n: x.shape for n, x in shapes.state_dict().items()} == {n: x.shape for n, x in made.state_dict().items()}
+    assert all(x.is_meta for x in shapes.parameters()) and made.embedding.weight.std() > 0.5
