@@ -18,6 +18,7 @@ from daguerre.models.deferred import can_defer
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.loading import load_folder
 from forwards import logits_of
+from made_gguf import DATA
 from published import CASES, made
 
 pytestmark = needs_compiler
@@ -42,6 +43,17 @@ def test_only_the_packed_weights_are_in_memory(folders: dict[str, Path], name: s
     want = NativeBackend(whole, quantize)
     assert np.array_equal(logits_of(model.denoiser.backend), logits_of(want))
     assert model.denoiser.num_bytes == want.num_bytes > 0
+
+
+@pytest.mark.parametrize("quantize", [None, *QUANTIZATIONS])
+@pytest.mark.parametrize("name", ["llama-q4_k", "dream-q4_0", "qwen3-q6_k"])
+def test_a_gguf_file_is_packed_a_layer_at_a_time(name: str, quantize: Any) -> None:
+    pytest.importorskip("gguf")
+    path = DATA / f"{name}.gguf"
+    model, whole = load(path, dtype="bfloat16", quantize=quantize), load_folder(path, torch.bfloat16).backbone
+    assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
+    assert np.array_equal(logits_of(model.denoiser.backend), logits_of(NativeBackend(whole, quantize)))
+    assert torch.equal(model.backbone.embedding.weight, whole.embedding.weight)
 
 
 def test_weights_are_there_for_who_asks_and_are_packed_again_when_they_change(folders: dict[str, Path]) -> None:
