@@ -400,7 +400,8 @@ def load(
     quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
               Both are faster, take less memory, and are approximate; native backend only
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
-              model and takes the best; None changes nothing
+              model and takes the best; None changes nothing. The native backend uses fewer while other processes want
+              the processors
     graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device
     revision  of a name on a hub: a branch, tag or commit; by default the main branch
     family    what a published model is, where its files do not say it

@@ -13,6 +13,7 @@ import torch
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import check_edit
 from daguerre.models.core.config import ModelConfig
+from daguerre.models.crowd import CROWD
 from daguerre.models.forward import (
     Answer,
     Cycle,
@@ -100,7 +101,15 @@ class Call:
             if kind in num_kept:
                 num_kept[kind] += num_wanted
             row, place = row + num, place + num_wanted
-        totals = len(batch), row, place, num_best, torch.get_num_threads(), self._longs.num, self._ints.num
+        totals = (
+            len(batch),
+            row,
+            place,
+            num_best,
+            CROWD.threads(torch.get_num_threads()),
+            self._longs.num,
+            self._ints.num,
+        )
         longs, ints = self._longs.parts, self._ints.parts
         self.given = b"".join(
             [interface.BATCH.pack(*totals), *parts, *tokens, *positions, *longs, *ends, *wanted, *ints]

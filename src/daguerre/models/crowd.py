@@ -1,0 +1,65 @@
+"""Fewer threads while the processors are needed elsewhere.
+
+Threads of one product wait for each other by spinning. Where another process, or another thread of this one, wants the
+same processors, the one that all wait for is often not running, and two processes of two threads on two processors are
+several times as slow as one after the other. The system counts how often it takes a processor away from a thread that
+wants to go on: many times a second in a crowd, hardly ever otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+WINDOW = 0.03
+"""Seconds that are looked at together."""
+MANY = 100.0
+"""How often a second in a crowd a processor is taken from the threads of this process, at least."""
+LEAST_REST, MOST_REST = 0.25, 4.0
+"""Seconds after which more threads are tried again; doubled each time that this was too early."""
+
+
+def taken_away() -> int:
+    """How often the system took a processor from a thread of this process."""
+    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+class Crowd:
+    """How many threads to use now, by what became of the last ones. The results are the same for every number."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, count: Callable[[], int] = taken_away) -> None:
+        self._clock, self._count = clock, count
+        self._share, self._rest = 1, LEAST_REST
+        self._until, self._raised = 0.0, -MOST_REST  # when more are tried, and when they were last
+        self._began, self._before = -1.0, 0
+
+    def threads(self, most: int) -> int:
+        """At most so many: half as many after each window in a crowd, down to one."""
+        if most == 1:
+            return 1
+        now = self._clock()
+        length = now - self._began
+        if length >= WINDOW:
+            count = self._count()
+            if length < 4 * WINDOW:  # else nothing was computed for a while
+                self._judge(now, (count - self._before) / length, most)
+            self._began, self._before = now, count
+        return max(1, most // self._share)
+
+    def _judge(self, now: float, rate: float, most: int) -> None:
+        if rate >= MANY:
+            if self._share < most:
+                too_early = now - self._raised < MOST_REST
+                self._share, self._rest = 2 * self._share, min(MOST_REST, 2 * self._rest) if too_early else LEAST_REST
+            self._until = now + self._rest
+        elif self._share > 1 and now >= self._until:
+            self._share, self._raised, self._until = self._share // 2, now, now + self._rest
+
+
+CROWD = Crowd()
+"""Of this process."""
