@@ -1,7 +1,7 @@
 """What weights in fewer bits cost a model: nats a token on held-out text, and how often the likeliest token is the one
 that float32 says.
 
-    python benchmarks/quantized.py [--model NAME] [--windows N] [--out benchmarks/results/default-quantized]
+    python benchmarks/quantized.py [--model NAME] [--windows N] [--out benchmarks/results/quantized-default]
 
 Windows of the frozen held-out sample, evenly spread; every token is scored given those before it. Writes OUT.json and
 OUT.md.
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="default")
     parser.add_argument("--windows", type=int, default=160)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/default-quantized"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quantized-default"))
     options = parser.parse_args()
     found = measure(options.model, options.windows)
     options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")

@@ -31,6 +31,7 @@ from daguerre.engine.scheduler import Limits, Scheduler, Stats
 from daguerre.engine.task import Asked, BatchWork, SampleWork, Task, Work, num_pages
 from daguerre.errors import EngineError, InputError, QueueFullError
 from daguerre.model import CHAT_TOKENS, Model
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.denoiser import BackboneDenoiser, CacheMode
 from daguerre.models.forward import Answer, Backend, KeyCache
 from daguerre.models.session import Session
@@ -262,6 +263,15 @@ class SharedDenoiser:
     def __init__(self, engine: Engine, denoiser: BackboneDenoiser) -> None:
         self.config, self.quantize = denoiser.config, denoiser.quantize
         self._engine, self._denoiser = engine, denoiser
+
+    @property
+    def backbone(self) -> Backbone:
+        """As in the denoiser itself."""
+        return self._denoiser.backbone
+
+    def with_weights(self) -> Backbone:
+        """As in the denoiser itself."""
+        return self._denoiser.with_weights()
 
     @property
     def backend(self) -> Backend:
