@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+import torch
 
+from daguerre.models.denoiser import Quantization
 from daguerre.models.processor import LEVELS, available
 
 needs_compiler = pytest.mark.skipif(
@@ -17,6 +21,14 @@ NATIVE: Any = pytest.param("native", marks=needs_compiler)
 BACKENDS: list[Any] = [NATIVE, "torch"]
 ISAS: tuple[str, ...] = ("any", *available()) if platform.machine() == "x86_64" else ("this",)
 """Every instruction set that this machine can do; "any" is what each x86-64 has."""
+KINDS: list[tuple[torch.dtype, Quantization | None]] = [
+    (torch.float32, None),
+    (torch.bfloat16, None),
+    (torch.float32, "int8"),
+    (torch.bfloat16, "int8"),
+    (torch.bfloat16, "approximate_int4"),
+]
+"""Type of the weights, and how matrices are rounded."""
 HIGHEST = next(reversed(available()), None)
 
 
@@ -30,3 +42,13 @@ def flags_of(isa: str) -> tuple[str, ...]:
 def every_isa(function: Any) -> Any:
     """Run a test, which takes the fixture `isa`, for each of `ISAS`."""
     return needs_compiler(pytest.mark.parametrize("isa", ISAS, indirect=True)(function))
+
+
+@contextmanager
+def threads(num: int) -> Iterator[None]:
+    """PyTorch and the native backend use so many threads meanwhile, and one after it."""
+    torch.set_num_threads(num)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(1)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import ISAS, needs_compiler
+from backends import ISAS, needs_compiler, threads
 from conftest import CONTEXTS
 from daguerre.canvas import Canvas
 from daguerre.decoding.drive import Together, drive
@@ -72,15 +71,6 @@ def test_threads_running_side_by_side_change_nothing(models: dict[str, Model]) -
     alone = [one(job) for job in jobs]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(one, jobs)) == alone
-
-
-@contextmanager
-def threads(num: int) -> Iterator[None]:
-    torch.set_num_threads(num)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(1)
 
 
 # ---- many requests ------------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ import pickle
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
@@ -22,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import every_isa, needs_compiler
+from backends import KINDS, every_isa, needs_compiler, threads
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import cache_folder
 from daguerre.model import Model, load
@@ -50,14 +49,6 @@ EXPERTS: dict[str, Any] = {
 }
 """A mixture of experts, whose rows are computed beside those that have the same expert."""
 KINDS_OF_BACKEND = NativeBackend, TorchBackend
-KINDS: list[tuple[torch.dtype, Quantization | None]] = [
-    (torch.float32, None),
-    (torch.bfloat16, None),
-    (torch.float32, "int8"),
-    (torch.bfloat16, "int8"),
-    (torch.bfloat16, "approximate_int4"),
-]
-"""Type of the weights, and how matrices are rounded."""
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +59,6 @@ def backbones(make_model: Any) -> dict[tuple[str, torch.dtype], Backbone]:
         for name, facts in shapes.items()
         for dtype in (torch.float32, torch.bfloat16)
     }
-
-
-@contextmanager
-def threads(num: int) -> Iterator[None]:
-    torch.set_num_threads(num)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(1)
 
 
 @every_isa

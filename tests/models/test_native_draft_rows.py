@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from backends import every_isa, needs_compiler
-from daguerre.models.backends.native_backend import NativeBackend, Quantization
+from backends import KINDS, every_isa, needs_compiler
+from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import RopeScaling
@@ -32,14 +32,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "post": {"draft_rank": 24, "norm": "layer", "norm_placement": "post", "norm_eps": 1e-3},
 }
 """Ranks within a panel, of one panel and of two."""
-KINDS: list[tuple[torch.dtype, Quantization | None]] = [
-    (torch.float32, None),
-    (torch.bfloat16, None),
-    (torch.float32, "int8"),
-    (torch.bfloat16, "int8"),
-    (torch.bfloat16, "approximate_int4"),
-]
-"""Type of the weights, and how matrices are rounded."""
 NUMBERS = (6, 7, 11, 12, 13, 17, 18, 20, 29)
 """Forwards with noisy rows of every layout of `forwards.make`, behind a cache or without one."""
 

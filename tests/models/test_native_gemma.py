@@ -5,8 +5,6 @@ answers the same bit for bit whatever is computed beside them or cached.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from backends import every_isa, needs_compiler
+from backends import KINDS, every_isa, needs_compiler, threads
 from conftest import GEMMA
 from daguerre.decoding.drive import compute
 from daguerre.errors import InputError, UnsupportedError
@@ -51,14 +49,6 @@ pytestmark = needs_compiler
 LENGTHS = (3, WINDOW - 1, WINDOW, WINDOW + 1, 40, 130)
 """Of prompts: shorter than the window, as long as it, and longer; and longer than two panels of keys."""
 CLOSE = 1e-5
-KINDS: list[tuple[torch.dtype, Quantization | None]] = [
-    (torch.float32, None),
-    (torch.bfloat16, None),
-    (torch.float32, "int8"),
-    (torch.bfloat16, "int8"),
-    (torch.bfloat16, "approximate_int4"),
-]
-"""Type of the weights, and how matrices are rounded."""
 
 
 @cache
@@ -67,15 +57,6 @@ def backbone_of(dtype: torch.dtype = torch.float32) -> Backbone:
         return copy.deepcopy(backbone_of()).to(dtype)
     with TemporaryDirectory() as folder:
         return ours(theirs(), Path(folder))
-
-
-@contextmanager
-def threads(num: int) -> Iterator[None]:
-    torch.set_num_threads(num)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(1)
 
 
 def tokens(length: int, seed: int = 0) -> np.ndarray:
