@@ -1,10 +1,30 @@
-"""Fewer threads in a crowd, and all of them again behind it."""
+"""Fewer threads under contention, and all of them again after it."""
 
 from __future__ import annotations
 
-from daguerre.models.crowd import LEAST_REST, MANY, MOST_REST, WINDOW, Crowd, taken_away
+import os
+import subprocess
+import sys
+
+import pytest
+
+from daguerre.models.contention import LEAST_REST, MANY, MOST_REST, WINDOW, Contention
 
 FORWARD = 0.001
+TWO_ON_ONE = """
+import os, signal, time
+from daguerre.models.contention import involuntary_switches
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+before, other = involuntary_switches(), os.fork()
+while not other:
+    pass
+end = time.process_time() + 0.2
+while time.process_time() < end:
+    pass
+os.kill(other, signal.SIGKILL)
+os.waitpid(other, 0)
+print(involuntary_switches() - before)
+"""
 
 
 class Machine:
@@ -12,13 +32,13 @@ class Machine:
 
     def __init__(self, free: int, rate: float = 3 * MANY) -> None:
         self.now, self.count, self.free, self.rate = 100.0, 7.0, free, rate
-        self.crowd = Crowd(lambda: self.now, lambda: int(self.count))
+        self.contention = Contention(lambda: self.now, lambda: int(self.count))
 
     def run(self, seconds: float, most: int) -> list[int]:
         """The threads of each forward."""
         out, end = [], self.now + seconds
         while self.now < end:
-            out.append(self.crowd.threads(most))
+            out.append(self.contention.threads(most))
             self.now += FORWARD
             self.count += FORWARD * self.rate * (out[-1] > self.free)
         return out
@@ -32,11 +52,11 @@ def test_alone_all_threads_are_used() -> None:
     assert set(Machine(free=4).run(5.0, 4)) == {4}
 
 
-def test_a_few_interruptions_are_no_crowd() -> None:
+def test_a_few_switches_are_no_contention() -> None:
     assert set(Machine(free=0, rate=0.5 * MANY).run(5.0, 4)) == {4}
 
 
-def test_in_a_crowd_one_thread_is_used_nearly_always() -> None:
+def test_under_contention_one_thread_is_used_nearly_always() -> None:
     used = Machine(free=1).run(30.0, 2)
     assert used[0] == 2 and share(used, 1) > 0.97 and 2 in used[len(used) // 2 :]
 
@@ -46,13 +66,13 @@ def test_of_many_threads_as_many_as_there_is_room_for() -> None:
     assert share(used, 4) > 0.95 and min(used) == 4
 
 
-def test_behind_a_crowd_all_threads_are_used_again() -> None:
+def test_after_contention_all_threads_are_used_again() -> None:
     machine = Machine(free=1)
     machine.run(10.0, 4)
     machine.free = 4
     used = machine.run(4 * MOST_REST, 4)
     assert used[0] == 1 and set(used[-1000:]) == {4}
-    machine.free = 1  # a later crowd is met as quickly as the first
+    machine.free = 1  # a later one is met as quickly as the first
     machine.run(0.2, 4)
     machine.free = 4
     assert machine.run(4 * LEAST_REST + 4 * WINDOW, 4)[-1] == 4
@@ -65,6 +85,11 @@ def test_a_pause_is_not_judged() -> None:
     assert set(machine.run(1.0, 4)) == {4}
 
 
-def test_one_thread_stays_one_and_the_count_is_of_this_process() -> None:
-    assert Machine(free=0).crowd.threads(1) == 1
-    assert taken_away() <= taken_away()
+def test_one_thread_stays_one() -> None:
+    assert Machine(free=0).contention.threads(1) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs processes bound to a processor")
+def test_switches_are_counted_where_two_processes_want_one_processor() -> None:
+    done = subprocess.run([sys.executable, "-c", TWO_ON_ONE], check=True, capture_output=True, text=True)
+    assert int(done.stdout) > 0

@@ -1,9 +1,9 @@
-"""Fewer threads while the processors are needed elsewhere.
+"""Fewer threads under contention: while other threads want the same processors.
 
 Threads of one product wait for each other by spinning. Where another process, or another thread of this one, wants the
-same processors, the one that all wait for is often not running, and two processes of two threads on two processors are
-several times as slow as one after the other. The system counts how often it takes a processor away from a thread that
-wants to go on: many times a second in a crowd, hardly ever otherwise.
+same processors, the thread that all wait for is often not running: two processes of two threads on two processors are
+several times as slow as one after the other. Then the system preempts this process (an involuntary context switch) many
+times a second; otherwise hardly ever.
 """
 
 from __future__ import annotations
@@ -19,27 +19,29 @@ except ImportError:  # Windows
 WINDOW = 0.03
 """Seconds that are looked at together."""
 MANY = 100.0
-"""How often a second in a crowd a processor is taken from the threads of this process, at least."""
+"""Involuntary context switches a second, of all threads of this process, from which on there is contention."""
 LEAST_REST, MOST_REST = 0.25, 4.0
 """Seconds after which more threads are tried again; doubled each time that this was too early."""
 
 
-def taken_away() -> int:
-    """How often the system took a processor from a thread of this process."""
+def involuntary_switches() -> int:
+    """How often the system has preempted a thread of this process; always 0 where it does not say."""
     return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-class Crowd:
-    """How many threads to use now, by what became of the last ones. The results are the same for every number."""
+class Contention:
+    """How many threads to use now, by how the last ones were preempted. Results are the same for every number."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter, count: Callable[[], int] = taken_away) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, count: Callable[[], int] = involuntary_switches
+    ) -> None:
         self._clock, self._count = clock, count
         self._share, self._rest = 1, LEAST_REST
         self._until, self._raised = 0.0, -MOST_REST  # when more are tried, and when they were last
         self._began, self._before = -1.0, 0
 
     def threads(self, most: int) -> int:
-        """At most so many: half as many after each window in a crowd, down to one."""
+        """At most so many: half as many after each window with contention, down to one."""
         if most == 1:
             return 1
         now = self._clock()
@@ -61,5 +63,5 @@ class Crowd:
             self._share, self._raised, self._until = self._share // 2, now, now + self._rest
 
 
-CROWD = Crowd()
+CONTENTION = Contention()
 """Of this process."""

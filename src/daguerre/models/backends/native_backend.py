@@ -31,9 +31,9 @@ from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCach
 from daguerre.models.backends.native_call import Call, NativeEdit
 from daguerre.models.backends.packing import pack
 from daguerre.models.backends.panels import COLUMNS, TYPES, Numbers, Packing, round_up
+from daguerre.models.contention import CONTENTION
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.gemma import GemmaBackbone
-from daguerre.models.crowd import CROWD
 from daguerre.models.forward import Answer, DraftStep, Forward, Head, Hidden, KeyCache
 from daguerre.models.processor import LEVELS, instruction_set
 
@@ -105,7 +105,7 @@ class NativeBackend:
         if self._answering is not None:
             return self._answering.step(ask)
         rows, num = self._fill(ask.rows), len(ask.rows)
-        logits, threads = np.empty((num, self._vocab), dtype=np.float32), CROWD.threads(torch.get_num_threads())
+        logits, threads = np.empty((num, self._vocab), dtype=np.float32), CONTENTION.threads(torch.get_num_threads())
         edit = None
         if ask.edit is not None:
             edit = self._edits(ask.edit, num)

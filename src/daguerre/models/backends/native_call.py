@@ -12,8 +12,8 @@ import torch
 
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import check_edit
+from daguerre.models.contention import CONTENTION
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.crowd import CROWD
 from daguerre.models.forward import (
     Answer,
     Cycle,
@@ -106,7 +106,7 @@ class Call:
             row,
             place,
             num_best,
-            CROWD.threads(torch.get_num_threads()),
+            CONTENTION.threads(torch.get_num_threads()),
             self._longs.num,
             self._ints.num,
         )

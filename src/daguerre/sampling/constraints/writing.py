@@ -54,7 +54,7 @@ class Writer:
         it is merged; of the first, if it has more for all.
         """
         root = self._written(expr)
-        states, copies = self._links.sizes(root, self.budget)  # of a part for everything that has a single state
+        states, copies = self._links.sizes(root, self.budget)  # with ANYTHING still empty
         fit = [d for d in depths if states + copies * len(anything(d)) <= most]
         return self._linked(root, max(fit, default=depths[0]))
 
