@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import tempfile
 import time
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from family_files import SHAPES, write_checkpoint
+from family_files import SHAPES, report, write_checkpoint
 
 from daguerre.evals.bench.gguf_file import write_gguf
 from daguerre.evals.bench.peers import LlamaCpp
@@ -194,10 +193,7 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.gettempdir()) / f"daguerre-{options.shape}"
     found = measure(options.shape, folder, options.threads, options.rounds, options.kinds)
-    if options.out is not None:
-        for kind, text in (("json", json.dumps(found, indent=1) + "\n"), ("md", table(found))):
-            options.out.with_name(f"{options.out.name}.{kind}").write_text(text)
-    print(table(found), end="")
+    report(options.out, found, table(found))
 
 
 if __name__ == "__main__":

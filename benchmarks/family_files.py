@@ -128,3 +128,11 @@ def write_shard(path: Path, shard: list[tuple[str, tuple[int, ...]]], random: np
 
 if __name__ == "__main__":
     write_checkpoint(sys.argv[1], Path(sys.argv[2]))
+
+
+def report(out: Path | None, found: dict[str, Any], text: str) -> None:
+    """Print a table, and write the figures beside it as JSON."""
+    if out is not None:
+        out.with_name(f"{out.name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        out.with_name(f"{out.name}.md").write_text(text)
+    print(text, end="")

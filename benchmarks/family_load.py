@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from family_files import SHAPES, write_checkpoint
+from family_files import SHAPES, report, write_checkpoint
 
 KINDS = ("bfloat16", "int8", "approximate_int4")
 MIB = 1 << 20
@@ -103,10 +103,7 @@ def main() -> None:
             )  # fmt: skip
             loads.append({"shape": shape, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
     found = {"threads": options.threads, "cores": os.cpu_count(), "loads": loads}
-    if options.out is not None:
-        for kind, text in (("json", json.dumps(found, indent=1) + "\n"), ("md", table(found))):
-            options.out.with_name(f"{options.out.name}.{kind}").write_text(text)
-    print(table(found), end="")
+    report(options.out, found, table(found))
 
 
 if __name__ == "__main__":
