@@ -123,8 +123,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, or a .toml "
-            "file (docs/recipes.md)."
+            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, "
+            "or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
@@ -171,6 +171,9 @@ def train(
         device=device,
         began=began,
     )
+    if model.name == ADAPTER:
+        say_adapter(model, as_json)
+        return
     if as_json:
         typer.echo(json.dumps({"model": str(model)}))
         return
@@ -181,7 +184,19 @@ def train(
     typer.echo(f"try it:  daguerre generate -m {model} {shlex.quote(begins)}", err=True)
 
 
-TINY = "tiny"
+def say_adapter(folder: Path, as_json: bool) -> None:
+    """Where an adapter is, and how it is tried."""
+    from daguerre.models.lora import base_name
+
+    if as_json:
+        typer.echo(json.dumps({"adapter": str(folder), "base": base_name(folder)}))
+        return
+    typer.echo(f"adapter: {folder}")
+    prompt = shlex.quote(prompt_for(folder))
+    typer.echo(f"try it:  daguerre generate -m {base_name(folder)} --adapter {folder} {prompt}", err=True)
+
+
+TINY, ADAPTER = "tiny", "adapter"
 SAMPLE_TOKENS = 48
 
 

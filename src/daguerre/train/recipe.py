@@ -22,6 +22,7 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.data import MIN_WINDOW, Mixture
+from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
 
@@ -125,7 +126,10 @@ class Recipe:
     edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
     (`daguerre.train.drafting`); a model that has none gets one. With `draft_rank` it also trains low-rank weights of
     that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `concepts` trains concept
-    heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `precision` is "auto", "bf16"
+    heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `lora` trains factors of low rank
+    beside the matrices of a model (`daguerre.train.lora`), `train` the weights that it names
+    (`daguerre.train.chosen`). With `checkpoint_layers` the inner results of layers are computed again in the backward
+    pass, which takes less memory and a third more time. `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end.
@@ -144,6 +148,9 @@ class Recipe:
     draft_head: int = 0
     draft_rank: int = 0
     concepts: ConceptTraining | None = None
+    lora: Lora | None = None
+    train: Sequence[str] = ()
+    checkpoint_layers: bool = False
     files: str = "python"
     precision: str = "auto"
     attn_impl: str = "matmul"
@@ -164,8 +171,7 @@ class Recipe:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
         if self.draft_rank and not self.draft_head:
             raise InputError("recipe: draft_rank needs draft_head: both are trained on drafts, and all else is frozen")
-        if self.draft_head and self.concepts is not None:
-            raise InputError("recipe: draft_head trains drafts and nothing else: leave out [concepts], or draft_head")
+        self._check_trained()
         if self.files not in FILES:
             raise unknown("files", self.files, FILES)
         if self.precision not in PRECISIONS:
@@ -177,6 +183,14 @@ class Recipe:
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
         self.make_mixture(self.model)
+
+    def _check_trained(self) -> None:
+        """InputError for two answers to the question which weights are trained."""
+        named = {"train": bool(self.train), "[lora]": self.lora is not None, "draft_head": bool(self.draft_head)}
+        named["[concepts]"] = self.concepts is not None
+        given = [name for name, is_given in named.items() if is_given]
+        if len(given) > 1:
+            raise InputError(f"recipe: {given[0]} and {given[1]} both say which weights are trained: leave out one")
 
     def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> Mixture:
         """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""

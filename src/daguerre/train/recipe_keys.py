@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args, get_type_hints
 
 from daguerre.train.concept_loss import ConceptTraining
+from daguerre.train.lora import Lora
 from daguerre.train.recipe import Optimization, Recipe, Share, Stage, TrainedShape
 
 SECTIONS: tuple[tuple[str, str, type], ...] = (
@@ -15,6 +16,7 @@ SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
+    ("lora.", "[lora]: an adapter", Lora),
 )
 """The prefix of the keys, the heading, and the class of each section."""
 
@@ -30,6 +32,10 @@ MEANINGS: dict[str, str] = {
     "stages": "the tables [[stages]]",
     "optim": "the table [optim]",
     "concepts": "the table [concepts]: concept heads are trained with the model",
+    "lora": "the table [lora]: an adapter is trained, and the model that the run starts from stays as it is",
+    "train": "names of the weights that are trained: layers.4, mlp, layers.*.attention, norms, embedding, head; none: "
+    "all",
+    "checkpoint_layers": "the inner results of layers are computed again in the backward pass: less memory, more time",
     "seed": "of every random number",
     "steps": "budget in optimizer steps; 0: no such limit",
     "minutes": "budget in minutes, loading, measuring and saving included; 0: no such limit",
@@ -109,6 +115,13 @@ MEANINGS: dict[str, str] = {
     "model.experts": "a mixture of experts; cannot be trained from scratch",
     "model.adaptive_width": "width of the vector of the noise level for adaptive norms; 0: plain norms",
     "model.gemma": "the core of DiffusionGemma; for loading alone",
+    "lora.rank": "rank of the factors",
+    "lora.alpha": "products are multiplied by alpha / rank",
+    "lora.targets": "names of the modules that get factors, as published (q_proj) or ours (qkv), or the end of a "
+    "longer name; all-linear: every matrix of the layers",
+    "lora.dropout": "share of a matrix's inputs that its factors do without",
+    "lora.rslora": "products are multiplied by alpha / sqrt(rank) instead",
+    "lora.whole": "names of modules that are trained and stored whole, beside the factors (PEFT: modules_to_save)",
     "concepts.labeled": "tokens of the corpus that are labeled, in whole documents",
     "concepts.discovered": "discovered concepts for each known one",
     "concepts.rank": "rank of the discovered concepts' weights",
@@ -146,6 +159,8 @@ def _type(hint: Any) -> str:
     if hint in (int, float, str, bool):
         return {int: "whole number", float: "number", str: "text", bool: "true or false"}[hint]
     values = get_args(hint)
+    if values == (str,):
+        return "list of texts"
     if values and all(isinstance(value, str) for value in values):
         return "text"
     inner = next((_type(value) for value in values if value in (int, float, str, bool)), "table")
@@ -155,6 +170,8 @@ def _type(hint: Any) -> str:
 def _default(each: Field[Any]) -> str:
     if each.default is MISSING:
         return "needed" if each.default_factory is MISSING else "its defaults"
+    if isinstance(each.default, tuple):
+        return ", ".join(each.default) or "none"
     return (
         "none"
         if each.default is None

@@ -51,6 +51,7 @@ from daguerre.train.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from daguerre.train.chosen import choose_weights
 from daguerre.train.concept_heads import count_concepts, initialize_heads
 from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss, hidden_states
@@ -116,6 +117,8 @@ class Trainer:
         self.reporter = Reporter(out, recipe, self.progress.step if found else None, quiet=quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
+        if self.adapter is not None:
+            self.reporter.say(self.adapter.line(self.model))
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
         self.reporter.say(data_line(self.shard, self.val_shard))
@@ -132,12 +135,14 @@ class Trainer:
 
     def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> None:
         recipe, config = self.recipe, saved.get("model")
+        start_from = start_from or saved.get("base", {}).get("path")
         known = config is not None and recipe.model is None and isinstance(data, Path)
         saved_tokenizer = Tokenizer.load(data / "tokenizer.json") if known and isinstance(data, Path) else None
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
+        self.adapter = choose_weights(model, recipe, start_from)
         self.model = model.to(self.device)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
@@ -346,6 +351,8 @@ class Trainer:
 
     def _gradients(self, batch: Batch, share: float, index: int, stage: Stage) -> LossReport:
         """Add the gradients of micro-batch number `index`; its loss."""
+        if self.adapter is not None and self.adapter.options.dropout:  # which a resumed run draws again
+            torch.manual_seed(batch_seed(self.recipe.seed, index))
         loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
         if isinstance(loss, ConceptLoss) and loss.heads_alone:
             whole = self._rows(batch)
@@ -418,7 +425,7 @@ class Trainer:
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """The model with its averaged weights inside the block, and with the trained ones again afterwards."""
-        trained = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+        trained = {n: self.model.get_parameter(n).detach().clone() for n in self.average.values}
         try:
             self._load_weights(self.average.values)
             yield
@@ -427,15 +434,15 @@ class Trainer:
 
     @torch.no_grad()
     def _load_weights(self, values: dict[str, torch.Tensor]) -> None:
-        for name, parameter in self.model.named_parameters():
-            parameter.copy_(values[name])
+        for name, value in values.items():
+            self.model.get_parameter(name).copy_(value)
 
     # ---- saving ---------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Write a checkpoint; the time it takes counts against a budget in minutes."""
         tensors = {
-            "model": {n: p.detach() for n, p in self.model.named_parameters()},
+            "model": {n: p.detach() for n, p in self._kept_weights().items()},
             "average": self.average.values,
             "optimizer": self.optimizer.state_dict(),
         }
@@ -447,16 +454,24 @@ class Trainer:
             "tokenizer_sha256": self.tokenizer.sha256,
             "data": self.data,
             "adapts": self._adapts,
+            **({} if self.adapter is None else {"base": self.adapter.base.facts()}),
         }
         with self.budget.timing(CHECKPOINT):
             save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
 
+    def _kept_weights(self) -> dict[str, torch.Tensor]:
+        """The weights that a checkpoint holds: all, but for an adapter's base, which has a folder."""
+        weights: dict[str, torch.Tensor] = dict(self.model.named_parameters())
+        return weights if self.adapter is None else {name: weights[name] for name in self.average.values}
+
     def _restore(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """Go on from a checkpoint. CheckpointError or DataError when it is of another tokenizer, model or data."""
         if state["tokenizer_sha256"] != self.tokenizer.sha256:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
-        if _shapes(tensors["model"]) != _shapes(dict(self.model.named_parameters())):
+        if self.adapter is not None:
+            self.adapter.base.check(state["base"], path)
+        if _shapes(tensors["model"]) != _shapes(self._kept_weights()):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
             raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
@@ -468,19 +483,21 @@ class Trainer:
         self.budget.go_on_from(RunProgress(**state["progress"]))
 
     def export(self) -> Path:
-        """Write the averaged weights as a model folder, with the acceptance of drafts if it was measured."""
+        """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter."""
         config = self.model.config
         if self._acceptance:
             measured = dict(zip(MEASURES, self._acceptance, strict=True))
             config = replace(config, draft_acceptance=(measured["greedy"], measured["race"]))
-        averaged = Backbone(config)
-        averaged.load_state_dict(self.average.values)
         extra = {
             "trained": asdict(self.progress),
             "recipe": self.recipe.name,
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
         }
+        if self.adapter is not None:
+            return self.adapter.write(self.out / "adapter", self.model, self.average.values, extra)
+        averaged = Backbone(config)
+        averaged.load_state_dict(self.model.state_dict() | self.average.values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return save_model(self.out / "model", averaged, self.tokenizer, extra=extra, catalog=names)
 
@@ -501,6 +518,11 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def batch_seed(seed: int, index: int) -> int:
+    """The seed of what is drawn in the forward of micro-batch number `index`."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
 
 
 SLOW = 5.0
