@@ -71,6 +71,9 @@ def inspect_model(
     revision: Revision = None,
     family: FamilyName = None,
     tokenizer: TokenizerName = None,
+    train: Annotated[
+        str | None, typer.Option("--train", metavar="RECIPE", help="Print the memory that training by a recipe takes.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
@@ -78,6 +81,13 @@ def inspect_model(
     from daguerre.models.loading import model_folder, tokenizer_folder
 
     folder = model_folder(model, revision, family=family, weights=False)
+    if train is not None:
+        from daguerre.commands.train_memory import training_facts, training_lines
+        from daguerre.train.recipe import load_recipe
+
+        needs = training_facts(folder, load_recipe(train), family)
+        typer.echo(json.dumps(needs) if as_json else training_lines(needs))
+        return
     words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
     facts = facts_of(folder, family, words)
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))

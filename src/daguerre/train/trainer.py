@@ -61,6 +61,7 @@ from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
+from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.precision import choose_precision
@@ -119,6 +120,9 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
+        if self.loss is batch_loss:
+            rows = largest(self.batches, recipe.stages)
+            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype).line())
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
         self.reporter.say(data_line(self.shard, self.val_shard))
