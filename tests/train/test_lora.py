@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import daguerre
+from answers import write_rows
 from conftest import MakeModel
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models import lora
@@ -29,8 +30,10 @@ from daguerre.train.chosen import base_of
 from daguerre.train.lora import Lora, LoraRun, start_lora
 from daguerre.train.optim import Muon, Optimizer
 from daguerre.train.recipe import Optimization
+from daguerre.train.run import run_training
 from daguerre.train.trainer import Trainer
 from published import CASES, NUM_TOKENS, ROWS, logits_under, made, ours, seen_by
+from train.sft.test_published_runs import SHORT, TALKS, published
 from training_runs import ADAPT, SHAPE, run, run_until
 
 FAMILIES = [
@@ -229,3 +232,23 @@ def test_an_adapter_needs_a_model_and_no_second_answer(corpus: Path, tmp_path: P
         run(replace(RECIPE, model=SHAPE), tmp_path / "run", corpus)
     with pytest.raises(InputError, match=r"train and \[lora\] both say"):
         replace(RECIPE, train=("mlp",))
+
+
+@pytest.mark.parametrize("name", ["qwen2", "sdar", "open dcoder"])
+def test_answers_are_learned_by_an_adapter_of_a_published_model(name: str, tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    source = published(name, tmp_path / "published")
+    file = write_rows(tmp_path / "talks.jsonl", TALKS)
+    settings = [*SHORT, "lora.rank=4", "optim.adamw_lr=0.05"]
+    out = run_training(
+        "sft", start_from=str(source), data=[file], overrides=settings, out=tmp_path / "run", device="cpu", quiet=True
+    )
+    assert out == tmp_path / "run" / "adapter"
+    merged = daguerre.load(source, dtype="float32", adapter=out, backend="torch")
+    assert merged.chat([{"role": "user", "content": "a?"}], 4).usage.completion_tokens <= 4
+    tokens, seen = np.random.default_rng(0).integers(0, NUM_TOKENS - 1, ROWS), seen_by(merged.config)
+    theirs = with_peft(peft, copy.deepcopy(made(name)), out)
+    expected = logits_under(theirs, torch.from_numpy(tokens), seen)[:, :NUM_TOKENS]
+    got = ours("torch", merged.backbone, tokens, seen)[:, :NUM_TOKENS]
+    known = got.isfinite()
+    assert (got - expected)[known].abs().max() < 1e-5 * expected.abs().max()

@@ -82,7 +82,7 @@ def inspect_model(
 
     folder = model_folder(model, revision, family=family, weights=False)
     if train is not None:
-        from daguerre.commands.train_memory import training_facts, training_lines
+        from daguerre.train.needs import training_facts, training_lines
         from daguerre.train.recipe import load_recipe
 
         needs = training_facts(folder, load_recipe(train), family)

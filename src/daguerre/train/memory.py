@@ -25,8 +25,10 @@ from daguerre.train.batch import Batch
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import is_hidden
-from daguerre.train.recipe import Recipe, Stage
+from daguerre.train.recipe import Recipe
+from daguerre.train.sft.batches import AnswerBatches
 from daguerre.train.shards import Shard, write_shards
+from daguerre.train.stage import Stage
 
 FLOAT = 4
 DRAWN = 8
@@ -152,11 +154,9 @@ def _head(config: ModelConfig, e: int) -> int:
     return 3 * FLOAT * config.vocab_size + (e if e != FLOAT else 0) * config.vocab_size + e * config.width
 
 
-def largest(batches: MicroBatches, stages: Iterable[Stage]) -> Rows:
+def largest(batches: MicroBatches | AnswerBatches, stages: Iterable[Stage]) -> Rows:
     """The largest of the first micro-batches of every stage."""
-    return max(
-        Rows.of(batches.make(index, stage.sequences, stage.length)) for stage in stages for index in range(DRAWN)
-    )
+    return max(Rows.of(batches.draw(index, stage)) for stage in stages for index in range(DRAWN))
 
 
 def made_rows(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer | None) -> Rows:

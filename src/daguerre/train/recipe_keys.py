@@ -7,13 +7,16 @@ from typing import Any, get_args, get_type_hints
 
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.lora import Lora
-from daguerre.train.recipe import Optimization, Recipe, Share, Stage, TrainedShape
+from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
+from daguerre.train.sft.presets import Sft
+from daguerre.train.stage import Stage
 
 SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("", "The run", Recipe),
     ("optim.", "[optim]: the optimizer", Optimization),
     ("stages.N.", "[[stages]]: lengths and batches", Stage),
     ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
+    ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
     ("lora.", "[lora]: an adapter", Lora),
@@ -29,6 +32,7 @@ MEANINGS: dict[str, str] = {
     "a tokenizer.json",
     "model": "the table [model]; left out in recipes that start from a model, with `--from`",
     "mixture": "the tables [mixture.NAME]",
+    "sft": "the table [sft], in place of a mixture: the data is prompts and answers",
     "stages": "the tables [[stages]]",
     "optim": "the table [optim]",
     "concepts": "the table [concepts]: concept heads are trained with the model",
@@ -65,6 +69,18 @@ MEANINGS: dict[str, str] = {
     "stages.N.length": "tokens of a window",
     "stages.N.sequences": "windows of a micro-batch",
     "stages.N.micro_batches": "micro-batches of a step",
+    "stages.N.block_size": "tokens of the blocks of answers that are noised together; 0: the model's; [sft]",
+    "sft.preset": "the loss: auto, daguerre, ar, llada, dream, dream_cart, nemotron, llada2, sdar or fast_dllm",
+    "sft.times": "how noise levels are drawn, in place of the preset's",
+    "sft.weight": "weight by noise level, in place of the preset's: one, elbo, clipped or cart",
+    "sft.normalizer": "what the loss is divided by: answer, supervised, masked or window",
+    "sft.levels": "a noise level is drawn for each text or each block",
+    "sft.complementary": "each text is there twice, with masks that complement each other",
+    "sft.clean": "weight of the next-token loss of answers, where the model has one",
+    "sft.padding": "what follows an answer: supervised, unsupervised or rainbow",
+    "sft.packing": "several texts share a sequence and do not see each other; by default where nothing follows answers",
+    "sft.cart": "p of the weight cart",
+    "sft.held_out": "share of the rows that is held out",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",

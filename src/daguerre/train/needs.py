@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from daguerre.commands.describing import in_bytes
 from daguerre.errors import DaguerreError
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
@@ -16,7 +15,7 @@ from daguerre.models.own_layout import read_own_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.chosen import choose_weights
-from daguerre.train.memory import made_rows, memory_of
+from daguerre.train.memory import in_megabytes, made_rows, memory_of
 from daguerre.train.precision import choose_precision
 from daguerre.train.recipe import Recipe
 from daguerre.train.start import named_tokenizer
@@ -67,7 +66,6 @@ def training_lines(facts: dict[str, Any]) -> str:
     """The facts as text, with the arithmetic."""
     head = f"{facts['trained']:,} of {facts['of']:,} weights; micro-batches of up to {facts['rows']:,} rows"
     lines = [f"{'recipe':14}{facts['recipe']}: trains {head}, in {facts['precision']}"]
-    lines += [
-        f"{name:14}{in_bytes(num):>10}  {FORMULAS[name]}" for name, num in facts["bytes"].items() if name in FORMULAS
-    ]
-    return "\n".join([*lines, f"{'in all':14}{in_bytes(facts['bytes']['total']):>10}  at the peak of a step"])
+    parts = ((name, num) for name, num in facts["bytes"].items() if name in FORMULAS)
+    lines += [f"{name:14}{in_megabytes(num):>10}  {FORMULAS[name]}" for name, num in parts]
+    return "\n".join([*lines, f"{'in all':14}{in_megabytes(facts['bytes']['total']):>10}  at the peak of a step"])
