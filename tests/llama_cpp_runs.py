@@ -13,9 +13,9 @@ POSITIONS = 128
 
 
 class LlamaCpp:
-    """A model of llama.cpp, as a context."""
+    """A model of llama.cpp, as a context, with an adapter if one is given."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lora: Path | None = None) -> None:
         import llama_cpp
 
         self.api: Any = llama_cpp
@@ -33,6 +33,11 @@ class LlamaCpp:
         options.type_k = options.type_v = 0  # float32
         options.flash_attn_type = 0
         self.context: Any = llama_cpp.llama_init_from_model(self.model, options)
+        if lora is not None:
+            adapter = llama_cpp.llama_adapter_lora_init(self.model, str(lora).encode())
+            assert adapter, f"llama.cpp cannot read {lora}"
+            both = (llama_cpp.llama_adapter_lora_p_ctypes * 1)(adapter), (ctypes.c_float * 1)(1.0)
+            assert llama_cpp.llama_set_adapters_lora(self.context, both[0], 1, both[1]) == 0
 
     def __enter__(self) -> LlamaCpp:
         return self

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.train.checkpoint import list_checkpoints
-from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
+from daguerre.train.recipe import Recipe, Share, TrainedShape
+from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
 
 STEPS = 20

@@ -405,7 +405,7 @@ def load(
     graphs    on a CUDA device, steps of decoding run as captured graphs; this has never run on a device
     revision  of a name on a hub: a branch, tag or commit; by default the main branch
     family    what a published model is, where its files do not say it
-    adapter   a LoRA adapter of a published model, in PEFT's layout, which is merged: a folder, or a name on a hub
+    adapter   a LoRA adapter in PEFT's layout, which is merged: a folder, or a name on a hub
     tokenizer a tokenizer that a published model takes in place of its own: a folder, or a name on a hub
     progress  called with the bytes of a published model that were read, and all of them
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import load_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import evaluation, precision, report, trainer
@@ -19,7 +20,8 @@ from daguerre.train.batch import Batch, LossReport, batch_loss
 from daguerre.train.budget import EVALUATION, STEP, Budget, RunProgress
 from daguerre.train.evaluation import Evaluation
 from daguerre.train.monitor import Held
-from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
+from daguerre.train.recipe import Recipe, Share, TrainedShape
+from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
 from training_runs import list_steps
 
@@ -94,7 +96,7 @@ def rows(out: Path, name: str, column: str) -> list[float]:
 
 
 def run(recipe: Recipe, out: Path, corpus: Path, clock: Machine, **options: Any) -> Trainer:
-    def data(tokenizer: Tokenizer) -> Path:  # tokenizing a folder of source
+    def data(tokenizer: Tokenizer, config: ModelConfig) -> Path:  # tokenizing a folder of source
         clock.now += clock.other
         return corpus
 

@@ -34,7 +34,8 @@ from daguerre.train.curves import draw_curves
 from daguerre.train.examples import make_example
 from daguerre.train.noising import IGNORE, Example, Source
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
+from daguerre.train.recipe import Recipe, Share, TrainedShape
+from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
 
 LENGTH, MARGIN = 48, 1e-4

@@ -21,7 +21,6 @@ from daguerre.train.batch import Batch
 from daguerre.train.data import (
     GOLDEN,
     MAX_GAP,
-    MIN_WINDOW,
     Cutter,
     MicroBatches,
     Mixture,
@@ -33,8 +32,9 @@ from daguerre.train.examples import LAYOUTS, make_example
 from daguerre.train.feed import Feed
 from daguerre.train.noising import Source
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import Stage, load_recipe
+from daguerre.train.recipe import load_recipe
 from daguerre.train.shards import Shard, write_shards
+from daguerre.train.stage import MIN_WINDOW, Stage
 
 LENGTH = 96
 

@@ -24,7 +24,8 @@ from daguerre.train.batch import batch_loss, collate
 from daguerre.train.examples import make_example
 from daguerre.train.noising import IGNORE, NUM_LEVELS, Source
 from daguerre.train.objectives import Objective
-from daguerre.train.recipe import Recipe, Share, Stage, TrainedShape
+from daguerre.train.recipe import Recipe, Share, TrainedShape
+from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
 
 NAMES = ("uniform", "hybrid")

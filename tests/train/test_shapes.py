@@ -17,7 +17,8 @@ from daguerre.train import report
 from daguerre.train.batch import batch_loss
 from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.optim import Optimizer
-from daguerre.train.recipe import Optimization, Recipe, Share, Stage, TrainedShape
+from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
+from daguerre.train.stage import Stage
 from daguerre.train.start import fresh_model
 from daguerre.train.trainer import Trainer
 

@@ -26,9 +26,10 @@ from daguerre.train import checkpoint, report, trainer
 from daguerre.train.batch import LossReport
 from daguerre.train.checkpoint import list_checkpoints, load_checkpoint
 from daguerre.train.optim import lr_factor, repeat_factor
-from daguerre.train.recipe import Optimization, Recipe, Stage
+from daguerre.train.recipe import Optimization, Recipe
 from daguerre.train.report import CsvLog
 from daguerre.train.shards import write_shards
+from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
 from training_runs import RECIPE, SHAPE, STEPS, list_steps, rows, run
 

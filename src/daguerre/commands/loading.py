@@ -22,7 +22,7 @@ FamilyName = Annotated[
 ]
 AdapterName = Annotated[
     str | None,
-    typer.Option("--adapter", help="A LoRA adapter of a published model, to be merged: a folder, or a name on a hub."),
+    typer.Option("--adapter", help="A LoRA adapter in PEFT's layout, to be merged: a folder, or a name on a hub."),
 ]
 TokenizerName = Annotated[
     str | None,

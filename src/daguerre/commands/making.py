@@ -123,8 +123,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, or a .toml "
-            "file (docs/recipes.md)."
+            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
+            "or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
@@ -136,7 +136,11 @@ def train(
         str | None, typer.Option("--from", help="A model to start from: `default`, `concepts` or a folder.")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A corpus, or a folder of Python source (tiny: of text in any language).")
+        list[Path] | None,
+        typer.Option(
+            help="A corpus, or a folder of Python source (tiny: of text in any language); sft: files or folders of "
+            "prompts and answers, JSON Lines, JSON or Parquet."
+        ),
     ] = None,
     max_minutes: Annotated[
         float | None, typer.Option(help="Budget of the whole run, set-up and evaluation included.")
@@ -151,13 +155,15 @@ def train(
     FOLDER` adapts the default model in five. What is held out is never trained on, and says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
-    if folder is not None and data is not None:
-        raise InputError(f"{folder} and --data {data} are both to train on: leave out one of the two")
+    if folder is not None and data:
+        raise InputError(f"{folder} and --data {data[0]} are both to train on: leave out one of the two")
     if folder is None and recipe is not None and recipe_is_folder(recipe, start_from):
         folder, recipe = Path(recipe), None
-    data = data or folder
+    data = data or ([] if folder is None else [folder])
     if sys.stderr.isatty():  # the first seconds are not silent
-        typer.echo("loading PyTorch" + (f" and reading {data}" if data is not None and not resume else ""), err=True)
+        typer.echo(
+            "loading PyTorch" + (f" and reading {', '.join(map(str, data))}" if data and not resume else ""), err=True
+        )
     from daguerre.train.run import run_training
 
     model = run_training(
@@ -171,6 +177,9 @@ def train(
         device=device,
         began=began,
     )
+    if model.name == ADAPTER:
+        say_adapter(model, as_json)
+        return
     if as_json:
         typer.echo(json.dumps({"model": str(model)}))
         return
@@ -181,7 +190,19 @@ def train(
     typer.echo(f"try it:  daguerre generate -m {model} {shlex.quote(begins)}", err=True)
 
 
-TINY = "tiny"
+def say_adapter(folder: Path, as_json: bool) -> None:
+    """Where an adapter is, and how it is tried."""
+    from daguerre.models.lora import base_name
+
+    if as_json:
+        typer.echo(json.dumps({"adapter": str(folder), "base": base_name(folder)}))
+        return
+    typer.echo(f"adapter: {folder}")
+    prompt = shlex.quote(prompt_for(folder))
+    typer.echo(f"try it:  daguerre generate -m {base_name(folder)} --adapter {folder} {prompt}", err=True)
+
+
+TINY, ADAPTER = "tiny", "adapter"
 SAMPLE_TOKENS = 48
 
 

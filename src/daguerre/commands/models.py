@@ -71,6 +71,9 @@ def inspect_model(
     revision: Revision = None,
     family: FamilyName = None,
     tokenizer: TokenizerName = None,
+    train: Annotated[
+        str | None, typer.Option("--train", metavar="RECIPE", help="Print the memory that training by a recipe takes.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
@@ -78,13 +81,23 @@ def inspect_model(
     from daguerre.models.loading import model_folder, tokenizer_folder
 
     folder = model_folder(model, revision, family=family, weights=False)
+    if train is not None:
+        from daguerre.train.needs import training_facts, training_lines
+        from daguerre.train.recipe import load_recipe
+
+        needs = training_facts(folder, load_recipe(train), family)
+        typer.echo(json.dumps(needs) if as_json else training_lines(needs))
+        return
     words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
     facts = facts_of(folder, family, words)
     typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else as_lines(facts))
 
 
 def export_model(
-    model: AnyModel,
+    model: Annotated[
+        str | None,
+        typer.Argument(help="As of other commands. Without one, the adapter alone is written, for the model it names."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="A new folder, for transformers.")] = None,
     saelens: Annotated[
         Path | None, typer.Option(help="A new folder, for SAELens: the concept heads as sparse autoencoders.")
@@ -103,9 +116,13 @@ def export_model(
     revision: Revision = None,
     family: FamilyName = None,
     adapter: AdapterName = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="With --adapter and --gguf: write the adapter, and not the merged model.")
+    ] = False,
 ) -> None:
     """Write a model of Llama's or Qwen's core as a folder that transformers reads or as a file that llama.cpp reads, or
-    its concept heads as a folder that SAELens reads; README.md in a folder says what for.
+    its concept heads as a folder that SAELens reads; README.md in a folder says what for. An adapter is merged, or
+    written alone as a file for llama.cpp's --lora.
     """
     import torch
 
@@ -113,11 +130,18 @@ def export_model(
     from daguerre.models import saelens as sparse
     from daguerre.models.loading import config_of, model_folder
 
+    if (alone or model is None) and (adapter is None or gguf is None):
+        raise InputError("name a model; or write an adapter alone, with --adapter FOLDER --gguf FILE")
     if gguf is not None:
         if out is not None or saelens is not None:
             raise InputError("--gguf writes a file of its own: leave out --out and --saelens, and run them apart")
+        if adapter is not None and (alone or model is None):
+            _export_adapter(model, adapter, gguf, dtype or "f32", revision, family)
+            return
+        assert model is not None
         _export_gguf(model, gguf, dtype or "bf16", revision, family, adapter)
         return
+    assert model is not None
     if out is None and saelens is None:
         raise InputError("nothing to write: give --out FOLDER, --saelens FOLDER or both, or --gguf FILE")
     if dtype is not None and dtype not in DTYPES:
@@ -162,3 +186,19 @@ def _export_gguf(
     typer.echo(f"{file}  {written.arch}: {kinds}")
     for note in written.notes:
         typer.echo(f"daguerre: {note}", err=True)
+
+
+def _export_adapter(
+    model: str | None, adapter: str, file: Path, dtype: str, revision: str | None, family: str | None
+) -> None:
+    from daguerre.models import lora
+    from daguerre.models.gguf.adapter import write_adapter
+    from daguerre.models.loading import model_folder, names_of
+
+    if file.exists():
+        raise InputError(f"{file} is there already: give a new name")
+    beside = model_folder(adapter, what="an adapter")
+    base = model or lora.base_name(beside)
+    config, published = names_of(model_folder(base, revision, family=family, weights=False), family)
+    num = write_adapter(config, published, beside, file, dtype)
+    typer.echo(f"{file}  factors of {num} matrices, for {base}: llama.cpp takes it with --lora")

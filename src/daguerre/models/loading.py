@@ -24,6 +24,8 @@ from daguerre.models.gguf.header import is_gguf
 from daguerre.models.hub import is_name, pull, pull_tokenizer
 from daguerre.models.json_files import read_json
 from daguerre.models.lora import CONFIG as ADAPTER
+from daguerre.models.lora import merge_adapter
+from daguerre.models.lora_names import Published, published_as
 from daguerre.models.own_layout import CONFIG as CONFIG
 from daguerre.models.own_layout import load_own, parse_config, read_config, read_own_catalog
 from daguerre.models.own_layout import read_extra as read_extra
@@ -77,12 +79,12 @@ def load_folder(
     defer      weights of a published folder stay in their files until they are packed (`daguerre.models.deferred`)
 
     CheckpointError, in one line, when a file is missing, truncated or altered, when a tensor is missing, unexpected or
-    of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model that cannot be
-    computed, and for an adapter of a model in Daguerre's layout.
+    of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model or an adapter that
+    cannot be computed.
     """
     source = named_path(folder, "a model")
-    if is_published_folder(source, family=family, adapter=adapter, tokenizer=tokenizer):
-        beside = None if adapter is None else named_path(adapter, "an adapter")
+    beside = None if adapter is None else named_path(adapter, "an adapter")
+    if is_published_folder(source, family=family, tokenizer=tokenizer):
         words_in = None if tokenizer is None else named_path(tokenizer, "a tokenizer")
         described, backbone, words = load_published(
             source, dtype, device, family=family, adapter=beside, tokenizer=words_in, progress=progress, defer=defer
@@ -92,6 +94,9 @@ def load_folder(
         names = None if shape is None else read_catalog(source / CONCEPTS, shape)
         return Loaded(backbone=backbone, tokenizer=words, folder=source, family=name, decode=decode, concepts=names)
     own_backbone, own_words = load_own(source, dtype, device)
+    if beside is not None:
+        known = published_as(own_backbone.config, None)
+        merge_adapter(own_backbone, known.pieces, beside, known.prefix)
     names = read_own_catalog(source, own_backbone.config)
     return Loaded(backbone=own_backbone, tokenizer=own_words, folder=source, concepts=names)
 
@@ -128,6 +133,15 @@ def config_of(folder: Path, family: str | None = None) -> ModelConfig:
     if not is_published_folder(folder, family=family):
         return read_config(folder)
     return describe(folder, family=family, tokenizer=read_tokenizer(folder)).config
+
+
+def names_of(folder: Path, family: str | None = None) -> tuple[ModelConfig, Published]:
+    """The config of a folder in either layout, and the names by which an adapter has its matrices, without weights."""
+    if not is_published_folder(folder, family=family):
+        config = read_config(folder)
+        return config, published_as(config, None)
+    described = describe(folder, family=family, tokenizer=read_tokenizer(folder))
+    return described.config, published_as(described.config, described.family.name)
 
 
 def load_model(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,33 +59,93 @@ class _Matrix:
     embedding: bool = False
 
 
+@dataclass(frozen=True)
+class Merged:
+    """An adapter that was merged: parts of the backbone's weights, and what they were before."""
+
+    before: tuple[tuple[Tensor, Tensor], ...]
+
+    @torch.no_grad()
+    def unmerge(self) -> None:
+        """Give every changed weight the bits that it had. They are kept: (W + P) - P is rounded twice."""
+        for ours, value in self.before:
+            ours.copy_(value)
+
+
 @torch.no_grad()
-def merge_adapter(backbone: Backbone, pieces: list[Piece], folder: Path, prefix: str = "") -> None:
+def merge_adapter(
+    backbone: Backbone, pieces: Sequence[Piece], folder: Path, prefix: str = "", *, keep: bool = False
+) -> Merged:
     """Add an adapter's products to the weights of a backbone; tensors that it holds whole replace the model's.
 
     pieces  those of the model, by whose published names the adapter names its matrices
     prefix  `Family.prefix`, which the names of an adapter may have or lack
+    keep    keep the weights that change, on the CPU, for `Merged.unmerge`
 
     CheckpointError that names every tensor of the adapter that does not fit; UnsupportedError for kinds of adapters
     that cannot be merged.
     """
-    config = _read_config(folder / CONFIG)
-    by_name = {name: piece for piece in pieces for name in (prefix + piece.name, piece.name.removeprefix(prefix))}
-    by_name |= {piece.name: piece for piece in pieces}
     parts = backbone.state_dict()
-    _check_file(folder)
-    with open_shard(folder / WEIGHTS) as content:
-        matrices, replaced = _sorted(folder / WEIGHTS, content)
-        _check(folder / WEIGHTS, matrices, replaced, by_name, backbone.config.tied)
+    with open_adapter(folder, pieces, prefix, backbone.config.tied) as adapter:
+        changed = [adapter.by_name[name] for name in (*adapter.matrices, *adapter.whole)] if keep else []
+        views = [parts[piece.target][piece.index] for piece in changed]
+        before = tuple((view, view.detach().to("cpu", copy=True)) for view in views)
         wrong = [
-            *(name for name in replaced if not _replace(parts, by_name[name], content.get_tensor(replaced[name]))),
-            *(name for name, each in matrices.items() if not _add(parts, by_name, name, each, content, config)),
+            *(name for name in adapter.whole if not _replace(parts, adapter.by_name[name], adapter.tensor(name))),
+            *(name for name in adapter.matrices if not _add(parts, adapter, name)),
         ]
     if wrong:
         raise CheckpointError(
             f"{folder / WEIGHTS} has matrices of another shape than the model's: {some(wrong)}; it was trained on "
             "another model"
         )
+    return Merged(before)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter's open file: its factors by the published names of their matrices, and the tensors that are whole."""
+
+    config: Mapping[str, Any]
+    content: Any
+    by_name: Mapping[str, Piece]
+    matrices: Mapping[str, _Matrix]
+    whole: Mapping[str, str]
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor that is whole."""
+        tensor: Tensor = self.content.get_tensor(self.whole[name])
+        return tensor
+
+    def factors(self, name: str) -> tuple[Tensor, Tensor] | None:
+        """A (r, I) and B (O, r) of a matrix, float32; None where their shapes contradict each other."""
+        a, b = (self.content.get_tensor(self.matrices[name].factors[key]).float() for key in "AB")
+        return (a, b) if a.dim() == b.dim() == 2 and len(a) == b.shape[1] > 0 else None
+
+    def scale(self, name: str, rank: int) -> float:
+        """What a matrix's product is multiplied by."""
+        return _scale(self.config, name.removesuffix(".weight"), rank)
+
+
+@contextmanager
+def open_adapter(folder: Path, pieces: Sequence[Piece], prefix: str, tied: bool) -> Iterator[Adapter]:
+    """The adapter of a folder, whose tensors are those of a model; with the errors of `merge_adapter`."""
+    config = _read_config(folder / CONFIG)
+    by_name = {name: piece for piece in pieces for name in (prefix + piece.name, piece.name.removeprefix(prefix))}
+    by_name |= {piece.name: piece for piece in pieces}
+    _check_file(folder)
+    with open_shard(folder / WEIGHTS) as content:
+        matrices, whole = _sorted(folder / WEIGHTS, content)
+        _check(folder / WEIGHTS, matrices, whole, by_name, tied)
+        yield Adapter(config, content, by_name, matrices, whole)
+
+
+def base_name(folder: Path) -> str:
+    """The model that an adapter says it was trained on. CheckpointError where it names none."""
+    name = _read_config(folder / CONFIG).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise CheckpointError(f"{folder / CONFIG} does not say which model the adapter is for: name it")
+    return name
 
 
 def _check_file(folder: Path) -> None:
@@ -188,21 +249,14 @@ def _replace(parts: Mapping[str, Tensor], piece: Piece, tensor: Tensor) -> bool:
     return ours.shape == theirs.shape
 
 
-def _add(
-    parts: Mapping[str, Tensor],
-    by_name: Mapping[str, Piece],
-    name: str,
-    matrix: _Matrix,
-    content: Any,
-    config: Mapping[str, Any],
-) -> bool:
+def _add(parts: Mapping[str, Tensor], adapter: Adapter, name: str) -> bool:
     """Add the product of two factors to a matrix; False where the shapes differ."""
-    a, b = (content.get_tensor(matrix.factors[key]).float() for key in "AB")
-    if a.dim() != 2 or b.dim() != 2 or not len(a) == b.shape[1] > 0:
+    factors, piece = adapter.factors(name), adapter.by_name[name]
+    if factors is None:
         return False
-    piece = by_name[name]
-    product = _scale(config, name.removesuffix(".weight"), len(a)) * (b @ a)
-    if piece.change is transposed or matrix.embedding:  # a Conv1D, which PEFT recognizes by itself
+    a, b = factors
+    product = adapter.scale(name, len(a)) * (b @ a)
+    if piece.change is transposed or adapter.matrices[name].embedding:  # a Conv1D, which PEFT recognizes by itself
         product = product.t()
     product = product if piece.change is None else piece.change(product)
     ours = parts[piece.target][piece.index]

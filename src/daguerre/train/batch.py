@@ -27,7 +27,8 @@ class Batch:
     layout; the norm.
 
     `num_tokens` is how many tokens the texts have in all; `loss`, `teacher`, `certainty` and `group` are the
-    objective's; `seed` is that of random numbers that the loss needs. `concepts`, bool (B, T, N), are those of each
+    objective's; `seed` is that of random numbers that the loss needs; with `window` the loss is a mean over all
+    micro-batches of a step, and `norm` this one's part. `concepts`, bool (B, T, N), are those of each
     token of the texts, by its place there, to which `origin` refers; None: not labeled.
     """
 
@@ -46,6 +47,7 @@ class Batch:
     certainty: float = 0.0
     group: int = 0
     seed: int = 0
+    window: bool = False
     concepts: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Batch:
@@ -59,7 +61,15 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     """Stack examples: clean rows padded on the right to a common number, then noisy rows padded likewise."""
     num_clean = max(e.num_clean for e in examples)
     num_noisy = max(len(e.tokens) - e.num_clean for e in examples)
-    names = {"tokens": pad_id, "position": 0, "span": PADDING, "segment": 0, "horizon": 0, "gap": NO_SPAN}
+    names = {
+        "tokens": pad_id,
+        "position": 0,
+        "span": PADDING,
+        "segment": 0,
+        "horizon": 0,
+        "gap": NO_SPAN,
+        "document": 0,
+    }
     names |= {"target": IGNORE, "weight": 0, "level": IGNORE, "guess": 0, "time": 0, "origin": IGNORE}
     out = {}
     for name, fill in names.items():
@@ -70,11 +80,9 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
             row[:num] = values[:num]
             row[num_clean : num_clean + len(values) - num] = values[num:]
         out[name] = torch.from_numpy(stacked)
-    rows = Rows(
-        document=torch.zeros_like(out["span"]),
-        **{n: out[n] for n in ("position", "span", "segment", "horizon", "gap")},
-    )
-    plain = objective.context == "causal" and objective.layout != "infill"
+    rows = Rows(**{n: out[n] for n in ("position", "span", "document", "segment", "horizon", "gap")})
+    packed = bool(rows.document.any())
+    plain = objective.context == "causal" and objective.layout != "infill" and not packed
     layout = BatchLayout(rows, num_clean, objective.context, objective.block_size, plain)
     num_tokens = sum(e.num_tokens for e in examples)
     norm = float(out["weight"].sum()) if objective.normalizer == "masked" else float(num_tokens)

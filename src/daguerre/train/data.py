@@ -21,6 +21,7 @@ from daguerre.train.examples import WHOLE_TEXT, make_example
 from daguerre.train.noising import Ints, Source
 from daguerre.train.objectives import Objective
 from daguerre.train.shards import Shard
+from daguerre.train.stage import MIN_WINDOW, Stage
 
 GOLDEN = 0.6180339887498949
 MAX_GAP = 48
@@ -28,7 +29,6 @@ EMPTY_SHARE = 0.06
 TOKENS_PER_CUT = 32
 TOKENS_PER_GAP, MAX_GAPS = 64, 8
 CHARACTERS_PER_GAP = 3 * TOKENS_PER_GAP
-MIN_WINDOW = 8
 
 
 @dataclass(frozen=True)
@@ -257,6 +257,10 @@ class MicroBatches:
     mixture: Mixture
     seed: int
     labeled: LabeledWindows | None = None
+
+    def draw(self, index: int, stage: Stage) -> Batch:
+        """Micro-batch number `index` of a run, in this stage."""
+        return self.make(index, stage.sequences, stage.length)
 
     def make(self, index: int, sequences: int, length: int) -> Batch:
         if self.windows.shard.num_tokens < 2:

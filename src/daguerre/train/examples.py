@@ -165,8 +165,9 @@ def _full(
 ) -> Example:
     writer = Writer()
     span = NoisySpan(0, 0, source.tokens[:budget], TIMES[objective.times](u))
-    run = (start, len(span.answer) if end is None else end)
-    add_whole(writer, span, run, source, objective, rng)
+    place = np.arange(len(span.answer))
+    free = (place >= start) & (place < (len(place) if end is None else end))
+    add_whole(writer, span, free, source, objective, rng)
     return writer.finish(0, len(span.answer))
 
 
@@ -187,7 +188,7 @@ def bd3(source: Source, objective: Objective, u: float, rng: np.random.Generator
         part = noisy[first : first + size]
         if len(part) > start:
             span = NoisySpan(block, first, part, t)
-            add_whole(writer, span, (start, len(part)), source, objective, rng)
+            add_whole(writer, span, np.arange(len(part)) >= start, source, objective, rng)
     return writer.finish(num_clean)
 
 

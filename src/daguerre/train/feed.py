@@ -9,20 +9,29 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
+from typing import Protocol
 
 import torch
 
 from daguerre.errors import TrainingError
 from daguerre.train.batch import Batch
-from daguerre.train.data import MicroBatches
-from daguerre.train.recipe import Stage
+from daguerre.train.stage import Stage
 from daguerre.train.workers import result_of
 
 AHEAD = 4
-_maker: MicroBatches | None = None
 
 
-def _start(maker: MicroBatches) -> None:
+class Maker(Protocol):
+    """Makes the micro-batches of a run, each a pure function of its seed, the number and the stage; can be pickled."""
+
+    def draw(self, index: int, stage: Stage) -> Batch:
+        """Micro-batch number `index` of a run, in this stage."""
+
+
+_maker: Maker | None = None
+
+
+def _start(maker: Maker) -> None:
     global _maker  # noqa: PLW0603  # a worker process has no other place to keep it
     _maker = maker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes: the run finishes its step
@@ -30,36 +39,36 @@ def _start(maker: MicroBatches) -> None:
     torch.set_num_threads(1)
 
 
-def _make(index: int, sequences: int, length: int) -> bytes:
+def _make(index: int, stage: Stage) -> bytes:
     """A micro-batch by value: tensors in shared memory would each keep a file open."""
     assert _maker is not None
-    return pickle.dumps(_maker.make(index, sequences, length))
+    return pickle.dumps(_maker.draw(index, stage))
 
 
 class Feed:
     """With `loaders` > 0, that many processes keep AHEAD micro-batches each in the making."""
 
-    def __init__(self, maker: MicroBatches, loaders: int) -> None:
+    def __init__(self, maker: Maker, loaders: int) -> None:
         self.maker, self.loaders = maker, loaders
         self.pool: ProcessPoolExecutor | None = None
-        self.pending: dict[tuple[int, int, int], Future[bytes]] = {}
+        self.pending: dict[tuple[int, Stage], Future[bytes]] = {}
 
     def take(self, index: int, stage: Stage) -> Iterator[Batch]:
         """Micro-batches index, index + 1, ... of one step."""
         for number in range(index, index + stage.micro_batches):
             if self.pool is None:
-                yield self.maker.make(number, stage.sequences, stage.length)
+                yield self.maker.draw(number, stage)
                 continue
             for ahead in range(number, number + AHEAD * self.loaders):
-                key = (ahead, stage.sequences, stage.length)
+                key = (ahead, stage)
                 if key not in self.pending:
                     self.pending[key] = self.pool.submit(_make, *key)
-            key = (number, stage.sequences, stage.length)
+            key = (number, stage)
             batch = self._result(key)
-            self.pending = {k: f for k, f in self.pending.items() if k[0] > number and k[1:] == key[1:]}
+            self.pending = {k: f for k, f in self.pending.items() if k[0] > number and k[1] == stage}
             yield batch
 
-    def _result(self, key: tuple[int, int, int]) -> Batch:
+    def _result(self, key: tuple[int, Stage]) -> Batch:
         assert self.pool is not None
         try:
             batch: Batch = pickle.loads(result_of(self.pool, self.pending.pop(key)))

@@ -61,7 +61,7 @@ class HeldFiles:
 
     def __init__(self, train: Shard, val: Shard, tokenizer: Tokenizer, config: ModelConfig, run: Path) -> None:
         self._train, self._val, self._tokenizer, self._run = train, val, tokenizer, run
-        self.files = held_files(val) if can_score(config) else []
+        self.files = held_files(val) if can_score(config) and val.answers is None else []
 
     @property
     def num_rows(self) -> int:

@@ -47,6 +47,7 @@ class Example:
 
     `num_tokens` is the length of the text, `time` the noise level of a noisy row, as `ModelConfig.time_input` means it.
 
+    `document` tells texts apart that are packed into one sequence: rows of one never see those of another.
     `level` is the noise bin of a masked row, 0 .. NUM_LEVELS-1, REVISED where a visible token is the target, or IGNORE
     on clean rows. `guess` is 1 where the row's token is to be replaced by the model's wrong guess. `origin` is which of
     the source's tokens a row predicts, whether it is masked or not; IGNORE: none.
@@ -66,6 +67,7 @@ class Example:
     guess: Ints
     time: np.ndarray
     origin: Ints
+    document: Ints
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Writer:
     def add(self, tokens: Ints, position: Ints, target: Ints, weight: np.ndarray, **labels: Ints | float) -> None:
         num = len(tokens)
         defaults: dict[str, float] = {"span": CLEAN, "segment": 0, "horizon": NO_HORIZON, "gap": NO_SPAN}
-        defaults |= {"level": IGNORE, "guess": 0, "time": 0.0, "origin": IGNORE}
+        defaults |= {"level": IGNORE, "guess": 0, "time": 0.0, "origin": IGNORE, "document": 0}
         row = {"tokens": tokens, "position": position, "target": target, "weight": weight}
         for name, value in {**defaults, **labels}.items():
             row[name] = value if isinstance(value, np.ndarray) else np.full(num, value)
@@ -110,6 +112,7 @@ class NoisySpan:
     before   the clean token at start - 1, which `add_span` needs
     horizon  its rows see clean rows below this; None: those before its first row
     origin   the place of its first token in the source; None: `start`
+    masked   which tokens are masked, boolean; None: they are drawn
     """
 
     number: int
@@ -119,6 +122,7 @@ class NoisySpan:
     before: int | None = None
     horizon: int | None = None
     origin: int | None = None
+    masked: np.ndarray | None = None
 
 
 def add_span(writer: Writer, span: NoisySpan, source: Source, objective: Objective, rng: np.random.Generator) -> None:
@@ -130,7 +134,7 @@ def add_span(writer: Writer, span: NoisySpan, source: Source, objective: Objecti
     answer = span.answer
     assert span.before is not None
     expected, rate = _share_and_rate(objective.schedule, span.t)
-    masked, from_left = _mask_exactly(len(answer), expected, rng), False
+    masked, from_left = _masks(span, np.arange(len(answer)), expected, rng), False
     if objective.left and rng.random() < objective.left:
         masked, from_left = np.sort(masked), True
     share = masked.sum() / len(answer)
@@ -198,25 +202,25 @@ def _plant_errors(
 def add_whole(
     writer: Writer,
     span: NoisySpan,
-    run: tuple[int, int],
+    free: np.ndarray,
     source: Source,
     objective: Objective,
     rng: np.random.Generator,
 ) -> None:
-    """Add noisy rows for all positions of a span; its tokens outside `run` [start, end) are given.
+    """Add noisy rows for all positions of a span. Tokens where `free`, boolean, is true may be noised, and at least one
+    is; the others are given.
 
     Each row predicts itself, or with a shift its successor, and the last row then nothing. Of another process than the
     absorbing one every row that is not given has a target.
     """
-    tokens, (start, end) = span.answer, run
+    tokens, places = span.answer, np.flatnonzero(free)
     place = span.start + np.arange(len(tokens))
     if objective.process is not None:
-        _add_replaced(writer, span, run, objective.process, objective.masked, rng)
+        _add_replaced(writer, span, free, objective.process, objective.masked, rng)
         return
     expected, rate = _share_and_rate(objective.schedule, span.t)
-    masked = np.zeros(len(tokens), dtype=bool)
-    masked[start:end] = _mask_exactly(end - start, expected, rng)
-    share = masked.sum() / (end - start)
+    masked = _masks(span, places, expected, rng)
+    share = masked.sum() / len(places)
     predicted = np.append(masked[1:], False) if objective.shift else masked
     answer = np.append(tokens[1:], IGNORE) if objective.shift else tokens
     weight = objective.masked * (WEIGHTS[objective.weight](share, rate) if share else 0.0)
@@ -234,15 +238,14 @@ def add_whole(
 
 
 def _add_replaced(
-    writer: Writer, span: NoisySpan, run: tuple[int, int], process: Process, weight: float, rng: np.random.Generator
+    writer: Writer, span: NoisySpan, noised: np.ndarray, process: Process, weight: float, rng: np.random.Generator
 ) -> None:
-    """Add rows of a whole text of which the tokens of `run` [start, end) are as the process has them at time t."""
+    """Add rows of a whole text of which the tokens where `noised` are as the process has them at time t."""
     tokens, t = span.answer, min(max(span.t, MIN_TIME), 1 - MIN_TIME)
     generator = torch.Generator().manual_seed(int(rng.integers(2**63)))
     times = torch.tensor([t], dtype=torch.float64)
     noisy = process.corrupt(torch.from_numpy(tokens)[None], times, generator)[0].numpy()
     place = np.arange(len(tokens))
-    noised = (place >= run[0]) & (place < run[1])
     writer.add(
         np.where(noised, noisy, tokens),
         place,
@@ -259,6 +262,15 @@ def _add_replaced(
 def _level(share: float) -> int:
     """The noise bin of a masked share."""
     return min(NUM_LEVELS - 1, int(share * NUM_LEVELS))
+
+
+def _masks(span: NoisySpan, places: Ints, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Which tokens of a span are masked: those it says, or this share of `places`."""
+    if span.masked is not None:
+        return span.masked
+    masked = np.zeros(len(span.answer), dtype=bool)
+    masked[places] = _mask_exactly(len(places), share, rng)
+    return masked
 
 
 def _mask_exactly(num: int, share: float, rng: np.random.Generator) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from daguerre.models.lora_factors import NAME
 from daguerre.models.processor import native_dtype
 from daguerre.train.concept_loss import CONCEPTS
 from daguerre.train.recipe import Optimization
@@ -15,6 +16,8 @@ from daguerre.train.recipe import Optimization
 HIDDEN = ("layers.", "draft_head.up.", "draft_head.down.")
 LOW_RANK = "_draft."
 """What the names of the low-rank weights of drafts have in them, and no others."""
+FACTORS = f".{NAME}.parts."
+"""The same for the factors of LoRA."""
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
 
@@ -66,9 +69,9 @@ def orthogonalized(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 def is_hidden(name: str) -> bool:
     """Whether a weight of that name, if it is a matrix, gets Muon's steps. Low-rank weights do not: their rates and
-    those of a draft head that was trained before have to differ.
+    those of a draft head that was trained before have to differ. Factors of LoRA do not: see `train.lora`.
     """
-    return name.startswith(HIDDEN) and LOW_RANK not in name
+    return name.startswith(HIDDEN) and LOW_RANK not in name and FACTORS not in name
 
 
 class Optimizer:
@@ -126,16 +129,18 @@ def repeat_factor(passes: float, limit: float) -> float:
 
 
 class Average:
-    """Exponential moving average of the weights in float32; early on a plain mean, so that it does not lag."""
+    """Exponential moving average of the trained weights in float32; early on a plain mean, so that it does not lag."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.count = 0
-        self.values: dict[str, Tensor] = {n: p.detach().clone() for n, p in model.named_parameters()}
+        self.values: dict[str, Tensor] = {
+            name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad
+        }
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         self.count += 1
         decay = min(self.decay, self.count / (self.count + 10))
-        new = [p.detach() for _, p in model.named_parameters()]
+        new = [model.get_parameter(name).detach() for name in self.values]
         torch._foreach_lerp_(list(self.values.values()), new, 1 - decay)

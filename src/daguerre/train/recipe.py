@@ -21,9 +21,12 @@ from daguerre.models.core.limits import NAMES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
-from daguerre.train.data import MIN_WINDOW, Mixture
+from daguerre.train.data import Mixture
+from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
+from daguerre.train.sft.presets import Sft
+from daguerre.train.stage import Stage, at_least
 
 OWN = "own"
 """The name of a vocabulary that is made from the text that is trained on."""
@@ -31,18 +34,12 @@ FILES = ("python", "text")
 """What is read of a folder: Python source, or text of any language."""
 
 
-def _at_least(minimum: int, options: Any, *names: str) -> None:
-    for name in names:
-        if not getattr(options, name) >= minimum:
-            raise InputError(f"recipe: {name} must be at least {minimum}, not {getattr(options, name)}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainedShape(ModelShape):
     """What a recipe says of a model that it trains from scratch."""
 
     def __post_init__(self) -> None:
-        _at_least(1, self, "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
+        at_least(1, self, "width", "num_layers", "num_heads", "num_kv_heads", "mlp_width", "max_positions")
         for name, known in NAMES.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
@@ -69,20 +66,6 @@ class TrainedShape(ModelShape):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run."""
-
-    until: float
-    length: int
-    sequences: int
-    micro_batches: int
-
-    def __post_init__(self) -> None:
-        _at_least(MIN_WINDOW, self, "length")
-        _at_least(1, self, "sequences", "micro_batches")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Optimization:
     """Muon on hidden matrices, AdamW on the rest, concept heads at a rate of their own; linear warm-up, stable, linear
     decay to zero over the last share.
@@ -104,7 +87,7 @@ class Optimization:
     passes: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, *(f.name for f in fields(self)))
+        at_least(0, self, *(f.name for f in fields(self)))
         for name in ("muon_momentum", "warmup", "decay", "ema"):
             if getattr(self, name) > 1:
                 raise InputError(f"recipe: optim.{name} is a share of one, not {getattr(self, name)}")
@@ -125,8 +108,12 @@ class Recipe:
     edge by edge at random; 0 is at once. `draft_head` trains a draft head of that inner width, and nothing else
     (`daguerre.train.drafting`); a model that has none gets one. With `draft_rank` it also trains low-rank weights of
     that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `concepts` trains concept
-    heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `precision` is "auto", "bf16"
-    or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. A checkpoint is due after
+    heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `lora` trains factors of low rank
+    beside the matrices of a model (`daguerre.train.lora`), `train` the weights that it names
+    (`daguerre.train.chosen`). With `checkpoint_layers` the inner results of layers are computed again in the backward
+    pass, which takes less memory and a third more time. `precision` is "auto", "bf16"
+    or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
+    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text. A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end.
     """
@@ -134,7 +121,8 @@ class Recipe:
     name: str
     tokenizer: str
     model: TrainedShape | None = None
-    mixture: Mapping[str, Share]
+    mixture: Mapping[str, Share] = field(default_factory=dict)
+    sft: Sft | None = None
     stages: Sequence[Stage]
     optim: Optimization = field(default_factory=Optimization)
     seed: int = 0
@@ -144,6 +132,9 @@ class Recipe:
     draft_head: int = 0
     draft_rank: int = 0
     concepts: ConceptTraining | None = None
+    lora: Lora | None = None
+    train: Sequence[str] = ()
+    checkpoint_layers: bool = False
     files: str = "python"
     precision: str = "auto"
     attn_impl: str = "matmul"
@@ -155,17 +146,16 @@ class Recipe:
     checkpoint_steps: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(0, self, "seed", "steps", "minutes", "anneal", "draft_head", "draft_rank", "loaders")
+        at_least(0, self, "seed", "steps", "minutes", "anneal", "draft_head", "draft_rank", "loaders")
         if self.anneal > 1:
             raise InputError(f"recipe: anneal is a share of the run, not {self.anneal}")
-        _at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
-        _at_least(1, self, "log_steps")
+        at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
+        at_least(1, self, "log_steps")
         if not self.steps and not self.minutes:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
         if self.draft_rank and not self.draft_head:
             raise InputError("recipe: draft_rank needs draft_head: both are trained on drafts, and all else is frozen")
-        if self.draft_head and self.concepts is not None:
-            raise InputError("recipe: draft_head trains drafts and nothing else: leave out [concepts], or draft_head")
+        self._check_trained()
         if self.files not in FILES:
             raise unknown("files", self.files, FILES)
         if self.precision not in PRECISIONS:
@@ -176,7 +166,26 @@ class Recipe:
             raise InputError("a recipe needs [[stages]] in the order of their `until`")
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
-        self.make_mixture(self.model)
+        self._check_sft()
+        if self.sft is None:
+            self.make_mixture(self.model)
+
+    def _check_sft(self) -> None:
+        if self.sft is None:
+            if any(stage.block_size for stage in self.stages):
+                raise InputError("recipe: stages.N.block_size belongs to [sft]: leave it out")
+        elif self.mixture or self.draft_head or self.anneal or self.concepts is not None:
+            raise InputError(
+                "recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, anneal, concepts"
+            )
+
+    def _check_trained(self) -> None:
+        """InputError for two answers to the question which weights are trained."""
+        named = {"train": bool(self.train), "[lora]": self.lora is not None, "draft_head": bool(self.draft_head)}
+        named["[concepts]"] = self.concepts is not None
+        given = [name for name, is_given in named.items() if is_given]
+        if len(given) > 1:
+            raise InputError(f"recipe: {given[0]} and {given[1]} both say which weights are trained: leave out one")
 
     def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> Mixture:
         """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""

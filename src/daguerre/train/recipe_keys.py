@@ -6,15 +6,20 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args, get_type_hints
 
 from daguerre.train.concept_loss import ConceptTraining
-from daguerre.train.recipe import Optimization, Recipe, Share, Stage, TrainedShape
+from daguerre.train.lora import Lora
+from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
+from daguerre.train.sft.presets import Sft
+from daguerre.train.stage import Stage
 
 SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("", "The run", Recipe),
     ("optim.", "[optim]: the optimizer", Optimization),
     ("stages.N.", "[[stages]]: lengths and batches", Stage),
     ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
+    ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
+    ("lora.", "[lora]: an adapter", Lora),
 )
 """The prefix of the keys, the heading, and the class of each section."""
 
@@ -27,9 +32,14 @@ MEANINGS: dict[str, str] = {
     "a tokenizer.json",
     "model": "the table [model]; left out in recipes that start from a model, with `--from`",
     "mixture": "the tables [mixture.NAME]",
+    "sft": "the table [sft], in place of a mixture: the data is prompts and answers",
     "stages": "the tables [[stages]]",
     "optim": "the table [optim]",
     "concepts": "the table [concepts]: concept heads are trained with the model",
+    "lora": "the table [lora]: an adapter is trained, and the model that the run starts from stays as it is",
+    "train": "names of the weights that are trained: layers.4, mlp, layers.*.attention, norms, embedding, head; none: "
+    "all",
+    "checkpoint_layers": "the inner results of layers are computed again in the backward pass: less memory, more time",
     "seed": "of every random number",
     "steps": "budget in optimizer steps; 0: no such limit",
     "minutes": "budget in minutes, loading, measuring and saving included; 0: no such limit",
@@ -59,6 +69,18 @@ MEANINGS: dict[str, str] = {
     "stages.N.length": "tokens of a window",
     "stages.N.sequences": "windows of a micro-batch",
     "stages.N.micro_batches": "micro-batches of a step",
+    "stages.N.block_size": "tokens of the blocks of answers that are noised together; 0: the model's; [sft]",
+    "sft.preset": "the loss: auto, daguerre, ar, llada, dream, dream_cart, nemotron, llada2, sdar or fast_dllm",
+    "sft.times": "how noise levels are drawn, in place of the preset's",
+    "sft.weight": "weight by noise level, in place of the preset's: one, elbo, clipped or cart",
+    "sft.normalizer": "what the loss is divided by: answer, supervised, masked or window",
+    "sft.levels": "a noise level is drawn for each text or each block",
+    "sft.complementary": "each text is there twice, with masks that complement each other",
+    "sft.clean": "weight of the next-token loss of answers, where the model has one",
+    "sft.padding": "what follows an answer: supervised, unsupervised or rainbow",
+    "sft.packing": "several texts share a sequence and do not see each other; by default where nothing follows answers",
+    "sft.cart": "p of the weight cart",
+    "sft.held_out": "share of the rows that is held out",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",
@@ -109,6 +131,13 @@ MEANINGS: dict[str, str] = {
     "model.experts": "a mixture of experts; cannot be trained from scratch",
     "model.adaptive_width": "width of the vector of the noise level for adaptive norms; 0: plain norms",
     "model.gemma": "the core of DiffusionGemma; for loading alone",
+    "lora.rank": "rank of the factors",
+    "lora.alpha": "products are multiplied by alpha / rank",
+    "lora.targets": "names of the modules that get factors, as published (q_proj) or ours (qkv), or the end of a "
+    "longer name; all-linear: every matrix of the layers",
+    "lora.dropout": "share of a matrix's inputs that its factors do without",
+    "lora.rslora": "products are multiplied by alpha / sqrt(rank) instead",
+    "lora.whole": "names of modules that are trained and stored whole, beside the factors (PEFT: modules_to_save)",
     "concepts.labeled": "tokens of the corpus that are labeled, in whole documents",
     "concepts.discovered": "discovered concepts for each known one",
     "concepts.rank": "rank of the discovered concepts' weights",
@@ -146,6 +175,8 @@ def _type(hint: Any) -> str:
     if hint in (int, float, str, bool):
         return {int: "whole number", float: "number", str: "text", bool: "true or false"}[hint]
     values = get_args(hint)
+    if values == (str,):
+        return "list of texts"
     if values and all(isinstance(value, str) for value in values):
         return "text"
     inner = next((_type(value) for value in values if value in (int, float, str, bool)), "table")
@@ -155,6 +186,8 @@ def _type(hint: Any) -> str:
 def _default(each: Field[Any]) -> str:
     if each.default is MISSING:
         return "needed" if each.default_factory is MISSING else "its defaults"
+    if isinstance(each.default, tuple):
+        return ", ".join(each.default) or "none"
     return (
         "none"
         if each.default is None

@@ -20,7 +20,8 @@ from daguerre.train.budget import RunProgress
 from daguerre.train.curves import Columns, draw_curves, read_columns
 from daguerre.train.monitor import Held, mean_by_level
 from daguerre.train.noising import NUM_LEVELS
-from daguerre.train.recipe import Recipe, Stage
+from daguerre.train.recipe import Recipe
+from daguerre.train.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,8 @@ def _figures(held: Held) -> str:
     ends = "" if math.isnan(held.ended) else f", gaps ended {held.ended:.3f}, too early {held.ended_early:.3f}"
     if not held.draft_match:
         levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
-        return f"masked {levels} bits/token{ends}"
+        known = "" if math.isnan(held.clean_bpb) else f"next-token {held.clean_bpb:.3f} bits/byte, "
+        return f"{known}masked {levels} bits/token{ends}"
     drafts = f"{held.accepted:.2f} tokens a cycle"
     if held.acceptance:
         shares = (f"{m} {' '.join(f'{v:.3f}' for v in by)}" for m, by in zip(MEASURES, held.acceptance, strict=True))

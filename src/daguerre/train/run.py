@@ -16,11 +16,15 @@ from rich.console import Console
 
 from daguerre.errors import CheckpointError, DataError, InputError, TrainingError
 from daguerre.files import atomic_write
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_state
 from daguerre.train.corpus.harvest import NO_TIME
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
+from daguerre.train.sft.corpus import AnswerFiles
+from daguerre.train.sft.files import KINDS, data_files
+from daguerre.train.sft.presets import Sft
 from daguerre.train.shards import is_corpus
 from daguerre.train.trainer import DATA, Corpus, Trainer
 from daguerre.train.user_folder import UserFolder
@@ -35,7 +39,7 @@ def run_training(
     overrides: Sequence[str] = (),
     resume: bool = False,
     start_from: str | None = None,
-    data: Path | None = None,
+    data: Path | Sequence[Path] | None = None,
     max_minutes: float | None = None,
     out: Path | None = None,
     device: str = "auto",
@@ -46,30 +50,34 @@ def run_training(
     """Train and return the folder of the exported model.
 
     `data` is a corpus (a folder that `daguerre data` wrote) or a folder of source, which is tokenized into the
-    run. Without a recipe, a run that starts from a model adapts it, and a resumed run goes on with the recipe and data
-    that it began with. Budgets in minutes count the whole run, over all its resumes, from set-up to export, by `clock`
+    run; with [sft] in the recipe it is files of prompts and answers, or folders of them. Without a recipe, a run that
+    starts from a model adapts it, and a resumed run goes on with the recipe and data that it began with. Budgets in
+    minutes count the whole run, over all its resumes, from set-up to export, by `clock`
     (seconds), from its reading `began` on (None: from this call on). A DaguerreError says what is wrong or missing;
     then nothing has been written but by a run that had begun.
     """
     timing: dict[str, Any] = {"clock": clock, "began": clock() if began is None else began}
     place = usable_device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
     recipe = _with_minutes(_recipe(recipe_name, overrides, resume, start_from, out), max_minutes)
+    given = [data] if isinstance(data, Path) else list(data or ())
     folder = out or Path("runs") / recipe.name
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file: give --out a folder")
     source = str(model_folder(start_from)) if start_from is not None else None
     say = Console(stderr=True, quiet=quiet, highlight=False, markup=False, soft_wrap=True).print
-    again = resume and data is not None and folder.exists() and not list_checkpoints(folder / CHECKPOINTS)
+    again = resume and bool(given) and folder.exists() and not list_checkpoints(folder / CHECKPOINTS)
     if again:  # killed after it had begun to write, before its first checkpoint
         say(f"{folder} holds no checkpoint yet: the run begins")
         resume = False
     checkpoint = find_checkpoint(folder, resume)
     has_time, left_out = _time_to_read(recipe.minutes, **timing), partial(_say_left_out, say)
-    corpus = (
-        _corpus(data, folder, recipe.files, again, has_time, left_out)
-        if checkpoint is None
-        else _corpus_of_run(data, folder, checkpoint)
-    )
+    corpus: Corpus
+    if checkpoint is not None:
+        corpus = _corpus_of_run(given, folder, checkpoint)
+    elif recipe.sft is not None and not (len(given) == 1 and is_corpus(given[0])):
+        corpus = _answers(given, folder, recipe, recipe.sft)
+    else:
+        corpus = _corpus(_one(given), folder, recipe.files, again, has_time, left_out)
     try:
         trainer = Trainer(recipe, folder, corpus, start_from=source, resume=resume, device=place, quiet=quiet, **timing)
     except OSError as error:
@@ -120,6 +128,25 @@ def _say_left_out(say: Callable[[str], None], num: int) -> None:
         say(f"the budget has no time to read all files: {num:,} are left out")
 
 
+def _one(data: Sequence[Path]) -> Path | None:
+    """The folder of plain text, of which there is at most one."""
+    if len(data) > 1:
+        raise InputError("several --data are for prompts and answers (the recipe sft): give one folder")
+    return data[0] if data else None
+
+
+def _answers(data: Sequence[Path], folder: Path, recipe: Recipe, options: Sft) -> Corpus:
+    """The corpus of a run on prompts and answers: made of `data`, or one that is in the run."""
+    copy = folder / DATA
+    if not data:
+        if is_corpus(copy):
+            return copy
+        raise InputError("say what to train on: --data FILES of prompts and answers (docs/training.md)")
+    data_files(data)
+    longest = max(stage.length for stage in recipe.stages)
+    return CopiedAnswers(data, copy, longest, options.held_out)
+
+
 def _corpus(
     data: Path | None,
     folder: Path,
@@ -148,21 +175,23 @@ def _corpus(
     return Copied(data, files, has_time, copy=copy, left_out=left_out)
 
 
-def _corpus_of_run(data: Path | None, folder: Path, checkpoint: Path) -> Path:
+def _corpus_of_run(data: Sequence[Path], folder: Path, checkpoint: Path) -> Path:
     """The corpus that a run began with, or where `data` says it is now; the trainer checks that it is the same."""
     copy = folder / DATA
-    if data is None:
+    if not data:
         first = folder / load_state(checkpoint).get("data", {}).get("path", DATA)
         if not is_corpus(first):
             raise DataError(f"the data of this run is not at {first}: say where it is with --data")
         return first
-    if not data.is_dir():
-        raise DataError(f"no such folder: {data}")
-    if is_corpus(data):
-        return data
-    if _is_copy(copy, data):
+    for path in data:
+        if not path.exists():
+            raise DataError(f"no such {'file' if path.suffix in KINDS else 'folder'}: {path}")
+    if len(data) == 1 and is_corpus(data[0]):
+        return data[0]
+    if _is_copy(copy, *data):
         return copy
-    raise InputError(f"{folder} has not been trained on {data}: leave out --data, or start another run with --out")
+    named = ", ".join(map(str, data))
+    raise InputError(f"{folder} has not been trained on {named}: leave out --data, or start another run with --out")
 
 
 @dataclass(frozen=True)
@@ -174,16 +203,32 @@ class Copied(UserFolder):
     copy: Path = field(kw_only=True)
     left_out: Callable[[int], None] = field(kw_only=True)
 
-    def __call__(self, tokenizer: Tokenizer) -> Path:
+    def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
         (self.copy / ORIGIN).unlink(missing_ok=True)
         self.write(self.copy, tokenizer)
         self.left_out(self.kept.dropped.get(NO_TIME, 0))
         with atomic_write(self.copy / ORIGIN) as file:
-            file.write(os.fsencode(self.path.resolve()))
+            file.write(_names([self.path]))
         return self.copy
 
 
-def _is_copy(copy: Path, data: Path) -> bool:
-    """Whether a whole corpus was made from a folder of source."""
+@dataclass(frozen=True)
+class CopiedAnswers(AnswerFiles):
+    """Files of prompts and answers that are written into a run as a corpus."""
+
+    def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
+        (self.out / ORIGIN).unlink(missing_ok=True)
+        super().__call__(tokenizer, config)
+        with atomic_write(self.out / ORIGIN) as file:
+            file.write(_names(self.paths))
+        return self.out
+
+
+def _is_copy(copy: Path, *data: Path) -> bool:
+    """Whether a whole corpus was made from a folder of source, or from these files."""
     origin = copy / ORIGIN
-    return is_corpus(copy) and origin.is_file() and origin.read_bytes() == os.fsencode(data.resolve())
+    return is_corpus(copy) and origin.is_file() and origin.read_bytes() == _names(data)
+
+
+def _names(data: Sequence[Path]) -> bytes:
+    return b"\n".join(os.fsencode(path.resolve()) for path in data)

@@ -3,11 +3,13 @@
     DIR/meta.json          {"format": 1, "tokenizer_sha256", "vocab_size",
                             "splits": {split: {"tokens", "bytes", "documents"}}}
     DIR/tokenizer.json     a copy of the tokenizer
-    DIR/SPLIT.bin          uint16, little-endian; each document is `<bos> tokens... <eos>`
+    DIR/SPLIT.bin          uint16 (uint32 where meta.json has "token_type": "<u4"), little-endian; each document is
+                           `<bos> tokens... <eos>`, or a text with answers as it is
     DIR/SPLIT.starts.npy   int64 [documents + 1]: offset in tokens of each document, then the number of tokens
     DIR/SPLIT.bytes.npy    int64 [documents]: UTF-8 bytes of each document's text
     DIR/SPLIT.given.npy    int64 [documents], where a model has written some of the text: how many tokens after <bos>
                            were its prompt; for a text that no model has written, 0
+    DIR/SPLIT.answers.bin  uint8, in a corpus of prompts and answers: 1 for each token that is an answer's
 
 meta.json is removed first and written last, so a folder with one is whole.
 """
@@ -35,11 +37,11 @@ TOKEN_TYPE = np.dtype("<u2")
 
 @dataclass(frozen=True)
 class Shard:
-    """One split, read-only. `tokens` is a uint16 memory map; `starts`, `doc_bytes` and `given` are as in the module's
-    table.
+    """One split, read-only. `tokens` is a memory map of uint16 or uint32, `answers` one of uint8; all is as in the
+    module's table.
     """
 
-    tokens: np.memmap[Any, np.dtype[np.uint16]]
+    tokens: np.memmap[Any, Any]
     starts: np.ndarray[Any, np.dtype[np.int64]]
     doc_bytes: np.ndarray[Any, np.dtype[np.int64]]
     tokenizer_sha256: str
@@ -47,6 +49,7 @@ class Shard:
     folder: Path
     split: str
     given: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    answers: np.ndarray[Any, np.dtype[np.uint8]] | None = None
 
     @classmethod
     def open(
@@ -65,12 +68,15 @@ class Shard:
         counts = meta["splits"][split]
         starts = _load_array(folder / f"{split}.starts.npy", counts["documents"] + 1)
         doc_bytes = _load_array(folder / f"{split}.bytes.npy", counts["documents"])
-        tokens = _map_tokens(folder / f"{split}.bin", counts["tokens"])
+        tokens = _map(folder / f"{split}.bin", counts["tokens"], np.dtype(meta.get("token_type", TOKEN_TYPE.str)))
         if starts[-1] != len(tokens):
             raise _damaged(folder / f"{split}.starts.npy", "its last offset is not the number of tokens")
         path = folder / f"{split}.given.npy"
         given = _load_array(path, counts["documents"]) if path.exists() else None
-        return cls(tokens, starts, doc_bytes, meta["tokenizer_sha256"], meta["vocab_size"], folder, split, given)
+        path = folder / f"{split}.answers.bin"
+        answers = _map(path, counts["tokens"], np.dtype(np.uint8)) if path.exists() else None
+        facts = meta["tokenizer_sha256"], meta["vocab_size"], folder, split
+        return cls(tokens, starts, doc_bytes, *facts, given, answers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Shard.open, (self.folder, self.split)  # another process maps the file, no token is copied
@@ -89,7 +95,7 @@ class Shard:
     def num_documents(self) -> int:
         return len(self.doc_bytes)
 
-    def document(self, index: int) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    def document(self, index: int) -> np.ndarray[Any, Any]:
         """Tokens of one document, `<bos>` and `<eos>` included. IndexError outside 0 .. num_documents - 1."""
         if not 0 <= index < self.num_documents:
             raise IndexError(f"document {index} of {self.num_documents}")
@@ -125,7 +131,7 @@ def write_tokens(
         (folder / f"{split}.given.npy").unlink(missing_ok=True)
     splits = {split: _write_split(folder, split, pairs, tokenizer) for split, pairs in documents.items()}
     for split, numbers in (given or {}).items():
-        _save_array(folder / f"{split}.given.npy", numbers)
+        save_array(folder / f"{split}.given.npy", numbers)
     meta = {"format": FORMAT, "tokenizer_sha256": tokenizer.sha256, "vocab_size": tokenizer.vocab_size} | {
         "splits": splits
     }
@@ -166,12 +172,12 @@ def _write_split(
             file.write(np.concatenate([bos, ids.astype(TOKEN_TYPE), eos]).tobytes())
             starts.append(starts[-1] + len(ids) + 2)
             doc_bytes.append(num_bytes)
-    _save_array(folder / f"{split}.starts.npy", starts)
-    _save_array(folder / f"{split}.bytes.npy", doc_bytes)
+    save_array(folder / f"{split}.starts.npy", starts)
+    save_array(folder / f"{split}.bytes.npy", doc_bytes)
     return {"tokens": starts[-1], "bytes": sum(doc_bytes), "documents": len(doc_bytes)}
 
 
-def _save_array(path: Path, values: Sequence[int]) -> None:
+def save_array(path: Path, values: Sequence[int]) -> None:
     with atomic_write(path) as file:
         np.save(file, np.array(values, np.int64))
 
@@ -187,16 +193,16 @@ def _load_array(path: Path, length: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return array
 
 
-def _map_tokens(path: Path, length: int) -> np.memmap[Any, np.dtype[np.uint16]]:
+def _map(path: Path, length: int, kind: np.dtype[Any]) -> np.memmap[Any, Any]:
     try:
         size = path.stat().st_size
     except OSError as error:
         raise _damaged(path, str(error)) from error
-    if size != length * TOKEN_TYPE.itemsize:
-        raise _damaged(path, f"{size} bytes where {length * TOKEN_TYPE.itemsize} are expected")
+    if size != length * kind.itemsize:
+        raise _damaged(path, f"{size} bytes where {length * kind.itemsize} are expected")
     if length == 0:  # an empty file cannot be mapped
-        return np.empty(0, TOKEN_TYPE)  # type: ignore[return-value]
-    return np.memmap(path, TOKEN_TYPE, mode="r")
+        return np.empty(0, kind)  # type: ignore[return-value]
+    return np.memmap(path, kind, mode="r")
 
 
 def _damaged(path: Path, why: str) -> DataError:

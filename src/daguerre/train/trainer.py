@@ -27,7 +27,8 @@ from daguerre.errors import CheckpointError, DataError, TrainingError
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
-from daguerre.models.loading import config_of, save_model
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.loading import config_of
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
@@ -51,6 +52,7 @@ from daguerre.train.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from daguerre.train.chosen import choose_weights
 from daguerre.train.concept_heads import count_concepts, initialize_heads
 from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss, hidden_states
@@ -60,27 +62,35 @@ from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
+from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
+from daguerre.train.origin import family_of, keep, tokenizer_of_run, write_model
 from daguerre.train.precision import choose_precision
-from daguerre.train.recipe import OWN, Recipe, Stage
+from daguerre.train.recipe import OWN, Recipe
 from daguerre.train.report import Reporter, StepReport, StepTotals
 from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
 from daguerre.train.self_generated import with_self_generated_tokens
+from daguerre.train.sft.batches import AnswerBatches, with_common_norm
+from daguerre.train.sft.corpus import answers_line
+from daguerre.train.sft.evaluation import AnswerEvaluation
+from daguerre.train.sft.presets import answer_loss
+from daguerre.train.sft.start import check_answers
 from daguerre.train.shards import Shard
+from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
 from daguerre.train.user_folder import files_read, own_vocabulary
 
 DATA = "data"
 """The folder in a run of the corpus that was made for it."""
-Corpus = Path | Callable[[Tokenizer], Path]
+Corpus = Path | Callable[[Tokenizer, ModelConfig], Path]
 
 
 class Trainer:
     """One run. `run()` returns when the budget is spent or a SIGINT or SIGTERM has asked it to stop after its step.
 
-    `data` is a corpus, or makes one for a tokenizer: it is called when all else has been checked. `clock` gives the
-    seconds that a budget in minutes counts, from its reading `began` on (None: from now on).
+    `data` is a corpus, or makes one for a tokenizer and a model: it is called when all else has been checked. `clock`
+    gives the seconds that a budget in minutes counts, from its reading `began` on (None: from now on).
     """
 
     def __init__(
@@ -102,13 +112,14 @@ class Trainer:
         saved = load_checkpoint(found) if found else None
         torch.manual_seed(recipe.seed)
         self._make_model(start_from, data, saved[1] if saved else {})
-        self._open_data(data(self.tokenizer) if callable(data) else data)
+        self._open_data(data(self.tokenizer, self.model.config) if callable(data) else data)
         self.stop_asked, self._resumed = False, found is not None
         self._adapts, self._measured_step = start_from is not None, -1
         self._acceptance: tuple[tuple[float, ...], ...] = ()
         self._pool: tuple[Stage, RowPool] | None = None
         self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
+        keep(start_from, out, self._resumed)
         if found is not None and saved is not None:
             self._restore(found, *saved)
         with atomic_write(out / "recipe.json") as file:
@@ -116,9 +127,15 @@ class Trainer:
         self.reporter = Reporter(out, recipe, self.progress.step if found else None, quiet=quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
+        if self.adapter is not None:
+            self.reporter.say(self.adapter.line(self.model))
+        if self.loss is batch_loss:
+            rows = largest(self.batches, recipe.stages)
+            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype).line())
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
-        self.reporter.say(data_line(self.shard, self.val_shard))
+        says = data_line if self.answers is None else answers_line
+        self.reporter.say(says(self.shard, self.val_shard))
         self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, out)
         if not self._resumed:
             self.files.forget()
@@ -132,12 +149,16 @@ class Trainer:
 
     def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> None:
         recipe, config = self.recipe, saved.get("model")
+        start_from = start_from or saved.get("base", {}).get("path")
         known = config is not None and recipe.model is None and isinstance(data, Path)
-        saved_tokenizer = Tokenizer.load(data / "tokenizer.json") if known and isinstance(data, Path) else None
+        saved_tokenizer = tokenizer_of_run(self.out, data, config or {}) if known and isinstance(data, Path) else None
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
+        self.adapter = choose_weights(model, recipe, start_from)
+        family = family_of(start_from, self.out)
+        self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
         self.model = model.to(self.device)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
@@ -151,15 +172,23 @@ class Trainer:
     def _open_data(self, folder: Path) -> None:
         self.data = data_facts(folder, self.out)
         self.shard = Shard.open(folder, "train", self.tokenizer.sha256)
-        self.batches = self._micro_batches(self.shard, self.recipe.seed)
+        self.batches = self._maker(self.shard, self.recipe.seed)
         val_shard = Shard.open(folder, "val", self.tokenizer.sha256)
         self.val_shard = val_shard if val_shard.num_documents else self.shard
-        if self.batches.labeled is not None and isinstance(self.loss, ConceptLoss):
-            counts = count_concepts(self.batches.labeled, self.tokenizer.vocab_size)
+        labeled = getattr(self.batches, "labeled", None)
+        if labeled is not None and isinstance(self.loss, ConceptLoss):
+            counts = count_concepts(labeled, self.tokenizer.vocab_size)
             self.loss = replace(self.loss, tokens=counts.tokens_of().to(self.device))
             if self._fresh_heads:
                 initialize_heads(self.model, counts, self.recipe.seed)
                 self.average = Average(self.model, self.recipe.optim.ema)
+
+    def _maker(self, shard: Shard, seed: int) -> MicroBatches | AnswerBatches:
+        """What makes the micro-batches of a split: of plain text, or of prompts and answers."""
+        check_answers(shard, self.recipe)
+        if self.answers is not None:
+            return AnswerBatches(shard, self.answers, self.model.config, seed)
+        return self._micro_batches(shard, seed)
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
         windows, labeled = Windows(shard, self.tokenizer.bos_id), None
@@ -296,7 +325,7 @@ class Trainer:
         self.reporter.phase("measuring the speed")
         with torch.random.fork_rng(devices=[]):
             for index in range(2):  # the first one also warms up, and counts alone where it is slow
-                batch = self.batches.make(index, stage.sequences, stage.length)
+                batch = self.batches.draw(index, stage)
                 with self.budget.timing(GRADIENTS):
                     self._gradients(batch, 0.0, index, stage)
                 seconds, tokens = self.budget.seconds[GRADIENTS], batch.num_tokens
@@ -331,7 +360,8 @@ class Trainer:
         stage, totals = self.recipe.stage(share), StepTotals()
         with self.budget.timing(STEP):
             with self.budget.timing(GRADIENTS):
-                for index, batch in enumerate(feed.take(self.progress.micro, stage), self.progress.micro):
+                drawn = with_common_norm(feed.take(self.progress.micro, stage))
+                for index, batch in enumerate(drawn, self.progress.micro):
                     totals.add(self._gradients(batch, share, index, stage), batch, stage)
             norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
             self._check_finite(totals.loss, norm)
@@ -346,6 +376,8 @@ class Trainer:
 
     def _gradients(self, batch: Batch, share: float, index: int, stage: Stage) -> LossReport:
         """Add the gradients of micro-batch number `index`; its loss."""
+        if self.adapter is not None and self.adapter.options.dropout:  # which a resumed run draws again
+            torch.manual_seed(batch_seed(self.recipe.seed, index))
         loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
         if isinstance(loss, ConceptLoss) and loss.heads_alone:
             whole = self._rows(batch)
@@ -364,7 +396,7 @@ class Trainer:
         """The pool of rows of this stage's micro-batches, for the time that the backbone stays as it is."""
 
         def compute(number: int) -> Rows:
-            return self._rows(self.batches.make(number, stage.sequences, stage.length))
+            return self._rows(self.batches.draw(number, stage))
 
         if self._pool is None or self._pool[0] != stage:
             self._pool = stage, RowPool(compute)
@@ -405,9 +437,11 @@ class Trainer:
     # ---- held-out figures -----------------------------------------------------------------------------------------
 
     @cached_property
-    def evaluation(self) -> Evaluation:
+    def evaluation(self) -> Evaluation | AnswerEvaluation:
         """The batches and prompts that the run is measured on."""
-        maker = self._micro_batches(self.val_shard, VAL_SEED)
+        maker = self._maker(self.val_shard, VAL_SEED)
+        if isinstance(maker, AnswerBatches):
+            return AnswerEvaluation(maker, self.tokenizer, self.recipe.stages[-1], self.device)
         return Evaluation(maker, self.model.config, self.recipe.stages[0].length, self.device)
 
     def evaluate(self) -> Held:
@@ -418,7 +452,7 @@ class Trainer:
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """The model with its averaged weights inside the block, and with the trained ones again afterwards."""
-        trained = {n: p.detach().clone() for n, p in self.model.named_parameters()}
+        trained = {n: self.model.get_parameter(n).detach().clone() for n in self.average.values}
         try:
             self._load_weights(self.average.values)
             yield
@@ -427,15 +461,15 @@ class Trainer:
 
     @torch.no_grad()
     def _load_weights(self, values: dict[str, torch.Tensor]) -> None:
-        for name, parameter in self.model.named_parameters():
-            parameter.copy_(values[name])
+        for name, value in values.items():
+            self.model.get_parameter(name).copy_(value)
 
     # ---- saving ---------------------------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Write a checkpoint; the time it takes counts against a budget in minutes."""
         tensors = {
-            "model": {n: p.detach() for n, p in self.model.named_parameters()},
+            "model": {n: p.detach() for n, p in self._kept_weights().items()},
             "average": self.average.values,
             "optimizer": self.optimizer.state_dict(),
         }
@@ -447,16 +481,24 @@ class Trainer:
             "tokenizer_sha256": self.tokenizer.sha256,
             "data": self.data,
             "adapts": self._adapts,
+            **({} if self.adapter is None else {"base": self.adapter.base.facts()}),
         }
         with self.budget.timing(CHECKPOINT):
             save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
 
+    def _kept_weights(self) -> dict[str, torch.Tensor]:
+        """The weights that a checkpoint holds: all, but for an adapter's base, which has a folder."""
+        weights: dict[str, torch.Tensor] = dict(self.model.named_parameters())
+        return weights if self.adapter is None else {name: weights[name] for name in self.average.values}
+
     def _restore(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """Go on from a checkpoint. CheckpointError or DataError when it is of another tokenizer, model or data."""
         if state["tokenizer_sha256"] != self.tokenizer.sha256:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
-        if _shapes(tensors["model"]) != _shapes(dict(self.model.named_parameters())):
+        if self.adapter is not None:
+            self.adapter.base.check(state["base"], path)
+        if _shapes(tensors["model"]) != _shapes(self._kept_weights()):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
             raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
@@ -468,21 +510,23 @@ class Trainer:
         self.budget.go_on_from(RunProgress(**state["progress"]))
 
     def export(self) -> Path:
-        """Write the averaged weights as a model folder, with the acceptance of drafts if it was measured."""
+        """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter."""
         config = self.model.config
         if self._acceptance:
             measured = dict(zip(MEASURES, self._acceptance, strict=True))
             config = replace(config, draft_acceptance=(measured["greedy"], measured["race"]))
-        averaged = Backbone(config)
-        averaged.load_state_dict(self.average.values)
         extra = {
             "trained": asdict(self.progress),
             "recipe": self.recipe.name,
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
         }
+        if self.adapter is not None:
+            return self.adapter.write(self.out / "adapter", self.model, self.average.values, extra)
+        averaged = Backbone(config)
+        averaged.load_state_dict(self.model.state_dict() | self.average.values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
-        return save_model(self.out / "model", averaged, self.tokenizer, extra=extra, catalog=names)
+        return write_model(self.out, averaged, self.tokenizer, extra, names)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -501,6 +545,11 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def batch_seed(seed: int, index: int) -> int:
+    """The seed of what is drawn in the forward of micro-batch number `index`."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
 
 
 SLOW = 5.0

@@ -1,0 +1,175 @@
+"""How much memory a run takes, by arithmetic: the same whether a model is there or only its shapes.
+
+Weights, gradients, the optimizer's state and the average are counted. What a forward keeps for the backward pass is a
+formula of the operations of `models.core.backbone`, as PyTorch runs them on a CPU. Tests hold the sum to the measured
+peak of a step.
+
+In the formulas e is the bytes of a number.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+from daguerre.heldout import load_frozen
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.lora_factors import adapted
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.batch import Batch
+from daguerre.train.data import Cutter, MicroBatches, Windows
+from daguerre.train.noising import IGNORE
+from daguerre.train.optim import is_hidden
+from daguerre.train.recipe import Recipe
+from daguerre.train.sft.batches import AnswerBatches
+from daguerre.train.shards import Shard, write_shards
+from daguerre.train.stage import Stage
+
+FLOAT = 4
+DRAWN = 8
+"""Micro-batches of each stage that are looked at for the largest one."""
+DOCUMENTS = 40
+"""Of the sample that stands for a corpus."""
+
+
+@dataclass(frozen=True, order=True)
+class Rows:
+    """A micro-batch: all its rows, how many numbers of attention a head has for them, and how many rows are scored."""
+
+    rows: int
+    products: int
+    scored: int
+
+    @classmethod
+    def of(cls, batch: Batch) -> Rows:
+        """Of a micro-batch: clean rows see clean ones, noisy ones all."""
+        num, rows = batch.tokens.shape
+        clean = batch.layout.num_clean
+        return cls(num * rows, num * (clean * clean + (rows - clean) * rows), int((batch.target != IGNORE).sum()))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a run. Where a step is one micro-batch, gradients come as activations go: `at_once` is false."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    average: int
+    activations: int
+    at_once: bool = True
+
+    @property
+    def total(self) -> int:
+        """The peak."""
+        both = self.gradients, self.activations
+        return self.weights + self.optimizer + self.average + (sum(both) if self.at_once else max(both))
+
+    def parts(self) -> dict[str, int]:
+        """Bytes by what they are for."""
+        return {name: num for name, num in asdict(self).items() if name != "at_once"}
+
+    def line(self) -> str:
+        """For people."""
+        parts = ", ".join(f"{name} {in_megabytes(num)}" for name, num in self.parts().items())
+        return f"memory of a step, by arithmetic: {in_megabytes(self.total)} ({parts})"
+
+
+def in_megabytes(num: int) -> str:
+    """Bytes for people."""
+    return f"{num / 1e9:,.2f} GB" if num >= 1e9 else f"{num / 1e6:,.1f} MB"
+
+
+def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype) -> Memory:
+    """The memory of a step on micro-batches of so many rows; the model may be on the meta device."""
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    num = sum(weight.numel() for weight in trained.values())
+    muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
+    return Memory(
+        weights=sum(weight.numel() * weight.itemsize for weight in model.parameters()),
+        gradients=FLOAT * num,
+        optimizer=FLOAT * (muon + 2 * (num - muon)),
+        average=FLOAT * num,
+        activations=_activations(model, recipe, rows, dtype.itemsize),
+        at_once=any(stage.micro_batches > 1 for stage in recipe.stages),
+    )
+
+
+def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int) -> int:
+    config, first = model.config, _first_layer(model)
+    layers = [_layer(config, layer, rows, e, recipe.attn_impl) for layer in range(first, config.num_layers)]
+    factors = sum(e * len(pair.a) for _, _, pair in adapted(model) if not pair.embedding) * rows.rows
+    copies = 0 if e == FLOAT else e * sum(weight.numel() for weight in model.parameters() if weight.ndim > 1)
+    head = _norm(config.width, e) * rows.rows + _head(config, e) * rows.scored
+    if (
+        recipe.checkpoint_layers and layers
+    ):  # layers keep their inputs, and one at a time the rest, when logits are gone
+        inputs = e * config.width * rows.rows * len(layers)
+        return copies + inputs + max(head, max(layers) + factors // config.num_layers)
+    return copies + sum(layers) + factors + head
+
+
+def _first_layer(model: Backbone) -> int:
+    """The first layer that keeps anything: the first with weights that are trained, or that follows such weights."""
+    trained = [name.split(".") for name, weight in model.named_parameters() if weight.requires_grad]
+    behind = ("final_norm", "final_modulation", "output", "draft_head", "concepts")
+    numbers = [int(words[1]) if words[0] == "layers" else 0 for words in trained if words[0] not in behind]
+    return min(numbers, default=model.config.num_layers)
+
+
+def _norm(width: int, e: int) -> int:
+    """A norm's input and result in float32, and what is multiplied by its weight."""
+    return FLOAT * (2 * width + 1) + e * width
+
+
+def _layer(config: ModelConfig, layer: int, rows: Rows, e: int, attn_impl: str) -> int:
+    heads, keys, head = config.num_heads, config.num_kv_heads, config.head_width
+    per_row = 2 * _norm(config.width, e) + e * (heads + 2 * keys) * head  # norms; qkv
+    if config.qk_norm:  # normalized heads; in 16 bits also what is normalized
+        per_row += FLOAT * (heads + keys) * (1 + head * (1 if e == FLOAT else 2))
+    per_row += e * (heads + keys) * head + e * heads * head  # rotated queries and keys; what attention gives
+    scores = e * heads * rows.products if attn_impl == "matmul" else FLOAT * heads * rows.rows
+    modulated = e * 8 * config.width if config.adaptive_width else 0
+    return (per_row + modulated + _mlp(config, layer, e)) * rows.rows + scores
+
+
+def _mlp(config: ModelConfig, layer: int, e: int) -> int:
+    """Of a row: the results of the first matrix, of the activation, and of its product with the gate."""
+    experts = config.experts_of(layer)
+    if experts is None:
+        return e * config.mlp_width * (4 if config.gated_mlp else 2)
+    chosen = experts.per_token * (e * (4 * experts.width + config.width) + FLOAT * config.width)
+    return chosen + e * 4 * experts.shared_width + 2 * FLOAT * experts.num
+
+
+def _head(config: ModelConfig, e: int) -> int:
+    """Of a scored row, in float32: its logits with and without reserved tokens, and the logarithms of its chances; in
+    16 bits also the logits as they are multiplied.
+    """
+    return 3 * FLOAT * config.vocab_size + (e if e != FLOAT else 0) * config.vocab_size + e * config.width
+
+
+def largest(batches: MicroBatches | AnswerBatches, stages: Iterable[Stage]) -> Rows:
+    """The largest of the first micro-batches of every stage."""
+    return max(Rows.of(batches.draw(index, stage)) for stage in stages for index in range(DRAWN))
+
+
+def made_rows(recipe: Recipe, config: ModelConfig, tokenizer: Tokenizer | None) -> Rows:
+    """The largest micro-batch of a recipe on the held-out sample of the package, for want of a corpus; without a
+    vocabulary that marks where texts begin, three rows for each token.
+    """
+    if tokenizer is None or tokenizer.bos_id is None:
+        stage = max(recipe.stages, key=lambda stage: stage.sequences * stage.length**2)
+        num, length = stage.sequences, stage.length
+        return Rows(3 * num * length, 7 * num * length**2, 3 * num * length)
+    with tempfile.TemporaryDirectory() as folder:
+        texts = [document.text for document in load_frozen()[:DOCUMENTS]]
+        write_shards(Path(folder), {"train": texts, "val": []}, tokenizer)
+        windows = Windows(Shard.open(Path(folder), "train"), tokenizer.bos_id)
+        made = MicroBatches(windows, Cutter(tokenizer), recipe.make_mixture(config), recipe.seed)
+        return largest(made, recipe.stages)

@@ -1,0 +1,71 @@
+"""What training a model takes, from its small files alone: `daguerre inspect MODEL --train RECIPE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daguerre.errors import DaguerreError
+from daguerre.models.core.build import make_shapes
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.loading import config_of, is_published_folder
+from daguerre.models.own_layout import read_own_tokenizer
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.train.chosen import choose_weights
+from daguerre.train.memory import in_megabytes, made_rows, memory_of
+from daguerre.train.precision import choose_precision
+from daguerre.train.recipe import Recipe
+from daguerre.train.start import named_tokenizer
+
+FORMULAS = {
+    "weights": "4 bytes x weights",
+    "gradients": "4 bytes x trained weights",
+    "optimizer": "4 bytes x hidden matrices that are trained (Muon), 8 x other trained weights (AdamW)",
+    "average": "4 bytes x trained weights",
+    "activations": "what a forward of the largest micro-batch keeps (daguerre.train.memory)",
+}
+
+
+def training_facts(folder: Path, recipe: Recipe, family: str | None = None) -> dict[str, Any]:
+    """The memory of a recipe's step on a model, whose weights are not read, or on that of the recipe's own shape."""
+    config, tokenizer = _shape(folder, recipe, family)
+    model = make_shapes(config).requires_grad_(True)
+    choose_weights(model, recipe, str(folder))
+    rows = made_rows(recipe, config, tokenizer)
+    dtype, _ = choose_precision(recipe.precision, torch.device("cpu"))
+    memory = memory_of(model, recipe, rows, dtype)
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    return {
+        "recipe": recipe.name,
+        "trained": trained,
+        "of": sum(weight.numel() for weight in model.parameters()),
+        "precision": str(dtype).removeprefix("torch."),
+        "rows": rows.rows,
+        "bytes": memory.parts() | {"total": memory.total},
+    }
+
+
+def _shape(folder: Path, recipe: Recipe, family: str | None) -> tuple[ModelConfig, Tokenizer | None]:
+    if recipe.model is not None:
+        try:
+            tokenizer: Tokenizer | None = named_tokenizer(recipe.tokenizer)
+        except DaguerreError:  # "own", which is made from the files
+            tokenizer = named_tokenizer("2k")
+        assert tokenizer is not None
+        return recipe.model_config(tokenizer), tokenizer
+    config = config_of(folder, family)
+    if is_published_folder(folder, family=family):
+        return config, read_tokenizer(folder)
+    return config, read_own_tokenizer(folder, config)
+
+
+def training_lines(facts: dict[str, Any]) -> str:
+    """The facts as text, with the arithmetic."""
+    head = f"{facts['trained']:,} of {facts['of']:,} weights; micro-batches of up to {facts['rows']:,} rows"
+    lines = [f"{'recipe':14}{facts['recipe']}: trains {head}, in {facts['precision']}"]
+    parts = ((name, num) for name, num in facts["bytes"].items() if name in FORMULAS)
+    lines += [f"{name:14}{in_megabytes(num):>10}  {FORMULAS[name]}" for name, num in parts]
+    return "\n".join([*lines, f"{'in all':14}{in_megabytes(facts['bytes']['total']):>10}  at the peak of a step"])

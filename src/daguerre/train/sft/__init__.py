@@ -1,0 +1,1 @@
+"""Supervised fine-tuning: answers to prompts, in any context that trains."""

@@ -1,0 +1,198 @@
+"""Rows of fine-tuning files, whatever their format, as prompts with completions or as conversations.
+
+    {"prompt", "completion"}                     texts; or lists of messages, of which the completion's are answers
+    {"messages", "tools"}                        OpenAI's; an assistant's message with "weight": 0 is no answer
+    {"conversations": [{"from", "value"}, ...], "system", "tools"}    ShareGPT's
+    {"instruction", "input", "output", "system"}                      Alpaca's
+
+Only these keys are read. InputError, in a few words, for a row that none of them fits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from daguerre.errors import InputError
+
+Row = Mapping[str, Any]
+Message = dict[str, Any]
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "model": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+ANSWERS = "assistant"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A text that is given, and the one that follows it."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages as chat templates know them, which of them are answers to learn, and the tools that they may call."""
+
+    messages: tuple[Message, ...]
+    answers: tuple[bool, ...]
+    tools: tuple[Row, ...] = ()
+
+
+def read_row(row: object) -> Pair | Conversation:
+    """What a row of a file says."""
+    if not isinstance(row, Mapping):
+        raise InputError("it is no object with keys")
+    row = {key: value for key, value in row.items() if value is not None}
+    for keys, read in FORMATS.items():
+        if row.keys() >= set(keys):
+            return read(row)
+    has = ", ".join(map(str, list(row)[:6])) or "none"
+    raise InputError(
+        f"its keys ({has}) are none of prompt and completion, messages, conversations, instruction and output"
+    )
+
+
+def _pair(row: Row) -> Pair | Conversation:
+    prompt, completion = row["prompt"], row["completion"]
+    if isinstance(prompt, str) and isinstance(completion, str):
+        if not completion:
+            raise InputError("its completion is empty")
+        return Pair(prompt, completion)
+    if isinstance(prompt, list) and isinstance(completion, list):
+        given, said = map(_messages, (prompt, completion))
+        return _conversation([*given, *said], row, [False] * len(given) + [True] * len(said))
+    raise InputError("its prompt and completion are neither two texts nor two lists of messages")
+
+
+def _openai(row: Row) -> Conversation:
+    given = row["messages"]
+    messages = _messages(given)
+    weights = [one.get("weight") for one in given]
+    return _conversation(messages, row, [weight is None or bool(weight) for weight in weights])
+
+
+def _sharegpt(row: Row) -> Conversation:
+    given = row["conversations"]
+    if isinstance(given, list) and all(isinstance(one, Mapping) and "role" in one for one in given):
+        return _openai({**row, "messages": given})
+    if not isinstance(given, list) or not all(
+        isinstance(one, Mapping) and {"from", "value"} <= one.keys() for one in given
+    ):
+        raise InputError('its conversations are no list of {"from", "value"}')
+    messages = [_turn(one) for one in given]
+    return _conversation(_with_system(row, messages), row)
+
+
+def _turn(one: Row) -> Message:
+    kind, value = one["from"], one["value"]
+    if kind == "function_call":
+        call = _parsed(value)
+        calls = call if isinstance(call, list) else [call]
+        if not all(isinstance(each, Mapping) and isinstance(each.get("name"), str) for each in calls):
+            raise InputError("a function_call is no JSON object with a name")
+        called = [{"type": "function", "function": {"arguments": {}, **each}} for each in calls]
+        return _message({"role": ANSWERS, "content": "", "tool_calls": called})
+    return _message({"role": kind, "content": value})
+
+
+def _alpaca(row: Row) -> Conversation:
+    given = {key: row.get(key, "") for key in ("instruction", "input", "output")}
+    if not all(isinstance(value, str) for value in given.values()):
+        raise InputError("its instruction, input and output are not all texts")
+    asked = "\n".join(filter(None, (given["instruction"], given["input"])))
+    turns = [{"role": "user", "content": asked}, {"role": ANSWERS, "content": given["output"]}]
+    return _conversation(_with_system(row, turns), row)
+
+
+def _with_system(row: Row, messages: list[Message]) -> list[Message]:
+    system = row.get("system")
+    return [{"role": "system", "content": system}, *messages] if isinstance(system, str) and system else messages
+
+
+FORMATS = {
+    ("messages",): _openai,
+    ("conversations",): _sharegpt,
+    ("prompt", "completion"): _pair,
+    ("instruction", "output"): _alpaca,
+}
+"""The keys by which a format is known, and what reads it."""
+
+
+def _messages(given: object) -> list[Message]:
+    if not isinstance(given, list) or not all(isinstance(one, Mapping) for one in given):
+        raise InputError("its messages are no list of objects")
+    return [_message(one) for one in given]
+
+
+def _message(one: Row) -> Message:
+    """A message as chat templates know it: text in place of null and of parts, arguments of calls as objects."""
+    if (role := one.get("role")) not in ROLES:
+        raise InputError(f"a message has the role {role!r:.40}: use system, user, assistant or tool")
+    out = {key: value for key, value in one.items() if value is not None and key != "weight"}
+    calls = out.get("tool_calls")
+    if calls is not None:
+        if not isinstance(calls, list) or not all(map(_is_call, calls)):
+            raise InputError("a message has tool_calls that are no list of functions with a name")
+        out["tool_calls"] = [_call(call) for call in calls]
+    return out | {"role": ROLES[role], "content": _content(out.get("content"))}
+
+
+def _content(content: object) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(
+        isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content
+    ):
+        return "".join(part["text"] for part in content)
+    raise InputError("a message has a content that is no text")
+
+
+def _is_call(call: object) -> bool:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return isinstance(function, Mapping) and isinstance(function.get("name"), str)
+
+
+def _call(call: Row) -> Message:
+    function = call["function"]
+    return {**call, "function": {**function, "arguments": _parsed(function.get("arguments") or "{}")}}
+
+
+def _parsed(value: object) -> Any:
+    """What a text holds as JSON; any other value, and a text that is no JSON, as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _conversation(messages: Sequence[Message], row: Row, taught: Sequence[bool] | None = None) -> Conversation:
+    taught = [True] * len(messages) if taught is None else taught
+    answers = [
+        one["role"] == ANSWERS and learn and bool(one["content"] or one.get("tool_calls"))
+        for one, learn in zip(messages, taught, strict=True)
+    ]
+    if not any(answers):
+        raise InputError("no message of the assistant is there to learn")
+    tools = _parsed(row.get("tools")) or ()
+    if not isinstance(tools, list | tuple) or not all(isinstance(tool, Mapping) for tool in tools):
+        raise InputError("its tools are no list of objects")
+    return Conversation(tuple(messages), tuple(answers), tuple(tools))

@@ -1,0 +1,150 @@
+"""Texts with answers, as the rows of a forward: prompts are visible and no target, answers are noised.
+
+Full context    The text is one noisy span; masks are among the answers' tokens.
+Block context   A clean stream, and as noisy spans the blocks of the grid that hold tokens of an answer.
+Causal context  A clean stream with next-token loss on answers, and as noisy spans blocks of them, counted from where
+                each answer begins; they see what is before them. Where masks are in place (Nemotron) a block begins
+                with a visible token.
+
+A share t of the tokens of a span, or of all spans of a text, is masked: exactly so many, drawn without replacement, and
+at least one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from daguerre.models.core.config import ModelConfig
+from daguerre.train.noising import IGNORE, Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
+from daguerre.train.objectives import TIMES
+from daguerre.train.sft.presets import CART, AnswerLoss
+
+BLOCKS = (4, 8, 16, 32, 64)
+"""Sizes of the blocks of a causal model that has none of its own; one is drawn for each text."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Tokens, int64 (T,), and which of them are an answer's, bool (T,)."""
+
+    tokens: Ints
+    answer: np.ndarray
+
+
+@dataclass(frozen=True)
+class Span:
+    """Positions [start, end) of a text that are noised together, and which of them may be, bool (end - start,)."""
+
+    start: int
+    end: int
+    free: np.ndarray
+
+
+def spans_of(text: Text, config: ModelConfig, block_size: int) -> Iterator[Span]:
+    """What is noised of a text. `block_size` is for block and causal context."""
+    answer = text.answer.copy()
+    answer[0] &= not config.shift  # no row is before it
+    if config.context == "full":
+        if answer.any():
+            yield Span(0, len(answer), answer)
+        return
+    runs = [(0, len(answer))] if config.context == "block" else _runs(answer)
+    for first, last in runs:
+        for start in range(first, last, block_size):
+            end = min(start + block_size, last)
+            free = answer[start:end].copy()
+            free[0] &= not (config.anchor == "clean" or config.masks_in_place)
+            if free.any():
+                yield Span(start, end, free)
+
+
+def _runs(answer: np.ndarray) -> list[tuple[int, int]]:
+    """Where answers begin and end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], answer.astype(np.int8), [0]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def examples_of(
+    text: Text, loss: AnswerLoss, config: ModelConfig, u: float, rng: np.random.Generator, block_size: int | None = None
+) -> list[Example]:
+    """The rows of a text; with complementary masks those of both copies.
+
+    u in [0, 1) places the noise level; `block_size` is in place of the model's own.
+    """
+    size = block_size or config.block_size or int(rng.choice(BLOCKS))
+    spans = list(spans_of(text, config, size)) if loss.noisy else []
+    num = len(spans) if loss.levels == "block" else 1
+    levels = [TIMES[loss.times]((u + (i % num) / num) % 1.0) for i in range(len(spans))]
+    masks = [_mask(span, t, rng) for span, t in zip(spans, levels, strict=True)]
+    first = _rows(text, loss, config, spans, levels, masks, rng)
+    if not loss.complementary:
+        return [first]
+    others = [span.free & ~mask for span, mask in zip(spans, masks, strict=True)]
+    bare = replace(loss, objective=replace(loss.objective, clean=0.0))
+    return [first, replace(_rows(text, bare, config, spans, [1 - t for t in levels], others, rng), num_tokens=0)]
+
+
+def _mask(span: Span, t: float, rng: np.random.Generator) -> np.ndarray:
+    """Which tokens of a span are masked at level t."""
+    places = np.flatnonzero(span.free)
+    masked = np.zeros(len(span.free), dtype=bool)
+    masked[rng.permutation(places)[: max(1, int(np.ceil(t * len(places))))]] = True
+    return masked
+
+
+def _rows(
+    text: Text,
+    loss: AnswerLoss,
+    config: ModelConfig,
+    spans: list[Span],
+    levels: list[float],
+    masks: list[np.ndarray],
+    rng: np.random.Generator,
+) -> Example:
+    source = Source(text.tokens, config.placeholder)
+    writer, objective, num_clean = Writer(), loss.objective, 0
+    if config.context != "full":
+        num_clean = _clean_stream(writer, text, config, loss)
+    for number, (span, t, masked) in enumerate(zip(spans, levels, masks, strict=True)):
+        noisy = NoisySpan(number, span.start, text.tokens[span.start : span.end], t, masked=masked)
+        if config.context == "causal" and not config.masks_in_place:
+            before = text.tokens[span.start - 1] if span.start else config.placeholder
+            add_span(writer, replace(noisy, before=before), source, objective, rng)
+        else:
+            in_place = replace(objective, shift=False) if config.masks_in_place else objective
+            add_whole(writer, noisy, span.free, source, in_place, rng)
+        if loss.weight == CART:
+            _weigh_by_context(writer, span, masked, loss.cart, config)
+    return writer.finish(num_clean, len(text.tokens))
+
+
+def _clean_stream(writer: Writer, text: Text, config: ModelConfig, loss: AnswerLoss) -> int:
+    """Clean rows; those before an answer's tokens predict them, if the context keeps what they predict from them."""
+    num = len(text.tokens)
+    predicts = np.append(text.answer[1:], False) & config.shift & (loss.clean > 0)
+    if config.context == "block":  # a clean row sees its block to the end
+        assert config.block_size is not None
+        predicts &= np.arange(1, num + 1) % config.block_size == 0
+    predicts &= loss.objective.clean > 0
+    target = np.where(predicts, np.append(text.tokens[1:], IGNORE), IGNORE)
+    writer.add(text.tokens, np.arange(num), target, np.where(predicts, loss.objective.clean, 0.0))
+    return num
+
+
+def _weigh_by_context(writer: Writer, span: Span, masked: np.ndarray, p: float, config: ModelConfig) -> None:
+    """Multiply the weights of the span that was written last by those of CART."""
+    weight = cart_weights(np.concatenate([np.zeros(span.start, dtype=bool), masked]), p)[span.start :]
+    if config.noisy_offset:
+        weight = np.append(weight[1:], 0.0) if config.context != "causal" else weight
+    writer.parts["weight"][-1] = writer.parts["weight"][-1] * weight
+
+
+def cart_weights(masked: np.ndarray, p: float) -> np.ndarray:
+    """Half the sum over visible positions of p (1 - p)^(d - 1), d their distance: float64, as long as `masked`."""
+    place = np.arange(len(masked))
+    distance = np.abs(place[:, None] - place[None])
+    near = np.where(distance > 0, p * (1 - p) ** np.maximum(distance - 1.0, 0.0), 0.0)
+    return 0.5 * near @ ~masked

@@ -1,0 +1,122 @@
+"""The arithmetic of a run's memory, against the peak that is measured in a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.loading import save_model
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import report
+from daguerre.train.feed import Feed
+from daguerre.train.lora import Lora
+from daguerre.train.memory import Rows, memory_of
+from daguerre.train.recipe import Recipe, Stage, TrainedShape
+from daguerre.train.trainer import Trainer
+from live_memory import LiveMemory
+from test_cli import Called, call
+from training_runs import RECIPE
+
+__all__ = ["call"]
+
+TOLERANCE = 0.15
+SHAPE = TrainedShape(width=128, num_layers=4, num_heads=4, num_kv_heads=2, mlp_width=352, max_positions=512)
+STAGE = Stage(until=1.0, length=128, sequences=2, micro_batches=2)
+WIDE = replace(RECIPE, model=SHAPE, stages=(STAGE,), steps=3, checkpoint_steps=0)
+CASES: dict[str, dict[str, Any]] = {
+    "all weights": {},
+    "layers computed again": {"checkpoint_layers": True},
+    "16 bits": {"precision": "bf16"},
+    "the last layer": {"train": ("layers.3",), "model": None},
+    "an adapter": {"lora": Lora(), "model": None},
+    "an adapter, layers computed again": {"lora": Lora(), "model": None, "checkpoint_layers": True},
+    "sdpa": {"attn_impl": "sdpa"},
+    "one micro-batch": {"stages": (Stage(until=1.0, length=64, sequences=1, micro_batches=1),)},
+    "without gates and norms of heads": {"model": replace(SHAPE, gated_mlp=False, qk_norm=False, tied=False)},
+}
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pictures and TensorBoard, which have tests of their own."""
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+
+
+@pytest.fixture(scope="module")
+def wide_start(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> str:
+    backbone = Backbone(WIDE.model_config(tokenizer)).initialize(0)
+    return str(save_model(tmp_path_factory.mktemp("wide") / "model", backbone, tokenizer))
+
+
+def measured(made: Trainer) -> tuple[int, Rows]:
+    """The peak of the second step, and its largest micro-batch."""
+    (stage,) = made.recipe.stages
+    with Feed(made.batches, 0) as feed:
+        made._step(0.1, feed)
+        rows = max(Rows.of(batch) for batch in feed.take(made.progress.micro, stage))
+        states = [s for part, _ in made.optimizer.parts for each in part.state.values() for s in each.values()]
+        held = [*made.model.parameters(), *made.average.values.values(), *states]
+        with LiveMemory(held) as live:
+            made._step(0.2, feed)
+    return live.peak, rows
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_arithmetic_is_within_the_tolerance_of_what_is_measured(
+    name: str, corpus: Path, wide_start: str, tmp_path: Path
+) -> None:
+    recipe: Recipe = replace(WIDE, **CASES[name])
+    start = wide_start if recipe.model is None else None
+    made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, quiet=True)
+    peak, rows = measured(made)
+    memory = memory_of(made.model, recipe, rows, made.dtype)
+    assert abs(memory.total - peak) < TOLERANCE * peak, memory.line()
+
+
+def test_the_tracker_counts_what_is_alive() -> None:
+    kept = torch.zeros(1000)
+    with LiveMemory([kept]) as live:
+        other = torch.ones(500)
+        view = other[:100]  # of the same memory
+        del other
+        for _ in range(3):
+            torch.ones(2000)
+    assert live.peak == 4 * 3500
+    assert live.alive == 4 * 1500
+    assert len(view) == 100
+
+
+def test_a_run_says_what_it_will_take_before_it_starts(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Trainer(replace(RECIPE, steps=1), tmp_path / "run", corpus)
+    assert "memory of a step, by arithmetic: " in capsys.readouterr().err
+
+
+def test_inspect_prints_the_arithmetic(call: Callable[..., Called], wide_start: str, tmp_path: Path) -> None:
+    recipe = Path(__file__).parents[2] / "recipes" / "lora.toml"
+    code, out, err = call("inspect", wide_start, "--train", str(recipe), "--json")
+    assert code == 0, err
+    facts = json.loads(out)
+    config = ModelConfig.from_dict(
+        {k: v for k, v in json.loads((Path(wide_start) / "config.json").read_text()).items() if "sha256" not in k}
+    )
+    matrices = 4 * (3 * (128 + 352) + 2 * (128 + 128) + 2 * (128 + 64))  # of each layer, the sum of its sides
+    assert facts["trained"] == 16 * matrices
+    assert facts["of"] == Backbone(config).num_parameters + facts["trained"]
+    held = facts["bytes"]
+    assert (held["weights"], held["gradients"]) == (4 * facts["of"], 4 * facts["trained"])
+    assert (held["optimizer"], held["average"]) == (8 * facts["trained"], 4 * facts["trained"])
+    code, out, _ = call("inspect", "--train", "small")
+    assert code == 0
+    assert "8 x other trained weights (AdamW)" in out
+    assert "at the peak of a step" in out
