@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: help demo test test-eval ray saelens clients clients-short soak fuzz sanitize bench lint
+.PHONY: help demo test test-eval ray saelens clients clients-short soak fuzz sanitize bench lint wheels arm64
 
 help:
 	@echo "make demo        make .venv, install, and watch the default model complete and infill code"
@@ -19,6 +19,8 @@ help:
 	@echo "make fuzz        an hour of damaged inputs to everything that reads (MINUTES=60, TARGETS=): what breaks is written to fuzz-findings"
 	@echo "make sanitize    the tests of the native library, compiled with the sanitizers of addresses, undefined behavior and threads"
 	@echo "make bench       install other engines (llama.cpp is compiled, some minutes) and measure speed beside them"
+	@echo "make wheels      wheels with compiled libraries for x86-64 and ARM64 in dist (the latter with g++-aarch64-linux-gnu)"
+	@echo "make arm64       run the ARM64 wheel under an emulator (qemu-user; Debian, as root; a gigabyte in .arm64)"
 	@echo "make lint        check style, format and types"
 
 demo: .venv/.core
@@ -95,6 +97,14 @@ sanitize: .venv/.dev
 	  LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" \
 	  $(BIN)/python -m pytest -q -p sanitizer $(SANITIZED_ONCE)
 	SANITIZER=thread $(BIN)/python -m pytest -q tests/models/test_races.py
+
+wheels: .venv/.dev
+	DAGUERRE_PREBUILT=x86_64 $(BIN)/python -m build --no-isolation --wheel --outdir dist
+	DAGUERRE_PREBUILT=aarch64 CXX=aarch64-linux-gnu-g++ $(BIN)/python -m build --no-isolation --wheel --outdir dist
+
+arm64: .venv/.dev
+	DAGUERRE_PREBUILT=aarch64 CXX=aarch64-linux-gnu-g++ $(BIN)/python -m build --no-isolation --wheel --outdir .arm64
+	PYTHON=$(BIN)/python tests/emulated/run.sh .arm64/daguerre-*-linux_aarch64.whl .arm64
 
 bench: .venv/.bench
 	$(BIN)/daguerre bench --out benchmarks/results/speed.json

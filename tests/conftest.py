@@ -101,7 +101,7 @@ def kept(pytestconfig: pytest.Config) -> Path | None:
 def compiled() -> Iterator[Callable[[str], None]]:
     """compiled(isa) waits until the native library for that instruction set is there; all are begun side by side."""
     with ThreadPoolExecutor(num_cpus()) as pool:
-        made = {isa: pool.submit(library._load, library.SOURCE, (*library.FLAGS, *flags_of(isa))) for isa in ISAS}
+        made = {isa: pool.submit(library._load, library.NATIVE, flags_of(isa)) for isa in ISAS}
 
         def wait(isa: str) -> None:
             try:

@@ -7,6 +7,7 @@ start (compilers, other Pythons) runs without it.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from daguerre.models.backends import library
 from daguerre.sampling.constraints import compiled as constraints
@@ -18,5 +19,6 @@ ADDED = (
     *("-O0", "-g1", "-fno-omit-frame-pointer", f"-fsanitize={NAMES}"),
     *(("-fno-sanitize-recover=all",) if "undefined" in NAMES else ()),
 )
-library.FLAGS = (*library.FLAGS, *ADDED)
-constraints.FLAGS = (*constraints.FLAGS, "-D_GLIBCXX_ASSERTIONS", *ADDED)
+library.NATIVE = replace(library.NATIVE, flags=(*library.NATIVE.flags, *ADDED))
+added = ("-D_GLIBCXX_ASSERTIONS", *ADDED)
+constraints.CONSTRAINTS = replace(constraints.CONSTRAINTS, flags=(*constraints.CONSTRAINTS.flags, *added))

@@ -15,6 +15,7 @@ from daguerre.errors import DaguerreError
 from daguerre.model import Model
 from daguerre.models.families import FAMILIES
 from daguerre.models.loading import load_folder, model_folder
+from daguerre.models.processor import instruction_set
 from published import CASES, made, write_tokenizer
 from test_cli import Called, assert_one_line, call
 
@@ -356,3 +357,15 @@ def test_export_refuses_before_weights_are_read(
     gpt2, llama = (CASES[name].write(tmp_path / name, made(name)) for name in ("gpt2", "llama"))
     assert_one_line(call("export", str(gpt2), "--out", str(tmp_path / "out")), "transformers has no Llama or Qwen")
     assert_one_line(call("export", str(llama), "--out", str(tmp_path / "file" / "x")), "cannot write")
+
+
+def test_a_machine_is_described_with_its_compiled_libraries(
+    call: Callable[..., Called], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    facts = json.loads(call("inspect", "--machine", "--json")[1])
+
+    assert facts["instruction_set"] == instruction_set()
+    assert set(facts) >= {"native", "constraints", "native_dtype", "cores"}
+    monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert "no C++ compiler either" in call("inspect", "--machine")[1]

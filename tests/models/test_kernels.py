@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from backends import ISAS, flags_of, needs_compiler
-from daguerre.models.backends.library import FLAGS, SOURCE, find_compiler
+from daguerre.models.backends.library import find_compiler
+from daguerre.models.prebuilt import NATIVE
 from daguerre.models.processor import cpu_flags
 from daguerre.models.threads import num_cpus
 
@@ -47,7 +48,7 @@ def build(kept: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 def compile_driver(command: tuple[str, ...], folder: Path) -> Path:
     """Where the program is; compiled unless it is there, or another process compiles it now."""
-    sources = sorted([*DRIVER.parent.iterdir(), *SOURCE.folder.iterdir()])
+    sources = sorted([*DRIVER.parent.iterdir(), *NATIVE.folder.iterdir()])
     key = hashlib.sha256(repr(command).encode() + b"".join(source.read_bytes() for source in sources))
     path = folder / f"check-{key.hexdigest()}"
     with path.with_suffix(".lock").open("w") as lock:
@@ -55,7 +56,7 @@ def compile_driver(command: tuple[str, ...], folder: Path) -> Path:
         if not path.exists():
             beside = path.with_suffix(".tmp")
             compiler, *more = command
-            arguments = [compiler, *FLAGS, *more, "-I", SOURCE.folder, DRIVER, "-o", beside]
+            arguments = [compiler, *NATIVE.flags, *more, "-I", NATIVE.folder, DRIVER, "-o", beside]
             done = subprocess.run(arguments, check=False, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr
             beside.replace(path)

@@ -332,9 +332,9 @@ def test_a_second_start_compiles_nothing(
 ) -> None:
     """Nor does a damaged file stop one, nor a folder that cannot be written. Who waits for it reads why."""
     interface.library()
-    used, folder = (*interface.FLAGS, *interface.compiler_flags()), cache_folder()
+    used, folder = interface.compiler_flags(), cache_folder()
     assert folder is not None
-    whole = interface.ctypes.CDLL(str(folder / "compiled" / f"native-{interface._key(interface.SOURCE, used)}.so"))
+    whole = interface.ctypes.CDLL(str(folder / "compiled" / f"native-{interface._key(interface.NATIVE, used)}.so"))
     caplog.set_level(logging.INFO, logger="daguerre")
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
     compiles: list[Any] = []
@@ -346,31 +346,31 @@ def test_a_second_start_compiles_nothing(
         return made, whole
 
     monkeypatch.setattr(interface, "_compile", compiled)
-    flags = (*interface.FLAGS, "-march=native")
-    path = tmp_path / "compiled" / f"native-{interface._key(interface.SOURCE, flags)}.so"
+    flags = ("-march=native",)
+    path = tmp_path / "compiled" / f"native-{interface._key(interface.NATIVE, flags)}.so"
     path.parent.mkdir()
     path.write_bytes(b"damaged")
     for _ in range(2):
-        interface._load(interface.SOURCE, flags)
+        interface._load(interface.NATIVE, flags)
         assert len(compiles) == 1
     said = "compiling the native backend for this processor"
     assert caplog.messages == [f"{said}; this happens only once"]
     monkeypatch.setenv("DAGUERRE_CACHE", "off")
-    interface._load(interface.SOURCE, flags)
+    interface._load(interface.NATIVE, flags)
     assert len(compiles) == 2
     assert caplog.messages[1:] == [said]
     (tmp_path / "file").touch()
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path / "file"))
-    interface._load(interface.SOURCE, flags)
+    interface._load(interface.NATIVE, flags)
     assert len(compiles) == 3
 
 
 def test_processes_that_start_side_by_side_compile_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Threads here, which hold locks of files of their own as processes do."""
     interface.library()
-    used, folder, compiles = (*interface.FLAGS, *interface.compiler_flags()), cache_folder(), list[Any]()
+    used, folder, compiles = interface.compiler_flags(), cache_folder(), list[Any]()
     assert folder is not None
-    whole, starts = folder / "compiled" / f"native-{interface._key(interface.SOURCE, used)}.so", Barrier(3)
+    whole, starts = folder / "compiled" / f"native-{interface._key(interface.NATIVE, used)}.so", Barrier(3)
 
     def compiled(source: Any, flags: Any, folder: Path) -> Any:
         compiles.append(flags)
@@ -381,11 +381,11 @@ def test_processes_that_start_side_by_side_compile_once(monkeypatch: pytest.Monk
 
     def start(flags: tuple[str, ...]) -> Any:
         starts.wait()
-        return interface._load(interface.SOURCE, flags)
+        return interface._load(interface.NATIVE, flags)
 
     monkeypatch.setattr(interface, "_compile", compiled)
     monkeypatch.setenv("DAGUERRE_CACHE", str(tmp_path))
-    flags = (*interface.FLAGS, "-march=native")
+    flags = ("-march=native",)
     with ThreadPoolExecutor(3) as pool:
         assert all(hasattr(found, "daguerre_forward") for found in pool.map(start, [flags] * 3))
     assert len(compiles) == 1
@@ -435,10 +435,10 @@ def test_without_a_compiler_or_a_place_torch_runs_and_one_sentence_says_what_to_
 
 
 def test_a_processor_is_known_by_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = interface._key(interface.SOURCE, interface.FLAGS)
-    keys = {first, interface._key(interface.SOURCE, (*interface.FLAGS, "-g"))}
+    first = interface._key(interface.NATIVE, ())
+    keys = {first, interface._key(interface.NATIVE, ("-g",))}
     monkeypatch.setattr(Path, "read_text", lambda self: "flags : sse2")
-    assert len(keys | {interface._key(interface.SOURCE, interface.FLAGS)}) == 3
+    assert len(keys | {interface._key(interface.NATIVE, ())}) == 3
 
 
 def test_a_cache_belongs_to_one_request_and_says_when_it_is_full(backbones: Any) -> None:

@@ -110,7 +110,7 @@ def test_every_level_has_a_library_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         pretend(monkeypatch, FEATURES["amx"], level)
         library.library()
         library.library()
-    assert len(asked) == len({library._key(library.SOURCE, flags) for flags in asked}) == len(LEVELS) + 1
+    assert len(asked) == len({library._key(library.NATIVE, flags) for flags in asked}) == len(LEVELS) + 1
 
 
 def test_features_are_read_once_and_missing_where_there_is_no_such_file(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from backends import ISAS, flags_of
-from daguerre.models.backends.library import FLAGS, SOURCE, find_compiler
+from daguerre.models.backends.library import find_compiler
+from daguerre.models.prebuilt import NATIVE
 
 FOLDER = Path(__file__).with_name("native")
 WAITS = """
@@ -38,8 +39,8 @@ pytestmark = pytest.mark.skipif(os.environ.get("SANITIZER") != "thread", reason=
 def ran(source: Path, folder: Path, *flags: str) -> str:
     """What a program says, compiled with our own threads and the sanitizer."""
     program = folder / "program"
-    compiler = [find_compiler(), *FLAGS, "-O1", "-g", "-fsanitize=thread", *flags]
-    subprocess.run([*compiler, "-I", SOURCE.folder, source, FOLDER / "openmp.cpp", "-o", program], check=True)
+    compiler = [find_compiler(), *NATIVE.flags, "-O1", "-g", "-fsanitize=thread", *flags]
+    subprocess.run([*compiler, "-I", NATIVE.folder, source, FOLDER / "openmp.cpp", "-o", program], check=True)
     done = subprocess.run([program], check=False, capture_output=True, text=True)
     return done.stdout + done.stderr
 

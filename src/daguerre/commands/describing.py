@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,15 @@ from typing import Any
 from daguerre.decoding.modes import MODES
 from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
+from daguerre.models.backends.library import origin
 from daguerre.models.core.build import make_shapes
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.gguf.facts import stored_kinds
 from daguerre.models.gguf.header import is_gguf, read_header
 from daguerre.models.loading import is_published_folder
 from daguerre.models.own_layout import read_config, read_own_tokenizer
+from daguerre.models.prebuilt import SOURCES
+from daguerre.models.processor import available, instruction_set, native_dtype
 from daguerre.models.published import Described, describe, given_tokenizer
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
@@ -36,6 +41,18 @@ def facts_of(folder: Path, family: str | None = None, words: Path | None = None)
         return _class(described.facts.config) | _stored(folder) | _facts(described.config, described, tokenizer)
     config = read_config(folder)
     return _facts(config, None, read_own_tokenizer(folder, config))
+
+
+def facts_of_machine() -> dict[str, Any]:
+    """The processor, what it multiplies natively, and where the compiled libraries come from; compiles nothing."""
+    found = {
+        "machine": platform.machine(),
+        "instruction_set": instruction_set(),
+        "lower_levels": ", ".join(name for name in available() if name != instruction_set()) or "none",
+        "cores": os.cpu_count(),
+        "native_dtype": str(native_dtype()).removeprefix("torch."),
+    }
+    return found | {source.name: origin(source) for source in SOURCES}
 
 
 def _class(values: Mapping[str, Any]) -> dict[str, str]:

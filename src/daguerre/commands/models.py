@@ -74,12 +74,18 @@ def inspect_model(
     train: Annotated[
         str | None, typer.Option("--train", metavar="RECIPE", help="Print the memory that training by a recipe takes.")
     ] = None,
+    machine: Annotated[
+        bool, typer.Option("--machine", help="Print what this machine has, and which compiled libraries it uses.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
-    from daguerre.commands.describing import as_lines, facts_of
+    from daguerre.commands.describing import as_lines, facts_of, facts_of_machine
     from daguerre.models.loading import model_folder, tokenizer_folder
 
+    if machine:
+        typer.echo(json.dumps(facts_of_machine()) if as_json else as_lines(facts_of_machine()))
+        return
     folder = model_folder(model, revision, family=family, weights=False)
     if train is not None:
         from daguerre.train.needs import training_facts, training_lines

@@ -15,19 +15,12 @@ from pathlib import Path
 import torch
 
 from daguerre.errors import InputError, unknown
+from daguerre.models import prebuilt
 
 VARIABLE = "DAGUERRE_ISA"
 """The environment variable."""
-LEVELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "avx2": (("avx2", "fma", "f16c", "bmi2"), ("-march=x86-64-v3",)),
-    "avx512": (("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), ("-march=x86-64-v4",)),
-    "avx512_bf16": (("avx512_bf16", "avx512_vnni"), ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16")),
-    "amx": (
-        ("amx_tile", "amx_int8", "amx_bf16"),
-        ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16", "-mamx-tile", "-mamx-int8", "-mamx-bf16"),
-    ),
-}
-"""In ascending order: the features, by Linux's names, that each adds to those before it; and the compiler's flags."""
+LEVELS = prebuilt.LEVELS.get(platform.machine(), {})
+"""Those of this machine: see `prebuilt.LEVELS`."""
 
 
 @lru_cache(maxsize=1)

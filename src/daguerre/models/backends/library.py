@@ -1,7 +1,8 @@
 """The compiled library of the native backend (source: the folder `native`) and its C interface.
 
-It is compiled once for the local processor, by an installed compiler, and kept in the folder of `files.cache_folder`.
-Of processes that start side by side one compiles, and the others wait for it.
+A wheel may have it compiled for several processors. Else it is compiled once for the local one, by an installed
+compiler, and kept in the folder of `files.cache_folder`. Of processes that start side by side one compiles, and the
+others wait for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -27,23 +27,13 @@ import torch
 
 from daguerre.errors import UnsupportedError
 from daguerre.files import atomic_write, cache_folder
-from daguerre.models.processor import compiler_flags
+from daguerre.models import prebuilt
+from daguerre.models.prebuilt import NATIVE, Source
+from daguerre.models.processor import compiler_flags, instruction_set
 
 LOG = logging.getLogger("daguerre")
 
 
-@dataclass(frozen=True)
-class Source:
-    """A library: its name, what it is, the folder of its sources, and the file that includes the others."""
-
-    name: str
-    what: str
-    folder: Path
-    main: str
-
-
-SOURCE = Source("native", "the native backend", Path(__file__).with_name("native"), "forward.cpp")
-FLAGS = ("-O3", "-std=c++17", "-fno-math-errno", "-fPIC", "-fopenmp", "-Wno-psabi")
 ERRORS = {
     1: "a position that the model does not have",
     2: "a wanted row that does not exist",
@@ -190,6 +180,9 @@ BATCH = struct.Struct("@7i4x")
 PART = struct.Struct("@7P6i2d10i")
 """One request's part of a batch: `Part` of native/model.h."""
 
+COMPILE = "DAGUERRE_COMPILE"
+"""The environment variable that leaves the package's compiled libraries alone: the compiler is asked instead, for this
+very processor."""
 _libraries: dict[tuple[Source, tuple[str, ...]], Any] = {}
 _making = Lock()
 
@@ -199,19 +192,20 @@ def library(*more: str) -> Any:
 
     more: compiler flags in place of those for the instruction set. UnsupportedError if it cannot be compiled.
     """
-    return compiled(SOURCE, (*FLAGS, *(more or compiler_flags())), _declared)
+    return compiled(NATIVE, more or compiler_flags(), _declared)
 
 
-def compiled(source: Source, flags: tuple[str, ...], declared: Callable[[Any], Any]) -> Any:
-    """A library, compiled at first use and kept on disk; `declared` declares its functions and returns it.
+def compiled(source: Source, processor: tuple[str, ...], declared: Callable[[Any], Any]) -> Any:
+    """A library for the processor that these flags of a compiler are for; `declared` declares its functions and returns
+    it. It is that of the package if that has one (`models.prebuilt`), or else compiled at first use and kept on disk.
 
     UnsupportedError if it cannot be compiled, now or before.
     """
-    key = source, flags
+    key = source, processor
     with _making:
         if key not in _libraries:
             try:
-                _libraries[key] = declared(_load(source, flags))
+                _libraries[key] = declared(_load(source, processor))
             except UnsupportedError as error:
                 _libraries[key] = error
             except OSError as error:
@@ -224,12 +218,34 @@ def compiled(source: Source, flags: tuple[str, ...], declared: Callable[[Any], A
     return found
 
 
-def _load(source: Source, flags: Sequence[str]) -> Any:
-    folder = cache_folder()
-    path = None if folder is None else folder / "compiled" / f"{source.name}-{_key(source, flags)}.so"
-    if path is not None:
+def places(source: Source, processor: tuple[str, ...]) -> list[Path]:
+    """Where a library for a processor is if it is there: in the package, and in the cache."""
+    found, folder = list[Path](), cache_folder()
+    if processor == compiler_flags() and not os.environ.get(COMPILE):
+        found.append(prebuilt.path_of(source, instruction_set()))
+    if folder is not None:
+        found.append(folder / "compiled" / f"{source.name}-{_key(source, processor)}.so")
+    return found
+
+
+def origin(source: Source) -> str:
+    """Where a library comes from when it is first needed on this machine, in words."""
+    for path in places(source, compiler_flags()):
+        if path.is_file():
+            made = "in the package" if path.parent == prebuilt.FOLDER else "compiled here"
+            return f"{made}: {path}"
+    try:
+        return f"not there yet: {find_compiler()} compiles it at first use"
+    except UnsupportedError:
+        return "not there, and no C++ compiler either: PyTorch and NumPy do its work"
+
+
+def _load(source: Source, processor: tuple[str, ...]) -> Any:
+    known, folder, flags = places(source, processor), cache_folder(), (*source.flags, *processor)
+    for place in known:
         with suppress(OSError):  # missing, damaged, or not readable
-            return ctypes.CDLL(str(path))
+            return _opened(place)
+    path = None if folder is None else known[-1]
     once = "" if path is None else "; this happens only once"
     LOG.info("compiling %s for this processor%s", source.what, once)
     with ExitStack() as stack:
@@ -238,7 +254,7 @@ def _load(source: Source, flags: Sequence[str]) -> Any:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 lock = stack.enter_context(path.with_suffix(".lock").open("w"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                return ctypes.CDLL(str(path))  # another process has compiled it meanwhile
+                return _opened(path)  # another process has compiled it meanwhile
         made, found = _compile(source, flags, Path(stack.enter_context(tempfile.TemporaryDirectory())))
         if path is not None:
             with suppress(OSError), atomic_write(path) as file:  # a full disk, say
@@ -246,14 +262,33 @@ def _load(source: Source, flags: Sequence[str]) -> Any:
         return found
 
 
-def _key(source: Source, flags: Sequence[str]) -> str:
+def _opened(path: Path) -> Any:
+    """A library, loaded. Some PyTorch keeps its OpenMP runtime to itself: then that is shown to the library first."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        for runtime in _openmp_runtimes():
+            with suppress(OSError):
+                ctypes.CDLL(runtime, ctypes.RTLD_GLOBAL)
+        return ctypes.CDLL(str(path))
+
+
+def _openmp_runtimes() -> list[str]:
+    """The paths of GNU's OpenMP runtimes in this process."""
+    with suppress(OSError):
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        return sorted({line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line})
+    return []
+
+
+def _key(source: Source, more: Sequence[str]) -> str:
     """A hash of what the compiled code depends on: source, flags, CXX, processor and PyTorch version."""
     processor = [platform.processor()]
     with suppress(OSError):
         first = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         names = ("flags", "Features", "vendor_id", "cpu family", "model", "stepping", "CPU ")
         processor = [line for line in first if line.startswith(names) and "MHz" not in line]
-    facts = (*flags, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
+    facts = (*source.flags, *more, os.environ.get("CXX"), platform.machine(), processor, torch.__version__)
     key = hashlib.sha256(repr(facts).encode())
     for file in sorted(source.folder.iterdir()):
         key.update(file.read_bytes())
@@ -268,7 +303,7 @@ def _compile(source: Source, flags: Sequence[str], folder: Path) -> tuple[Path, 
         made = folder / f"native-{number}.so"
         with suppress(OSError, UnsupportedError):
             _run(compiler, "-shared", *threads, parts, "-o", made)
-            return made, ctypes.CDLL(str(made))
+            return made, _opened(made)
     raise UnsupportedError(f'backend "native": the library compiled by {compiler} cannot be loaded: leave out backend')
 
 

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 from weakref import finalize
 
 import numpy as np
 
 from daguerre.errors import UnsupportedError
-from daguerre.models.backends.library import Source, compiled
+from daguerre.models.backends.library import compiled
+from daguerre.models.prebuilt import CONSTRAINTS
 from daguerre.models.processor import compiler_flags
 from daguerre.sampling.constraints.budget import Budget
-
-SOURCE = Source("constraints", "the library of constraints", Path(__file__).with_name("native"), "automata.cpp")
-FLAGS = ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 
 Pointer, Int, Long, Text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
 Float = ctypes.c_double
@@ -107,7 +104,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 def library() -> Any | None:
     """The library; None where it cannot be compiled."""
     try:
-        return compiled(SOURCE, (*FLAGS, *compiler_flags()), _declared)
+        return compiled(CONSTRAINTS, compiler_flags(), _declared)
     except UnsupportedError:
         return None
 

@@ -1,0 +1,49 @@
+"""A wheel with compiled libraries, where DAGUERRE_PREBUILT asks for one: `make wheels`.
+
+DAGUERRE_PREBUILT is a machine, x86_64 or aarch64, and may name levels of `models/prebuilt.py`: "x86_64:avx2,amx".
+CXX names the compiler, which for another machine is a cross compiler. Without DAGUERRE_PREBUILT a wheel has no compiled
+code and is for any machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+VARIABLE = "DAGUERRE_PREBUILT"
+
+
+class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Compiles the libraries, and puts them into the wheel."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        wanted = os.environ.get(VARIABLE)
+        if not wanted or version == "editable":
+            return
+        prebuilt = _loaded(Path(self.root) / "src" / "daguerre" / "models" / "prebuilt.py")
+        machine, _, names = wanted.partition(":")
+        known = prebuilt.levels(machine)
+        levels = names.split(",") if names else list(known)
+        folder = Path(tempfile.mkdtemp(prefix="daguerre-prebuilt-"))
+        for path in prebuilt.build(machine, levels, folder, os.environ.get("CXX", "g++")):
+            self.app.display_info(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+        build_data["force_include"][str(folder)] = "daguerre/prebuilt"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-linux_{machine}"
+
+
+def _loaded(path: Path) -> Any:
+    """A module, alone: its package needs PyTorch."""
+    spec = importlib.util.spec_from_file_location("daguerre_prebuilt", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
