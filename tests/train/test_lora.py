@@ -195,6 +195,13 @@ def test_a_run_trains_an_adapter_and_ends_the_same_if_it_was_killed(corpus: Path
     assert (values["base_model_name_or_path"], values["modules_to_save"]) == (start, ["model.norm"])
 
 
+def test_the_recipe_lora_trains_an_adapter(corpus: Path, start: str, tmp_path: Path) -> None:
+    settings = ["steps=1", "minutes=0.0", "stages.0.length=32", "eval_steps=0"]
+    out = run_training("lora", start_from=start, data=corpus, overrides=settings, out=tmp_path / "run", quiet=True)
+    assert json.loads((out / lora.CONFIG).read_text())["r"] == 16
+    assert len(daguerre.load(start, adapter=out, backend="torch").generate("def ", 2).tokens) == 2
+
+
 def test_a_run_goes_on_only_from_the_model_that_it_began_with(
     corpus: Path, start: str, make_model: MakeModel, tmp_path: Path
 ) -> None:

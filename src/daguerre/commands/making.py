@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -177,6 +178,8 @@ def train(
         device=device,
         began=began,
     )
+    if int(os.environ.get("RANK", "0")):  # of torchrun: the first process says it
+        return
     if model.name == ADAPTER:
         say_adapter(model, as_json)
         return

@@ -70,6 +70,11 @@ class Memory:
         both = self.gradients, self.activations
         return self.weights + self.optimizer + self.average + (sum(both) if self.at_once else max(both))
 
+    def over(self, size: int) -> Memory:
+        """What each of so many processes holds: its part of all but activations."""
+        weights, gradients, optimizer, average, _ = (-(-num // size) for num in self.parts().values())
+        return Memory(weights, gradients, optimizer, average, self.activations, self.at_once)
+
     def parts(self) -> dict[str, int]:
         """Bytes by what they are for."""
         return {name: num for name, num in asdict(self).items() if name != "at_once"}

@@ -58,6 +58,7 @@ from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss, hidden_states
 from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
+from daguerre.train.devices import Devices
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
@@ -76,6 +77,8 @@ from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import answer_loss
 from daguerre.train.sft.start import check_answers
+from daguerre.train.sharded import full
+from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
@@ -106,37 +109,44 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
         began: float | None = None,
     ) -> None:
-        self.recipe, self.out, self.device, self._quiet = recipe, out, torch.device(device), quiet
+        self.devices = Devices()
+        self.device = self.devices.start(recipe, torch.device(device))
+        self.recipe, self.out, self._quiet = recipe, out, quiet or not self.devices.is_first
         self.budget = Budget(recipe.steps, recipe.minutes, RunProgress(), clock, began)
         found = find_checkpoint(out, resume)
         saved = load_checkpoint(found) if found else None
+        self.devices.wait()  # until all have seen whether there is a run
         torch.manual_seed(recipe.seed)
         self._make_model(start_from, data, saved[1] if saved else {})
-        self._open_data(data(self.tokenizer, self.model.config) if callable(data) else data)
+        make = data if callable(data) else lambda *_: data
+        self._open_data(Path(self.devices.agreed(lambda: str(make(self.tokenizer, self.model.config)))))
         self.stop_asked, self._resumed = False, found is not None
         self._adapts, self._measured_step = start_from is not None, -1
         self._acceptance: tuple[tuple[float, ...], ...] = ()
         self._pool: tuple[Stage, RowPool] | None = None
         self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
-        keep(start_from, out, self._resumed)
+        if self.devices.is_first:
+            keep(start_from, out, self._resumed)
         if found is not None and saved is not None:
             self._restore(found, *saved)
-        with atomic_write(out / "recipe.json") as file:
+        own = self.devices.folder(out)
+        own.mkdir(parents=True, exist_ok=True)
+        with atomic_write(own / "recipe.json") as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
-        self.reporter = Reporter(out, recipe, self.progress.step if found else None, quiet=quiet)
+        self.reporter = Reporter(own, recipe, self.progress.step if found else None, quiet=self._quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
         if self.loss is batch_loss:
             rows = largest(self.batches, recipe.stages)
-            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype).line())
+            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype).over(self.devices.size).line())
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
         says = data_line if self.answers is None else answers_line
         self.reporter.say(says(self.shard, self.val_shard))
-        self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, out)
+        self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, own)
         if not self._resumed:
             self.files.forget()
         if self.files.files and self.val_shard is not self.shard:
@@ -160,6 +170,7 @@ class Trainer:
         family = family_of(start_from, self.out)
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
         self.model = model.to(self.device)
+        self.devices.shard(self.model)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
@@ -213,11 +224,12 @@ class Trainer:
                 if not self._resumed:  # so that a kill before the next one loses nothing that was set up
                     self.save()
                 self._leave_out_figures()
-                with Feed(self.batches, self.recipe.loaders) as feed:
+                with Feed(self.batches, self.recipe.loaders, self.devices.numbers) as feed:
                     self._measure_before()
                     while not self.stop_asked and self._has_time(share := self.budget.share()):
                         self.reporter.step(self._step(share, feed))
                         self._after_step()
+                        self.stop_asked = self.devices.any(self.stop_asked)
                 finished = self.budget.share() >= 1.0
                 self.budget.close()
                 self.save()
@@ -225,7 +237,9 @@ class Trainer:
                 self.reporter.compare()
                 self._score_files(self.files.after)
                 self.reporter.say("the budget is spent" if finished else "stopped early; --resume goes on")
-                return self.export()
+                made = self.export()
+                self.devices.leave()
+                return made
         except OSError as error:
             reason = "the disk is full: free room" if is_disk_full(error) else f"{error}: fix this"
             raise TrainingError(
@@ -251,7 +265,7 @@ class Trainer:
     def _after_step(self) -> None:
         """A checkpoint and held-out figures, when they are due."""
         recipe, step = self.recipe, self.progress.step
-        late = time.monotonic() - self._saved_at > 60 * recipe.checkpoint_minutes
+        late = self.devices.any(time.monotonic() - self._saved_at > 60 * recipe.checkpoint_minutes)
         if late or (recipe.checkpoint_steps and step % recipe.checkpoint_steps == 0):
             self.save()
         if recipe.eval_steps and step % recipe.eval_steps == 0:
@@ -360,10 +374,11 @@ class Trainer:
         stage, totals = self.recipe.stage(share), StepTotals()
         with self.budget.timing(STEP):
             with self.budget.timing(GRADIENTS):
-                drawn = with_common_norm(feed.take(self.progress.micro, stage))
-                for index, batch in enumerate(drawn, self.progress.micro):
+                drawn = with_common_norm(feed.take(self.progress.micro, stage), self.devices.mean)
+                for index, batch in zip(self.devices.numbers(self.progress.micro, stage), drawn, strict=True):
                     totals.add(self._gradients(batch, share, index, stage), batch, stage)
-            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
+                self.devices.add_up(totals)
+            norm = self.devices.clip(self.model.parameters(), self.recipe.optim.clip)
             self._check_finite(totals.loss, norm)
             factor = self.optimizer.step(share, self.progress.tokens / self.shard.num_tokens)
             self.average.update(self.model)
@@ -389,7 +404,7 @@ class Trainer:
             with self._autocast():
                 batch = with_self_generated_tokens(self.model, batch, self.recipe.attn_impl)
                 report = loss(self.model, batch, self.recipe.attn_impl)
-        (report.loss / stage.micro_batches).backward()
+        (report.loss / self.devices.share(stage)).backward()
         return report
 
     def _row_pool(self, stage: Stage) -> RowPool:
@@ -452,6 +467,7 @@ class Trainer:
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """The model with its averaged weights inside the block, and with the trained ones again afterwards."""
+        self.devices.cut()
         trained = {n: self.model.get_parameter(n).detach().clone() for n in self.average.values}
         try:
             self._load_weights(self.average.values)
@@ -461,6 +477,7 @@ class Trainer:
 
     @torch.no_grad()
     def _load_weights(self, values: dict[str, torch.Tensor]) -> None:
+        self.devices.cut()
         for name, value in values.items():
             self.model.get_parameter(name).copy_(value)
 
@@ -468,6 +485,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint; the time it takes counts against a budget in minutes."""
+        self.devices.cut()
         tensors = {
             "model": {n: p.detach() for n, p in self._kept_weights().items()},
             "average": self.average.values,
@@ -484,7 +502,12 @@ class Trainer:
             **({} if self.adapter is None else {"base": self.adapter.base.facts()}),
         }
         with self.budget.timing(CHECKPOINT):
-            save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
+            if self.devices.many:
+                weights = {"model": tensors["model"], "average": self.average.values}
+                place, step = self.out / CHECKPOINTS, self.progress.step
+                save_shards(self.devices, place, step, weights, self.optimizer, state)
+            else:
+                save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
 
     def _kept_weights(self) -> dict[str, torch.Tensor]:
@@ -498,20 +521,30 @@ class Trainer:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
         if self.adapter is not None:
             self.adapter.base.check(state["base"], path)
-        if _shapes(tensors["model"]) != _shapes(self._kept_weights()):
+        if tensors and _shapes(tensors["model"]) != _shapes(self._kept_weights()):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
             raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
         self._adapts = state.get("adapts", self._adapts)
-        self._load_weights(tensors["model"])
-        self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
+        held = {"model": {n: p.detach() for n, p in self._kept_weights().items()}, "average": self.average.values}
+        if not tensors:
+            load_shards(path, held, self.optimizer)
+        elif self.devices.many:
+            load_whole(tensors, held, self.optimizer)
+        else:
+            self._load_weights(tensors["model"])
+            self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
+            self.optimizer.load_state_dict(tensors["optimizer"])
         self.average.count = state["average_count"]
-        self.optimizer.load_state_dict(tensors["optimizer"])
         self.budget.go_on_from(RunProgress(**state["progress"]))
 
     def export(self) -> Path:
         """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter."""
-        config = self.model.config
+        self.devices.cut()
+        config, values = self.model.config, {name: full(value) for name, value in self.average.values.items()}
+        frozen = {name: full(value) for name, value in self.model.state_dict().items() if name not in values}
+        if not self.devices.is_first:
+            return self.devices.folder(self.out)
         if self._acceptance:
             measured = dict(zip(MEASURES, self._acceptance, strict=True))
             config = replace(config, draft_acceptance=(measured["greedy"], measured["race"]))
@@ -522,9 +555,9 @@ class Trainer:
             "data_sha256": manifest_hash(self.shard.folder),
         }
         if self.adapter is not None:
-            return self.adapter.write(self.out / "adapter", self.model, self.average.values, extra)
+            return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)
-        averaged.load_state_dict(self.model.state_dict() | self.average.values)
+        averaged.load_state_dict(frozen | values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return write_model(self.out, averaged, self.tokenizer, extra, names)
 

@@ -7,7 +7,7 @@ Letters: B sequences, T tokens of a text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -191,13 +191,15 @@ def joined(examples: Sequence[Example]) -> Example:
     return Example(num_clean, num_tokens, **values)
 
 
-def with_common_norm(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The micro-batches of a step; where their loss is a mean over all of them, they have one norm: its mean."""
+def with_common_norm(batches: Iterable[Batch], mean: Callable[[float], float] = float) -> Iterator[Batch]:
+    """The micro-batches of a step; where their loss is a mean over all of them, they have one norm: its mean, which
+    `mean` takes over processes that have as many each.
+    """
     stream = iter(batches)
     for batch in stream:
         if not batch.window:
             yield batch
             continue
         window = [batch, *stream]
-        norm = sum(each.norm for each in window) / len(window)
+        norm = mean(sum(each.norm for each in window) / len(window))
         yield from (replace(each, norm=norm) for each in window)
