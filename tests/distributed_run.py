@@ -19,7 +19,7 @@ import torch
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Train; "kill": after that step the last process is killed, as by a full memory."""
+    """Train; "kill": after that step the last process is killed, as by a full memory; "stop": it stops there."""
     from daguerre.train import report
     from daguerre.train.recipe import recipe_from_dict
     from daguerre.train.trainer import Trainer
@@ -36,8 +36,15 @@ def main(settings: dict[str, Any]) -> None:
         resume=settings.get("resume", False),
         quiet=True,
     )
+    after = made._after_step
+    if settings.get("stop"):
+
+        def stopped() -> None:
+            after()
+            made.stop_asked = made.progress.step >= settings["stop"]
+
+        made._after_step = stopped  # type: ignore[method-assign]
     if settings.get("kill"):
-        after = made._after_step
 
         def killed() -> None:
             after()

@@ -114,6 +114,19 @@ def test_four_processes_of_which_one_is_killed_lose_nothing_and_two_or_one_go_on
     assert_same_model(tmp_path / "other", whole[0])
 
 
+def test_two_share_the_matrices_of_layers_and_four_go_on_in_two_pairs(
+    whole: tuple[Path, list[float]], corpus: Path, tmp_path: Path
+) -> None:
+    shared = replace(MANY, tensor_parallel=2)
+    together(2, main, settings_of(replace(shared, steps=4), tmp_path / "run", corpus, stop=2))
+    assert near(losses_of(tmp_path / "run"), whole[1][:2])
+    shutil.copytree(tmp_path / "run", tmp_path / "other")
+    assert near(several(4, shared, tmp_path / "run", corpus, resume=True), whole[1][2:])
+    assert_same_model(tmp_path / "run", whole[0])
+    _, losses = alone(MANY, tmp_path / "other", corpus, resume=True)
+    assert near(losses, whole[1][2:])
+
+
 def test_two_processes_go_on_with_an_adapter_of_one_in_16_bits(corpus: Path, start: str, tmp_path: Path) -> None:
     recipe = replace(
         ADAPT,
@@ -150,6 +163,8 @@ def test_a_damaged_checkpoint_of_shards_is_refused_in_one_line(
         ({"steps": 0, "minutes": 1.0}, "3 processes need a budget in steps"),
         ({}, "stages have 4 micro-batches, which 3 processes cannot share"),
         ({"stages": (replace(STAGES[0], micro_batches=3),), "compile": True}, "compile trains in one process"),
+        ({"tensor_parallel": 2}, "tensor_parallel=2 is no divisor of 3 processes"),
+        ({"tensor_parallel": 3, "lora": Lora()}, "an adapter's matrices are not shared: set tensor_parallel=1"),
     ],
 )
 def test_what_several_processes_cannot_train_is_refused(

@@ -7,7 +7,7 @@ gives the same answers, with its own part of the keys and values in its cache.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,55 @@ from torch import Tensor, nn
 from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import MLP, Backbone, SelfAttention
 from daguerre.models.core.config import ModelConfig
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a matrix is cut: along a dimension, into parts of `sizes` that are stacked there, each shared alike."""
+
+    dim: int
+    sizes: tuple[int, ...]
+    group: Any
+
+    @property
+    def size(self) -> int:
+        """How many processes share the matrix."""
+        return torch.distributed.get_world_size(self.group)
+
+    def part(self, whole: Tensor) -> Tensor:
+        """This process's part of a whole matrix."""
+        mine = _parts(self.sizes, self.size, torch.distributed.get_rank(self.group))
+        return whole.index_select(self.dim, mine.to(whole.device))
+
+    def joined(self, part: Tensor) -> Tensor:
+        """The whole matrix, on every process of the group, from each one's part."""
+        part = part.contiguous()
+        every = [torch.empty_like(part) for _ in range(self.size)]
+        torch.distributed.all_gather(every, part, group=self.group)
+        shape = list(part.shape)
+        shape[self.dim] = sum(self.sizes)
+        whole = part.new_empty(shape)
+        for rank, one in enumerate(every):
+            whole.index_copy_(self.dim, _parts(self.sizes, self.size, rank).to(whole.device), one)
+        return whole
+
+
+def splits_of(config: ModelConfig, group: Any) -> dict[str, Split]:
+    """How each matrix of a backbone's layers is cut, by the name of its weight or bias; the rest is not cut."""
+    head, inner = config.head_width, (config.mlp_width,)
+    heads = tuple(num * head for num in (config.num_heads, config.num_kv_heads, config.num_kv_heads))
+    first, sizes = ("gate_up", inner * 2) if config.gated_mlp else ("up", inner)
+    out = dict[str, Split]()
+    for layer in range(config.num_layers):
+        for name, biased, parts in (
+            ("attention.qkv", config.qkv_bias, heads),
+            (f"mlp.{first}", config.mlp_bias, sizes),
+        ):
+            for kind in ("weight", "bias") if biased else ("weight",):
+                out[f"layers.{layer}.{name}.{kind}"] = Split(0, parts, group)
+        out[f"layers.{layer}.attention.out.weight"] = Split(1, heads[:1], group)
+        out[f"layers.{layer}.mlp.down.weight"] = Split(1, inner, group)
+    return out
 
 
 def split_layers(backbone: Backbone, group: Any = None) -> Backbone:
@@ -27,16 +76,19 @@ def split_layers(backbone: Backbone, group: Any = None) -> Backbone:
     size, rank = torch.distributed.get_world_size(group), torch.distributed.get_rank(group)
     config = backbone.config
     _check(config, size)
+    for name, split in splits_of(config, group).items():
+        module, kind = backbone.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]
+        old = backbone.get_parameter(name)
+        setattr(module, kind, nn.Parameter(split.part(old.detach()), requires_grad=old.requires_grad))
     for layer in backbone.layers:
         attention, mlp = layer.attention, layer.mlp
         assert isinstance(attention, SelfAttention)
         assert isinstance(mlp, MLP)
-        _split_attention(attention, config.head_width, size, rank)
-        if mlp.gated:
-            _keep_rows(mlp.gate_up, _parts((config.mlp_width,) * 2, size, rank))
-        else:
-            _keep_rows(mlp.up, _parts((config.mlp_width,), size, rank))
-        _keep_columns(mlp.down, _parts((config.mlp_width,), size, rank), rank)
+        queries, keys, values = (num // size for num in attention.heads)
+        attention.heads = (queries, keys, values)
+        for last in (attention.out, mlp.down):
+            if last.bias is not None and rank:  # it is added once
+                last.bias = nn.Parameter(torch.zeros_like(last.bias), requires_grad=False)
         for first, last in ((attention.qkv, attention.out), (mlp.gate_up if mlp.gated else mlp.up, mlp.down)):
             first.register_forward_pre_hook(lambda _, inputs: (_Copied.apply(inputs[0], group), *inputs[1:]))
             last.register_forward_hook(lambda _, inputs, out: _Summed.apply(out, group))
@@ -66,14 +118,6 @@ def _check(config: ModelConfig, size: int) -> None:
             raise UnsupportedError(f"layers of {what} cannot be split over processes: run the model in one")
 
 
-def _split_attention(attention: SelfAttention, head: int, size: int, rank: int) -> None:
-    rows = _parts(tuple(num * head for num in attention.heads), size, rank)
-    _keep_rows(attention.qkv, rows)
-    _keep_columns(attention.out, _parts((attention.heads[0] * head,), size, rank), rank)
-    queries, keys, values = (num // size for num in attention.heads)
-    attention.heads = (queries, keys, values)
-
-
 def _parts(sizes: tuple[int, ...], size: int, rank: int) -> Tensor:
     """Which numbers of matrices that are stacked are a process's: the same share of each."""
     out, start = [], 0
@@ -81,25 +125,6 @@ def _parts(sizes: tuple[int, ...], size: int, rank: int) -> Tensor:
         out.append(torch.arange(start + rank * num // size, start + (rank + 1) * num // size))
         start += num
     return torch.cat(out)
-
-
-def _keep_rows(matrix: nn.Linear, rows: Tensor) -> None:
-    matrix.weight = _parameter(matrix.weight, matrix.weight.detach()[rows])
-    if matrix.bias is not None:
-        matrix.bias = _parameter(matrix.bias, matrix.bias.detach()[rows])
-    matrix.out_features = len(rows)
-
-
-def _keep_columns(matrix: nn.Linear, columns: Tensor, rank: int) -> None:
-    """Columns of a matrix; its bias is added once, by the first process."""
-    matrix.weight = _parameter(matrix.weight, matrix.weight.detach()[:, columns].contiguous())
-    if matrix.bias is not None and rank:
-        matrix.bias = _parameter(matrix.bias, torch.zeros_like(matrix.bias))
-    matrix.in_features = len(columns)
-
-
-def _parameter(old: Tensor, values: Tensor) -> nn.Parameter:
-    return nn.Parameter(values, requires_grad=old.requires_grad)
 
 
 class _Copied(torch.autograd.Function):

@@ -7,23 +7,27 @@ those that one process would make, so the losses are the same; gradients are sum
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.tensor_parallel import Split, split_layers, splits_of
 from daguerre.train.recipe import Recipe
 from daguerre.train.report import StepTotals
-from daguerre.train.sharded import local, norm_of
+from daguerre.train.sharded import full, like, local, norm_of
 from daguerre.train.stage import Stage
 
 RANKS = "ranks"
 """The folder in a run of what processes other than the first write."""
+OF_HEADS = ("q_norm.weight", "k_norm.weight")
+"""Ends of the names of weights that every head uses."""
 
 
 class Devices:
@@ -33,6 +37,8 @@ class Devices:
         self.size, self.rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
         self._mesh: Any = None
         self._sharded: Any = None
+        self.tensor = 1
+        self.splits: dict[str, Split] = {}
 
     @property
     def many(self) -> bool:
@@ -48,6 +54,7 @@ class Devices:
         """Join the others; the device of this process. InputError for a recipe that one process alone can train."""
         if not self.many:
             return device
+        self.tensor = recipe.tensor_parallel
         _check(recipe, self.size)
         from torch.distributed.device_mesh import init_device_mesh
 
@@ -55,8 +62,9 @@ class Devices:
             device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
             torch.cuda.set_device(device)
         if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        self._mesh = init_device_mesh(device.type, (self.size,), mesh_dim_names=("data",))
+            torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        shape = self.size // self.tensor, self.tensor
+        self._mesh = init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
         return device
 
     def leave(self) -> None:
@@ -105,10 +113,31 @@ class Devices:
             return
         from torch.distributed.fsdp import fully_shard
 
+        if self.tensor > 1:
+            _check_split(model.config)
+            self.splits = splits_of(model.config, self._mesh["tensor"].get_group())
+            split_layers(model, self._mesh["tensor"].get_group())
         for layer in model.layers:
-            fully_shard(layer, mesh=self._mesh)
-        fully_shard(model, mesh=self._mesh)
+            fully_shard(layer, mesh=self._mesh["data"])
+        fully_shard(model, mesh=self._mesh["data"])
         self._sharded = model
+
+    def whole(self, name: str, tensor: Tensor) -> Tensor:
+        """The whole of a weight, or of what is cut as it is, on every process."""
+        gathered = full(tensor)
+        return self.splits[name].joined(gathered) if name in self.splits else gathered
+
+    def part(self, name: str, whole: Tensor, tensor: Tensor) -> Tensor:
+        """This process's part of a whole tensor, cut as a weight of that name is."""
+        return like(self.splits[name].part(whole) if name in self.splits else whole, tensor)
+
+    def stored(self, name: str, tensor: Tensor) -> Tensor:
+        """A tensor as checkpoints have it: cut along its rows alone, whatever shares the matrices of a layer."""
+        if name not in self.splits:
+            return tensor
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        return distribute_tensor(self.whole(name, tensor), self._mesh["data"], [Shard(0)], src_data_rank=None)
 
     def cut(self) -> None:
         """Give up what a forward without a backward pass left gathered, so that parameters are parts again."""
@@ -117,22 +146,26 @@ class Devices:
 
     def numbers(self, first: int, stage: Stage) -> range:
         """Which micro-batches of a step this process makes, of those from number `first` on."""
-        return range(first + self.rank, first + stage.micro_batches, self.size)
+        return range(first + self.rank // self.tensor, first + stage.micro_batches, self.size // self.tensor)
 
     def share(self, stage: Stage) -> float:
         """What the loss of a micro-batch is divided by: FSDP means gradients over processes, and a step is a mean of
         all its micro-batches.
         """
-        return stage.micro_batches / self.size
+        return stage.micro_batches * self.tensor / self.size
 
-    def clip(self, weights: Iterable[nn.Parameter], most: float) -> float:
+    def clip(self, model: Backbone, most: float) -> float:
         """Scale gradients so that their norm is at most this; the norm before."""
         if not self.many:
-            return float(torch.nn.utils.clip_grad_norm_(weights, most))
+            return float(torch.nn.utils.clip_grad_norm_(model.parameters(), most))
         self.cut()
-        gradients = [weight.grad for weight in weights if weight.grad is not None]
-        norm = norm_of(gradients)
-        for gradient in gradients:
+        gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+        if self.tensor > 1:
+            for name, gradient in gradients.items():
+                if name.endswith(OF_HEADS):  # each process has the part of its own heads
+                    torch.distributed.all_reduce(local(gradient), group=self._mesh["tensor"].get_group())
+        norm = norm_of([(grad, 1 if name in self.splits else self.tensor) for name, grad in gradients.items()])
+        for gradient in gradients.values():
             local(gradient).mul_(min(1.0, most / (norm + 1e-6)))
         return norm
 
@@ -146,7 +179,7 @@ class Devices:
         at = 0
         for name, value in numbers.items():
             num = np.size(value)
-            new = flat[at : at + num].numpy()
+            new = flat[at : at + num].numpy() / self.tensor
             made = new.astype(value.dtype) if isinstance(value, np.ndarray) else type(value)(new[0])
             setattr(totals, name, made)
             at += num
@@ -158,9 +191,19 @@ def _check(recipe: Recipe, size: int) -> None:
         raise InputError(
             f"{size} processes need a budget in steps, which all of them count alike: set steps, minutes=0"
         )
+    if size % recipe.tensor_parallel:
+        raise InputError(f"tensor_parallel={recipe.tensor_parallel} is no divisor of {size} processes")
     for stage in recipe.stages:
-        if stage.micro_batches % size:
+        if stage.micro_batches % (size // recipe.tensor_parallel):
             raise InputError(f"stages have {stage.micro_batches} micro-batches, which {size} processes cannot share")
     for name in ("draft_head", "concepts", "compile"):
         if getattr(recipe, name):
             raise InputError(f"{name} trains in one process: run it without torchrun")
+    if recipe.lora is not None and recipe.tensor_parallel > 1:
+        raise InputError("an adapter's matrices are not shared: set tensor_parallel=1")
+
+
+def _check_split(config: ModelConfig) -> None:
+    """UnsupportedError for a model that can be split, but not trained so."""
+    if config.out_bias or config.mlp_bias or config.draft_head or config.concepts is not None:
+        raise UnsupportedError("biases behind matrices, draft and concept heads train whole: set tensor_parallel=1")

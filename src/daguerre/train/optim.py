@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from daguerre.models.lora_factors import NAME
 from daguerre.models.processor import native_dtype
+from daguerre.models.tensor_parallel import Split
 from daguerre.train.concept_loss import CONCEPTS
 from daguerre.train.recipe import Optimization
 from daguerre.train.sharded import is_sharded, like, local, whole_of
@@ -35,6 +36,8 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
+        self.splits: dict[int, Split] = {}
+        """How matrices that processes share are cut, by the identity of their weights."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -46,11 +49,18 @@ class Muon(torch.optim.Optimizer):
             size = torch.distributed.get_world_size() if weights and is_sharded(weights[0]) else 1
             for start in range(0, len(weights), size):
                 some = weights[start : start + size]
-                matrices = [whole_of(self._followed(weight, group["momentum"]), weight) for weight in some]
+                matrices = [self._whole(self._followed(weight, group["momentum"]), weight) for weight in some]
                 for weight, update in zip(some, self._orthogonalized(matrices, size), strict=True):
-                    scale = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
+                    scale = max(1.0, update.shape[0] / update.shape[1]) ** 0.5
+                    split = self.splits.get(id(weight))
+                    part = like(update if split is None else split.part(update), weight)
                     local(weight).mul_(1 - group["lr"] * group["weight_decay"])
-                    local(weight).add_(like(update, weight), alpha=-group["lr"] * scale)
+                    local(weight).add_(part, alpha=-group["lr"] * scale)
+
+    def _whole(self, part: Tensor, weight: nn.Parameter) -> Tensor:
+        """A whole matrix from this process's part."""
+        gathered, split = whole_of(part, weight), self.splits.get(id(weight))
+        return gathered if split is None else split.joined(gathered)
 
     def _followed(self, weight: nn.Parameter, momentum: float) -> Tensor:
         """The step of a matrix before it is orthogonalized: this process's part."""
@@ -102,16 +112,17 @@ def is_hidden(name: str) -> bool:
 class Optimizer:
     """Muon and AdamW side by side, driven by one factor of progress, on the weights that need a gradient."""
 
-    def __init__(self, model: nn.Module, options: Optimization) -> None:
+    def __init__(self, model: nn.Module, options: Optimization, splits: Mapping[str, Split] | None = None) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
         matrices = [p for n, p in trained.items() if p.ndim == 2 and is_hidden(n)]
         heads = [p for n, p in trained.items() if n.startswith(CONCEPTS)]
         rest = [p for n, p in trained.items() if not n.startswith(CONCEPTS) and (p.ndim != 2 or not is_hidden(n))]
-        self.options = options
+        self.options, self.names = options, {id(weight): name for name, weight in trained.items()}
         self.parts: list[tuple[torch.optim.Optimizer, float]] = []
         if matrices:
             dtype = native_dtype(matrices[0].device)
             muon = Muon(matrices, options.muon_lr, options.muon_momentum, options.weight_decay, dtype)
+            muon.splits = {id(trained[name]): split for name, split in (splits or {}).items() if name in trained}
             self.parts.append((muon, options.muon_lr))
         for weights, rate in ((rest, options.adamw_lr), (heads, options.concepts_lr)):
             if weights:

@@ -40,6 +40,7 @@ MEANINGS: dict[str, str] = {
     "train": "names of the weights that are trained: layers.4, mlp, layers.*.attention, norms, embedding, head; none: "
     "all",
     "checkpoint_layers": "the inner results of layers are computed again in the backward pass: less memory, more time",
+    "tensor_parallel": "of the processes that torchrun starts, how many share the matrices of each layer",
     "seed": "of every random number",
     "steps": "budget in optimizer steps; 0: no such limit",
     "minutes": "budget in minutes, loading, measuring and saving included; 0: no such limit",

@@ -46,17 +46,10 @@ def whole_of(part: Tensor, sharded: Any) -> Tensor:
     return full(cut)
 
 
-def norm_of(gradients: list[Any]) -> float:
-    """The norm of gradients of which each process holds parts; all of them must call this."""
-    parts = [local(gradient).double().square().sum().cpu() / _copies(gradient) for gradient in gradients]
-    total = torch.stack(parts).sum()
+def norm_of(gradients: list[tuple[Any, int]]) -> float:
+    """The norm of gradients of which each process holds parts, each part held by so many processes; all of them must
+    call this.
+    """
+    total = torch.stack([local(grad).double().square().sum().cpu() / copies for grad, copies in gradients]).sum()
     torch.distributed.all_reduce(total)
     return float(total.sqrt())
-
-
-def _copies(tensor: Any) -> int:
-    """How many processes hold the same part of a tensor."""
-    shards = 1
-    for size, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
-        shards *= size if placement.is_shard() else 1
-    return int(torch.distributed.get_world_size() // shards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,45 @@ from daguerre.errors import CheckpointError
 from daguerre.train.checkpoint import SHARDS, save_checkpoint
 from daguerre.train.devices import Devices
 from daguerre.train.optim import Muon, Optimizer
-from daguerre.train.sharded import like, local
+from daguerre.train.sharded import full, local
 
 
-def save_shards(
-    devices: Devices, folder: Path, step: int, tensors: Mapping[str, Any], optimizer: Optimizer, state: dict[str, Any]
-) -> None:
-    """Write a checkpoint as `save_checkpoint` does, by all processes together. `tensors`: names to mappings."""
-    flat = {f"{kind}.{name}": tensor for kind, named in tensors.items() for name, tensor in named.items()}
-    flat |= dict(_states(optimizer))
+@dataclass(frozen=True)
+class Held:
+    """What a checkpoint holds of a run: tensors by the names of the weights that they belong to, and the optimizer."""
+
+    devices: Devices
+    weights: Mapping[str, Tensor]
+    average: Mapping[str, Tensor]
+    optimizer: Optimizer
+
+    def tensors(self) -> Iterator[tuple[str, str, Tensor]]:
+        """Every tensor: its name in a checkpoint, that of the weight that it is cut as, and this process's part."""
+        for kind, named in (("model", self.weights), ("average", self.average)):
+            for name, tensor in named.items():
+                yield f"{kind}.{name}", name, tensor
+        for number, (part, _) in enumerate(self.optimizer.parts):
+            weights = [weight for group in part.param_groups for weight in group["params"]]
+            for index, weight in enumerate(weights):
+                for key, tensor in sorted(part.state.get(weight, {}).items()):
+                    cut = "" if key == "step" else self.optimizer.names[id(weight)]
+                    yield f"optimizer.{number}.{index}.{key}", cut, tensor
+
+    def stored(self) -> dict[str, Tensor]:
+        """The tensors as checkpoints have them."""
+        return {name: self.devices.stored(cut, tensor) for name, cut, tensor in self.tensors()}
+
+    def take(self, stored: Mapping[str, Tensor]) -> None:
+        """Read this process's parts from tensors as checkpoints have them, or from whole ones."""
+        for name, cut, tensor in self.tensors():
+            if stored[name] is not tensor:
+                whole = full(stored[name]).to(local(tensor).device)
+                local(tensor).copy_(self.devices.part(cut, whole, tensor))
+
+
+def save_shards(held: Held, folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Write a checkpoint as `save_checkpoint` does, by all processes together."""
+    devices, flat = held.devices, held.stored()
     if not devices.is_first:
         if place := devices.agreed(lambda: None):
             _write(Path(place), flat)
@@ -48,9 +79,9 @@ def _write(folder: Path, flat: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def load_shards(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimizer: Optimizer) -> None:
-    """Read this process's parts of a checkpoint of any number of processes into tensors, and the optimizer's state.
-    CheckpointError for one that is damaged, or of other shapes.
+def load_shards(path: Path, held: Held) -> None:
+    """Read this process's parts of a checkpoint of any number of processes. CheckpointError for one that is damaged, or
+    of other shapes.
     """
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.filesystem import FileSystemReader
@@ -59,9 +90,8 @@ def load_shards(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimiz
     place = path / SHARDS
     try:
         known = FileSystemReader(place).read_metadata().state_dict_metadata
-        make_states(optimizer, known)
-        flat = {f"{kind}.{name}": tensor for kind, named in tensors.items() for name, tensor in named.items()}
-        flat |= dict(_states(optimizer))
+        make_states(held.optimizer, known)
+        flat = held.stored()
         wrong = {name: tuple(tensor.shape) for name, tensor in flat.items()} != {
             name: tuple(getattr(stored, "size", ())) for name, stored in known.items()
         }
@@ -70,34 +100,21 @@ def load_shards(path: Path, tensors: Mapping[str, Mapping[str, Tensor]], optimiz
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # one process may read what several wrote
             load(flat, checkpoint_id=place, no_dist=not torch.distributed.is_initialized())
+        held.take(flat)
     except (OSError, CheckpointException, RuntimeError, ValueError, EOFError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CheckpointError(f"{path} is damaged ({reason}): remove it, and --resume takes the one before") from error
 
 
 @torch.no_grad()
-def load_whole(saved: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]], optimizer: Optimizer) -> None:
+def load_whole(saved: Mapping[str, Any], held: Held) -> None:
     """Take this process's parts of what one process wrote."""
-    for kind, named in tensors.items():
-        for name, tensor in named.items():
-            local(tensor).copy_(like(saved[kind][name].to(tensor.device), tensor))
-    states = saved["optimizer"]
-    known = {
-        f"optimizer.{n}.{i}.{key}" for n, part in enumerate(states) for i, each in part["state"].items() for key in each
-    }
-    make_states(optimizer, known)
-    for name, tensor in _states(optimizer):
-        _, part, index, key = name.split(".")
-        local(tensor).copy_(like(states[int(part)]["state"][int(index)][key].to(tensor.device), tensor))
-
-
-def _states(optimizer: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """The optimizer's state by the number of the part, the number of the weight, and what it is."""
-    for number, (part, _) in enumerate(optimizer.parts):
-        weights = [weight for group in part.param_groups for weight in group["params"]]
-        for index, weight in enumerate(weights):
-            for key, tensor in sorted(part.state.get(weight, {}).items()):
-                yield f"optimizer.{number}.{index}.{key}", tensor
+    flat = {f"{kind}.{name}": tensor for kind in ("model", "average") for name, tensor in saved[kind].items()}
+    for number, part in enumerate(saved["optimizer"]):
+        for index, state in part["state"].items():
+            flat |= {f"optimizer.{number}.{index}.{key}": tensor for key, tensor in state.items()}
+    make_states(held.optimizer, flat)
+    held.take(flat)
 
 
 def make_states(optimizer: Optimizer, known: Any) -> None:

@@ -77,7 +77,7 @@ from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import answer_loss
 from daguerre.train.sft.start import check_answers
-from daguerre.train.sharded import full
+from daguerre.train.sharded_checkpoint import Held as HeldState
 from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
@@ -170,8 +170,9 @@ class Trainer:
         family = family_of(start_from, self.out)
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
         self.model = model.to(self.device)
+        self.config = model.config
         self.devices.shard(self.model)
-        self.optimizer = Optimizer(self.model, recipe.optim)
+        self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
         if recipe.concepts is not None:
@@ -378,7 +379,7 @@ class Trainer:
                 for index, batch in zip(self.devices.numbers(self.progress.micro, stage), drawn, strict=True):
                     totals.add(self._gradients(batch, share, index, stage), batch, stage)
                 self.devices.add_up(totals)
-            norm = self.devices.clip(self.model.parameters(), self.recipe.optim.clip)
+            norm = self.devices.clip(self.model, self.recipe.optim.clip)
             self._check_finite(totals.loss, norm)
             factor = self.optimizer.step(share, self.progress.tokens / self.shard.num_tokens)
             self.average.update(self.model)
@@ -495,7 +496,7 @@ class Trainer:
             "progress": asdict(self.progress),
             "average_count": self.average.count,
             "recipe": asdict(self.recipe),
-            "model": self.model.config.to_dict(),
+            "model": self.config.to_dict(),
             "tokenizer_sha256": self.tokenizer.sha256,
             "data": self.data,
             "adapts": self._adapts,
@@ -503,9 +504,7 @@ class Trainer:
         }
         with self.budget.timing(CHECKPOINT):
             if self.devices.many:
-                weights = {"model": tensors["model"], "average": self.average.values}
-                place, step = self.out / CHECKPOINTS, self.progress.step
-                save_shards(self.devices, place, step, weights, self.optimizer, state)
+                save_shards(self._held(), self.out / CHECKPOINTS, self.progress.step, state)
             else:
                 save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
@@ -515,22 +514,26 @@ class Trainer:
         weights: dict[str, torch.Tensor] = dict(self.model.named_parameters())
         return weights if self.adapter is None else {name: weights[name] for name in self.average.values}
 
+    def _held(self) -> HeldState:
+        """What a checkpoint of several processes holds."""
+        weights = {name: weight.detach() for name, weight in self._kept_weights().items()}
+        return HeldState(self.devices, weights, self.average.values, self.optimizer)
+
     def _restore(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """Go on from a checkpoint. CheckpointError or DataError when it is of another tokenizer, model or data."""
         if state["tokenizer_sha256"] != self.tokenizer.sha256:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
         if self.adapter is not None:
             self.adapter.base.check(state["base"], path)
-        if tensors and _shapes(tensors["model"]) != _shapes(self._kept_weights()):
+        if tensors and not self.devices.many and _shapes(tensors["model"]) != _shapes(self._kept_weights()):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
             raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
         self._adapts = state.get("adapts", self._adapts)
-        held = {"model": {n: p.detach() for n, p in self._kept_weights().items()}, "average": self.average.values}
         if not tensors:
-            load_shards(path, held, self.optimizer)
+            load_shards(path, self._held())
         elif self.devices.many:
-            load_whole(tensors, held, self.optimizer)
+            load_whole(tensors, self._held())
         else:
             self._load_weights(tensors["model"])
             self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
@@ -541,8 +544,9 @@ class Trainer:
     def export(self) -> Path:
         """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter."""
         self.devices.cut()
-        config, values = self.model.config, {name: full(value) for name, value in self.average.values.items()}
-        frozen = {name: full(value) for name, value in self.model.state_dict().items() if name not in values}
+        config, whole = self.config, self.devices.whole
+        values = {name: whole(name, value) for name, value in self.average.values.items()}
+        frozen = {name: whole(name, value) for name, value in self.model.state_dict().items() if name not in values}
         if not self.devices.is_first:
             return self.devices.folder(self.out)
         if self._acceptance:
