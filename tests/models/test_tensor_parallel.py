@@ -63,6 +63,7 @@ def one_of(folders: dict[str, str], out: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
 def test_split_layers_write_the_same_tokens(processes: int, tmp_path: Path, make_model: MakeModel) -> None:
     folders = {}

@@ -89,12 +89,14 @@ def whole(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
         return out, alone(MANY, out, corpus)[1]
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(whole: tuple[Path, list[float]], corpus: Path, tmp_path: Path) -> None:
     losses = several(2, MANY, tmp_path / "run", corpus)
     assert near(losses, whole[1])
     assert_same_model(tmp_path / "run", whole[0])
 
 
+@pytest.mark.slow
 def test_four_processes_of_which_one_is_killed_lose_nothing_and_two_or_one_go_on(
     whole: tuple[Path, list[float]], corpus: Path, tmp_path: Path
 ) -> None:
@@ -114,6 +116,7 @@ def test_four_processes_of_which_one_is_killed_lose_nothing_and_two_or_one_go_on
     assert_same_model(tmp_path / "other", whole[0])
 
 
+@pytest.mark.slow
 def test_two_share_the_matrices_of_layers_and_four_go_on_in_two_pairs(
     whole: tuple[Path, list[float]], corpus: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +130,7 @@ def test_two_share_the_matrices_of_layers_and_four_go_on_in_two_pairs(
     assert near(losses, whole[1][2:])
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_an_adapter_of_one_in_16_bits(corpus: Path, start: str, tmp_path: Path) -> None:
     recipe = replace(
         ADAPT,

@@ -74,6 +74,7 @@ def inspect_model(
     train: Annotated[
         str | None, typer.Option("--train", metavar="RECIPE", help="Print the memory that training by a recipe takes.")
     ] = None,
+    devices: Annotated[int, typer.Option("--devices", min=1, help="With --train: the memory of each of so many.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
@@ -85,7 +86,7 @@ def inspect_model(
         from daguerre.train.needs import training_facts, training_lines
         from daguerre.train.recipe import load_recipe
 
-        needs = training_facts(folder, load_recipe(train), family)
+        needs = training_facts(folder, load_recipe(train), family, devices)
         typer.echo(json.dumps(needs) if as_json else training_lines(needs))
         return
     words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)
