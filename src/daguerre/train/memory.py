@@ -107,10 +107,12 @@ def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype) -
 
 def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int) -> int:
     config, first = model.config, _first_layer(model)
-    layers = [_layer(config, layer, rows, e, recipe.attn_impl) for layer in range(first, config.num_layers)]
+    norms = any(weight.requires_grad for name, weight in model.named_parameters() if "attention_norm" in name)
+    layers = [_layer(config, layer, rows, e, recipe.attn_impl, norms) for layer in range(first, config.num_layers)]
     factors = sum(e * len(pair.a) for _, _, pair in adapted(model) if not pair.embedding) * rows.rows
-    copies = 0 if e == FLOAT else e * sum(weight.numel() for weight in model.parameters() if weight.ndim > 1)
-    head = _norm(config.width, e) * rows.rows + _head(config, e) * rows.scored
+    rounded = (weight for weight in model.parameters() if weight.ndim > 1 and weight.itemsize > e)
+    copies = e * sum(weight.numel() for weight in rounded)
+    head = _norm(config.width, e, norms) * rows.rows + _head(config, e) * rows.scored
     if (
         recipe.checkpoint_layers and layers
     ):  # layers keep their inputs, and one at a time the rest, when logits are gone
@@ -127,16 +129,16 @@ def _first_layer(model: Backbone) -> int:
     return min(numbers, default=model.config.num_layers)
 
 
-def _norm(width: int, e: int) -> int:
-    """A norm's input and result in float32, and what is multiplied by its weight."""
-    return FLOAT * (2 * width + 1) + e * width
+def _norm(width: int, e: int, trained: bool) -> int:
+    """A norm's input, and its result if that is multiplied by a weight that is trained, in float32; and the product."""
+    return FLOAT * (width * (1 + trained) + 1) + e * width
 
 
-def _layer(config: ModelConfig, layer: int, rows: Rows, e: int, attn_impl: str) -> int:
+def _layer(config: ModelConfig, layer: int, rows: Rows, e: int, attn_impl: str, norms: bool) -> int:
     heads, keys, head = config.num_heads, config.num_kv_heads, config.head_width
-    per_row = 2 * _norm(config.width, e) + e * (heads + 2 * keys) * head  # norms; qkv
+    per_row = 2 * _norm(config.width, e, norms) + e * (heads + 2 * keys) * head  # norms; qkv
     if config.qk_norm:  # normalized heads; in 16 bits also what is normalized
-        per_row += FLOAT * (heads + keys) * (1 + head * (1 if e == FLOAT else 2))
+        per_row += FLOAT * (heads + keys) * (1 + head * (norms + (e != FLOAT)))
     per_row += e * (heads + keys) * head + e * heads * head  # rotated queries and keys; what attention gives
     scores = e * heads * rows.products if attn_impl == "matmul" else FLOAT * heads * rows.rows
     modulated = e * 8 * config.width if config.adaptive_width else 0

@@ -21,7 +21,7 @@ from daguerre.train.recipe import Recipe
 from daguerre.train.start import named_tokenizer
 
 FORMULAS = {
-    "weights": "4 bytes x weights",
+    "weights": "4 bytes x weights; 2 x matrices that an adapter is for, in bfloat16",
     "gradients": "4 bytes x trained weights",
     "optimizer": "4 bytes x hidden matrices that are trained (Muon), 8 x other trained weights (AdamW)",
     "average": "4 bytes x trained weights",
@@ -35,9 +35,9 @@ def training_facts(folder: Path, recipe: Recipe, family: str | None = None, devi
     """
     config, tokenizer = _shape(folder, recipe, family)
     model = make_shapes(config).requires_grad_(True)
-    choose_weights(model, recipe, str(folder))
-    rows = made_rows(recipe, config, tokenizer)
     dtype, _ = choose_precision(recipe.precision, torch.device("cpu"))
+    choose_weights(model, recipe, str(folder), dtype)
+    rows = made_rows(recipe, config, tokenizer)
     memory = memory_of(model, recipe, rows, dtype).over(devices)
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return {

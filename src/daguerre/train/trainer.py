@@ -12,7 +12,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -166,7 +166,7 @@ class Trainer:
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
-        self.adapter = choose_weights(model, recipe, start_from)
+        self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         family = family_of(start_from, self.out)
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
         self.model = model.to(self.device)
@@ -328,7 +328,8 @@ class Trainer:
             self._leave_out(FILES)
         else:
             self.reporter.phase("scoring held-out files")
-            with self.budget.timing(FILES), self.averaged_weights():
+            mixed = nullcontext() if self.adapter is None else self._autocast()  # an adapter's base may be in 16 bits
+            with self.budget.timing(FILES), self.averaged_weights(), mixed:
                 line = score(self.model)
             self.reporter.say(line)
 
