@@ -121,7 +121,7 @@ def test_inspect_prints_the_arithmetic(call: Callable[..., Called], wide_start: 
     _, out, _ = call("inspect", wide_start, "--train", str(recipe), "--json", "--devices", "2")
     half = json.loads(out)["bytes"]
     assert (2 * half["weights"], 2 * half["optimizer"]) == (held["weights"], held["optimizer"])
-    assert half["activations"] == held["activations"]
+    assert half["activations"] > held["activations"]  # with the weights that are gathered
     assert (held["optimizer"], held["average"]) == (8 * facts["trained"], 4 * facts["trained"])
     code, out, _ = call("inspect", "--train", "small")
     assert code == 0

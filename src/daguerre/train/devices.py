@@ -107,18 +107,21 @@ class Devices:
 
     # ---- weights and gradients ------------------------------------------------------------------------------------
 
-    def shard(self, model: Backbone) -> None:
-        """Leave this process its part of every weight; layers are gathered when they are computed."""
+    def shard(self, model: Backbone, dtype: torch.dtype) -> None:
+        """Leave this process its float32 part of every weight; layers are gathered when they are computed, in the type
+        that they multiply in, and their gradients are summed in float32.
+        """
         if not self.many:
             return
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
         if self.tensor > 1:
             _check_split(model.config)
             self.splits = splits_of(model.config, self._mesh["tensor"].get_group())
             split_layers(model, self._mesh["tensor"].get_group())
         for layer in model.layers:
-            fully_shard(layer, mesh=self._mesh["data"])
+            fully_shard(layer, mesh=self._mesh["data"], mp_policy=policy)
         fully_shard(model, mesh=self._mesh["data"])
         self._sharded = model
 

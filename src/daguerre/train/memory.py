@@ -70,11 +70,6 @@ class Memory:
         both = self.gradients, self.activations
         return self.weights + self.optimizer + self.average + (sum(both) if self.at_once else max(both))
 
-    def over(self, size: int) -> Memory:
-        """What each of so many processes holds: its part of all but activations."""
-        weights, gradients, optimizer, average, _ = (-(-num // size) for num in self.parts().values())
-        return Memory(weights, gradients, optimizer, average, self.activations, self.at_once)
-
     def parts(self) -> dict[str, int]:
         """Bytes by what they are for."""
         return {name: num for name, num in asdict(self).items() if name != "at_once"}
@@ -90,28 +85,30 @@ def in_megabytes(num: int) -> str:
     return f"{num / 1e9:,.2f} GB" if num >= 1e9 else f"{num / 1e6:,.1f} MB"
 
 
-def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype) -> Memory:
-    """The memory of a step on micro-batches of so many rows; the model may be on the meta device."""
+def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, devices: int = 1) -> Memory:
+    """The memory of a step on micro-batches of so many rows; the model may be on the meta device. Of several devices
+    each holds a part of all but the activations, to which the weights that are gathered are counted; the model may be
+    cut already, as long as names have whole shapes.
+    """
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     num = sum(weight.numel() for weight in trained.values())
     muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
     return Memory(
-        weights=sum(weight.numel() * weight.itemsize for weight in model.parameters()),
-        gradients=FLOAT * num,
-        optimizer=FLOAT * (muon + 2 * (num - muon)),
-        average=FLOAT * num,
-        activations=_activations(model, recipe, rows, dtype.itemsize),
+        weights=sum(weight.numel() * weight.itemsize for weight in model.parameters()) // devices,
+        gradients=FLOAT * num // devices,
+        optimizer=FLOAT * (muon + 2 * (num - muon)) // devices,
+        average=FLOAT * num // devices,
+        activations=_activations(model, recipe, rows, dtype.itemsize, devices > 1),
         at_once=any(stage.micro_batches > 1 for stage in recipe.stages),
     )
 
 
-def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int) -> int:
+def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int, gathered: bool) -> int:
     config, first = model.config, _first_layer(model)
     norms = any(weight.requires_grad for name, weight in model.named_parameters() if "attention_norm" in name)
     layers = [_layer(config, layer, rows, e, recipe.attn_impl, norms) for layer in range(first, config.num_layers)]
     factors = sum(e * len(pair.a) for _, _, pair in adapted(model) if not pair.embedding) * rows.rows
-    rounded = (weight for weight in model.parameters() if weight.ndim > 1 and weight.itemsize > e)
-    copies = e * sum(weight.numel() for weight in rounded)
+    copies = _gathered(model, e) if gathered else _rounded(model, e)
     head = _norm(config.width, e, norms) * rows.rows + _head(config, e) * rows.scored
     if (
         recipe.checkpoint_layers and layers
@@ -119,6 +116,18 @@ def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int) -> int:
         inputs = e * config.width * rows.rows * len(layers)
         return copies + inputs + max(head, max(layers) + factors // config.num_layers)
     return copies + sum(layers) + factors + head
+
+
+def _rounded(model: Backbone, e: int) -> int:
+    """Copies of float32 matrices in the type that they are multiplied in."""
+    return e * sum(weight.numel() for weight in model.parameters() if weight.ndim > 1 and weight.itemsize > e)
+
+
+def _gathered(model: Backbone, e: int) -> int:
+    """Whole weights outside of layers, and two layers at a time: the one that is computed, and the next."""
+    outside = {name: weight for name, weight in model.named_parameters() if not name.startswith("layers.")}
+    first = sum(weight.numel() for name, weight in model.named_parameters() if name.startswith("layers.0."))
+    return sum(weight.numel() * (weight.itemsize + e * (e < FLOAT)) for weight in outside.values()) + 2 * e * first
 
 
 def _first_layer(model: Backbone) -> int:

@@ -38,7 +38,7 @@ def training_facts(folder: Path, recipe: Recipe, family: str | None = None, devi
     dtype, _ = choose_precision(recipe.precision, torch.device("cpu"))
     choose_weights(model, recipe, str(folder), dtype)
     rows = made_rows(recipe, config, tokenizer)
-    memory = memory_of(model, recipe, rows, dtype).over(devices)
+    memory = memory_of(model, recipe, rows, dtype, devices)
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return {
         "recipe": recipe.name,

@@ -141,7 +141,7 @@ class Trainer:
             self.reporter.say(self.adapter.line(self.model))
         if self.loss is batch_loss:
             rows = largest(self.batches, recipe.stages)
-            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype).over(self.devices.size).line())
+            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
         says = data_line if self.answers is None else answers_line
@@ -171,7 +171,7 @@ class Trainer:
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
         self.model = model.to(self.device)
         self.config = model.config
-        self.devices.shard(self.model)
+        self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
         self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
@@ -328,7 +328,8 @@ class Trainer:
             self._leave_out(FILES)
         else:
             self.reporter.phase("scoring held-out files")
-            mixed = nullcontext() if self.adapter is None else self._autocast()  # an adapter's base may be in 16 bits
+            rounded = self.adapter is not None or self.devices.many  # weights that no float32 is multiplied with
+            mixed = self._autocast() if rounded else nullcontext()
             with self.budget.timing(FILES), self.averaged_weights(), mixed:
                 line = score(self.model)
             self.reporter.say(line)
