@@ -142,8 +142,9 @@ class Trainer:
 
     def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> None:
         recipe, config = self.recipe, saved.get("model")
-        known = config is not None and recipe.model is None and isinstance(data, Path)
-        saved_tokenizer = tokenizer_of_run(self.out, data, config) if known and isinstance(data, Path) else None
+        saved_tokenizer = None
+        if config is not None and recipe.model is None and isinstance(data, Path):
+            saved_tokenizer = tokenizer_of_run(self.out, data, config)
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None

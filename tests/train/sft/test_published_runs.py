@@ -98,7 +98,7 @@ def test_a_model_that_could_not_be_written_is_refused_before_anything_is(tmp_pat
     pytest.importorskip("gguf")
     source = published("qwen3", tmp_path / "published")
     loaded = load_folder(source)
-    write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "a.gguf", dtype="float32")
+    write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "a.gguf", dtype="f32")
     file = write_rows(tmp_path / "talks.jsonl", TALKS)
     with pytest.raises(UnsupportedError, match="GGUF file, which is not written back"):
         run_training("sft", start_from=str(tmp_path / "a.gguf"), data=[file], overrides=SHORT, out=tmp_path / "run")
