@@ -73,7 +73,7 @@ from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import answer_loss
-from daguerre.train.sft.start import check_answers
+from daguerre.train.sft.start import check_answers, prepared, rainbow_ids
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
@@ -151,7 +151,7 @@ class Trainer:
         self._fresh_heads = recipe.concepts is not None and not had_heads
         family = family_of(start_from, self.out)
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
-        self.model = model.to(self.device)
+        self.model = prepared(model, recipe, self.answers, self.tokenizer).to(self.device)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
@@ -179,7 +179,8 @@ class Trainer:
         """What makes the micro-batches of a split: of plain text, or of prompts and answers."""
         check_answers(shard, self.recipe)
         if self.answers is not None:
-            return AnswerBatches(shard, self.answers, self.model.config, seed)
+            pads = rainbow_ids(self.recipe, self.answers, self.tokenizer)
+            return AnswerBatches(shard, self.answers, self.model.config, seed, pads)
         return self._micro_batches(shard, seed)
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
