@@ -7,6 +7,7 @@ Letters: B sequences, T tokens of a text.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -156,21 +157,18 @@ def _kinds(example: Example) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def packed(order: Ints, sizes: Ints, length: int) -> Iterator[Ints]:
     """Texts, in this order, in groups of at most `length` tokens: each joins the fullest open group that has room."""
     groups: list[list[int]] = []
-    room: dict[int, list[int]] = {}
+    open_groups: list[tuple[int, int]] = []  # the room that is left, and the group, in order
     for text in order.tolist():
         size = int(sizes[text])
-        fits = [left for left in room if left >= size]
-        if fits:
-            left = min(fits)
-            group = room[left].pop()
-            if not room[left]:
-                del room[left]
+        at = bisect_left(open_groups, (size, 0))
+        if at < len(open_groups):
+            left, group = open_groups.pop(at)
         else:
             left, group = length, len(groups)
             groups.append([])
         groups[group].append(text)
         if left > size:
-            room.setdefault(left - size, []).append(group)
+            insort(open_groups, (left - size, group))
     return map(np.array, groups)
 
 
