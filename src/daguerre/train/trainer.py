@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -20,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from daguerre.concepts.texts import catalog_of
 from daguerre.errors import CheckpointError, DataError, TrainingError
@@ -54,15 +52,15 @@ from daguerre.train.checkpoint import (
 )
 from daguerre.train.chosen import choose_weights
 from daguerre.train.concept_heads import count_concepts, initialize_heads
-from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss, hidden_states
 from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
-from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
+from daguerre.train.data import MicroBatches
 from daguerre.train.devices import Devices
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
+from daguerre.train.makers import make_maker
 from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
@@ -76,12 +74,13 @@ from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import answer_loss
-from daguerre.train.sft.start import check_answers
+from daguerre.train.sft.start import prepared
 from daguerre.train.sharded_checkpoint import Held as HeldState
 from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
+from daguerre.train.stopping import stopped_by_signals
 from daguerre.train.user_folder import files_read, own_vocabulary
 
 DATA = "data"
@@ -160,15 +159,17 @@ class Trainer:
     def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> None:
         recipe, config = self.recipe, saved.get("model")
         start_from = start_from or saved.get("base", {}).get("path")
-        known = config is not None and recipe.model is None and isinstance(data, Path)
-        saved_tokenizer = tokenizer_of_run(self.out, data, config or {}) if known and isinstance(data, Path) else None
+        saved_tokenizer = None
+        if config is not None and recipe.model is None and isinstance(data, Path):
+            saved_tokenizer = tokenizer_of_run(self.out, data, config)
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
-        self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         family = family_of(start_from, self.out)
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
+        model = prepared(model, recipe, self.answers, self.tokenizer)
+        self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         self.model = model.to(self.device)
         self.config = model.config
         self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
@@ -196,31 +197,15 @@ class Trainer:
                 self.average = Average(self.model, self.recipe.optim.ema)
 
     def _maker(self, shard: Shard, seed: int) -> MicroBatches | AnswerBatches:
-        """What makes the micro-batches of a split: of plain text, or of prompts and answers."""
-        check_answers(shard, self.recipe)
-        if self.answers is not None:
-            return AnswerBatches(shard, self.answers, self.model.config, seed)
-        return self._micro_batches(shard, seed)
-
-    def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
-        windows, labeled = Windows(shard, self.tokenizer.bos_id), None
-        if self.recipe.concepts is not None:
-            with Console(stderr=True, quiet=self._quiet).status("labeling") as status:
-
-                def show(done: int, asked: int) -> None:
-                    status.update(f"labeling concepts: {done / 1e6:.1f}M of {asked / 1e6:.1f}M tokens")
-
-                labels = corpus_labels(shard, self.tokenizer, self.recipe.concepts.labeled, show)
-            labeled = LabeledWindows(windows, labels, self.tokenizer)
-        mixture = self.recipe.make_mixture(self.model.config)
-        return MicroBatches(windows, Cutter(self.tokenizer), mixture, seed, labeled)
+        facts = self.model.config, self.tokenizer, self.answers
+        return make_maker(self.recipe, shard, seed, *facts, quiet=self._quiet)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
         """Train to the end of the budget; the folder of the exported model. TrainingError when it cannot go on."""
         try:
-            with self._signals():
+            with stopped_by_signals(self._ask_to_stop):
                 self._saved_at = time.monotonic()
                 if not self._resumed:  # so that a kill before the next one loses nothing that was set up
                     self.save()
@@ -452,6 +437,14 @@ class Trainer:
     def _autocast(self) -> Any:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.dtype is torch.bfloat16)
 
+    def _ask_to_stop(self) -> bool:
+        """Stop after the step in progress; whether that was asked before."""
+        before, self.stop_asked = self.stop_asked, True
+        if not before:
+            with suppress(RuntimeError):  # the signal came while the same stream was being written
+                self.reporter.say("stopping after this step; the run can be resumed with --resume")
+        return before
+
     # ---- held-out figures -----------------------------------------------------------------------------------------
 
     @cached_property
@@ -566,24 +559,6 @@ class Trainer:
         averaged.load_state_dict(frozen | values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return write_model(self.out, averaged, self.tokenizer, extra, names)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask the loop to stop after the step in progress; a second one interrupts at once."""
-
-        def ask(number: int, frame: object) -> None:
-            if self.stop_asked:
-                raise KeyboardInterrupt
-            self.stop_asked = True
-            with suppress(RuntimeError):  # the signal came while the same stream was being written
-                self.reporter.say("stopping after this step; the run can be resumed with --resume")
-
-        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def batch_seed(seed: int, index: int) -> int:
