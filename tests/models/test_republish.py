@@ -29,9 +29,15 @@ def test_a_model_that_is_written_back_is_the_same_model(name: str, tmp_path: Pat
     source = CASES[name].write(tmp_path / "published", made(name))
     (source / "chat_template.jinja").write_text(TEMPLATE)
     (source / "modeling.py").write_text("raise SystemExit")
+    for folder, beside in (("adapter", "adapter_config.json"), ("original", "params.json")):
+        (source / folder).mkdir()
+        (source / folder / beside).write_text("{}")
+        (source / folder / "weights.safetensors").write_bytes(b"large")
     before = load_folder(source)
     keep_origin(source, tmp_path / "origin")
-    assert not list((tmp_path / "origin").glob("*.safetensors*"))
+    kept = [path.parent.name for path in (tmp_path / "origin").rglob("*.safetensors*")]
+    assert kept == ["adapter"]
+    assert (tmp_path / "origin" / "original" / "params.json").is_file()
     folder = write_back(tmp_path / "origin", tmp_path / "other", before.backbone)
     after = load_folder(folder)
     assert (after.family, after.decode) == (before.family, before.decode)

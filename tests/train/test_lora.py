@@ -195,6 +195,28 @@ def test_a_run_trains_an_adapter_and_ends_the_same_if_it_was_killed(corpus: Path
     assert (values["base_model_name_or_path"], values["modules_to_save"]) == (start, ["model.norm"])
 
 
+def test_in_16_bits_only_what_is_trained_is_in_float32_and_the_text_is_the_same(
+    corpus: Path, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(RECIPE, precision="bf16", lora=Lora(rank=4, whole=("gate_proj", "up_proj")))
+    made_run = Trainer(recipe, tmp_path / "run", corpus, start_from=start, quiet=True)
+    kinds = {(w.requires_grad, w.ndim): w.dtype for w in made_run.model.parameters()}
+    assert kinds == {(False, 2): torch.bfloat16, (False, 1): torch.float32, (True, 2): torch.float32}
+    made_run.run()
+    monkeypatch.setattr("daguerre.train.chosen.keep_frozen_in", lambda model, dtype: None)
+    other = Trainer(recipe, tmp_path / "other", corpus, start_from=start, quiet=True)
+    other.run()
+    for name, value in other.average.values.items():
+        assert torch.equal(value, made_run.average.values[name]), name
+
+
+def test_the_recipe_lora_trains_an_adapter(corpus: Path, start: str, tmp_path: Path) -> None:
+    settings = ["steps=1", "minutes=0.0", "stages.0.length=32", "eval_steps=0"]
+    out = run_training("lora", start_from=start, data=corpus, overrides=settings, out=tmp_path / "run", quiet=True)
+    assert json.loads((out / lora.CONFIG).read_text())["r"] == 16
+    assert len(daguerre.load(start, adapter=out, backend="torch").generate("def ", 2).tokens) == 2
+
+
 def test_a_run_goes_on_only_from_the_model_that_it_began_with(
     corpus: Path, start: str, make_model: MakeModel, tmp_path: Path
 ) -> None:

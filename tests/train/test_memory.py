@@ -37,6 +37,7 @@ CASES: dict[str, dict[str, Any]] = {
     "16 bits": {"precision": "bf16"},
     "the last layer": {"train": ("layers.3",), "model": None},
     "an adapter": {"lora": Lora(), "model": None},
+    "an adapter, 16 bits": {"lora": Lora(), "model": None, "precision": "bf16"},
     "an adapter, layers computed again": {"lora": Lora(), "model": None, "checkpoint_layers": True},
     "sdpa": {"attn_impl": "sdpa"},
     "one micro-batch": {"stages": (Stage(until=1.0, length=64, sequences=1, micro_batches=1),)},
@@ -103,7 +104,9 @@ def test_a_run_says_what_it_will_take_before_it_starts(
 
 
 def test_inspect_prints_the_arithmetic(call: Callable[..., Called], wide_start: str, tmp_path: Path) -> None:
-    recipe = Path(__file__).parents[2] / "recipes" / "lora.toml"
+    text = (Path(__file__).parents[2] / "recipes" / "lora.toml").read_text()
+    recipe = tmp_path / "lora.toml"
+    recipe.write_text(text.replace('precision = "auto"', 'precision = "float32"'))
     code, out, err = call("inspect", wide_start, "--train", str(recipe), "--json")
     assert code == 0, err
     facts = json.loads(out)
@@ -115,6 +118,10 @@ def test_inspect_prints_the_arithmetic(call: Callable[..., Called], wide_start: 
     assert facts["of"] == Backbone(config).num_parameters + facts["trained"]
     held = facts["bytes"]
     assert (held["weights"], held["gradients"]) == (4 * facts["of"], 4 * facts["trained"])
+    _, out, _ = call("inspect", wide_start, "--train", str(recipe), "--json", "--devices", "2")
+    half = json.loads(out)["bytes"]
+    assert (2 * half["weights"], 2 * half["optimizer"]) == (held["weights"], held["optimizer"])
+    assert half["activations"] > held["activations"]  # with the weights that are gathered
     assert (held["optimizer"], held["average"]) == (8 * facts["trained"], 4 * facts["trained"])
     code, out, _ = call("inspect", "--train", "small")
     assert code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -152,7 +153,8 @@ def train(
     """Train a model, or adapt one to your code. Ctrl-C finishes the step and saves.
 
     `daguerre train tiny FOLDER` makes a first model of any text in two minutes; `daguerre train --from default --data
-    FOLDER` adapts the default model in five. What is held out is never trained on, and says what the run brought.
+    FOLDER` adapts the default model in five; `daguerre train sft --from MODEL --data FILES` trains one on prompts and
+    answers (docs/training.md). What is held out is never trained on, and says what the run brought.
     """
     began = time.monotonic()  # loading PyTorch, which takes seconds, counts too
     if folder is not None and data:
@@ -177,6 +179,8 @@ def train(
         device=device,
         began=began,
     )
+    if int(os.environ.get("RANK", "0")):  # of torchrun: the first process says it
+        return
     if model.name == ADAPTER:
         say_adapter(model, as_json)
         return
@@ -187,7 +191,7 @@ def train(
     begins = prompt_for(model)
     if recipe == TINY:
         write_sample(model, begins)
-    typer.echo(f"try it:  daguerre generate -m {model} {shlex.quote(begins)}", err=True)
+    typer.echo(f"try it:  {how_to_try(model, begins)}", err=True)
 
 
 def say_adapter(folder: Path, as_json: bool) -> None:
@@ -211,12 +215,25 @@ def recipe_is_folder(recipe: str, start_from: str | None) -> bool:
     return start_from is not None and Path(recipe).is_dir()
 
 
+def how_to_try(model: Path, begins: str) -> str:
+    """A command that shows what the model of a run does."""
+    from daguerre.train.sft.corpus import has_chat_template
+    from daguerre.train.trainer import DATA
+
+    if has_chat_template(model.parent / DATA):
+        return f"daguerre chat -m {model}"
+    return f"daguerre generate -m {model} {shlex.quote(begins)}"
+
+
 def prompt_for(model: Path) -> str:
     """How a text may begin for the model of a run: as those it was trained on."""
+    from daguerre.train.sft.corpus import first_prompt
     from daguerre.train.trainer import DATA
     from daguerre.train.user_folder import PYTHON, sample_prompt
 
     data = model.parent / DATA
+    if (prompt := first_prompt(data)) is not None:
+        return prompt
     return sample_prompt(data) if (data / "manifest.jsonl").is_file() else PYTHON
 
 

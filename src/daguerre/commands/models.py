@@ -77,6 +77,7 @@ def inspect_model(
     machine: Annotated[
         bool, typer.Option("--machine", help="Print what this machine has, and which compiled libraries it uses.")
     ] = False,
+    devices: Annotated[int, typer.Option("--devices", min=1, help="With --train: the memory of each of so many.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Print what a model is and needs, from its small files alone: a folder with only config.json will do."""
@@ -91,7 +92,7 @@ def inspect_model(
         from daguerre.train.needs import training_facts, training_lines
         from daguerre.train.recipe import load_recipe
 
-        needs = training_facts(folder, load_recipe(train), family)
+        needs = training_facts(folder, load_recipe(train), family, devices)
         typer.echo(json.dumps(needs) if as_json else training_lines(needs))
         return
     words = None if tokenizer is None else tokenizer_folder(folder, tokenizer, family)

@@ -30,6 +30,8 @@ from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, spli
 
 WEIGHTS_OF = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.msgpack", "*.h5", "*.onnx", "*.index.json")
 """Names of files that hold weights, or say where they are."""
+ADAPTER = "adapter_config.json"
+"""The file by which the folder of a bundled adapter is known, whose weights are kept as they are."""
 STORED = "tensors.json"
 """The file that has the names and types of the published tensors."""
 KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -42,7 +44,8 @@ def keep_origin(source: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for path in (path for path in source.rglob("*") if path.is_file()):
-        if not any(path.match(pattern) for pattern in WEIGHTS_OF) or path.parent != source:
+        is_adapter = path.parent != source and (path.parent / ADAPTER).is_file()
+        if is_adapter or not any(path.match(pattern) for pattern in WEIGHTS_OF):
             target = folder / path.relative_to(source)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)

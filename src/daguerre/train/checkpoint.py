@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,24 @@ from daguerre.files import sync_folder, synced_write
 PREFIX = "step-"
 UNFINISHED = ".writing-"
 CHECKPOINTS = "checkpoints"
-TENSORS, STATE = "tensors.pt", "state.json"
+TENSORS, STATE, SHARDS = "tensors.pt", "state.json", "shards"
 KEEP = 2
 
 
-def save_checkpoint(folder: Path, step: int, tensors: dict[str, Any], state: dict[str, Any]) -> Path:
-    """Write `folder/step-N` with tensors.pt and state.json; keep the last two. TrainingError when the disk is full.
+def _write_tensors(folder: Path, tensors: dict[str, Any]) -> None:
+    with synced_write(folder / TENSORS) as file:
+        torch.save(tensors, file)
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    tensors: dict[str, Any],
+    state: dict[str, Any],
+    write: Callable[[Path, dict[str, Any]], None] = _write_tensors,
+) -> Path:
+    """Write `folder/step-N` with tensors.pt, or what `write` writes in its place, and state.json; keep the last two.
+    TrainingError when the disk is full.
 
     A step that has a whole checkpoint keeps the one it has: replacing it could lose it.
     """
@@ -33,8 +46,7 @@ def save_checkpoint(folder: Path, step: int, tensors: dict[str, Any], state: dic
         shutil.rmtree(left, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
-        with synced_write(unfinished / TENSORS) as file:
-            torch.save(tensors, file)
+        write(unfinished, tensors)
         with synced_write(unfinished / STATE) as file:
             file.write(json.dumps(state, indent=1).encode())
         sync_folder(unfinished)
@@ -94,8 +106,12 @@ def load_state(path: Path) -> dict[str, Any]:
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(tensors, state) of one checkpoint. CheckpointError when it is damaged."""
+    """(tensors, state) of one checkpoint; no tensors of one that several processes wrote (`train.sharded_checkpoint`).
+    CheckpointError when it is damaged.
+    """
     state = load_state(path)
+    if (path / SHARDS).is_dir():  # which each process reads its part of
+        return {}, state
     try:
         tensors = torch.load(path / TENSORS, map_location="cpu", weights_only=True)
         if not isinstance(tensors, dict):

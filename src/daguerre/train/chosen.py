@@ -26,21 +26,38 @@ KINDS: dict[str, tuple[str, ...]] = {
 """Words for parts of a model, besides the names of its modules."""
 
 
-def choose_weights(model: Backbone, recipe: Recipe, start_from: str | None) -> LoraRun | None:
-    """Freeze what a recipe does not train; the adapter that it trains, if it does. InputError for names that the model
-    does not have, and for an adapter without a model to start from.
+def choose_weights(
+    model: Backbone, recipe: Recipe, start_from: str | None, dtype: torch.dtype = torch.float32
+) -> LoraRun | None:
+    """Freeze what a recipe does not train; the adapter that it trains, if it does. The matrices that an adapter is for
+    are kept in the type that the run multiplies in. InputError for names that the model does not have, and for an
+    adapter without a model to start from.
     """
     if recipe.checkpoint_layers:
         checkpoint_layers(model)
     if recipe.lora is not None:
         if start_from is None:
             raise InputError("recipe: [lora] trains an adapter of a model: name the model with --from")
-        return start_lora(model, recipe.lora, base_of(start_from, model), recipe.seed)
+        adapter = start_lora(model, recipe.lora, base_of(start_from, model), recipe.seed)
+        keep_frozen_in(model, dtype)
+        return adapter
     if recipe.train:
         chosen = named_weights(model, recipe.train)
         for name, weight in model.named_parameters():
             weight.requires_grad_(name in chosen)
     return None
+
+
+def keep_frozen_in(model: Backbone, dtype: torch.dtype) -> None:
+    """Keep frozen matrices in a type, as products round them to it anyway. Not those of a model that adds to embeddings
+    or computes levels in float32, and not routers, which choose in it.
+    """
+    config = model.config
+    if config.positions != "rotary" or config.time_input or config.adaptive_width:
+        return
+    for name, weight in model.named_parameters():
+        if weight.ndim > 1 and not weight.requires_grad and "router" not in name:
+            weight.data = weight.data.to(dtype)
 
 
 def base_of(start_from: str, model: Backbone) -> Base:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
@@ -45,21 +45,28 @@ def _make(index: int, stage: Stage) -> bytes:
     return pickle.dumps(_maker.draw(index, stage))
 
 
-class Feed:
-    """With `loaders` > 0, that many processes keep AHEAD micro-batches each in the making."""
+def _all(first: int, stage: Stage) -> range:
+    return range(first, first + stage.micro_batches)
 
-    def __init__(self, maker: Maker, loaders: int) -> None:
-        self.maker, self.loaders = maker, loaders
+
+class Feed:
+    """With `loaders` > 0, that many processes keep AHEAD micro-batches each in the making. `numbers` says which
+    micro-batches of a step are taken, of those from a number on; by default all.
+    """
+
+    def __init__(self, maker: Maker, loaders: int, numbers: Callable[[int, Stage], range] = _all) -> None:
+        self.maker, self.loaders, self.numbers = maker, loaders, numbers
         self.pool: ProcessPoolExecutor | None = None
         self.pending: dict[tuple[int, Stage], Future[bytes]] = {}
 
     def take(self, index: int, stage: Stage) -> Iterator[Batch]:
-        """Micro-batches index, index + 1, ... of one step."""
-        for number in range(index, index + stage.micro_batches):
+        """Micro-batches of one step, of those from number `index` on."""
+        taken = self.numbers(index, stage)
+        for number in taken:
             if self.pool is None:
                 yield self.maker.draw(number, stage)
                 continue
-            for ahead in range(number, number + AHEAD * self.loaders):
+            for ahead in range(number, number + AHEAD * self.loaders * taken.step, taken.step):
                 key = (ahead, stage)
                 if key not in self.pending:
                     self.pending[key] = self.pool.submit(_make, *key)

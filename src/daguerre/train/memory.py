@@ -85,33 +85,49 @@ def in_megabytes(num: int) -> str:
     return f"{num / 1e9:,.2f} GB" if num >= 1e9 else f"{num / 1e6:,.1f} MB"
 
 
-def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype) -> Memory:
-    """The memory of a step on micro-batches of so many rows; the model may be on the meta device."""
+def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, devices: int = 1) -> Memory:
+    """The memory of a step on micro-batches of so many rows; the model may be on the meta device. Of several devices
+    each holds a part of all but the activations, to which the weights that are gathered are counted; the model may be
+    cut already, as long as names have whole shapes.
+    """
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     num = sum(weight.numel() for weight in trained.values())
     muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
     return Memory(
-        weights=sum(weight.numel() * weight.itemsize for weight in model.parameters()),
-        gradients=FLOAT * num,
-        optimizer=FLOAT * (muon + 2 * (num - muon)),
-        average=FLOAT * num,
-        activations=_activations(model, recipe, rows, dtype.itemsize),
+        weights=sum(weight.numel() * weight.itemsize for weight in model.parameters()) // devices,
+        gradients=FLOAT * num // devices,
+        optimizer=FLOAT * (muon + 2 * (num - muon)) // devices,
+        average=FLOAT * num // devices,
+        activations=_activations(model, recipe, rows, dtype.itemsize, devices > 1),
         at_once=any(stage.micro_batches > 1 for stage in recipe.stages),
     )
 
 
-def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int) -> int:
+def _activations(model: Backbone, recipe: Recipe, rows: Rows, e: int, gathered: bool) -> int:
     config, first = model.config, _first_layer(model)
-    layers = [_layer(config, layer, rows, e, recipe.attn_impl) for layer in range(first, config.num_layers)]
+    norms = any(weight.requires_grad for name, weight in model.named_parameters() if "attention_norm" in name)
+    layers = [_layer(config, layer, rows, e, recipe.attn_impl, norms) for layer in range(first, config.num_layers)]
     factors = sum(e * len(pair.a) for _, _, pair in adapted(model) if not pair.embedding) * rows.rows
-    copies = 0 if e == FLOAT else e * sum(weight.numel() for weight in model.parameters() if weight.ndim > 1)
-    head = _norm(config.width, e) * rows.rows + _head(config, e) * rows.scored
+    copies = _gathered(model, e) if gathered else _rounded(model, e)
+    head = _norm(config.width, e, norms) * rows.rows + _head(config, e) * rows.scored
     if (
         recipe.checkpoint_layers and layers
     ):  # layers keep their inputs, and one at a time the rest, when logits are gone
         inputs = e * config.width * rows.rows * len(layers)
         return copies + inputs + max(head, max(layers) + factors // config.num_layers)
     return copies + sum(layers) + factors + head
+
+
+def _rounded(model: Backbone, e: int) -> int:
+    """Copies of float32 matrices in the type that they are multiplied in."""
+    return e * sum(weight.numel() for weight in model.parameters() if weight.ndim > 1 and weight.itemsize > e)
+
+
+def _gathered(model: Backbone, e: int) -> int:
+    """Whole weights outside of layers, and two layers at a time: the one that is computed, and the next."""
+    outside = {name: weight for name, weight in model.named_parameters() if not name.startswith("layers.")}
+    first = sum(weight.numel() for name, weight in model.named_parameters() if name.startswith("layers.0."))
+    return sum(weight.numel() * (weight.itemsize + e * (e < FLOAT)) for weight in outside.values()) + 2 * e * first
 
 
 def _first_layer(model: Backbone) -> int:
@@ -122,16 +138,16 @@ def _first_layer(model: Backbone) -> int:
     return min(numbers, default=model.config.num_layers)
 
 
-def _norm(width: int, e: int) -> int:
-    """A norm's input and result in float32, and what is multiplied by its weight."""
-    return FLOAT * (2 * width + 1) + e * width
+def _norm(width: int, e: int, trained: bool) -> int:
+    """A norm's input, and its result if that is multiplied by a weight that is trained, in float32; and the product."""
+    return FLOAT * (width * (1 + trained) + 1) + e * width
 
 
-def _layer(config: ModelConfig, layer: int, rows: Rows, e: int, attn_impl: str) -> int:
+def _layer(config: ModelConfig, layer: int, rows: Rows, e: int, attn_impl: str, norms: bool) -> int:
     heads, keys, head = config.num_heads, config.num_kv_heads, config.head_width
-    per_row = 2 * _norm(config.width, e) + e * (heads + 2 * keys) * head  # norms; qkv
+    per_row = 2 * _norm(config.width, e, norms) + e * (heads + 2 * keys) * head  # norms; qkv
     if config.qk_norm:  # normalized heads; in 16 bits also what is normalized
-        per_row += FLOAT * (heads + keys) * (1 + head * (1 if e == FLOAT else 2))
+        per_row += FLOAT * (heads + keys) * (1 + head * (norms + (e != FLOAT)))
     per_row += e * (heads + keys) * head + e * heads * head  # rotated queries and keys; what attention gives
     scores = e * heads * rows.products if attn_impl == "matmul" else FLOAT * heads * rows.rows
     modulated = e * 8 * config.width if config.adaptive_width else 0

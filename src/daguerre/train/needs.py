@@ -21,7 +21,7 @@ from daguerre.train.recipe import Recipe
 from daguerre.train.start import named_tokenizer
 
 FORMULAS = {
-    "weights": "4 bytes x weights",
+    "weights": "4 bytes x weights; 2 x matrices that an adapter is for, in bfloat16",
     "gradients": "4 bytes x trained weights",
     "optimizer": "4 bytes x hidden matrices that are trained (Muon), 8 x other trained weights (AdamW)",
     "average": "4 bytes x trained weights",
@@ -29,14 +29,16 @@ FORMULAS = {
 }
 
 
-def training_facts(folder: Path, recipe: Recipe, family: str | None = None) -> dict[str, Any]:
-    """The memory of a recipe's step on a model, whose weights are not read, or on that of the recipe's own shape."""
+def training_facts(folder: Path, recipe: Recipe, family: str | None = None, devices: int = 1) -> dict[str, Any]:
+    """The memory of a recipe's step on a model, whose weights are not read, or on that of the recipe's own shape; that
+    of each of so many devices.
+    """
     config, tokenizer = _shape(folder, recipe, family)
     model = make_shapes(config).requires_grad_(True)
-    choose_weights(model, recipe, str(folder))
-    rows = made_rows(recipe, config, tokenizer)
     dtype, _ = choose_precision(recipe.precision, torch.device("cpu"))
-    memory = memory_of(model, recipe, rows, dtype)
+    choose_weights(model, recipe, str(folder), dtype)
+    rows = made_rows(recipe, config, tokenizer)
+    memory = memory_of(model, recipe, rows, dtype, devices)
     trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
     return {
         "recipe": recipe.name,
@@ -44,6 +46,7 @@ def training_facts(folder: Path, recipe: Recipe, family: str | None = None) -> d
         "of": sum(weight.numel() for weight in model.parameters()),
         "precision": str(dtype).removeprefix("torch."),
         "rows": rows.rows,
+        "devices": devices,
         "bytes": memory.parts() | {"total": memory.total},
     }
 
@@ -64,8 +67,9 @@ def _shape(folder: Path, recipe: Recipe, family: str | None) -> tuple[ModelConfi
 
 def training_lines(facts: dict[str, Any]) -> str:
     """The facts as text, with the arithmetic."""
+    share = f", of which each of {facts['devices']} devices holds a part" if facts["devices"] > 1 else ""
     head = f"{facts['trained']:,} of {facts['of']:,} weights; micro-batches of up to {facts['rows']:,} rows"
-    lines = [f"{'recipe':14}{facts['recipe']}: trains {head}, in {facts['precision']}"]
+    lines = [f"{'recipe':14}{facts['recipe']}: trains {head}, in {facts['precision']}{share}"]
     parts = ((name, num) for name, num in facts["bytes"].items() if name in FORMULAS)
     lines += [f"{name:14}{in_megabytes(num):>10}  {FORMULAS[name]}" for name, num in parts]
     return "\n".join([*lines, f"{'in all':14}{in_megabytes(facts['bytes']['total']):>10}  at the peak of a step"])

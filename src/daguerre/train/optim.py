@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from daguerre.models.lora_factors import NAME
 from daguerre.models.processor import native_dtype
+from daguerre.models.tensor_parallel import Split
 from daguerre.train.concept_loss import CONCEPTS
 from daguerre.train.recipe import Optimization
+from daguerre.train.sharded import is_sharded, like, local, whole_of
 
 HIDDEN = ("layers.", "draft_head.up.", "draft_head.down.")
 LOW_RANK = "_draft."
@@ -34,22 +36,55 @@ class Muon(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         self.dtype = dtype
+        self.splits: dict[int, Split] = {}
+        """How matrices that processes share are cut, by the identity of their weights."""
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every matrix that has a gradient."""
+        """Update every matrix that has a gradient. Where processes hold parts of matrices, each of them orthogonalizes
+        one in turn, whole, and tells the others.
+        """
         for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state, momentum = self.state[weight], group["momentum"]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(weight.grad)
-                state["momentum_buffer"].lerp_(weight.grad, 1 - momentum)
-                update = orthogonalized(weight.grad.lerp(state["momentum_buffer"], momentum), self.dtype)
-                scale = max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5
-                weight.mul_(1 - group["lr"] * group["weight_decay"])
-                weight.add_(update, alpha=-group["lr"] * scale)
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            size = torch.distributed.get_world_size() if weights and is_sharded(weights[0]) else 1
+            for start in range(0, len(weights), size):
+                some = weights[start : start + size]
+                matrices = [self._whole(self._followed(weight, group["momentum"]), weight) for weight in some]
+                for weight, update in zip(some, self._orthogonalized(matrices, size), strict=True):
+                    scale = max(1.0, update.shape[0] / update.shape[1]) ** 0.5
+                    split = self.splits.get(id(weight))
+                    part = like(update if split is None else split.part(update), weight)
+                    local(weight).mul_(1 - group["lr"] * group["weight_decay"])
+                    local(weight).add_(part, alpha=-group["lr"] * scale)
+
+    def _whole(self, part: Tensor, weight: nn.Parameter) -> Tensor:
+        """A whole matrix from this process's part."""
+        gathered, split = whole_of(part, weight), self.splits.get(id(weight))
+        return gathered if split is None else split.joined(gathered)
+
+    def _followed(self, weight: nn.Parameter, momentum: float) -> Tensor:
+        """The step of a matrix before it is orthogonalized: this process's part."""
+        state = self.state[weight]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(weight)
+        gradient, buffer = local(weight.grad), local(state["momentum_buffer"])
+        buffer.lerp_(gradient, 1 - momentum)
+        return gradient.lerp(buffer, momentum)
+
+    def _orthogonalized(self, matrices: list[Tensor], size: int) -> list[Tensor]:
+        """Each of at most `size` matrices orthogonalized by a process of its own."""
+        if size == 1:
+            return [orthogonalized(matrix, self.dtype) for matrix in matrices]
+        mine = torch.distributed.get_rank()
+        made = [
+            orthogonalized(matrix, self.dtype).contiguous()
+            if owner == mine
+            else torch.empty_like(matrix, dtype=self.dtype)
+            for owner, matrix in enumerate(matrices)
+        ]
+        for owner, update in enumerate(made):
+            torch.distributed.broadcast(update, src=owner)
+        return made
 
 
 def orthogonalized(matrix: Tensor, dtype: torch.dtype) -> Tensor:
@@ -77,20 +112,22 @@ def is_hidden(name: str) -> bool:
 class Optimizer:
     """Muon and AdamW side by side, driven by one factor of progress, on the weights that need a gradient."""
 
-    def __init__(self, model: nn.Module, options: Optimization) -> None:
+    def __init__(self, model: nn.Module, options: Optimization, splits: Mapping[str, Split] | None = None) -> None:
         trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
         matrices = [p for n, p in trained.items() if p.ndim == 2 and is_hidden(n)]
         heads = [p for n, p in trained.items() if n.startswith(CONCEPTS)]
         rest = [p for n, p in trained.items() if not n.startswith(CONCEPTS) and (p.ndim != 2 or not is_hidden(n))]
-        self.options = options
+        self.options, self.names = options, {id(weight): name for name, weight in trained.items()}
         self.parts: list[tuple[torch.optim.Optimizer, float]] = []
         if matrices:
             dtype = native_dtype(matrices[0].device)
             muon = Muon(matrices, options.muon_lr, options.muon_momentum, options.weight_decay, dtype)
+            muon.splits = {id(trained[name]): split for name, split in (splits or {}).items() if name in trained}
             self.parts.append((muon, options.muon_lr))
         for weights, rate in ((rest, options.adamw_lr), (heads, options.concepts_lr)):
             if weights:
-                adamw = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
+                each = False if is_sharded(weights[0]) else None  # parts cannot be updated all in one call
+                adamw = torch.optim.AdamW(weights, lr=rate, betas=(0.9, 0.95), weight_decay=0.0, foreach=each)
                 self.parts.append((adamw, rate))
 
     def step(self, progress: float, passes: float = 0.0) -> float:
@@ -142,5 +179,5 @@ class Average:
     def update(self, model: nn.Module) -> None:
         self.count += 1
         decay = min(self.decay, self.count / (self.count + 10))
-        new = [model.get_parameter(name).detach() for name in self.values]
-        torch._foreach_lerp_(list(self.values.values()), new, 1 - decay)
+        new = [local(model.get_parameter(name).detach()) for name in self.values]
+        torch._foreach_lerp_([local(value) for value in self.values.values()], new, 1 - decay)

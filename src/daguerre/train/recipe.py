@@ -111,7 +111,8 @@ class Recipe:
     heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `lora` trains factors of low rank
     beside the matrices of a model (`daguerre.train.lora`), `train` the weights that it names
     (`daguerre.train.chosen`). With `checkpoint_layers` the inner results of layers are computed again in the backward
-    pass, which takes less memory and a third more time. `precision` is "auto", "bf16"
+    pass, which takes less memory and a third more time. Of the processes that `torchrun` starts, `tensor_parallel`
+    share the matrices of each layer (`daguerre.train.devices`). `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
     answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text. A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
@@ -135,6 +136,7 @@ class Recipe:
     lora: Lora | None = None
     train: Sequence[str] = ()
     checkpoint_layers: bool = False
+    tensor_parallel: int = 1
     files: str = "python"
     precision: str = "auto"
     attn_impl: str = "matmul"
@@ -150,7 +152,7 @@ class Recipe:
         if self.anneal > 1:
             raise InputError(f"recipe: anneal is a share of the run, not {self.anneal}")
         at_least(0, self, "eval_steps", "checkpoint_steps", "checkpoint_minutes")
-        at_least(1, self, "log_steps")
+        at_least(1, self, "log_steps", "tensor_parallel")
         if not self.steps and not self.minutes:
             raise InputError("a recipe needs a budget: set `steps` or `minutes` (or pass --max-minutes)")
         if self.draft_rank and not self.draft_head:
@@ -172,8 +174,8 @@ class Recipe:
 
     def _check_sft(self) -> None:
         if self.sft is None:
-            if any(stage.block_size for stage in self.stages):
-                raise InputError("recipe: stages.N.block_size belongs to [sft]: leave it out")
+            if any(stage.block_size or stage.corruption != "none" for stage in self.stages):
+                raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")
         elif self.mixture or self.draft_head or self.anneal or self.concepts is not None:
             raise InputError(
                 "recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, anneal, concepts"

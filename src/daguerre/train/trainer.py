@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from daguerre.concepts.texts import catalog_of
 from daguerre.errors import CheckpointError, DataError, TrainingError
@@ -54,14 +52,15 @@ from daguerre.train.checkpoint import (
 )
 from daguerre.train.chosen import choose_weights
 from daguerre.train.concept_heads import count_concepts, initialize_heads
-from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss, hidden_states
 from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
-from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
+from daguerre.train.data import MicroBatches
+from daguerre.train.devices import Devices
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
+from daguerre.train.makers import make_maker
 from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
@@ -75,10 +74,13 @@ from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import answer_loss
-from daguerre.train.sft.start import check_answers
+from daguerre.train.sft.start import prepared
+from daguerre.train.sharded_checkpoint import Held as HeldState
+from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
+from daguerre.train.stopping import stopped_by_signals
 from daguerre.train.user_folder import files_read, own_vocabulary
 
 DATA = "data"
@@ -106,37 +108,44 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
         began: float | None = None,
     ) -> None:
-        self.recipe, self.out, self.device, self._quiet = recipe, out, torch.device(device), quiet
+        self.devices = Devices()
+        self.device = self.devices.start(recipe, torch.device(device))
+        self.recipe, self.out, self._quiet = recipe, out, quiet or not self.devices.is_first
         self.budget = Budget(recipe.steps, recipe.minutes, RunProgress(), clock, began)
         found = find_checkpoint(out, resume)
         saved = load_checkpoint(found) if found else None
+        self.devices.wait()  # until all have seen whether there is a run
         torch.manual_seed(recipe.seed)
         self._make_model(start_from, data, saved[1] if saved else {})
-        self._open_data(data(self.tokenizer, self.model.config) if callable(data) else data)
+        make = data if callable(data) else lambda *_: data
+        self._open_data(Path(self.devices.agreed(lambda: str(make(self.tokenizer, self.model.config)))))
         self.stop_asked, self._resumed = False, found is not None
         self._adapts, self._measured_step = start_from is not None, -1
         self._acceptance: tuple[tuple[float, ...], ...] = ()
         self._pool: tuple[Stage, RowPool] | None = None
         self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
-        keep(start_from, out, self._resumed)
+        if self.devices.is_first:
+            keep(start_from, out, self._resumed)
         if found is not None and saved is not None:
             self._restore(found, *saved)
-        with atomic_write(out / "recipe.json") as file:
+        own = self.devices.folder(out)
+        own.mkdir(parents=True, exist_ok=True)
+        with atomic_write(own / "recipe.json") as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
-        self.reporter = Reporter(out, recipe, self.progress.step if found else None, quiet=quiet)
+        self.reporter = Reporter(own, recipe, self.progress.step if found else None, quiet=self._quiet)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
         if self.loss is batch_loss:
             rows = largest(self.batches, recipe.stages)
-            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype).line())
+            self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
         says = data_line if self.answers is None else answers_line
         self.reporter.say(says(self.shard, self.val_shard))
-        self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, out)
+        self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, own)
         if not self._resumed:
             self.files.forget()
         if self.files.files and self.val_shard is not self.shard:
@@ -150,17 +159,21 @@ class Trainer:
     def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> None:
         recipe, config = self.recipe, saved.get("model")
         start_from = start_from or saved.get("base", {}).get("path")
-        known = config is not None and recipe.model is None and isinstance(data, Path)
-        saved_tokenizer = tokenizer_of_run(self.out, data, config or {}) if known and isinstance(data, Path) else None
+        saved_tokenizer = None
+        if config is not None and recipe.model is None and isinstance(data, Path):
+            saved_tokenizer = tokenizer_of_run(self.out, data, config)
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
-        self.adapter = choose_weights(model, recipe, start_from)
         family = family_of(start_from, self.out)
         self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
+        model = prepared(model, recipe, self.answers, self.tokenizer)
+        self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         self.model = model.to(self.device)
-        self.optimizer = Optimizer(self.model, recipe.optim)
+        self.config = model.config
+        self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
+        self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
         if recipe.concepts is not None:
@@ -184,40 +197,25 @@ class Trainer:
                 self.average = Average(self.model, self.recipe.optim.ema)
 
     def _maker(self, shard: Shard, seed: int) -> MicroBatches | AnswerBatches:
-        """What makes the micro-batches of a split: of plain text, or of prompts and answers."""
-        check_answers(shard, self.recipe)
-        if self.answers is not None:
-            return AnswerBatches(shard, self.answers, self.model.config, seed)
-        return self._micro_batches(shard, seed)
-
-    def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
-        windows, labeled = Windows(shard, self.tokenizer.bos_id), None
-        if self.recipe.concepts is not None:
-            with Console(stderr=True, quiet=self._quiet).status("labeling") as status:
-
-                def show(done: int, asked: int) -> None:
-                    status.update(f"labeling concepts: {done / 1e6:.1f}M of {asked / 1e6:.1f}M tokens")
-
-                labels = corpus_labels(shard, self.tokenizer, self.recipe.concepts.labeled, show)
-            labeled = LabeledWindows(windows, labels, self.tokenizer)
-        mixture = self.recipe.make_mixture(self.model.config)
-        return MicroBatches(windows, Cutter(self.tokenizer), mixture, seed, labeled)
+        facts = self.model.config, self.tokenizer, self.answers
+        return make_maker(self.recipe, shard, seed, *facts, quiet=self._quiet)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
 
     def run(self) -> Path:
         """Train to the end of the budget; the folder of the exported model. TrainingError when it cannot go on."""
         try:
-            with self._signals():
+            with stopped_by_signals(self._ask_to_stop):
                 self._saved_at = time.monotonic()
                 if not self._resumed:  # so that a kill before the next one loses nothing that was set up
                     self.save()
                 self._leave_out_figures()
-                with Feed(self.batches, self.recipe.loaders) as feed:
+                with Feed(self.batches, self.recipe.loaders, self.devices.numbers) as feed:
                     self._measure_before()
                     while not self.stop_asked and self._has_time(share := self.budget.share()):
                         self.reporter.step(self._step(share, feed))
                         self._after_step()
+                        self.stop_asked = self.devices.any(self.stop_asked)
                 finished = self.budget.share() >= 1.0
                 self.budget.close()
                 self.save()
@@ -225,7 +223,9 @@ class Trainer:
                 self.reporter.compare()
                 self._score_files(self.files.after)
                 self.reporter.say("the budget is spent" if finished else "stopped early; --resume goes on")
-                return self.export()
+                made = self.export()
+                self.devices.leave()
+                return made
         except OSError as error:
             reason = "the disk is full: free room" if is_disk_full(error) else f"{error}: fix this"
             raise TrainingError(
@@ -251,7 +251,7 @@ class Trainer:
     def _after_step(self) -> None:
         """A checkpoint and held-out figures, when they are due."""
         recipe, step = self.recipe, self.progress.step
-        late = time.monotonic() - self._saved_at > 60 * recipe.checkpoint_minutes
+        late = self.devices.any(time.monotonic() - self._saved_at > 60 * recipe.checkpoint_minutes)
         if late or (recipe.checkpoint_steps and step % recipe.checkpoint_steps == 0):
             self.save()
         if recipe.eval_steps and step % recipe.eval_steps == 0:
@@ -313,7 +313,9 @@ class Trainer:
             self._leave_out(FILES)
         else:
             self.reporter.phase("scoring held-out files")
-            with self.budget.timing(FILES), self.averaged_weights():
+            rounded = self.adapter is not None or self.devices.many  # weights that no float32 is multiplied with
+            mixed = self._autocast() if rounded else nullcontext()
+            with self.budget.timing(FILES), self.averaged_weights(), mixed:
                 line = score(self.model)
             self.reporter.say(line)
 
@@ -360,10 +362,11 @@ class Trainer:
         stage, totals = self.recipe.stage(share), StepTotals()
         with self.budget.timing(STEP):
             with self.budget.timing(GRADIENTS):
-                drawn = with_common_norm(feed.take(self.progress.micro, stage))
-                for index, batch in enumerate(drawn, self.progress.micro):
+                drawn = with_common_norm(feed.take(self.progress.micro, stage), self.devices.mean)
+                for index, batch in zip(self.devices.numbers(self.progress.micro, stage), drawn, strict=True):
                     totals.add(self._gradients(batch, share, index, stage), batch, stage)
-            norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.optim.clip))
+                self.devices.add_up(totals)
+            norm = self.devices.clip(self.model, self.recipe.optim.clip)
             self._check_finite(totals.loss, norm)
             factor = self.optimizer.step(share, self.progress.tokens / self.shard.num_tokens)
             self.average.update(self.model)
@@ -389,7 +392,7 @@ class Trainer:
             with self._autocast():
                 batch = with_self_generated_tokens(self.model, batch, self.recipe.attn_impl)
                 report = loss(self.model, batch, self.recipe.attn_impl)
-        (report.loss / stage.micro_batches).backward()
+        (report.loss / self.devices.share(stage)).backward()
         return report
 
     def _row_pool(self, stage: Stage) -> RowPool:
@@ -434,6 +437,14 @@ class Trainer:
     def _autocast(self) -> Any:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.dtype is torch.bfloat16)
 
+    def _ask_to_stop(self) -> bool:
+        """Stop after the step in progress; whether that was asked before."""
+        before, self.stop_asked = self.stop_asked, True
+        if not before:
+            with suppress(RuntimeError):  # the signal came while the same stream was being written
+                self.reporter.say("stopping after this step; the run can be resumed with --resume")
+        return before
+
     # ---- held-out figures -----------------------------------------------------------------------------------------
 
     @cached_property
@@ -452,6 +463,7 @@ class Trainer:
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """The model with its averaged weights inside the block, and with the trained ones again afterwards."""
+        self.devices.cut()
         trained = {n: self.model.get_parameter(n).detach().clone() for n in self.average.values}
         try:
             self._load_weights(self.average.values)
@@ -461,6 +473,7 @@ class Trainer:
 
     @torch.no_grad()
     def _load_weights(self, values: dict[str, torch.Tensor]) -> None:
+        self.devices.cut()
         for name, value in values.items():
             self.model.get_parameter(name).copy_(value)
 
@@ -468,6 +481,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint; the time it takes counts against a budget in minutes."""
+        self.devices.cut()
         tensors = {
             "model": {n: p.detach() for n, p in self._kept_weights().items()},
             "average": self.average.values,
@@ -477,14 +491,17 @@ class Trainer:
             "progress": asdict(self.progress),
             "average_count": self.average.count,
             "recipe": asdict(self.recipe),
-            "model": self.model.config.to_dict(),
+            "model": self.config.to_dict(),
             "tokenizer_sha256": self.tokenizer.sha256,
             "data": self.data,
             "adapts": self._adapts,
             **({} if self.adapter is None else {"base": self.adapter.base.facts()}),
         }
         with self.budget.timing(CHECKPOINT):
-            save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
+            if self.devices.many:
+                save_shards(self._held(), self.out / CHECKPOINTS, self.progress.step, state)
+            else:
+                save_checkpoint(self.out / CHECKPOINTS, self.progress.step, tensors, state)
         self._saved_at = time.monotonic()
 
     def _kept_weights(self) -> dict[str, torch.Tensor]:
@@ -492,26 +509,41 @@ class Trainer:
         weights: dict[str, torch.Tensor] = dict(self.model.named_parameters())
         return weights if self.adapter is None else {name: weights[name] for name in self.average.values}
 
+    def _held(self) -> HeldState:
+        """What a checkpoint of several processes holds."""
+        weights = {name: weight.detach() for name, weight in self._kept_weights().items()}
+        return HeldState(self.devices, weights, self.average.values, self.optimizer)
+
     def _restore(self, path: Path, tensors: dict[str, Any], state: dict[str, Any]) -> None:
         """Go on from a checkpoint. CheckpointError or DataError when it is of another tokenizer, model or data."""
         if state["tokenizer_sha256"] != self.tokenizer.sha256:
             raise CheckpointError(f"{path} was trained with another tokenizer than the data has: pass that run's data")
         if self.adapter is not None:
             self.adapter.base.check(state["base"], path)
-        if _shapes(tensors["model"]) != _shapes(self._kept_weights()):
+        if tensors and not self.devices.many and _shapes(tensors["model"]) != _shapes(self._kept_weights()):
             raise CheckpointError(f"{path} holds another model than the recipe describes: resume with its own recipe")
         if state.get("data", {}).get("splits") not in (None, self.data["splits"]):
             raise DataError(f"{self.shard.folder} is not what {path} was trained on: leave --data out")
         self._adapts = state.get("adapts", self._adapts)
-        self._load_weights(tensors["model"])
-        self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
+        if not tensors:
+            load_shards(path, self._held())
+        elif self.devices.many:
+            load_whole(tensors, self._held())
+        else:
+            self._load_weights(tensors["model"])
+            self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
+            self.optimizer.load_state_dict(tensors["optimizer"])
         self.average.count = state["average_count"]
-        self.optimizer.load_state_dict(tensors["optimizer"])
         self.budget.go_on_from(RunProgress(**state["progress"]))
 
     def export(self) -> Path:
         """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter."""
-        config = self.model.config
+        self.devices.cut()
+        config, whole = self.config, self.devices.whole
+        values = {name: whole(name, value) for name, value in self.average.values.items()}
+        frozen = {name: whole(name, value) for name, value in self.model.state_dict().items() if name not in values}
+        if not self.devices.is_first:
+            return self.devices.folder(self.out)
         if self._acceptance:
             measured = dict(zip(MEASURES, self._acceptance, strict=True))
             config = replace(config, draft_acceptance=(measured["greedy"], measured["race"]))
@@ -522,29 +554,11 @@ class Trainer:
             "data_sha256": manifest_hash(self.shard.folder),
         }
         if self.adapter is not None:
-            return self.adapter.write(self.out / "adapter", self.model, self.average.values, extra)
+            return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)
-        averaged.load_state_dict(self.model.state_dict() | self.average.values)
+        averaged.load_state_dict(frozen | values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return write_model(self.out, averaged, self.tokenizer, extra, names)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM ask the loop to stop after the step in progress; a second one interrupts at once."""
-
-        def ask(number: int, frame: object) -> None:
-            if self.stop_asked:
-                raise KeyboardInterrupt
-            self.stop_asked = True
-            with suppress(RuntimeError):  # the signal came while the same stream was being written
-                self.reporter.say("stopping after this step; the run can be resumed with --resume")
-
-        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def batch_seed(seed: int, index: int) -> int:

@@ -124,8 +124,8 @@ def test_a_run_goes_on_with_its_own_data_and_with_no_other(start: str, pairs: Pa
     with pytest.raises(DaguerreError, match="has not been trained on"):
         run_training("sft", resume=True, data=[other], out=out, overrides=SHORT, **how)
     longer = [*SHORT, "optim.warmup=0", "optim.decay=0"]
-    pairs_again = {"data": [pairs]}
-    run_training("sft", resume=True, out=out, overrides=longer, **pairs_again, **how)
+    run_training("sft", resume=True, out=out, data=[pairs], overrides=longer, **how)
+    run_training(None, resume=True, out=out, **how)  # it is at its end, and the recipe is that of the run
     weights = "model/model.safetensors"
     assert (out / weights).read_bytes() == (whole / weights).read_bytes()
 
@@ -167,7 +167,8 @@ def test_a_recipe_of_answers_has_no_mixture_and_others_have_no_blocks() -> None:
     for changes, message in (
         ({"draft_head": 8}, "trains answers and nothing else"),
         ({"sft": None}, "shares of a mixture"),
-        ({"sft": None, "stages": (replace(RECIPE.stages[0], block_size=4),)}, "block_size belongs to"),
+        ({"sft": None, "stages": (replace(RECIPE.stages[0], block_size=4),)}, "block_size and corruption belong to"),
+        ({"sft": None, "stages": (replace(RECIPE.stages[0], corruption="edit"),)}, "corruption belong to"),
     ):
         with pytest.raises(DaguerreError, match=message):
             replace(RECIPE, **changes)  # type: ignore[arg-type]

@@ -22,6 +22,8 @@ from daguerre.files import atomic_write
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer_files import CONFIG as PUBLISHED
+from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.sft.files import data_files, rows_of
 from daguerre.train.sft.formats import read_row
 from daguerre.train.sft.rendering import Renderer
@@ -167,7 +169,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
     with atomic_write(folder / "tokenizer.json") as file:
         file.write(tokenizer.to_bytes())
     if isinstance(tokenizer, PublishedTokenizer):
-        with atomic_write(folder / "tokenizer_config.json") as file:
+        with atomic_write(folder / PUBLISHED) as file:
             file.write((json.dumps(tokenizer.config, indent=1, ensure_ascii=False) + "\n").encode())
 
 
@@ -182,3 +184,29 @@ def answers_line(train: Shard, val: Shard) -> str:
         f"{report['rows']:,} rows: {train.num_documents:,} texts of {train.num_tokens:,} tokens, {num:,} of them "
         f"answers; {held}{left}"
     )
+
+
+def first_prompt(folder: Path) -> str | None:
+    """What is before the first answer that is held out of a corpus; None for a corpus of plain text."""
+    if not (folder / REPORT).is_file():
+        return None
+    shards = (Shard.open(folder, split) for split in ("val", "train"))
+    shard = next(shard for shard in shards if shard.num_documents)
+    assert shard.answers is not None
+    start, end = shard.starts[:2]
+    num = int(np.flatnonzero(shard.answers[start:end])[0])
+    return tokenizer_in(folder).decode(shard.tokens[start : start + num].tolist())
+
+
+def has_chat_template(folder: Path) -> bool:
+    """Whether a corpus was written by a chat template of its model's own."""
+    return (folder / REPORT).is_file() and getattr(tokenizer_in(folder), "chat_template", None) is not None
+
+
+def tokenizer_in(folder: Path) -> Tokenizer:
+    """The tokenizer that `write_tokenizer` wrote."""
+    if (folder / PUBLISHED).is_file():
+        words = read_tokenizer(folder)
+        assert words is not None
+        return words
+    return Tokenizer.load(folder / "tokenizer.json")

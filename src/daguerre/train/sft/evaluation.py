@@ -27,7 +27,7 @@ class AnswerEvaluation:
 
     def __init__(self, maker: AnswerBatches, tokenizer: Tokenizer, stage: Stage, device: torch.device) -> None:
         sequences = max(1, min(SEQUENCES, TOKENS // stage.length))
-        small = replace(stage, sequences=sequences)
+        small = replace(stage, sequences=sequences, corruption="none")
         self.batches = [maker.draw(number, small).to(device) for number in range(MICRO_BATCHES)]
         num_bytes = [len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)]
         self.token_bytes_V = torch.tensor(num_bytes, device=device)
