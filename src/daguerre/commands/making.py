@@ -123,8 +123,8 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Argument(
-            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, sft, or a "
-            ".toml file (docs/recipes.md)."
+            help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, sft, "
+            "convert, or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,

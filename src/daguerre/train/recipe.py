@@ -21,6 +21,7 @@ from daguerre.models.core.limits import NAMES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
+from daguerre.train.convert import CONVERSIONS, Convert
 from daguerre.train.data import Mixture
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
@@ -109,7 +110,8 @@ class Recipe:
     that rank, which act on the masked rows of drafts alone (`daguerre.train.acceptance`). `concepts` trains concept
     heads with the model (`daguerre.train.concept_loss`), in a corpus of Python. `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
-    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text. A checkpoint is due after
+    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text; `convert` makes an
+    autoregressive model one of block or full context first (`daguerre.train.convert`). A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end.
     """
@@ -119,6 +121,7 @@ class Recipe:
     model: TrainedShape | None = None
     mixture: Mapping[str, Share] = field(default_factory=dict)
     sft: Sft | None = None
+    convert: Convert | None = None
     stages: Sequence[Stage]
     optim: Optimization = field(default_factory=Optimization)
     seed: int = 0
@@ -168,10 +171,13 @@ class Recipe:
         if self.sft is None:
             if any(stage.block_size or stage.corruption != "none" for stage in self.stages):
                 raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")
-        elif self.mixture or self.draft_head or self.anneal or self.concepts is not None:
-            raise InputError(
-                "recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, anneal, concepts"
-            )
+        elif self.mixture or self.draft_head or self.concepts is not None:
+            raise InputError("recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, concepts")
+        if self.convert is not None and (self.sft is None or self.model is not None):
+            raise InputError("recipe: [convert] needs [sft], and a model to start from in place of [model]")
+        opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"
+        if self.sft is not None and self.anneal and not opens:
+            raise InputError("recipe: anneal opens the attention of a model that becomes full: it needs [convert]")
 
     def make_mixture(self, model: TrainedShape | ModelConfig | None = None) -> Mixture:
         """The mixture, for a model of these facts; None: shifted. Only a whole ModelConfig says what noise may draw."""

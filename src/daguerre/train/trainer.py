@@ -116,7 +116,7 @@ class Trainer:
         self._pool: tuple[Stage, RowPool] | None = None
         self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
-        keep(start_from, out, self._resumed)
+        keep(start_from, out, self._resumed, recipe.convert, self.model.config)
         if found is not None and saved is not None:
             self._restore(found, *saved)
         with atomic_write(out / "recipe.json") as file:
