@@ -8,11 +8,13 @@ from typing import Any
 
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import is_published_folder, save_model
 from daguerre.models.published import family_name
 from daguerre.models.republish import check_origin, keep_origin, write_back
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.train.convert import Convert, convert_origin
 
 ORIGIN = "origin"
 """The folder in a run that has the small files of the published model that it began with."""
@@ -29,10 +31,14 @@ def family_of(start_from: str | None, run: Path) -> str | None:
     return family_name(folder)
 
 
-def keep(start_from: str | None, run: Path, resumed: bool) -> None:
-    """Keep what the end of a run needs of the published model that it begins with."""
+def keep(start_from: str | None, run: Path, resumed: bool, options: Convert | None, config: ModelConfig) -> None:
+    """Keep what the end of a run needs of the published model that it begins with, or of what that is converted to,
+    which has this config.
+    """
     if start_from is not None and is_published_folder(Path(start_from)):
         keep_origin(Path(start_from), run / ORIGIN)
+        if options is not None:
+            convert_origin(run / ORIGIN, Path(start_from), options, config)
     elif not resumed:
         shutil.rmtree(run / ORIGIN, ignore_errors=True)
 

@@ -21,6 +21,7 @@ from daguerre.models.core.limits import NAMES
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
+from daguerre.train.convert import CONVERSIONS, Convert
 from daguerre.train.data import Mixture
 from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
@@ -114,7 +115,8 @@ class Recipe:
     pass, which takes less memory and a third more time. Of the processes that `torchrun` starts, `tensor_parallel`
     share the matrices of each layer (`daguerre.train.devices`). `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
-    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text. A checkpoint is due after
+    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text; `convert` makes an
+    autoregressive model one of block or full context first (`daguerre.train.convert`). A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end.
     """
@@ -124,6 +126,7 @@ class Recipe:
     model: TrainedShape | None = None
     mixture: Mapping[str, Share] = field(default_factory=dict)
     sft: Sft | None = None
+    convert: Convert | None = None
     stages: Sequence[Stage]
     optim: Optimization = field(default_factory=Optimization)
     seed: int = 0
@@ -176,10 +179,13 @@ class Recipe:
         if self.sft is None:
             if any(stage.block_size or stage.corruption != "none" for stage in self.stages):
                 raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")
-        elif self.mixture or self.draft_head or self.anneal or self.concepts is not None:
-            raise InputError(
-                "recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, anneal, concepts"
-            )
+        elif self.mixture or self.draft_head or self.concepts is not None:
+            raise InputError("recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, concepts")
+        if self.convert is not None and (self.sft is None or self.model is not None):
+            raise InputError("recipe: [convert] needs [sft], and a model to start from in place of [model]")
+        opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"
+        if self.sft is not None and self.anneal and not opens:
+            raise InputError("recipe: anneal opens the attention of a model that becomes full: it needs [convert]")
 
     def _check_trained(self) -> None:
         """InputError for two answers to the question which weights are trained."""

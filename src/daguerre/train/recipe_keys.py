@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args, get_type_hints
 
 from daguerre.train.concept_loss import ConceptTraining
+from daguerre.train.convert import Convert
 from daguerre.train.lora import Lora
 from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
 from daguerre.train.sft.presets import Sft
@@ -16,6 +17,7 @@ SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("optim.", "[optim]: the optimizer", Optimization),
     ("stages.N.", "[[stages]]: lengths and batches", Stage),
     ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
+    ("convert.", "[convert]: an autoregressive model becomes another", Convert),
     ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
@@ -33,6 +35,7 @@ MEANINGS: dict[str, str] = {
     "model": "the table [model]; left out in recipes that start from a model, with `--from`",
     "mixture": "the tables [mixture.NAME]",
     "sft": "the table [sft], in place of a mixture: the data is prompts and answers",
+    "convert": "the table [convert]: an autoregressive model becomes one of block or full context",
     "stages": "the tables [[stages]]",
     "optim": "the table [optim]",
     "concepts": "the table [concepts]: concept heads are trained with the model",
@@ -72,6 +75,8 @@ MEANINGS: dict[str, str] = {
     "stages.N.micro_batches": "micro-batches of a step",
     "stages.N.block_size": "tokens of the blocks of answers that are noised together; 0: the model's; [sft]",
     "stages.N.corruption": "wrong tokens to correct in answers: none, random, self, hybrid or edit; [sft]",
+    "convert.to": "diffullama, sdar or fast_dllm",
+    "convert.block_size": "tokens of a block; 0: those of that recipe",
     "sft.preset": "the loss: auto, daguerre, ar, llada, dream, dream_cart, nemotron, llada2, sdar or fast_dllm",
     "sft.times": "how noise levels are drawn, in place of the preset's",
     "sft.weight": "weight by noise level, in place of the preset's: one, elbo, clipped or cart",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,9 +11,10 @@ import torch
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import load_model
+from daguerre.models.loading import is_published_folder, load_model
 from daguerre.models.tokenizer import DEFAULTS, Tokenizer
 from daguerre.train.concept_heads import with_concept_heads
+from daguerre.train.convert import converted
 from daguerre.train.drafting import check_drafts, with_draft_head
 from daguerre.train.objectives import CONTEXT_OF
 from daguerre.train.recipe import OWN, Recipe, TrainedShape
@@ -37,7 +39,8 @@ def first_model(
     """
     if start_from is not None:
         model, tokenizer = load_model(start_from, dtype=torch.float32, device="cpu")
-        model = _converted(recipe, model, tokenizer).requires_grad_(True).train()
+        source = Path(start_from) if is_published_folder(Path(start_from)) else None
+        model = _converted(recipe, model, tokenizer, source).requires_grad_(True).train()
     elif recipe.model is None and saved is not None and saved_tokenizer is not None:
         model, tokenizer = Backbone(ModelConfig.from_dict(saved)), saved_tokenizer
     else:
@@ -95,12 +98,15 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
         raise UnsupportedError("the model has no gap filler, which infilling needs: take infill out of the mixture")
 
 
-def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer) -> Backbone:
-    """The model to start from, as the recipe's [model] has it: a causal one turns full where that says so.
+def _converted(recipe: Recipe, model: Backbone, tokenizer: Tokenizer, source: Path | None) -> Backbone:
+    """The model to start from, as the recipe's [convert] has it, or its [model]: a causal one turns full where that
+    says so. `source` is its folder in a publisher's layout.
 
     Shift and weights are kept (DiffuGPT, Gong et al. 2024). InputError when [model] differs in anything else.
     """
     if recipe.model is None:
+        if recipe.convert is not None:
+            return converted(model, tokenizer, recipe.convert, source)
         if recipe.anneal:
             raise InputError('recipe: anneal converts a causal model: it needs a [model] with context = "full"')
         return model

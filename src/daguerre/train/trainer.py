@@ -126,7 +126,7 @@ class Trainer:
         self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
         if self.devices.is_first:
-            keep(start_from, out, self._resumed)
+            keep(start_from, out, self._resumed, recipe.convert, self.model.config)
         if found is not None and saved is not None:
             self._restore(found, *saved)
         own = self.devices.folder(out)

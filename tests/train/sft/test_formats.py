@@ -41,6 +41,7 @@ def test_every_format_is_the_same_conversation() -> None:
     assert said({"prompt": [ASK], "completion": [SAY]}) == hello
     assert said({"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, SAY]}) == hello
     assert read_row({"prompt": "a", "completion": "b"}) == Pair("a", "b")
+    assert read_row({"text": "b"}) == Pair("", "b")
     asked = said({"instruction": "Add", "input": "1 2", "output": "3", "system": "Be brief"})
     assert asked == [("system", "Be brief", False), ("user", "Add\n1 2", False), ("assistant", "3", True)]
 
@@ -71,7 +72,8 @@ def test_calls_of_tools_are_objects_in_either_format() -> None:
     [
         (7, "no object"),
         ({}, r"its keys \(none\)"),
-        ({"text": "a", "prompt": None}, r"its keys \(text\)"),
+        ({"txt": "a", "prompt": None}, r"its keys \(txt\)"),
+        ({"text": ""}, "its text is empty"),
         ({"prompt": "a", "completion": ""}, "completion is empty"),
         ({"prompt": "a", "completion": 3}, "neither two texts"),
         ({"messages": "a"}, "no list of objects"),

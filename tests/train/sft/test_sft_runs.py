@@ -103,12 +103,12 @@ def test_an_answer_that_the_prompt_decides_is_learned(tmp_path: Path) -> None:
 def test_a_run_from_a_model_says_what_it_read_and_what_it_brought(
     start: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write_rows(tmp_path / "rows.jsonl", [*some_pairs(30), {"text": "x"}, 7])
+    file = write_rows(tmp_path / "rows.jsonl", [*some_pairs(30), {"txt": "x"}, 7])
     out = tmp_path / "run"
     run_training("sft", start_from=start, data=[file], out=out, overrides=SHORT, device="cpu")
     said = capsys.readouterr().err
     assert "30 rows: " in said
-    assert "texts held out; left out: 1 since its keys (text) are none of" in said
+    assert "texts held out; left out: 1 since its keys (txt) are none of" in said
     assert "(rows.jsonl:31)" in said and "(rows.jsonl:32)" in said
     assert "held-out text, next-token: " in said
     assert json.loads((out / DATA / "rows.json").read_text())["rows"] == 30

@@ -4,6 +4,7 @@
     {"messages", "tools"}                        OpenAI's; an assistant's message with "weight": 0 is no answer
     {"conversations": [{"from", "value"}, ...], "system", "tools"}    ShareGPT's
     {"instruction", "input", "output", "system"}                      Alpaca's
+    {"text"}                                     a text without a prompt, all of it learned
 
 Only these keys are read. InputError, in a few words, for a row that none of them fits.
 """
@@ -65,7 +66,7 @@ def read_row(row: object) -> Pair | Conversation:
             return read(row)
     has = ", ".join(map(str, list(row)[:6])) or "none"
     raise InputError(
-        f"its keys ({has}) are none of prompt and completion, messages, conversations, instruction and output"
+        f"its keys ({has}) are none of prompt and completion, messages, conversations, instruction and output, text"
     )
 
 
@@ -121,6 +122,12 @@ def _alpaca(row: Row) -> Conversation:
     return _conversation(_with_system(row, turns), row)
 
 
+def _text(row: Row) -> Pair:
+    if not isinstance(row["text"], str) or not row["text"]:
+        raise InputError("its text is empty, or none")
+    return Pair("", row["text"])
+
+
 def _with_system(row: Row, messages: list[Message]) -> list[Message]:
     system = row.get("system")
     return [{"role": "system", "content": system}, *messages] if isinstance(system, str) and system else messages
@@ -131,6 +138,7 @@ FORMATS = {
     ("conversations",): _sharegpt,
     ("prompt", "completion"): _pair,
     ("instruction", "output"): _alpaca,
+    ("text",): _text,
 }
 """The keys by which a format is known, and what reads it."""
 

@@ -1,0 +1,121 @@
+"""An autoregressive model that becomes one of block or full context, by recipes that were published.
+
+    diffullama  full context, and the shift is kept; attention opens over `anneal` of the run (arXiv 2410.17891)
+    sdar        block context without a shift, blocks of 4 at first (arXiv 2510.06303)
+    fast_dllm   block context with a shift, blocks of 32; the last clean row predicts a block's first token
+                (arXiv 2509.26328)
+
+Weights are kept. A model without a mask gets an id that no token has, whose embedding is the mean of all others. The
+loss is that of the family that comes out (`daguerre.train.sft.presets`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.files import atomic_write
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.json_files import read_json
+from daguerre.models.published import CONFIG, FAMILY_KEY, family_name
+from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.republish import BLOCK_KEYS
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.stage import at_least
+
+CONVERSIONS: dict[str, dict[str, Any]] = {
+    "diffullama": {"context": "full", "shift": True},
+    "sdar": {"context": "block", "shift": False, "block_size": 4},
+    "fast_dllm": {"context": "block", "shift": True, "anchor": "clean", "block_size": 32},
+}
+"""What each recipe changes in a causal model."""
+BECOMES = {
+    ("llama", "diffullama"): ("diffullama", "LlamaForCausalLM", "llama"),
+    ("qwen2", "diffullama"): ("dream", "DreamModel", "Dream"),
+    ("qwen2", "fast_dllm"): ("fast_dllm", "Fast_dLLM_QwenForCausalLM", "Fast_dLLM_Qwen"),
+    ("qwen3", "sdar"): ("sdar", "SDARForCausalLM", "sdar"),
+}
+"""The family that comes out of a published one, its architecture and model type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert:
+    """What a recipe says of a conversion: its name, and the size of blocks in place of the published one; 0: that."""
+
+    to: str
+    block_size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.to not in CONVERSIONS:
+            raise unknown("convert.to", self.to, CONVERSIONS)
+        at_least(0, self, "block_size")
+        if self.block_size and "block_size" not in CONVERSIONS[self.to]:
+            raise InputError(
+                f"recipe: convert.block_size belongs to block context, and {self.to!r} is full: leave it out"
+            )
+
+
+def converted(model: Backbone, tokenizer: Tokenizer, options: Convert, source: Path | None) -> Backbone:
+    """The model with the context of the recipe, and its weights. UnsupportedError where it is not autoregressive, or
+    where the published layout of `source` (None: Daguerre's own) has no family for what comes out.
+    """
+    config = model.config
+    if config.context != "causal" or not config.shift or config.masks_in_place or config.concepts is not None:
+        raise UnsupportedError(
+            "only an autoregressive model is converted: causal context, a shift, and no concept heads"
+        )
+    if source is not None:
+        family_after(source, options)
+    changes = CONVERSIONS[options.to] | ({"block_size": options.block_size} if options.block_size else {})
+    facts: dict[str, Any] = {"block_size": None, "draft_head": 0, "draft_rank": 0, "draft_acceptance": (), **changes}
+    mask, fresh = _mask(config, tokenizer)
+    reserved = tuple(sorted({*config.reserved_ids, mask} - {*config.ends}))
+    out = Backbone(replace(config, mask_id=mask, reserved_ids=reserved, **facts))
+    weights = model.state_dict()
+    out.load_state_dict({name: weights[name] for name in out.state_dict()})
+    if fresh:
+        with torch.no_grad():
+            others = torch.arange(len(out.embedding.weight)) != mask
+            out.embedding.weight[mask] = out.embedding.weight[others].mean(0)
+    return out
+
+
+def _mask(config: ModelConfig, tokenizer: Tokenizer) -> tuple[int, bool]:
+    """The id of the mask, and whether it is a new one."""
+    if config.mask_id is not None:
+        return config.mask_id, False
+    if tokenizer.mask_id is not None:
+        return int(tokenizer.mask_id), True
+    first = tokenizer.num_tokens if isinstance(tokenizer, PublishedTokenizer) else tokenizer.vocab_size
+    if first >= config.vocab_size:
+        raise UnsupportedError(
+            "the model has no id left for a mask: name a token of its own as mask_token in tokenizer_config.json"
+        )
+    return first, True
+
+
+def family_after(source: Path, options: Convert) -> tuple[str, str, str]:
+    """The family that comes out of a published folder, its architecture and model type."""
+    before = family_name(source)
+    if (before, options.to) not in BECOMES:
+        fitting = ", ".join(f"{family} to {to}" for family, to in BECOMES)
+        raise UnsupportedError(f"no published layout is {before} converted to {options.to!r}; there are {fitting}")
+    return BECOMES[before, options.to]
+
+
+def convert_origin(origin: Path, source: Path, options: Convert, config: ModelConfig) -> None:
+    """Have the kept files of a published model say what it becomes, which has this config."""
+    family, architecture, kind = family_after(source, options)
+    values: Mapping[str, Any] = read_json(origin / CONFIG)
+    said: dict[str, Any] = {"architectures": [architecture], "model_type": kind, FAMILY_KEY: family}
+    said |= {"mask_token_id": config.mask_id, "bos_token_id": config.bos_id}
+    block = {BLOCK_KEYS.get(family, "block_size"): config.block_size} if config.block_size else {}
+    with atomic_write(origin / CONFIG) as file:
+        file.write((json.dumps({**values, **said, **block}, indent=2, ensure_ascii=False) + "\n").encode())
