@@ -32,6 +32,8 @@ from daguerre.models.published_weights import Progress, copy_weights, empty_back
 from daguerre.models.tokenizer_files import read_config, read_tokenizer
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+FAMILY_KEY = "daguerre_family"
+"""The key of a `config.json` that names the family, where it was written here (`models.republish`)."""
 SNAPSHOT = re.compile(r"models--([^/]+)--([^/]+)/snapshots/[^/]+$")
 """A folder of the hub's cache, which is named by a revision."""
 OWN_KEYS = frozenset({"width", "num_layers", "num_heads"})
@@ -75,6 +77,11 @@ def describe(folder: Path, *, family: str | None = None, tokenizer: PublishedTok
     return _described(folder, facts, found, read_bundled(found, folder, weights=False))
 
 
+def family_name(folder: Path) -> str:
+    """The name of a published folder's family."""
+    return _family(folder, read_facts(folder), None).name
+
+
 def _with_tokenizer(facts: Published, tokenizer: PublishedTokenizer) -> Published:
     tokens = {**facts.tokens, **tokenizer.added}
     return replace(facts, tokens=tokens, bos_id=tokenizer.bos_id, num_tokens=tokenizer.num_tokens)
@@ -89,12 +96,14 @@ def read_facts(folder: Path, family: str | None = None) -> Published:
         tokens = {token["content"]: token["id"] for token in added_of(tokenizer)}
     except DataError as error:
         raise CheckpointError(f"{folder}: {error}") from None
+    config = read_json(folder / CONFIG)
     return Published(
-        config=read_json(folder / CONFIG),
+        config=config,
         generation=read_json(folder / GENERATION),
         tokenizer=tokenizer,
         tokens=tokens,
         name=name_of(folder),
+        family=config.get(FAMILY_KEY),
     )
 
 

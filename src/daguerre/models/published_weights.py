@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,7 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     """
     check_layers(config, len(stored), folder)
     parts = make_shapes(config).state_dict()
-    pieces = _without_prefix(family, family.pieces(config), stored)
+    pieces = without_prefix(family, family.pieces(config), stored)
     here = [piece for piece in pieces if piece.name in stored]
     missing = [piece.name for piece in pieces if piece.name not in stored and not piece.copy]
     known = {piece.name for piece in pieces}
@@ -131,7 +131,7 @@ def fit(family: Family, config: ModelConfig, stored: Mapping[str, Stored], folde
     return here
 
 
-def _without_prefix(family: Family, pieces: list[Piece], stored: Mapping[str, Stored]) -> list[Piece]:
+def without_prefix(family: Family, pieces: list[Piece], stored: Iterable[str]) -> list[Piece]:
     """The pieces under the names that are stored: without the prefix where no name has it."""
     prefix = family.prefix
     if not prefix or any(name.startswith(prefix) for name in stored):

@@ -166,8 +166,8 @@ class Recipe:
 
     def _check_sft(self) -> None:
         if self.sft is None:
-            if any(stage.block_size for stage in self.stages):
-                raise InputError("recipe: stages.N.block_size belongs to [sft]: leave it out")
+            if any(stage.block_size or stage.corruption != "none" for stage in self.stages):
+                raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")
         elif self.mixture or self.draft_head or self.anneal or self.concepts is not None:
             raise InputError(
                 "recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, anneal, concepts"

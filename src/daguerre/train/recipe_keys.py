@@ -64,6 +64,7 @@ MEANINGS: dict[str, str] = {
     "stages.N.sequences": "windows of a micro-batch",
     "stages.N.micro_batches": "micro-batches of a step",
     "stages.N.block_size": "tokens of the blocks of answers that are noised together; 0: the model's; [sft]",
+    "stages.N.corruption": "wrong tokens to correct in answers: none, random, self, hybrid or edit; [sft]",
     "sft.preset": "the loss: auto, daguerre, ar, llada, dream, dream_cart, nemotron, llada2, sdar or fast_dllm",
     "sft.times": "how noise levels are drawn, in place of the preset's",
     "sft.weight": "weight by noise level, in place of the preset's: one, elbo, clipped or cart",
@@ -74,6 +75,8 @@ MEANINGS: dict[str, str] = {
     "sft.padding": "what follows an answer: supervised, unsupervised or rainbow",
     "sft.packing": "several texts share a sequence and do not see each other; by default where nothing follows answers",
     "sft.cart": "p of the weight cart",
+    "sft.errors": "share of tokens that a stage's corruption changes; of edits the largest",
+    "sft.rainbow": "tokens that follow an end of text in turn, with the padding rainbow",
     "sft.held_out": "share of the rows that is held out",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "

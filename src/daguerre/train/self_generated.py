@@ -34,7 +34,7 @@ def _with_wrong_guesses(model: Backbone, batch: Batch, attn_impl: str) -> Batch:
     """
     config = model.config
     guessed = batch.guess.bool()
-    predicting = torch.roll(guessed, -1, dims=1)
+    predicting = torch.roll(guessed, -1, dims=1) if config.noisy_offset else guessed
     masked = torch.where(guessed, config.placeholder, batch.tokens)
     logits = model.logits(run_batch(model, masked, batch.layout, attn_impl=attn_impl)[predicting])
     logits.scatter_(1, batch.target[predicting][:, None], float("-inf"))

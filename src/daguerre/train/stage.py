@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from daguerre.errors import InputError
+from daguerre.errors import InputError, unknown
 
 MIN_WINDOW = 8
+CORRUPTIONS = ("none", "random", "self", "hybrid", "edit")
 
 
 def at_least(minimum: int, options: Any, *names: str) -> None:
@@ -21,7 +22,8 @@ def at_least(minimum: int, options: Any, *names: str) -> None:
 class Stage:
     """Windows of `length` tokens, `sequences` a micro-batch, `micro_batches` a step, until that share of the run.
 
-    `block_size` is that of noised blocks of answers ([sft]); 0: the model's.
+    `block_size` is that of noised blocks of answers ([sft]), 0: the model's; `corruption` is what is planted among
+    their visible tokens (`daguerre.train.sft.corruption`).
     """
 
     until: float
@@ -29,8 +31,11 @@ class Stage:
     sequences: int
     micro_batches: int
     block_size: int = 0
+    corruption: str = "none"
 
     def __post_init__(self) -> None:
         at_least(MIN_WINDOW, self, "length")
         at_least(1, self, "sequences", "micro_batches")
         at_least(0, self, "block_size")
+        if self.corruption not in CORRUPTIONS:
+            raise unknown("corruption", self.corruption, CORRUPTIONS)

@@ -28,7 +28,7 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.loading import config_of, save_model
+from daguerre.models.loading import config_of
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
@@ -63,6 +63,7 @@ from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
+from daguerre.train.origin import family_of, keep, tokenizer_of_run, write_model
 from daguerre.train.precision import choose_precision
 from daguerre.train.recipe import OWN, Recipe
 from daguerre.train.report import Reporter, StepReport, StepTotals
@@ -72,7 +73,7 @@ from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import answer_loss
-from daguerre.train.sft.start import check_answers, family_of
+from daguerre.train.sft.start import check_answers, prepared, rainbow_ids
 from daguerre.train.shards import Shard
 from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
@@ -116,6 +117,7 @@ class Trainer:
         self._pool: tuple[Stage, RowPool] | None = None
         self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
+        keep(start_from, out, self._resumed)
         if found is not None and saved is not None:
             self._restore(found, *saved)
         with atomic_write(out / "recipe.json") as file:
@@ -140,16 +142,16 @@ class Trainer:
 
     def _make_model(self, start_from: str | None, data: Corpus, saved: dict[str, Any]) -> None:
         recipe, config = self.recipe, saved.get("model")
-        known = config is not None and recipe.model is None and isinstance(data, Path)
-        saved_tokenizer = Tokenizer.load(data / "tokenizer.json") if known and isinstance(data, Path) else None
+        saved_tokenizer = None
+        if config is not None and recipe.model is None and isinstance(data, Path):
+            saved_tokenizer = tokenizer_of_run(self.out, data, config)
         own = own_vocabulary(data) if recipe.tokenizer == OWN and start_from is None else None
         model, self.tokenizer = first_model(recipe, start_from, config, saved_tokenizer, own)
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
-        self.answers = None
-        if recipe.sft is not None:
-            self.answers = answer_loss(recipe.sft, model.config, family_of(start_from, self.out))
-        self.model = model.to(self.device)
+        family = family_of(start_from, self.out)
+        self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
+        self.model = prepared(model, recipe, self.answers, self.tokenizer).to(self.device)
         self.optimizer = Optimizer(self.model, recipe.optim)
         self.average = Average(self.model, recipe.optim.ema)
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
@@ -177,7 +179,8 @@ class Trainer:
         """What makes the micro-batches of a split: of plain text, or of prompts and answers."""
         check_answers(shard, self.recipe)
         if self.answers is not None:
-            return AnswerBatches(shard, self.answers, self.model.config, seed)
+            pads = rainbow_ids(self.recipe, self.answers, self.tokenizer)
+            return AnswerBatches(shard, self.answers, self.model.config, seed, pads)
         return self._micro_batches(shard, seed)
 
     def _micro_batches(self, shard: Shard, seed: int) -> MicroBatches:
@@ -504,7 +507,7 @@ class Trainer:
             "data_sha256": manifest_hash(self.shard.folder),
         }
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
-        return save_model(self.out / "model", averaged, self.tokenizer, extra=extra, catalog=names)
+        return write_model(self.out, averaged, self.tokenizer, extra, names)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

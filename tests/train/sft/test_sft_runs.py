@@ -167,7 +167,8 @@ def test_a_recipe_of_answers_has_no_mixture_and_others_have_no_blocks() -> None:
     for changes, message in (
         ({"draft_head": 8}, "trains answers and nothing else"),
         ({"sft": None}, "shares of a mixture"),
-        ({"sft": None, "stages": (replace(RECIPE.stages[0], block_size=4),)}, "block_size belongs to"),
+        ({"sft": None, "stages": (replace(RECIPE.stages[0], block_size=4),)}, "block_size and corruption belong to"),
+        ({"sft": None, "stages": (replace(RECIPE.stages[0], corruption="edit"),)}, "corruption belong to"),
     ):
         with pytest.raises(DaguerreError, match=message):
             replace(RECIPE, **changes)  # type: ignore[arg-type]

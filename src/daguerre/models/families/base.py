@@ -24,7 +24,8 @@ class Published:
     shapes      shapes of the published tensors, by name; empty where the weights are not there
     name        the name on a hub, or of the folder
     adapter     adapter_config.json of the adapter that the checkpoint brings along (`Bundled`); empty without one
-    family      the name of the family, where the files themselves say it (GGUF); None: it is to be found
+    family      the name of the family, where the files themselves say it (GGUF, and what is written back here); None:
+                it is to be found
     never       tokens that are not predicted, where the files themselves say so (GGUF)
     """
 

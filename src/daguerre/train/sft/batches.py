@@ -17,7 +17,7 @@ import numpy as np
 from daguerre.errors import DataError
 from daguerre.models.core.config import ModelConfig
 from daguerre.train.batch import Batch, collate
-from daguerre.train.noising import IGNORE, Example, Ints
+from daguerre.train.noising import IGNORE, REVISED, Example, Ints
 from daguerre.train.sft.presets import AnswerLoss
 from daguerre.train.sft.texts import Text, examples_of
 from daguerre.train.shards import Shard
@@ -52,7 +52,8 @@ class AnswerBatches:
         for together in texts:
             copies = []
             for text in together:
-                copies.append(examples_of(text, self.loss, config, (offset + made / num) % 1.0, rng, size))
+                u = (offset + made / num) % 1.0
+                copies.append(examples_of(text, self.loss, config, u, rng, size, stage.corruption))
                 made += 1
             rows += map(list, zip(*copies, strict=True))
             answers += [int(text.answer.sum()) for text in together] * len(copies[0])
@@ -121,19 +122,21 @@ class AnswerBatches:
     def _batch(self, rows: Sequence[Sequence[Example]], answers: Sequence[int], config: ModelConfig) -> Batch:
         """Sequences of texts as a batch, with the loss's norm; each text has so many tokens of answers."""
         examples = list(chain(*rows))
-        counts = np.array([_targets(example) for example in examples])
-        num_clean, num_masked = counts.sum(0)
-        norm = self._norm(answers, int(num_clean), int(num_masked))
-        for example, num_answer in zip(examples, answers, strict=True):
-            clean = slice(None, example.num_clean)
-            if self.loss.noisy and num_clean:
-                example.weight[clean] *= norm / num_clean
+        kinds = [_kinds(example) for example in examples]
+        num_clean, num_masked, num_revised = (sum(int(each[i].sum()) for each in kinds) for i in range(3))
+        noised = [
+            num for num, (_, masked, revised) in zip(answers, kinds, strict=True) if masked.any() or not revised.any()
+        ]
+        norm = max(1, self._norm(noised, num_clean, num_masked))
+        for example, num_answer, (clean, masked, revised) in zip(examples, answers, kinds, strict=True):
+            example.weight[clean] *= norm / max(1, num_clean)
+            example.weight[revised] *= norm / max(1, num_revised)
             if self.loss.normalizer == "answer":
-                example.weight[example.num_clean :] /= num_answer
+                example.weight[masked] /= num_answer
         objective = replace(self.loss.objective, block_size=config.block_size)
         batch = collate([joined(together) for together in rows], objective, config.pad_id)
         window = self.loss.noisy and self.loss.normalizer == "window"
-        return replace(batch, norm=float(max(norm, 1)), window=window)
+        return replace(batch, norm=float(norm), window=window)
 
     def _norm(self, answers: Sequence[int], num_clean: int, num_masked: int) -> int:
         if not self.loss.noisy:
@@ -143,10 +146,11 @@ class AnswerBatches:
         return sum(answers) if self.loss.normalizer == "supervised" else num_masked
 
 
-def _targets(example: Example) -> tuple[int, int]:
-    """How many clean rows have a target, and how many noisy ones."""
-    has = example.target != IGNORE
-    return int(has[: example.num_clean].sum()), int(has[example.num_clean :].sum())
+def _kinds(example: Example) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Which rows learn the next token, what is masked, and what is to be corrected, bool each."""
+    learns, revised = example.target != IGNORE, example.level == REVISED
+    clean = np.arange(len(learns)) < example.num_clean
+    return learns & clean, learns & ~clean & ~revised, learns & revised
 
 
 def packed(order: Ints, sizes: Ints, length: int) -> Iterator[Ints]:

@@ -91,6 +91,8 @@ class Sft:
     padding: str | None = None
     packing: bool | None = None
     cart: float = 0.1
+    errors: float = 0.1
+    rainbow: int = 7
     held_out: float = 0.1
 
     def __post_init__(self) -> None:
@@ -106,7 +108,8 @@ class Sft:
                 raise unknown(kind, name, table)
         if self.clean is not None:
             at_least(0, self, "clean")
-        for name in ("cart", "held_out"):
+        at_least(1, self, "rainbow")
+        for name in ("cart", "errors", "held_out"):
             if not 0 < getattr(self, name) < 1:
                 raise InputError(f"recipe: sft.{name} is a share between 0 and 1, not {getattr(self, name)}")
 
@@ -118,12 +121,14 @@ class AnswerLoss(Preset):
     objective  draws noise levels, and weighs masks
     packing    several texts share a sequence
     cart       p of the weight "cart"
+    errors     share of the tokens that a stage's corruption changes
     """
 
     name: str
     objective: Objective
     packing: bool
     cart: float
+    errors: float
 
     @property
     def noisy(self) -> bool:
@@ -169,7 +174,9 @@ def answer_loss(options: Sft, config: ModelConfig, family: str | None) -> Answer
         block_size=config.block_size,
     )
     values = {f.name: getattr(chosen, f.name) for f in fields(Preset)}
-    return AnswerLoss(name=name, objective=objective, packing=packing, cart=options.cart, **values)
+    return AnswerLoss(
+        name=name, objective=objective, packing=packing, cart=options.cart, errors=options.errors, **values
+    )
 
 
 def _layout(config: ModelConfig, preset: str) -> str:

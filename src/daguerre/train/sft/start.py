@@ -1,25 +1,19 @@
-"""Whether a run's data and model are what its recipe asks for."""
+"""What a run on answers changes in its model before it begins, and whether its data is what its recipe asks for."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 
-from daguerre.errors import InputError
-from daguerre.models.loading import is_published_folder
-from daguerre.models.published import describe
+import torch
+
+from daguerre.errors import InputError, UnsupportedError
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.tokenizer import NAMED_SPECIALS, NUM_SPECIALS, Tokenizer
 from daguerre.train.recipe import Recipe
+from daguerre.train.sft.presets import AnswerLoss
 from daguerre.train.shards import Shard
-
-ORIGIN = "origin"
-"""The folder in a run that has the small files of the published model that it began with."""
-
-
-def family_of(start_from: str | None, run: Path) -> str | None:
-    """The family of the published model that a run began with; None for a model of Daguerre's own layout."""
-    folder = run / ORIGIN if start_from is None else Path(start_from)
-    if not folder.exists() or not is_published_folder(folder):
-        return None
-    return describe(folder).family.name
 
 
 def check_answers(shard: Shard, recipe: Recipe) -> None:
@@ -31,3 +25,41 @@ def check_answers(shard: Shard, recipe: Recipe) -> None:
         )
     if recipe.sft is None and shard.answers is not None:
         raise InputError(f"{shard.folder} holds prompts and answers: train on it with the recipe sft")
+
+
+def prepared(model: Backbone, recipe: Recipe, loss: AnswerLoss | None, tokenizer: Tokenizer) -> Backbone:
+    """The model with the blocks that the last stage trains, and with the tokens of rainbow padding as ends of text."""
+    if loss is None or recipe.sft is None:
+        return model
+    config, last = model.config, recipe.stages[-1]
+    _check_corruption(recipe, loss, config)
+    if last.block_size and config.block_size:
+        config = replace(config, block_size=last.block_size)
+    config = replace(config, end_ids=tuple(dict.fromkeys((*config.end_ids, *rainbow_ids(recipe, loss, tokenizer)))))
+    model.config = config
+    model.never = torch.tensor(config.unpredictable_ids, dtype=torch.int64)
+    return model
+
+
+def _check_corruption(recipe: Recipe, loss: AnswerLoss, config: ModelConfig) -> None:
+    if any(stage.corruption != "none" for stage in recipe.stages) and (not loss.noisy or config.process != "absorbing"):
+        raise UnsupportedError(
+            "corruption is planted among masks: this loss has none, so leave out stages.N.corruption"
+        )
+
+
+def rainbow_ids(recipe: Recipe, loss: AnswerLoss | None, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The tokens that follow an end of text in turn: spare ones of Daguerre's vocabularies, and of others ids that no
+    token has. InputError where there are too few.
+    """
+    if loss is None or recipe.sft is None or loss.padding != "rainbow":
+        return ()
+    spare = range(len(NAMED_SPECIALS), NUM_SPECIALS)
+    if isinstance(tokenizer, PublishedTokenizer):
+        spare = range(tokenizer.num_tokens, tokenizer.vocab_size)
+    if len(spare) < recipe.sft.rainbow:
+        raise InputError(
+            f"the vocabulary has {len(spare)} ids that no token has, and sft.rainbow asks for {recipe.sft.rainbow}: "
+            "set it lower, or take another sft.padding"
+        )
+    return tuple(spare[: recipe.sft.rainbow])

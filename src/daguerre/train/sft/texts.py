@@ -12,14 +12,15 @@ at least one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from daguerre.models.core.config import ModelConfig
-from daguerre.train.noising import IGNORE, Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
+from daguerre.train.noising import IGNORE, REVISED, Example, Ints, NoisySpan, Source, Writer, add_span, add_whole
 from daguerre.train.objectives import TIMES
+from daguerre.train.sft.corruption import Planted, plant_edits, plant_hybrid, plant_random
 from daguerre.train.sft.presets import CART, AnswerLoss
 
 BLOCKS = (4, 8, 16, 32, 64)
@@ -68,9 +69,15 @@ def _runs(answer: np.ndarray) -> list[tuple[int, int]]:
 
 
 def examples_of(
-    text: Text, loss: AnswerLoss, config: ModelConfig, u: float, rng: np.random.Generator, block_size: int | None = None
+    text: Text,
+    loss: AnswerLoss,
+    config: ModelConfig,
+    u: float,
+    rng: np.random.Generator,
+    block_size: int | None = None,
+    corruption: str = "none",
 ) -> list[Example]:
-    """The rows of a text; with complementary masks those of both copies.
+    """The rows of a text; with complementary masks, or with edits, those of all its copies.
 
     u in [0, 1) places the noise level; `block_size` is in place of the model's own.
     """
@@ -79,12 +86,27 @@ def examples_of(
     num = len(spans) if loss.levels == "block" else 1
     levels = [TIMES[loss.times]((u + (i % num) / num) % 1.0) for i in range(len(spans))]
     masks = [_mask(span, t, rng) for span, t in zip(spans, levels, strict=True)]
-    first = _rows(text, loss, config, spans, levels, masks, rng)
-    if not loss.complementary:
-        return [first]
-    others = [span.free & ~mask for span, mask in zip(spans, masks, strict=True)]
-    bare = replace(loss, objective=replace(loss.objective, clean=0.0))
-    return [first, replace(_rows(text, bare, config, spans, [1 - t for t in levels], others, rng), num_tokens=0)]
+    planted: list[Planted | None] = [None] * len(spans)
+    for index, (span, t, masked) in enumerate(zip(spans, levels, masks, strict=True)):
+        tokens = text.tokens[span.start : span.end]
+        read = np.ones(len(tokens), dtype=bool)
+        read[-1] = config.context != "causal" or not config.noisy_offset  # else no row of the span reads the last
+        if corruption == "hybrid":
+            masks[index], wrong = plant_hybrid(tokens, span.free, t, loss.errors, config, rng)
+            planted[index] = replace(wrong, learned=wrong.learned & read)
+        elif corruption in ("random", "self"):
+            visible = span.free & ~masked & read
+            planted[index] = plant_random(tokens, visible, loss.errors, config, rng, corruption == "self")
+    copies = [_rows(text, loss, config, spans, levels, masks, rng, planted)]
+    bare, none = replace(loss, objective=replace(loss.objective, clean=0.0)), [None] * len(spans)
+    if loss.complementary:
+        rest = [span.free & ~mask for span, mask in zip(spans, masks, strict=True)]
+        copies.append(_rows(text, bare, config, spans, [1 - t for t in levels], rest, rng, none))
+    if corruption == "edit":
+        changed = [plant_edits(text.tokens[s.start : s.end], s.free, loss.errors, config, rng) for s in spans]
+        nothing = [np.zeros(len(span.free), dtype=bool) for span in spans]
+        copies.append(_rows(text, bare, config, spans, levels, nothing, rng, changed))
+    return [copies[0], *(replace(copy, num_tokens=0) for copy in copies[1:])]
 
 
 def _mask(span: Span, t: float, rng: np.random.Generator) -> np.ndarray:
@@ -103,6 +125,7 @@ def _rows(
     levels: list[float],
     masks: list[np.ndarray],
     rng: np.random.Generator,
+    planted: Sequence[Planted | None],
 ) -> Example:
     source = Source(text.tokens, config.placeholder)
     writer, objective, num_clean = Writer(), loss.objective, 0
@@ -118,7 +141,30 @@ def _rows(
             add_whole(writer, noisy, span.free, source, in_place, rng)
         if loss.weight == CART:
             _weigh_by_context(writer, span, masked, loss.cart, config)
+        if (wrong := planted[number]) is not None:
+            _plant(writer, span, text, wrong, config)
     return writer.finish(num_clean, len(text.tokens))
+
+
+def _plant(writer: Writer, span: Span, text: Text, planted: Planted, config: ModelConfig) -> None:
+    """Put wrong tokens into the span that was written last; the rows that predict them learn the right ones."""
+    rows = {name: values[-1] for name, values in writer.parts.items()}
+    place = rows["position"] - span.start
+    held = (place >= 0) & (rows["tokens"] != config.mask_id)
+    tokens = np.where(held, planted.read[np.maximum(place, 0)], rows["tokens"])
+    predicted = place + config.noisy_offset
+    inside = (predicted >= 0) & (predicted < len(planted.learned))
+    learns = inside & planted.learned[np.where(inside, predicted, 0)]
+    right = text.tokens[span.start : span.end][np.where(inside, predicted, 0)]
+    changed = {
+        "tokens": tokens,
+        "guess": (held & planted.guessed[np.maximum(place, 0)]).astype(np.int64),
+        "target": np.where(learns, right, rows["target"]),
+        "weight": np.where(learns, 1.0, rows["weight"]),
+        "level": np.where(learns, REVISED, rows["level"]),
+    }
+    for name, values in changed.items():
+        writer.parts[name][-1] = values
 
 
 def _clean_stream(writer: Writer, text: Text, config: ModelConfig, loss: AnswerLoss) -> int:

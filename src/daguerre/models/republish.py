@@ -1,0 +1,135 @@
+"""A published model whose weights were changed, written back in its publisher's layout: the same files, names and
+types of tensors, so that it is read as before, here and elsewhere.
+
+Two keys are added to config.json that names of folders may have said before: the size of a block, and the family.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from daguerre.errors import UnsupportedError
+from daguerre.files import synced_write
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.config import ModelConfig
+from daguerre.models.families import FAMILIES
+from daguerre.models.families.base import Piece
+from daguerre.models.gguf.header import is_gguf
+from daguerre.models.json_files import read_json
+from daguerre.models.published import CONFIG, FAMILY_KEY, GENERATION, describe
+from daguerre.models.published_weights import find_tensors, without_prefix
+from daguerre.models.tokenizer_files import read_tokenizer
+from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, split
+
+WEIGHTS_OF = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf", "*.msgpack", "*.h5", "*.onnx", "*.index.json")
+"""Names of files that hold weights, or say where they are."""
+STORED = "tensors.json"
+"""The file that has the names and types of the published tensors."""
+KINDS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+BLOCK_KEYS = {"fast_dllm": "bd_size"}
+"""The keys of families that do not name the size of a block `block_size`."""
+
+
+def keep_origin(source: Path, folder: Path) -> None:
+    """Copy what a published folder has besides weights, and say of those what `write_back` needs."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for path in (path for path in source.rglob("*") if path.is_file()):
+        if not any(path.match(pattern) for pattern in WEIGHTS_OF) or path.parent != source:
+            target = folder / path.relative_to(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    found = describe(source, tokenizer=read_tokenizer(source))
+    _write_json(folder / CONFIG, _marked(read_json(source / CONFIG), found.family.name, found.config))
+    kinds = {name: tensor.kind for name, tensor in find_tensors(source).items()}
+    _write_json(folder / STORED, kinds)
+
+
+def check_origin(source: Path) -> None:
+    """UnsupportedError for a model that cannot be written back."""
+    if is_gguf(source):
+        raise UnsupportedError(
+            f"{source.name} is a GGUF file, which is not written back: start from the folder that it was made of"
+        )
+
+
+def write_back(origin: Path, folder: Path, backbone: Backbone, shard_bytes: int = SHARD_BYTES) -> Path:
+    """Write a model into a folder, in the layout of the published one of which `keep_origin` kept the files. Its config
+    differs from that one's, if at all, in the size of blocks and in the tokens that end a text.
+
+    Files are written under their names, weights first and config.json last; a folder without one is no model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
+    for old in (path for pattern in WEIGHTS_OF for path in folder.glob(pattern)):
+        old.unlink()
+    kinds = read_json(origin / STORED)
+    family = str(read_json(origin / CONFIG)[FAMILY_KEY])
+    tensors = published_tensors(family, backbone, list(kinds))
+    _write_tensors(folder, tensors, KINDS[Counter(kinds[name] for name in tensors).most_common(1)[0][0]], shard_bytes)
+    for path in (path for path in origin.rglob("*") if path.is_file()):
+        if path.name not in (CONFIG, GENERATION, STORED) or path.parent != origin:
+            target = folder / path.relative_to(origin)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    config, generation = backbone.config, read_json(origin / GENERATION)
+    if config.end_ids:
+        generation["eos_token_id"] = [config.eos_id, *config.end_ids]
+    if generation:
+        _write_json(folder / GENERATION, generation)
+    _write_json(folder / CONFIG, _marked(read_json(origin / CONFIG), family, config))
+    return folder
+
+
+def published_tensors(family: str, backbone: Backbone, stored: list[str]) -> dict[str, Tensor]:
+    """The weights of a model under the names that its publisher gave them; `stored` are those that there are."""
+    entry, parts, out = FAMILIES[family], backbone.state_dict(), dict[str, Tensor]()
+    pieces = without_prefix(entry, entry.pieces(backbone.config), stored)
+    for piece in (piece for piece in pieces if piece.name in set(stored)):
+        out[piece.name] = _changed_back(piece, parts[piece.target][piece.index])
+    return out
+
+
+def _changed_back(piece: Piece, ours: Tensor) -> Tensor:
+    """A tensor as it was published: what is done when it is read undoes itself."""
+    if piece.change is None:
+        return ours.clone() if piece.copy else ours  # files hold no tensor twice
+    theirs = piece.change(ours)
+    if not torch.equal(piece.change(theirs), ours):
+        raise UnsupportedError(f"{piece.name} cannot be written back: save the model in another layout")
+    return theirs
+
+
+def _marked(values: dict[str, object], family: str, config: ModelConfig) -> dict[str, object]:
+    """The content of config.json, with what the name of a folder may say."""
+    block = {BLOCK_KEYS.get(family, "block_size"): config.block_size} if config.block_size else {}
+    return {**values, **block, FAMILY_KEY: family}
+
+
+def _write_tensors(folder: Path, tensors: dict[str, Tensor], dtype: torch.dtype, shard_bytes: int) -> None:
+    shards = split(tensors, dtype, shard_bytes)
+    weight_map = dict[str, str]()
+    for file, names in _named(shards):
+        with synced_write(folder / file) as content:
+            content.write(formatted(tensors, names, dtype))
+        weight_map |= dict.fromkeys(names, file)
+    if len(shards) > 1:
+        total = sum(tensor.numel() * dtype.itemsize for tensor in tensors.values())
+        _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+
+
+def _named(shards: list[list[str]]) -> Iterator[tuple[str, list[str]]]:
+    for number, names in enumerate(shards, 1):
+        yield WEIGHTS if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors", names
+
+
+def _write_json(path: Path, values: object) -> None:
+    with synced_write(path) as file:
+        file.write((json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,54 @@
+"""The published model that a run began with: its tokenizer when the run is resumed, and its layout at the end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from daguerre.models.catalog import Catalog
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.loading import is_published_folder, save_model
+from daguerre.models.published import family_name
+from daguerre.models.republish import check_origin, keep_origin, write_back
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.models.tokenizer_files import read_tokenizer
+
+ORIGIN = "origin"
+"""The folder in a run that has the small files of the published model that it began with."""
+
+
+def family_of(start_from: str | None, run: Path) -> str | None:
+    """The family of the published model that a run began with; None for a model of Daguerre's own layout.
+    UnsupportedError for one that the run could not write.
+    """
+    folder = run / ORIGIN if start_from is None else Path(start_from)
+    if not folder.exists() or not is_published_folder(folder):
+        return None
+    check_origin(folder)
+    return family_name(folder)
+
+
+def keep(start_from: str | None, run: Path, resumed: bool) -> None:
+    """Keep what the end of a run needs of the published model that it begins with."""
+    if start_from is not None and is_published_folder(Path(start_from)):
+        keep_origin(Path(start_from), run / ORIGIN)
+    elif not resumed:
+        shutil.rmtree(run / ORIGIN, ignore_errors=True)
+
+
+def tokenizer_of_run(run: Path, data: Path, config: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of a run that is resumed, whose model has this config."""
+    words = read_tokenizer(run / ORIGIN) if (run / ORIGIN).is_dir() else None
+    if words is None:
+        return Tokenizer.load(data / "tokenizer.json")
+    words = words.sized(config["vocab_size"])
+    words.eos_id = config["eos_id"]
+    return words
+
+
+def write_model(run: Path, backbone: Backbone, words: Tokenizer, extra: dict[str, Any], names: Catalog | None) -> Path:
+    """Write a run's model: in the layout of the published one that it began with, or else in Daguerre's own."""
+    if (run / ORIGIN).is_dir():
+        return write_back(run / ORIGIN, run / "model", backbone)
+    return save_model(run / "model", backbone, words, extra=extra, catalog=names)

@@ -1,0 +1,105 @@
+"""Published models of every family that learns answers: runs, resumed, and folders in their publishers' layouts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import daguerre
+from answers import write_rows
+from checkpoints import TURN
+from daguerre.errors import UnsupportedError
+from daguerre.models.gguf.writing import write_gguf
+from daguerre.models.loading import load_folder
+from daguerre.train import report
+from daguerre.train.origin import ORIGIN
+from daguerre.train.run import run_training
+from daguerre.train.shards import Shard
+from daguerre.train.trainer import Trainer
+from published import CASES, made
+
+CHATML = (
+    "{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif -%}"
+)
+TALKS = [
+    {"messages": [{"role": "user", "content": f"{a}?"}, {"role": "assistant", "content": a * 3}]}
+    for a in "abcdefghijkl"
+]
+SHORT = ["steps=2", "minutes=0", "precision=float32", "stages.0.length=48", "checkpoint_steps=1", "eval_steps=0"]
+PRESETS = {"qwen3": "ar", "llada": "llada", "dream": "dream", "sdar": "sdar", "fast dllm": "fast_dllm", "llama": "ar"}
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+
+
+def published(name: str, folder: Path) -> Path:
+    pytest.importorskip("transformers")
+    source = CASES[name].write(folder, made(name))
+    config = json.loads((source / "tokenizer_config.json").read_text())
+    (source / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": CHATML}))
+    return source
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_published_model_learns_answers_by_its_own_loss_and_stays_in_its_layout(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = published(name, tmp_path / "published")
+    file, out = write_rows(tmp_path / "talks.jsonl", TALKS), tmp_path / "run"
+    losses = []
+    take = Trainer._open_data
+
+    def watched(made: Trainer, *rest: Any) -> None:
+        take(made, *rest)
+        assert made.answers is not None
+        losses.append(made.answers.name)
+
+    monkeypatch.setattr(Trainer, "_open_data", watched)
+    how: dict[str, Any] = {"device": "cpu", "quiet": True, "out": out}
+    whole = tmp_path / "whole"
+    run_training("sft", start_from=str(source), data=[file], overrides=SHORT, **(how | {"out": whole}))
+    run_training("sft", start_from=str(source), data=[file], overrides=[*SHORT, "steps=1"], **how)
+    run_training("sft", resume=True, overrides=SHORT, **how)
+    assert losses == [PRESETS[name]] * 3
+    before, after = load_folder(source), load_folder(out / "model")
+    assert after.family == before.family == CASES[name].family
+    assert after.backbone.config == before.backbone.config
+    assert after.tokenizer == before.tokenizer
+    ours, theirs = before.backbone.state_dict(), after.backbone.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert not all(torch.equal(ours[key], theirs[key]) for key in ours)
+    model = daguerre.load(out / "model", dtype="float32", backend="torch")
+    said = model.chat([{"role": "user", "content": "a?"}], 4)
+    assert said.usage.completion_tokens <= 4
+    assert (out / ORIGIN / "tensors.json").is_file()
+
+
+def test_the_end_of_a_turn_is_learned_and_what_follows_it_is_not(tmp_path: Path) -> None:
+    source = published("qwen3", tmp_path / "published")
+    file, out = write_rows(tmp_path / "talks.jsonl", TALKS), tmp_path / "run"
+    run_training("sft", start_from=str(source), data=[file], overrides=SHORT, device="cpu", quiet=True, out=out)
+    shard = Shard.open(out / "data", "train")
+    assert shard.answers is not None
+    for number in range(shard.num_documents):
+        start, end = shard.starts[number : number + 2]
+        tokens, answers = shard.tokens[start:end], shard.answers[start:end]
+        assert tokens[-1] == TURN and answers[-4:].all() and not answers[:-4].any()
+
+
+def test_a_model_that_could_not_be_written_is_refused_before_anything_is(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    source = published("qwen3", tmp_path / "published")
+    loaded = load_folder(source)
+    write_gguf(loaded.backbone, loaded.tokenizer, tmp_path / "a.gguf", dtype="f32")
+    file = write_rows(tmp_path / "talks.jsonl", TALKS)
+    with pytest.raises(UnsupportedError, match="GGUF file, which is not written back"):
+        run_training("sft", start_from=str(tmp_path / "a.gguf"), data=[file], overrides=SHORT, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
