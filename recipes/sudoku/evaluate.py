@@ -74,8 +74,10 @@ def read_rows(path: Path, num: int) -> list[Row]:
 
 
 def plan(model: Model, row: Row, **options: Any) -> Plan:
-    """The request that solves a puzzle."""
+    """The request that solves a puzzle; of so many steps, or one for each empty cell where these are fewer."""
     if model.config.context == "full":
+        if "steps" in options:
+            options["steps"] = min(options["steps"], row.prompt.count(EMPTY))
         decode: dict[str, Any] = {"mark": EMPTY, "max_tokens": 1, "min_tokens": 1, "mode": "full"}
         return plan_fill(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
     decode = {"max_tokens": len(row.completion), "min_tokens": len(row.completion), "mode": "ar"}
