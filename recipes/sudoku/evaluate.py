@@ -27,11 +27,11 @@ from daguerre.decoding.sample import Sample
 from daguerre.model import Model
 from daguerre.router.values import wilson
 
-STATIC = ("margin", "entropy", "confidence", "random")
+STATIC = ("margin", "entropy", "random")
 STEPS = (1, 2, 4, 8, 16, 32, 51)
 ADAPTIVE: dict[str, tuple[dict[str, Any], ...]] = {
     "threshold": tuple({"threshold": value} for value in (0.5, 0.7, 0.9, 0.97, 0.99)),
-    "entropy_bounded": tuple({"gamma": value} for value in (1.0, 0.3, 0.1, 0.03, 0.01)),
+    "entropy_bounded": tuple({"gamma": value} for value in (1.0, 0.1, 0.01, 0.001, 0.0001)),
 }
 """Policies that decide how many cells a forward commits, and their options, from few forwards to many."""
 POINTS: list[tuple[str, dict[str, Any]]] = [

@@ -178,7 +178,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
     FigureCanvasAgg(figure)
     time_panel, effort_panel = figure.subplots(1, 2)
     for color, side in enumerate(SIDES):
-        points = [(run["minutes"], Measured(**run["best"])) for run in values["runs"] if run["side"] == side]
+        points = [(run["minutes"], Measured(**run["best"])) for run in values["runs"] if run["side"].endswith(side)]
         _line(time_panel, points, color=f"C{color}", label=SIDES[side].what)
     time_panel.set_title("Held-out puzzles solved exactly, by training")
     time_panel.set_xlabel("minutes of one core, each a run of its own")
@@ -188,7 +188,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
             points = [(one.forwards, one) for one in measured if one.policy == policy]
             style = "--" if policy in ADAPTIVE else "-"
             _line(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
-        effort_panel.set_title(f"The same by effort ({name} minutes)".replace("-", ", "))
+        effort_panel.set_title(f"The same by effort: {name}")
     effort_panel.set_xlabel("forwards a puzzle (dashed: the policy decides)")
     for panel in (time_panel, effort_panel):
         panel.set_xscale("log", base=2)
@@ -207,7 +207,8 @@ def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> Non
     if points:
         points = sorted(points, key=lambda point: point[0])
         xs, ys = [x for x, _ in points], [one.exact for _, one in points]
-        errors = [[one.exact - one.low for _, one in points], [one.high - one.exact for _, one in points]]
+        measured = [one for _, one in points]  # at a share of 0 the lower bound is 0 but for its rounding
+        errors = [[max(0.0, one.exact - one.low) for one in measured], [one.high - one.exact for one in measured]]
         panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
 
 
