@@ -228,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, nargs="+", default=[], help="of training, a run of each for each side")
     parser.add_argument("--effort", type=float, nargs="+", default=[], help="diffusion runs whose effort is measured")
     parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES), help="sides; all by default")
+    parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for every recipe")
     parser.add_argument("--small", action="store_true", help="4x4 grids, and their recipes")
     parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
     parser.add_argument("--report", action="store_true", help="write the report of the runs")
@@ -236,7 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--minutes and --effort need --data")
     for minutes in options.minutes:
         for side in options.only:
-            run_side((SMALL if options.small else SIDES)[side], minutes, options.data, options.out, options.num)
+            chosen = (SMALL if options.small else SIDES)[side]
+            run_side(chosen, minutes, options.data, options.out, options.num, options.overrides)
     for minutes in options.effort:
         measure_effort(options.out / f"diffusion-{minutes:g}", options.data, options.num)
     if options.report:
