@@ -25,7 +25,7 @@ from daguerre.files import atomic_write
 NAMED_SPECIALS = ("<pad>", "<bos>", "<eos>", "<mask>", "<null>")
 NUM_SPECIALS = 16
 SPECIALS = NAMED_SPECIALS + tuple(f"<spare_{i}>" for i in range(NUM_SPECIALS - len(NAMED_SPECIALS)))
-DEFAULTS = {"2k": "tokenizer-2k.json", "8k": "tokenizer-8k.json"}
+DEFAULTS = {"2k": "tokenizer-2k.json", "8k": "tokenizer-8k.json", "bytes": "tokenizer-bytes.json"}
 LONG = 1 << 15
 """Characters of a text that takes tens of milliseconds to encode."""
 
@@ -73,7 +73,7 @@ class Tokenizer:
 
     @classmethod
     def default(cls, name: str = "2k") -> Tokenizer:
-        """A vocabulary shipped with the package: "2k" (2048 tokens) or "8k" (8192)."""
+        """A vocabulary shipped with the package: "2k" (2048 tokens), "8k" (8192), or "bytes" (272), without merges."""
         OneOf(known=tuple(DEFAULTS), what="tokenizer")("name", name)
         return cls((resources.files("daguerre") / "assets" / DEFAULTS[name]).read_text(encoding="utf-8"))
 

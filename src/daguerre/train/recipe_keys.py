@@ -30,8 +30,8 @@ OPTIONS = {"minutes": "--max-minutes"}
 
 MEANINGS: dict[str, str] = {
     "name": "name of the run, and of its folder, runs/NAME",
-    "tokenizer": "2k or 8k, which come with the package; own, made from the files that are trained on; or the path of "
-    "a tokenizer.json",
+    "tokenizer": "2k, 8k or bytes, which come with the package; own, made from the files that are trained on; or the "
+    "path of a tokenizer.json",
     "model": "the table [model]; left out in recipes that start from a model, with `--from`",
     "mixture": "the tables [mixture.NAME]",
     "sft": "the table [sft], in place of a mixture: the data is prompts and answers",

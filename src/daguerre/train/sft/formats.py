@@ -1,8 +1,9 @@
-"""Rows of fine-tuning files, whatever their format, as prompts with completions or as conversations.
+"""Rows of fine-tuning files, whatever their format, as prompts with completions, templates or conversations.
 
     {"prompt", "completion"}                     texts; or lists of messages, of which the completion's are answers
     {"messages", "tools"}                        OpenAI's; an assistant's message with "weight": 0 is no answer
     {"conversations": [{"from", "value"}, ...], "system", "tools"}    ShareGPT's
+    {"template", "fills"}                        a text with a <gap> for each of a list of texts, as `Model.fill` has it
     {"instruction", "input", "output", "system"}                      Alpaca's
     {"text"}                                     a text without a prompt, all of it learned
 
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from daguerre.decoding.text_spans import MARK
 from daguerre.errors import InputError
 
 Row = Mapping[str, Any]
@@ -48,6 +50,14 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Template:
+    """The texts around gaps, one more than there are gaps, and what is in each gap."""
+
+    around: tuple[str, ...]
+    fills: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Conversation:
     """Messages as chat templates know them, which of them are answers to learn, and the tools that they may call."""
 
@@ -56,7 +66,7 @@ class Conversation:
     tools: tuple[Row, ...] = ()
 
 
-def read_row(row: object) -> Pair | Conversation:
+def read_row(row: object) -> Pair | Template | Conversation:
     """What a row of a file says."""
     if not isinstance(row, Mapping):
         raise InputError("it is no object with keys")
@@ -80,6 +90,18 @@ def _pair(row: Row) -> Pair | Conversation:
         given, said = map(_messages, (prompt, completion))
         return _conversation([*given, *said], row, [False] * len(given) + [True] * len(said))
     raise InputError("its prompt and completion are neither two texts nor two lists of messages")
+
+
+def _template(row: Row) -> Template:
+    template, fills = row["template"], row["fills"]
+    if not isinstance(template, str) or not isinstance(fills, list) or not all(isinstance(one, str) for one in fills):
+        raise InputError("its template is no text, or its fills are no list of texts")
+    around = tuple(template.split(MARK))
+    if not fills or len(around) != len(fills) + 1:
+        raise InputError(f"its template has {len(around) - 1} gaps ({MARK}), and its fills are {len(fills)}")
+    if not all(fills):
+        raise InputError("one of its fills is empty")
+    return Template(around, tuple(fills))
 
 
 def _openai(row: Row) -> Conversation:
@@ -137,6 +159,7 @@ FORMATS = {
     ("messages",): _openai,
     ("conversations",): _sharegpt,
     ("prompt", "completion"): _pair,
+    ("template", "fills"): _template,
     ("instruction", "output"): _alpaca,
     ("text",): _text,
 }

@@ -19,7 +19,7 @@ from daguerre.errors import InputError
 from daguerre.models.chat_template import ChatTemplate
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.sft.formats import Conversation, Pair
+from daguerre.train.sft.formats import Conversation, Pair, Template
 from daguerre.train.sft.texts import Text
 
 TRANSCRIPT = """\
@@ -51,8 +51,10 @@ class Renderer:
         self.template = getattr(tokenizer, "chat_template", None) or ChatTemplate({"default": TRANSCRIPT})
         self._ends = {config.eos_id, *config.end_ids}
 
-    def texts(self, row: Pair | Conversation) -> list[Text]:
+    def texts(self, row: Pair | Template | Conversation) -> list[Text]:
         """A row as one text, or several."""
+        if isinstance(row, Template):
+            return [self._filled(row)]
         if isinstance(row, Pair):
             return [self._text([(row.prompt, False), (row.completion, True)])]
         return [self._text(pieces) for pieces in self._pieces(row)]
@@ -87,6 +89,20 @@ class Renderer:
 
     def _ends_itself(self, answer: str) -> bool:
         return not self._ends.isdisjoint(self.tokenizer.encode(answer, begins=False))
+
+    def _filled(self, row: Template) -> Text:
+        """A text whose gaps are filled. Each is an answer, without an end: its length is known to who asks."""
+        first = self.config.first
+        pieces = [(row.around[0], False)]
+        for fill, after in zip(row.fills, row.around[1:], strict=True):
+            pieces += [(fill, True), (after, False)]
+        ids, answers = list(first), [False] * len(first)
+        for text, answer in pieces:
+            new = self.tokenizer.encode(text, begins=len(ids) == len(first)) if text else []
+            new = new[len(first) :] if ids == first and first and new[: len(first)] == first else new
+            ids += new
+            answers += [answer] * len(new)
+        return Text(np.array(ids, dtype=np.int64), np.array(answers, dtype=bool))
 
     def _text(self, pieces: list[Piece]) -> Text:
         """Tokens of pieces; each answer up to its last end of text, and with one where it has none."""

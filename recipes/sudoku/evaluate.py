@@ -1,0 +1,151 @@
+"""The share of puzzles that a model solves exactly: `python recipes/sudoku/evaluate.py MODEL --data DIR/held.jsonl`.
+
+A model of full context gets the puzzle as a template and fills the empty cells in mode "full": by each policy of
+STATIC in 1, 2, 4, ... steps, and by each of ADAPTIVE, which decide themselves how many cells a forward commits. A
+causal model writes the solution after the puzzle in mode "ar", a forward a cell. All at temperature 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from boards import EMPTY
+from puzzles import HELD
+
+import daguerre
+from daguerre.decoding.drive import Together
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.plans import plan_fill, plan_generate
+from daguerre.decoding.sample import Sample
+from daguerre.model import Model
+from daguerre.router.values import wilson
+
+STATIC = ("margin", "entropy", "random")
+STEPS = (1, 2, 4, 8, 16, 32, 51)
+ADAPTIVE: dict[str, tuple[dict[str, Any], ...]] = {
+    "threshold": tuple({"threshold": value} for value in (0.5, 0.7, 0.9, 0.97, 0.99)),
+    "entropy_bounded": tuple({"gamma": value} for value in (1.0, 0.1, 0.01, 0.001, 0.0001)),
+}
+"""Policies that decide how many cells a forward commits, and their options, from few forwards to many."""
+POINTS: list[tuple[str, dict[str, Any]]] = [
+    *((policy, {"steps": steps}) for policy in STATIC for steps in STEPS),
+    *((policy, options) for policy, choices in ADAPTIVE.items() for options in choices),
+]
+"""The points of the effort curve: exact share against forwards, by policy."""
+AT_ONCE = 128
+"""Puzzles that are solved together."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A puzzle and its solution, as texts."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The share of `num` puzzles that were solved exactly, with its 95% interval by Wilson, the share of empty cells
+    that were right, and the mean number of forwards; of this policy with these options.
+    """
+
+    policy: str
+    options: dict[str, Any]
+    num: int
+    exact: float
+    low: float
+    high: float
+    cells: float
+    forwards: float
+
+
+def read_rows(path: Path, num: int) -> list[Row]:
+    """The first `num` puzzles of a file."""
+    with path.open(encoding="utf-8") as file:
+        return [Row(**json.loads(line)) for line in islice(file, num)]
+
+
+def plan(model: Model, row: Row, **options: Any) -> Plan:
+    """The request that solves a puzzle; of so many steps, or one for each empty cell where these are fewer."""
+    if model.config.context == "full":
+        if "steps" in options:
+            options["steps"] = min(options["steps"], row.prompt.count(EMPTY))
+        decode: dict[str, Any] = {"mark": EMPTY, "max_tokens": 1, "min_tokens": 1, "mode": "full"}
+        return plan_fill(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
+    decode = {"max_tokens": len(row.completion), "min_tokens": len(row.completion), "mode": "ar"}
+    return plan_generate(model.denoiser, model.tokenizer, row.prompt, heal=False, temperature=0.0, **decode, **options)
+
+
+def solve(model: Model, rows: Sequence[Row], **options: Any) -> Iterator[tuple[str, int]]:
+    """The model's solution of each puzzle and the forwards that it took, in order."""
+    for first in range(0, len(rows), AT_ONCE):
+        samples = [
+            Sample(model.denoiser, plan(model, row, **options), 0, None) for row in rows[first : first + AT_ONCE]
+        ]
+        Together(model.denoiser.backend, samples).run()
+        for result in (sample.result() for sample in samples):
+            yield result.text, result.usage.forwards
+
+
+def measure(model: Model, rows: Sequence[Row], policy: str, options: dict[str, Any]) -> Measured:
+    """How many of the puzzles are solved. `policy` is one of diffusion's, or "ar"."""
+    how = options if policy == "ar" else {"policy": policy, **options}
+    found = list(solve(model, rows, **how))
+    exact = float(np.mean([text == row.completion for (text, _), row in zip(found, rows, strict=True)]))
+    cells = [
+        digit == right
+        for (text, _), row in zip(found, rows, strict=True)
+        for digit, right, given in zip(text, row.completion, row.prompt, strict=True)
+        if given == EMPTY
+    ]
+    forwards = float(np.mean([num for _, num in found]))
+    return Measured(policy, options, len(rows), exact, *wilson(exact, len(rows)), float(np.mean(cells)), forwards)
+
+
+def best(model: Model, rows: Sequence[Row]) -> Measured:
+    """A cell a forward: by margin, or from left to right."""
+    return measure(model, rows, "margin" if model.config.context == "full" else "ar", {})
+
+
+def line(one: Measured) -> str:
+    """A measurement as a row of a table."""
+    options = ", ".join(f"{name} {value:g}" for name, value in one.options.items())
+    return f"| {one.policy} | {options} | {one.forwards:.1f} | {share(one)} | {100 * one.cells:.1f}% |"
+
+
+def share(one: Measured) -> str:
+    """The exact share with its interval."""
+    return f"{100 * one.exact:.1f}% ({100 * one.low:.1f} to {100 * one.high:.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder with a model")
+    parser.add_argument("--data", type=Path, required=True, help=f"{HELD}, or the folder that it is in")
+    parser.add_argument("--num", type=int, default=1000, help="puzzles (%(default)s)")
+    parser.add_argument("--effort", action="store_true", help="every policy and number of steps, not the best alone")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    options = parser.parse_args()
+    model = daguerre.load(options.model, device=options.device)
+    rows = read_rows(options.data / HELD if options.data.is_dir() else options.data, options.num)
+    print("| policy | options | forwards | exact | cells |\n|---|---|---|---|---|")
+    found = []
+    points = (measure(model, rows, *point) for point in POINTS) if options.effort else [best(model, rows)]
+    for one in points:
+        print(line(one), flush=True)
+        found.append(asdict(one))
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

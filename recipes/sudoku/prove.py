@@ -1,0 +1,249 @@
+"""Diffusion against autoregression on Sudoku: equal parameters, puzzles and processor time; then a table and pictures.
+
+    python recipes/sudoku/prove.py --data DIR --minutes 1 2 4 8    train and measure; can be stopped and run again
+    python recipes/sudoku/prove.py --data DIR --effort 8           exact share against forwards, of the 8 minutes' model
+    python recipes/sudoku/prove.py --report                        runs/sudoku into benchmarks/results/sudoku.*
+
+DIR is what puzzles.py wrote. Minutes are of processor time: the same on a machine that does other work. Each number of
+them is a run of its own from scratch, whose learning rates fall to 0 at its end. Set OMP_NUM_THREADS=1. A run leaves
+`result.json` in its folder, and is then left as it is; one that was killed goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from evaluate import ADAPTIVE, POINTS, STATIC, Measured, best, line, measure, read_rows, share
+from puzzles import GAPS, HELD, TRAIN
+
+from daguerre.errors import DataError, InputError, MissingExtra
+from daguerre.evals.machine import machine_facts
+from daguerre.files import atomic_write
+from daguerre.model import load
+from daguerre.models.loading import read_extra
+from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
+from daguerre.train.recipe import Recipe, load_recipe
+from daguerre.train.run import run_training
+from daguerre.train.sft.corpus import AnswerFiles
+from daguerre.train.shards import is_corpus
+from daguerre.train.start import named_tokenizer
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parents[1] / "benchmarks" / "results" / "sudoku.json"
+
+
+@dataclass(frozen=True)
+class Side:
+    """A recipe, the file of puzzles that it reads, and its name in tables."""
+
+    recipe: str
+    rows: str
+    what: str
+
+
+SIDES = {"diffusion": Side("diffusion", GAPS, "diffusion"), "ar": Side("ar", TRAIN, "autoregression")}
+SMALL = {"diffusion": Side("small-diffusion", GAPS, "diffusion"), "ar": Side("small-ar", TRAIN, "autoregression")}
+"""The same for 4x4 grids."""
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def corpus_of(side: Side, recipe: Recipe, data: Path, out: Path) -> Path:
+    """The puzzles as tokens, made once for all runs of a side."""
+    folder = out / f"corpus-{side.recipe}"
+    if not is_corpus(folder):
+        assert recipe.sft is not None
+        tokenizer = named_tokenizer(recipe.tokenizer)
+        longest = max(stage.length for stage in recipe.stages)
+        AnswerFiles([data / side.rows], folder, longest, recipe.sft.held_out)(tokenizer, recipe.model_config(tokenizer))
+    return folder
+
+
+def run_side(side: Side, minutes: float, data: Path, out: Path, num: int, overrides: Sequence[str] = ()) -> Path:
+    """Train for so many minutes, or go on, and measure on `num` held-out puzzles; its result.json."""
+    folder = out / f"{side.recipe}-{minutes:g}"
+    result = folder / "result.json"
+    if result.is_file():
+        return result
+    path = HERE / f"{side.recipe}.toml"
+    recipe = load_recipe(str(path), overrides)
+    trained = run_training(
+        str(path),
+        overrides=overrides,
+        resume=bool(list_checkpoints(folder / CHECKPOINTS)),
+        data=corpus_of(side, recipe, data, out),
+        max_minutes=minutes,
+        out=folder,
+        device="cpu",
+        clock=time.process_time,
+    )
+    facts = read_extra(trained)["trained"]
+    if facts["minutes"] < 0.9 * minutes and facts["step"] != recipe.steps:
+        raise InputError(f"{folder} was stopped before its {minutes:g} minutes: run it again to go on")
+    model = load(trained)
+    value = {
+        "side": side.recipe,
+        "minutes": minutes,
+        "trained": facts,
+        "sequences": recipe.stages[0].sequences,
+        "parameters": model.backbone.num_parameters,
+        "best": asdict(best(model, read_rows(data / HELD, num))),
+        "machine": machine_facts(),
+    }
+    write_json(result, value)
+    return result
+
+
+def measure_effort(folder: Path, data: Path, num: int) -> Path:
+    """The effort curve of a run's model, a line a point, as effort.jsonl in its folder; points that it has are kept."""
+    path = folder / "effort.jsonl"
+    model, rows = load(folder / "model"), read_rows(data / HELD, num)
+    found = read_points(path)
+    done = {(one.policy, tuple(one.options.items())) for one in found}
+    for policy, options in POINTS:
+        if (policy, tuple(options.items())) not in done:
+            found.append(measure(model, rows, policy, options))
+            with atomic_write(path) as file:
+                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+    return path
+
+
+def read_points(path: Path) -> list[Measured]:
+    """The points of an effort curve; none where there is no file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [Measured(**json.loads(line)) for line in lines]
+
+
+def write_json(path: Path, value: Any) -> None:
+    with atomic_write(path) as file:
+        file.write((json.dumps(value, indent=1) + "\n").encode())
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def gather(out: Path) -> dict[str, Any]:
+    """All that was measured in a folder of runs."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob("*/result.json")]
+    if not runs:
+        raise DataError(f"{out} has no result.json: train first, with --data")
+    runs.sort(key=lambda run: (run["minutes"], run["side"]))
+    effort = {
+        path.parent.name: [asdict(one) for one in read_points(path)] for path in sorted(out.glob("*/effort.jsonl"))
+    }
+    return {"runs": runs, "effort": effort}
+
+
+def page(values: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    runs, machine = values["runs"], values["runs"][0]["machine"]
+    lines = [
+        "# Sudoku: diffusion against autoregression",
+        "",
+        "Written by `python recipes/sudoku/prove.py --report`; what it means: [docs/sudoku.md](../../docs/sudoku.md).",
+        "",
+        f"{machine['processor']}, {machine['instruction_set']}, one thread; {runs[0]['parameters']:,} parameters. "
+        "Minutes of processor time; exact share of held-out puzzles with 95% intervals (Wilson).",
+        "",
+        "| side | minutes | puzzles seen | exact | empty cells right | forwards a puzzle |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for run in runs:
+        one, trained = Measured(**run["best"]), run["trained"]
+        seen = f"{trained['micro'] * run['sequences']:,}"
+        shares = f"{share(one)} | {100 * one.cells:.1f}%"
+        lines.append(f"| {run['side']} | {run['minutes']:g} | {seen} | {shares} | {one.forwards:.1f} |")
+    for name, points in values["effort"].items():
+        lines += ["", f"## Exact share against forwards: `{name}`, {points[0]['num']:,} puzzles", ""]
+        lines += ["| policy | options | forwards | exact | empty cells right |", "|---|---|---:|---:|---:|"]
+        lines += [line(Measured(**point)) for point in points]
+    return "\n".join([*lines, "", f"![Exact share against time and against forwards]({RESULTS.stem}.png)", ""])
+
+
+def draw(values: dict[str, Any], path: Path) -> None:
+    """Exact share against minutes of training, and against forwards by policy. MissingExtra without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(12.0, 4.8), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    time_panel, effort_panel = figure.subplots(1, 2)
+    for color, side in enumerate(SIDES):
+        points = [(run["minutes"], Measured(**run["best"])) for run in values["runs"] if run["side"].endswith(side)]
+        _line(time_panel, points, color=f"C{color}", label=SIDES[side].what)
+    time_panel.set_title("Held-out puzzles solved exactly, by training")
+    time_panel.set_xlabel("minutes of one core, each a run of its own")
+    for name, values_of in values["effort"].items():
+        measured = [Measured(**point) for point in values_of]
+        for color, policy in enumerate([*STATIC, *ADAPTIVE]):
+            points = [(one.forwards, one) for one in measured if one.policy == policy]
+            style = "--" if policy in ADAPTIVE else "-"
+            _line(effort_panel, points, color=f"C{color}", label=policy.replace("_", " "), linestyle=style)
+        effort_panel.set_title(f"The same by effort: {name}")
+    effort_panel.set_xlabel("forwards a puzzle (dashed: the policy decides)")
+    for panel in (time_panel, effort_panel):
+        panel.set_xscale("log", base=2)
+        panel.set_ylim(0, 1.02)
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
+        panel.grid(alpha=0.25)
+        if panel.lines:
+            panel.legend(frameon=False)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+
+
+def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> None:
+    """A curve with its 95% intervals; nothing where there is no point."""
+    if points:
+        points = sorted(points, key=lambda point: point[0])
+        xs, ys = [x for x, _ in points], [one.exact for _, one in points]
+        measured = [one for _, one in points]  # at a share of 0 the lower bound is 0 but for its rounding
+        errors = [[max(0.0, one.exact - one.low) for one in measured], [one.high - one.exact for one in measured]]
+        panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, **style)
+
+
+def report(out: Path, results: Path = RESULTS) -> None:
+    """JSON, Markdown and picture of a folder of runs."""
+    values = gather(out)
+    write_json(results, values)
+    with atomic_write(results.with_suffix(".md")) as file:
+        file.write(page(values).encode())
+    draw(values, results.with_suffix(".png"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder that puzzles.py wrote")
+    parser.add_argument("--out", type=Path, default=Path("runs/sudoku"), help="folder of the runs (%(default)s)")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[], help="of training, a run of each for each side")
+    parser.add_argument("--effort", type=float, nargs="+", default=[], help="diffusion runs whose effort is measured")
+    parser.add_argument("--only", nargs="+", choices=SIDES, default=list(SIDES), help="sides; all by default")
+    parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for every recipe")
+    parser.add_argument("--small", action="store_true", help="4x4 grids, and their recipes")
+    parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="write the report of the runs")
+    options = parser.parse_args(arguments)
+    if options.data is None and (options.minutes or options.effort):
+        parser.error("--minutes and --effort need --data")
+    for minutes in options.minutes:
+        for side in options.only:
+            chosen = (SMALL if options.small else SIDES)[side]
+            run_side(chosen, minutes, options.data, options.out, options.num, options.overrides)
+    for minutes in options.effort:
+        measure_effort(options.out / f"diffusion-{minutes:g}", options.data, options.num)
+    if options.report:
+        report(options.out)
+
+
+if __name__ == "__main__":
+    main()
