@@ -73,6 +73,13 @@ FORWARDS = {
     "llama.cpp F32": forwards([5.0], [1.2]),
 }
 MODES = {"ar": batch(4.0, 0.02, 0.1), "block 8": batch(1.7, 0.04, 0.5)}
+SECONDS = {
+    "reading": [0.025, 0.05], "text": [2.0, 1.0], "rows 1": [0.02, 0.01], "rows 4": [0.02, 0.01],
+    "rows 8": [0.03, 0.015], "rows 16": [0.04, 0.02],
+}  # fmt: skip
+PEER_SECONDS = {"llama.cpp text": [4.0, 1.6], "llama.cpp rows 1": [0.03, 0.0125]}
+FAMILY: dict[str, Any] = {"bytes": 10**8, "forwards": 80, "canvas": 80, "rows": 143, "failed": None}
+BLOCKS = FAMILY | {"forwards": 32, "canvas": 256, "rows": 392}
 REPORT: dict[str, Any] = {
     "rows": part(
         {
@@ -90,6 +97,18 @@ REPORT: dict[str, Any] = {
                     {"model": "default", "policy": "default policy", "places": 5, "ms": 31.0, "forwards": 9}]),
     "context": part(
         {"rows": [{"kv_heads": 2, "context": c, "mode": "ar", "ms": ms} for c, ms in ((512, 3.0), (4096, 6.0))]}
+    ),
+    "families": part(
+        {
+            "context": 64, "new": 80, "read_bytes": 10**9, "clock": "wall time", "versions": {"torch": "2"},
+            "shapes": {
+                "qwen3-1.7b": {"parameters": 10**8, "block": None, "weights": {
+                    "int8": FAMILY | {"seconds": SECONDS | PEER_SECONDS},
+                    "bfloat16": FAMILY | {"seconds": SECONDS, "failed": "install it"}}},
+                "sdar-1.7b": {"parameters": 10**8, "block": 8, "weights": {
+                    "int8": BLOCKS | {"seconds": SECONDS | PEER_SECONDS}}},
+            },
+        }
     ),
     "peers": part({"sides": SIDES, "failed": {"diffusers": "gone"}, "versions": {"torch": "2"}}),
     "modes": part(

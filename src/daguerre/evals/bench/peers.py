@@ -11,6 +11,7 @@ import ctypes
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -161,19 +162,27 @@ def llama_cpp(dtype: str, job: Job) -> Runner:
     return run
 
 
+@cache
+def llama_api() -> Any:
+    """The bindings, silent. The callback lives as long as the process: llama.cpp calls it whenever it has to say
+    something.
+    """
+    try:
+        import llama_cpp
+    except ImportError:
+        raise MissingExtra("llama-cpp-python", "bench") from None
+    api: Any = llama_cpp
+    api.daguerre_silence = api.llama_log_callback(lambda level, text, data: None)
+    api.llama_log_set(api.daguerre_silence, ctypes.c_void_p(0))
+    api.llama_backend_init()
+    return api
+
+
 class LlamaCpp:
     """One model and one context of llama.cpp."""
 
     def __init__(self, path: Path, threads: int, positions: int) -> None:
-        try:
-            import llama_cpp
-        except ImportError:
-            raise MissingExtra("llama-cpp-python", "bench") from None
-        self._api: Any = llama_cpp
-        api = self._api
-        self._log = api.llama_log_callback(lambda level, text, data: None)
-        api.llama_log_set(self._log, ctypes.c_void_p(0))
-        api.llama_backend_init()
+        api = self._api = llama_api()
         options = api.llama_model_default_params()
         options.use_extra_bufts = not torch.cpu._is_amx_tile_supported()  # its 8-bit products on tiles end the process
         self._model = api.llama_model_load_from_file(str(path).encode(), options)
