@@ -80,6 +80,15 @@ SECONDS = {
 PEER_SECONDS = {"llama.cpp text": [4.0, 1.6], "llama.cpp rows 1": [0.03, 0.0125]}
 FAMILY: dict[str, Any] = {"bytes": 10**8, "forwards": 80, "canvas": 80, "rows": 143, "failed": None}
 BLOCKS = FAMILY | {"forwards": 32, "canvas": 256, "rows": 392}
+
+
+def deep(layers: int, exact: list[float], dual: list[float], peer: list[float]) -> dict[str, Any]:
+    """A shape with full context and few layers."""
+    seconds = {"reading": [1.0, 1.0], "text": exact, "approximate_dual text": dual, "llama.cpp canvas": peer}
+    one = {"bytes": 10**8, "forwards": 16, "canvas": 2048, "rows": 2048, "failed": None, "seconds": seconds}
+    return {"parameters": 1, "block": None, "layers": layers, "deep": 32, "weights": {"approximate_int4": one}}
+
+
 REPORT: dict[str, Any] = {
     "rows": part(
         {
@@ -100,13 +109,16 @@ REPORT: dict[str, Any] = {
     ),
     "families": part(
         {
-            "context": 64, "new": 80, "read_bytes": 10**9, "clock": "wall time", "versions": {"torch": "2"},
+            "context": 64, "new": 80, "full_new": 64, "full_block": 32,
+            "read_bytes": 10**9, "clock": "wall time", "versions": {"torch": "2"},
             "shapes": {
-                "qwen3-1.7b": {"parameters": 10**8, "block": None, "weights": {
+                "qwen3-1.7b": {"parameters": 10**8, "block": None, "deep": None, "weights": {
                     "int8": FAMILY | {"seconds": SECONDS | PEER_SECONDS},
                     "bfloat16": FAMILY | {"seconds": SECONDS, "failed": "install it"}}},
-                "sdar-1.7b": {"parameters": 10**8, "block": 8, "weights": {
+                "sdar-1.7b": {"parameters": 10**8, "block": 8, "deep": None, "weights": {
                     "int8": BLOCKS | {"seconds": SECONDS | PEER_SECONDS}}},
+                "llada-8b-2-layers": deep(2, [1.0, 2.0], [0.5, 0.6], [0.25, 0.25]),
+                "llada-8b-6-layers": deep(6, [3.0, 3.0], [1.0, 1.1], [0.75, 0.75]),
             },
         }
     ),

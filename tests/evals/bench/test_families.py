@@ -12,9 +12,11 @@ import pytest
 from daguerre.cli import main
 from daguerre.errors import InputError, MissingExtra
 from daguerre.evals.bench import families, family_files, run, worker
-from daguerre.evals.bench.family_files import SHAPES, Room, checkpoint, gguf_file, num_parameters
+from daguerre.evals.bench.family_files import SHAPES, Room, checkpoint, gguf_files, num_parameters, weights_of
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.model import load
+from daguerre.models.backends.torch_backend import TorchBackend
+from daguerre.models.forward import Forward, Layout, Logits
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,7 @@ def test_shapes_with_the_same_tensors_share_their_files(parent: Path) -> None:
 def test_published_shapes_are_as_large_as_they_say() -> None:
     assert {name: num_parameters(name) for name in family_files.PUBLISHED} == {
         "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976, "sdar-1.7b": 1_720_574_976,
+        "llada-8b-2-layers": 1_472_221_184, "llada-8b-6-layers": 2_344_669_184,
     }  # fmt: skip
 
 
@@ -76,15 +79,57 @@ def test_llama_cpp_has_the_same_model(parent: Path) -> None:
     pytest.importorskip("llama_cpp")
     pytest.importorskip("gguf")
     model, prompt = load(checkpoint("qwen3-tiny", parent), dtype="float32", backend="torch"), [*range(300, 316)]
-    engine = LlamaCpp(gguf_file("sdar-tiny", "BF16", parent), 1, 64)
+    engine = LlamaCpp(gguf_files("sdar-tiny", ["BF16"], parent)["BF16"], 1, 64)
     steps = engine.generate(prompt)
     written = [next(steps) for _ in range(8)]
     engine.close()
 
     ours = model.generate(prompt, 8, mode="ar", min_tokens=8, heal=False)
     assert written[:4] == [token.id for token in ours.tokens][:4]
-    before = gguf_file("qwen3-tiny", "Q8_0", parent).stat()
-    assert gguf_file("sdar-tiny", "Q8_0", parent).stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_files_are_written_once_and_what_they_are_made_of_is_not_kept(tmp_path: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("gguf")
+    first = gguf_files("qwen3-tiny", ["Q8_0", "Q4_0"], tmp_path)
+    written = {path: path.stat().st_mtime_ns for path in first.values()}
+
+    assert gguf_files("sdar-tiny", ["Q4_0", "Q8_0"], tmp_path) == first
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.gguf")} == written
+    gguf_files("qwen3-tiny", ["BF16"], tmp_path)
+    gguf_files("qwen3-tiny", ["Q8_0"], tmp_path)
+    assert (tmp_path / "qwen3-tiny-BF16.gguf").exists()
+
+
+def test_llama_cpp_computes_the_same_canvas(parent: Path) -> None:
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("gguf")
+    model = load(checkpoint("llada-1-tiny", parent), dtype="float32", backend="torch")
+    tokens = np.array([*range(300, 308), *[model.config.placeholder] * 8])
+    rows = np.arange(16)
+    layout = Layout(rows, np.full(16, 16, dtype=np.int32), 0)
+    (ours,) = TorchBackend(model.backbone).forward([Forward(tokens, layout, None, rows.astype(np.int32), Logits())])
+    engine = LlamaCpp(gguf_files("llada-1-tiny", ["BF16"], parent)["BF16"], 1, 32)
+    step = engine.whole_canvas(tokens.tolist())
+    for _ in range(2):  # a step leaves nothing to the next
+        step()
+        for row in (0, 15):
+            assert ours.logits is not None
+            known = np.isfinite(ours.logits[row])
+            theirs = engine.canvas_logits(row, model.config.vocab_size)
+            assert np.abs(theirs - ours.logits[row])[known].max() < 0.05 * np.abs(ours.logits[row][known]).max()
+    engine.close()
+
+
+def test_a_shape_with_full_context_is_measured(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(families, "READ", 1 << 20)
+    options = {"shapes": ["llada-1-tiny"], "weights": ["approximate_int4"], "folder": str(parent), "rounds": 1}
+    shape = families.measure(options, quiet)["shapes"]["llada-1-tiny"]
+    one = shape["weights"]["approximate_int4"]
+
+    assert (shape["layers"], shape["deep"], one["forwards"], one["rows"]) == (1, 5, 16, 16 * 128)
+    assert {"text", "approximate_prefix text", "approximate_dual text"} <= set(one["seconds"])
+    assert one["failed"] or "llama.cpp canvas" in one["seconds"]
 
 
 def test_without_llama_cpp_daguerre_is_measured_alone(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,18 +148,27 @@ def test_without_llama_cpp_daguerre_is_measured_alone(parent: Path, monkeypatch:
 
 def test_what_it_needs_is_known_before_it_starts(tmp_path: Path, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     num = num_parameters("qwen3-1.7b")
-    room = Room.of(["qwen3-1.7b", "sdar-1.7b"], ["Q8_0"], tmp_path / "new")
-    assert room.disk == int(num * (2 + 2 + 34 / 32))
+    room = Room.of(["qwen3-1.7b", "sdar-1.7b"], ["int8"], tmp_path / "new")
+    assert room.disk == int(num * (2 + 34 / 32))
+    assert room.spare == 2 * num
     assert room.memory == int(num * 34 / 32 * 2) + family_files.SPARE
     checkpoint("qwen3-tiny", parent)
-    assert Room.of(["qwen3-tiny"], [], parent).disk < 2 * 2 * num_parameters("qwen3-tiny")
+    assert Room.of(["qwen3-tiny"], ["int8"], parent).disk < 2 * num_parameters("qwen3-tiny")
 
-    options = run.Options(folder=str(tmp_path / "new"), weights=("int8",), threads=(1,))
-    assert "11.7 GB of files are written to" in run.needs(options)
+    shapes = ("qwen3-0.6b", "qwen3-1.7b")
+    options = run.Options(folder=str(tmp_path / "new"), shapes=shapes, weights=("int8",), threads=(1,))
+    assert "7.1 GB of files are written to" in run.needs(options)
+    assert "and 3.4 GB for a while; 4.7 GB of memory" in run.needs(options)
     monkeypatch.setattr(family_files, "free_memory", lambda: 1 << 30)
     with pytest.raises(InputError, match=r"1\.1 GB of memory are free, and .* are needed"):
         run.bench(["families"], options)
     assert not (tmp_path / "new").exists()
+
+
+def test_few_layers_are_measured_in_four_bits_alone() -> None:
+    assert weights_of("llada-8b-2-layers", ["int8", "approximate_int4"]) == ["approximate_int4"]
+    assert weights_of("llada-8b-2-layers", ["int8"]) == ["int8"]
+    assert weights_of("qwen3-0.6b", ["int8", "approximate_int4"]) == ["int8", "approximate_int4"]
 
 
 def test_unknown_shapes_and_types_are_refused() -> None:

@@ -105,6 +105,18 @@ def test_families_are_a_line_each_and_have_bars_by_the_processor() -> None:
     assert not any("bfloat16" in name for name in one if name.startswith("qwen3"))
 
 
+def test_time_of_all_layers_is_extrapolated_from_two_shapes() -> None:
+    text, one = markdown({"families": REPORT["families"]}), found(REPORT)
+
+    # 1.5 s with 2 layers and 3 with 6: 1.5 + 30 * 0.375; llama.cpp 16 steps: 4 + 30 * 2
+    assert "| exact, approximate_int4 | 1 | 2: 1.50, 6: 3.00 | 12.8 (32) | 160.6 | 5.02 | 5.02 |" in text
+    assert "| llama.cpp, Q4_0 | 1 | 2: 4.00, 6: 12.00 | 64.0 (32) | 32.0 | 1.00 |  |" in text
+    name = "llada-8b, exact approximate_int4, all layers extrapolated, against llama.cpp's whole canvas"
+    assert one[name] == ("5.02", True)
+    less = {"1": REPORT["families"]["threads"]["1"] | {"shapes": {}}}
+    assert "LLaDA" not in markdown({"families": REPORT["families"] | {"threads": less}})
+
+
 def test_the_picture_of_families_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     figures = pytest.importorskip("matplotlib.figure")
     faulty: list[str] = []

@@ -7,6 +7,9 @@ rows    a forward that draws a token for each of ROWS rows behind CONTEXT cached
 text    `Model.generate` of NEW tokens after a prompt of CONTEXT, prompt included, and llama.cpp's greedy text of the
         same lengths. A shape with blocks commits by force, 2.5 tokens a forward (`Forced`); the others write one token
         after the other
+canvas  of LLaDA's shape, in place of these: FULL_NEW tokens behind the prompt in blocks of FULL_BLOCK, 4 tokens a
+        forward by force, exactly, where each forward computes the whole canvas, and with approximate caches; and one
+        step of llama.cpp's diffusion example, which computes the logits of the whole canvas
 reading memory, of which a forward reads its weights
 
 Forced tokens are no good text: these are speeds of a model that is as sure as that, whatever its accuracy.
@@ -26,13 +29,14 @@ import numpy as np
 import torch
 
 from daguerre.canvas import Decision
-from daguerre.errors import DaguerreError, unknown
-from daguerre.evals.bench.family_files import checkpoint, gguf_file, num_parameters, shape_of
-from daguerre.evals.bench.job import Progress
+from daguerre.errors import DaguerreError
+from daguerre.evals.bench.family_files import WEIGHTS, checkpoint, gguf_files, num_parameters, shape_of, weights_of
+from daguerre.evals.bench.job import FORCED, Progress
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.rows import behind, cached
 from daguerre.evals.bench.worker import versions
 from daguerre.model import Model, load
+from daguerre.models.denoiser import CacheMode
 from daguerre.models.forward import Backend, Draws, Rules
 from daguerre.sampling.logits import Proposals
 from daguerre.sampling.policies.base import Policy, commit, top
@@ -40,11 +44,11 @@ from daguerre.sampling.policies.base import Progress as Steps
 from daguerre.sampling.random import Counter
 
 CONTEXT, NEW = 64, 80
+FULL_NEW, FULL_BLOCK = 64, 32
+APPROXIMATE: tuple[CacheMode, ...] = ("approximate_prefix", "approximate_dual")
 ROWS = (1, 4, 8, 16)
 MIN_SECONDS = 0.3
 """Seconds for which a shorter forward is repeated in each round."""
-WEIGHTS = {"bfloat16": "BF16", "int8": "Q8_0", "approximate_int4": "Q4_0"}
-"""Types of weights, and what llama.cpp calls the equal ones."""
 DEFAULT_WEIGHTS = ("int8", "approximate_int4")
 READ = 1 << 29
 """Bytes that memory's speed is measured on."""
@@ -74,37 +78,55 @@ def measure(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
     clock = time.process_time if threads == 1 else time.perf_counter
     found: dict[str, Any] = {}
     for name in options["shapes"]:
-        kinds, parameters = {}, num_parameters(name)
-        for weights in options["weights"]:
+        kinds, parameters, chosen = {}, num_parameters(name), weights_of(name, options["weights"])
+        progress(f"{name}: files", 0, options["rounds"])
+        files, failed = dict[str, Path](), None
+        try:
+            files = gguf_files(name, [WEIGHTS[weights] for weights in chosen], parent)
+        except DaguerreError as error:
+            failed = str(error)
+        for weights in chosen:
             said = partial(progress, f"{name} {weights}")
-            kinds[weights] = measure_one(name, weights, parent, options["rounds"], said, clock)
-        found[name] = {"parameters": parameters, "block": shape_of(name).block, "weights": kinds}
+            found_here = measure_one(name, weights, parent, files.get(WEIGHTS[weights]), options["rounds"], said, clock)
+            kinds[weights] = found_here | {"failed": found_here["failed"] or failed}
+        shape = shape_of(name)
+        found[name] = {
+            "parameters": parameters, "block": shape.block, "layers": shape.layers, "deep": shape.deep, "weights": kinds
+        }  # fmt: skip
     return {
-        "context": CONTEXT, "new": NEW, "read_bytes": READ, "shapes": found, "versions": versions(),
+        "context": CONTEXT,
+        "new": NEW,
+        "full_new": FULL_NEW,
+        "full_block": FULL_BLOCK,
+        "read_bytes": READ,
+        "shapes": found,
+        "versions": versions(),
         "clock": "the processor's time" if threads == 1 else "wall time",
-    }  # fmt: skip
+    }
 
 
 def measure_one(
     name: str,
     weights: str,
     parent: Path,
+    file: Path | None,
     rounds: int,
     progress: Callable[[int, int], None],
     clock: Callable[[], float],
 ) -> dict[str, Any]:
-    """A shape in one type of weights; "failed" says why there is no llama.cpp beside it."""
+    """A shape in one type of weights, beside llama.cpp with a file; "failed" says why there is no llama.cpp."""
     progress(0, rounds)
     failed, peer = None, None
     try:
-        peer = LlamaCpp(gguf_file(name, WEIGHTS[weights], parent), torch.get_num_threads(), CONTEXT + NEW + 1)
+        peer = None if file is None else LlamaCpp(file, torch.get_num_threads(), CONTEXT + max(NEW, FULL_NEW) + 1)
     except DaguerreError as error:
         failed = str(error)
     model, block = model_of(checkpoint(name, parent), weights), shape_of(name).block
-    steps, usage = steps_of(model, block, peer)
+    steps, usage = canvas_steps(model, peer) if shape_of(name).deep else steps_of(model, block, peer)
     took: dict[str, list[float]] = {step: [] for step in steps}
-    for step in steps.values():
-        step()
+    for called, step in steps.items():
+        if called != "text":  # which `steps_of` has run
+            step()
     for number in range(rounds):
         progress(number, rounds)
         for called, run in steps.items():
@@ -116,8 +138,6 @@ def measure_one(
 
 def model_of(folder: Path, weights: str) -> Model:
     """The native backend with these weights."""
-    if weights not in WEIGHTS:
-        raise unknown("type of weights", weights, WEIGHTS)
     quantize: Any = None if weights == "bfloat16" else weights
     return load(folder, dtype="bfloat16", quantize=quantize, backend="native")
 
@@ -134,6 +154,25 @@ def steps_of(model: Model, block: int | None, peer: LlamaCpp | None) -> tuple[di
         steps["llama.cpp text"] = lambda: list(islice(peer.generate(tokens), NEW))
         steps["llama.cpp rows 1"] = peer.one_row(tokens)
     return steps, usage
+
+
+def canvas_steps(model: Model, peer: LlamaCpp | None) -> tuple[dict[str, Step], dict[str, int]]:
+    """The same for a model with full context."""
+    prompt = np.random.default_rng(0).integers(300, 1000, CONTEXT).tolist()
+    options: dict[str, Any] = {
+        "mode": "block", "block_size": FULL_BLOCK, "policy": "confidence", "steps": FULL_BLOCK // FORCED,
+        "min_tokens": FULL_NEW, "heal": False,
+    }  # fmt: skip
+    writers = {
+        f"{cache} text": partial(model.generate, prompt, FULL_NEW, cache=cache, **options) for cache in APPROXIMATE
+    }
+    write = partial(model.generate, prompt, FULL_NEW, **options)
+    usage = write().usage
+    steps: dict[str, Step] = {"reading": reading(), "text": write, **writers}
+    if peer is not None:
+        open_ones = [model.config.placeholder] * FULL_NEW
+        steps["llama.cpp canvas"] = peer.whole_canvas([*model.config.first, *prompt, *open_ones])
+    return steps, {"forwards": usage.forwards, "canvas": usage.query_tokens, "rows": usage.computed_tokens}
 
 
 def writer(model: Model, block: int | None, prompt: Sequence[int]) -> Callable[[], dict[str, int]]:

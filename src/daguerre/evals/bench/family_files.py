@@ -12,16 +12,16 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from daguerre.errors import DataError, InputError, unknown
-from daguerre.evals.bench.gguf_file import write_gguf
 from daguerre.evals.bench.peers import llama_api
 from daguerre.files import atomic_write
+from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from daguerre.models.tokenizer import byte_of_character
 
@@ -32,9 +32,11 @@ HEAD = 128
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyShape:
-    """Of a published config.json. block: the size of the blocks of a model with block context.
+    """Of a published config.json.
 
-    weights: the shape that has the same tensors, whose files are taken
+    block    the size of the blocks of a model with block context
+    weights  the shape that has the same tensors, whose files are taken
+    deep     the layers of the published model, where this one has fewer: time is extrapolated from two such shapes
     """
 
     width: int
@@ -45,19 +47,29 @@ class FamilyShape:
     vocabulary: int = 151_936
     block: int | None = None
     weights: str | None = None
+    core: Literal["qwen3", "llada"] = "qwen3"
+    deep: int | None = None
 
 
+LLADA: dict[str, Any] = {"width": 4096, "mlp": 12_288, "heads": 32, "kv_heads": 32, "vocabulary": 126_464}
+SMALL: dict[str, Any] = {"width": 256, "mlp": 768, "layers": 2, "heads": 4, "kv_heads": 2, "vocabulary": 2048}
+FEW: dict[str, Any] = {"width": 256, "mlp": 768, "heads": 2, "kv_heads": 2, "vocabulary": 2048}
 SHAPES: dict[str, FamilyShape] = {
     "qwen3-0.6b": FamilyShape(width=1024, mlp=3072, layers=28, heads=16, kv_heads=8),
     "qwen3-1.7b": FamilyShape(width=2048, mlp=6144, layers=28, heads=16, kv_heads=8),
     "sdar-1.7b": FamilyShape(width=2048, mlp=6144, layers=28, heads=16, kv_heads=8, block=8, weights="qwen3-1.7b"),
-    "qwen3-tiny": FamilyShape(width=256, mlp=768, layers=2, heads=4, kv_heads=2, vocabulary=2048),
-    "sdar-tiny": FamilyShape(
-        width=256, mlp=768, layers=2, heads=4, kv_heads=2, vocabulary=2048, block=8, weights="qwen3-tiny"
-    ),
+    "llada-8b-2-layers": FamilyShape(**LLADA, layers=2, core="llada", deep=32),
+    "llada-8b-6-layers": FamilyShape(**LLADA, layers=6, core="llada", deep=32),
+    "qwen3-tiny": FamilyShape(**SMALL),
+    "sdar-tiny": FamilyShape(**SMALL, block=8, weights="qwen3-tiny"),
+    "llada-1-tiny": FamilyShape(**FEW, layers=1, core="llada", deep=5),
+    "llada-2-tiny": FamilyShape(**FEW, layers=2, core="llada", deep=5),
 }
 """The tiny ones are no published models: they are for trying this out."""
 PUBLISHED = tuple(name for name in SHAPES if not name.endswith("-tiny"))
+WEIGHTS = {"bfloat16": "BF16", "int8": "Q8_0", "approximate_int4": "Q4_0"}
+"""Types of weights, and what llama.cpp calls the equal ones."""
+DEEP_WEIGHTS = "approximate_int4"
 FILE_TYPES = {"BF16": 32, "Q8_0": 7, "Q4_0": 2}
 """llama.cpp's types of files, and its numbers of them."""
 BYTES_A_WEIGHT = {"BF16": 2.0, "Q8_0": 34 / 32, "Q4_0": 18 / 32}
@@ -73,8 +85,10 @@ def shape_of(name: str) -> FamilyShape:
 
 
 def config_of(name: str) -> dict[str, Any]:
-    """A config.json as Qwen3 has it, or SDAR."""
+    """A config.json as Qwen3 has it, SDAR, or LLaDA."""
     one = shape_of(name)
+    if one.core == "llada":
+        return _llada_config(one)
     kind = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
     if one.block is not None:
         kind = {"architectures": ["SDARForCausalLM"], "model_type": "sdar"}
@@ -103,9 +117,33 @@ def config_of(name: str) -> dict[str, Any]:
     }
 
 
+def _llada_config(one: FamilyShape) -> dict[str, Any]:
+    return {
+        "architectures": ["LLaDAModelLM"],
+        "model_type": "llada",
+        "vocab_size": one.vocabulary,
+        "embedding_size": one.vocabulary,
+        "d_model": one.width,
+        "mlp_hidden_size": one.mlp,
+        "n_layers": one.layers,
+        "n_heads": one.heads,
+        "n_kv_heads": one.kv_heads,
+        "max_sequence_length": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+        "weight_tying": False,
+        "eos_token_id": 0,
+        "mask_token_id": one.vocabulary - 128,
+        "torch_dtype": "bfloat16",
+    }
+
+
 def tensors_of(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the tensors."""
     one = shape_of(name)
+    if one.core == "llada":
+        yield from _llada_tensors(one)
+        return
     width, heads, keys = one.width, one.heads * HEAD, one.kv_heads * HEAD
     yield "model.embed_tokens.weight", (one.vocabulary, width)
     for number in range(one.layers):
@@ -123,8 +161,24 @@ def tensors_of(name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "model.norm.weight", (width,)
 
 
+def _llada_tensors(one: FamilyShape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    width, before = one.width, "model.transformer."
+    yield f"{before}wte.weight", (one.vocabulary, width)
+    for number in range(one.layers):
+        layer = f"{before}blocks.{number}."
+        for part in ("q_proj", "k_proj", "v_proj", "attn_out"):
+            yield f"{layer}{part}.weight", (width, width)
+        for part in ("attn_norm", "ff_norm"):
+            yield f"{layer}{part}.weight", (width,)
+        for part in ("ff_proj", "up_proj"):
+            yield f"{layer}{part}.weight", (one.mlp, width)
+        yield f"{layer}ff_out.weight", (width, one.mlp)
+    yield f"{before}ln_f.weight", (width,)
+    yield f"{before}ff_out.weight", (one.vocabulary, width)
+
+
 def num_parameters(name: str) -> int:
-    """Of the shape; the projection is the embedding."""
+    """Of the shape."""
     return sum(int(np.prod(dims)) for _, dims in tensors_of(name))
 
 
@@ -207,59 +261,84 @@ def _write_shard(path: Path, shard: list[tuple[str, tuple[int, ...]]], random: n
             file.write(bfloat16(random, dims))
 
 
-def gguf_file(name: str, kind: str, parent: Path) -> Path:
-    """llama.cpp's file of a shape in a type of FILE_TYPES, below `parent`, by its own quantizer; written unless it is
-    there. A shape with block context has that of its tensors: llama.cpp computes it one token after the other.
+def weights_of(name: str, weights: Sequence[str]) -> list[str]:
+    """The types that a shape is measured in: one of which few layers are measured, in 4 bits alone if that is asked
+    for at all.
+    """
+    few = [kind for kind in weights if kind == DEEP_WEIGHTS]
+    return few if few and shape_of(name).deep else list(weights)
+
+
+def gguf_files(name: str, kinds: Sequence[str], parent: Path) -> dict[str, Path]:
+    """llama.cpp's files of a shape, below `parent`, by its own quantizer, by their types of FILE_TYPES; those are
+    written that are not there. A shape with block context has those of its tensors: llama.cpp computes it one token
+    after the other.
 
     MissingExtra without llama-cpp-python or gguf.
     """
-    name = shape_of(name).weights or name
-    path = parent / f"{name}-{kind}.gguf"
-    api = llama_api()
-    if path.exists():
-        return path
-    if kind == "BF16":
-        write_gguf(load_folder(checkpoint(name, parent), torch.bfloat16).backbone, path, kind)
-        return path
-    options = api.llama_model_quantize_default_params()
+    api, own = llama_api(), shape_of(name).weights or name
+    files = {kind: parent / f"{own}-{kind}.gguf" for kind in kinds}
+    whole = parent / f"{own}-BF16.gguf"
+    new = [kind for kind, path in files.items() if not path.exists()]
+    passing = "BF16" not in files and not whole.exists()
+    if new and not whole.exists():
+        write_gguf(load_folder(checkpoint(own, parent), torch.bfloat16).backbone, None, whole, "bf16")
+    for kind in new:
+        if kind != "BF16":
+            _quantize(api, whole, kind, files[kind])
+    if passing:
+        whole.unlink(missing_ok=True)
+    return files
+
+
+def _quantize(api: Any, whole: Path, kind: str, path: Path) -> None:
+    options, new = api.llama_model_quantize_default_params(), path.with_suffix(".part")
     options.ftype = FILE_TYPES[kind]
-    new, whole = path.with_suffix(".part"), gguf_file(name, "BF16", parent)
     if code := api.llama_model_quantize(str(whole).encode(), str(new).encode(), ctypes.byref(options)):
         raise DataError(f"llama.cpp could not write {kind} (code {code})")
     new.replace(path)
-    return path
 
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes that a measurement takes, and those that are free; None where the system does not say."""
+    """Bytes that a measurement takes, and those that are free; None where the system does not say.
+
+    disk   of files that are kept
+    spare  of one that is gone once others are made of it
+    """
 
     disk: int
+    spare: int
     memory: int
     free_disk: int
     free_memory: int | None
 
     @classmethod
-    def of(cls, shapes: Sequence[str], kinds: Sequence[str], parent: Path) -> Room:
-        """kinds: of FILE_TYPES; a checkpoint and the file that others are quantized from are in BF16."""
-        files, memory = dict[Path, float](), 0.0
+    def of(cls, shapes: Sequence[str], weights: Sequence[str], parent: Path) -> Room:
+        """weights: of WEIGHTS."""
+        files, memory, spare = dict[Path, float](), 0.0, 0.0
         for name in shapes:
-            num = num_parameters(name)
-            own = shape_of(name).weights or name
+            kinds = [WEIGHTS[kind] for kind in weights_of(name, weights)]
+            num, own = num_parameters(name), shape_of(name).weights or name
             files[parent / own / "config.json"] = 2.0 * num
-            files |= {parent / f"{own}-{kind}.gguf": BYTES_A_WEIGHT[kind] * num for kind in {"BF16", *kinds}}
+            made = {parent / f"{own}-{kind}.gguf": BYTES_A_WEIGHT[kind] * num for kind in kinds}
+            whole = parent / f"{own}-BF16.gguf"
+            if whole not in made and not (whole.exists() or all(path.exists() for path in made)):
+                spare = max(spare, 2.0 * num)
+            files |= made
             memory = max(memory, 2.0 * num, *(2 * BYTES_A_WEIGHT[kind] * num for kind in kinds))
         disk = sum(size for path, size in files.items() if not path.exists())
         known = parent.absolute()
         while not known.exists():
             known = known.parent
-        return cls(int(disk), int(memory) + SPARE, shutil.disk_usage(known).free, free_memory())
+        return cls(int(disk), int(spare), int(memory) + SPARE, shutil.disk_usage(known).free, free_memory())
 
     def check(self, parent: Path) -> None:
         """InputError where it does not fit."""
-        if self.disk > self.free_disk:
+        needed = self.disk + self.spare
+        if needed > self.free_disk:
             raise InputError(
-                f"{parent} has {gigabytes(self.free_disk)} free, and {gigabytes(self.disk)} are needed: name another "
+                f"{parent} has {gigabytes(self.free_disk)} free, and {gigabytes(needed)} are needed: name another "
                 "folder, or fewer shapes"
             )
         if self.free_memory is not None and self.memory > self.free_memory:

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from daguerre.evals.bench.families import ROWS, WEIGHTS
+from daguerre.evals.bench.families import ROWS
+from daguerre.evals.bench.family_depth import deep_models, deep_table
+from daguerre.evals.bench.family_files import DEEP_WEIGHTS, WEIGHTS
 from daguerre.evals.cells import table
-from daguerre.evals.pictures import BLUE, GRAY, GREEN
+from daguerre.evals.pictures import BLUE, GRAY, GREEN, ORANGE
 
 MIN_AR = 1.0
 MIN_BLOCK = {"amx": 2.2, "avx512": 1.6, "avx512_bf16": 1.6}
 """By instruction set: blocks, times llama.cpp's autoregression in 8 bits."""
 BLOCK_BAR = "int8"
+MIN_DEEP, DEEP = 3.0, 32
+"""LLaDA-8B, beside llama.cpp's non-causal decode; the layers of the published model."""
 NOTE = (
     "Random weights of published shapes. Answer tokens a second are end to end: {new} tokens by `Model.generate` "
     "behind a prompt of {context}, the prompt included, beside llama.cpp's greedy text of the same lengths and type of "
@@ -59,9 +63,11 @@ class Line:
 
 
 def lines(part: dict[str, Any]) -> Iterator[Line]:
-    """All that was measured."""
+    """All that was measured but shapes with full context."""
     for threads, found in part["threads"].items():
         for shape, of_shape in found["shapes"].items():
+            if of_shape["deep"]:
+                continue
             for weights, one in of_shape["weights"].items():
                 yield _line(threads, found, shape, of_shape["block"], weights, one)
 
@@ -115,9 +121,11 @@ def families_table(part: dict[str, Any]) -> str:
         for line in found
     ]  # fmt: skip
     some = next(iter(part["threads"].values()))
-    notes = dict.fromkeys(f"llama.cpp was not measured: {line.failed}" for line in found if line.failed)
+    kinds = [one for shape in some["shapes"].values() for one in shape["weights"].values()]
+    notes = dict.fromkeys(f"llama.cpp was not measured: {one['failed']}" for one in kinds if one["failed"])
+    tables = [NOTE.format_map(some), table(header, cells)] if found else []
     versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
-    return "\n\n".join([NOTE.format_map(some), table(header, cells), *notes, f"With {versions}."])
+    return "\n\n".join([*tables, *filter(None, [deep_table(part)]), *notes, f"With {versions}."])
 
 
 def family_bars(part: dict[str, Any]) -> Iterator[tuple[str, str, str, str, bool]]:
@@ -133,39 +141,68 @@ def family_bars(part: dict[str, Any]) -> Iterator[tuple[str, str, str, str, bool
             bar = MIN_BLOCK.get(level, 0.0)
         name = f"{line.shape}, {line.mode} {line.weights}, answer tokens/s against llama.cpp's ar {line.peer}"
         yield name, line.threads, f"{line.times:.2f}", f"{bar:g}" if bar else "reported", line.times >= bar
+    for model in deep_models(part):
+        names = [name for name in model.seconds if name != "llama.cpp" and "llama.cpp" in model.seconds]
+        for name in names if model.deep == DEEP and model.weights == DEEP_WEIGHTS else ():
+            times = model.whole("llama.cpp") / model.whole(name)
+            what = f"llada-8b, {name} {model.weights}, all layers extrapolated, against llama.cpp's whole canvas"
+            yield what, model.threads, f"{times:.2f}", f"{MIN_DEEP:g}", times >= MIN_DEEP
+
+
+def bars_of(part: dict[str, Any]) -> Iterator[tuple[str, float, float | None, float | None, str]]:
+    """What the picture's bars are: name, answer tokens a second, llama.cpp's, times, color."""
+    for line in lines(part):
+        name = f"{line.shape}  {line.mode}\n{line.weights}, {_threads(line.threads)}"
+        yield name, line.answer, line.peer_answer, line.times, BLUE if line.block is None else GREEN
+    for model in deep_models(part):
+        theirs = model.new / model.whole("llama.cpp") if "llama.cpp" in model.seconds else None
+        for cache in model.seconds:
+            if cache == "llama.cpp":
+                continue
+            name = f"llada, {model.deep} layers  {cache}\n{model.weights}, {_threads(model.threads)}"
+            ours = model.new / model.whole(cache)
+            yield name, ours, theirs, None if theirs is None else ours / theirs, ORANGE
 
 
 def paint(figure: Any, part: dict[str, Any]) -> None:
     """Left: answer tokens a second beside llama.cpp. Right: what more rows cost."""
-    found = list(lines(part))
+    found = list(bars_of(part))
     figure.set_size_inches(11, max(3.6, 1.6 + 0.42 * len(found)))
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    for place, line in enumerate(found):
-        color = BLUE if line.block is None else GREEN
-        bars = [(0.2, line.answer, color, "" if line.times is None else f"  {line.times:.2f}x")]
-        if line.peer_answer is not None:
-            bars.append((-0.2, line.peer_answer, GRAY, ""))
+    for place, (_, ours, theirs, times, color) in enumerate(found):
+        bars = [(0.2, ours, color, "" if times is None else f"  {times:.2f}x")]
+        if theirs is not None:
+            bars.append((-0.2, theirs, GRAY, ""))
         for offset, value, shade, note in bars:
             left.barh(place - offset, value, 0.38, color=shade)
-            left.annotate(f" {value:.1f}{note}", (value, place - offset), va="center", fontsize=8)
+            left.annotate(f" {_short(value)}{note}", (value, place - offset), va="center", fontsize=8)
+    several = list(lines(part))
+    for line in several:
         rows = list(line.rows)
         label = f"{line.shape} {line.weights}, {_threads(line.threads)}"
         right.plot(rows, [ms / line.rows[1] for ms in line.rows.values()], "o-", label=label, markersize=4)
-    names = [f"{line.shape}  {line.mode}\n{line.weights}, {_threads(line.threads)}" for line in found]
-    left.set_yticks(range(len(found)), names, fontsize=8)
+    left.set_yticks(range(len(found)), [name for name, *_ in found], fontsize=8)
     left.invert_yaxis()
     left.margins(x=0.2)
     left.set_xlabel("answer tokens a second, end to end")
-    left.set_title("Daguerre (blue: ar, green: blocks) beside llama.cpp (gray)", loc="left", fontsize=10)
+    left.set_title(
+        "Daguerre (blue: ar, green: blocks, orange: full context), llama.cpp (gray)", loc="left", fontsize=10
+    )
     right.set_xscale("log", base=2)
     right.set_xticks(ROWS, [str(rows) for rows in ROWS])
     right.set_ylim(bottom=0)
     right.set_xlabel("rows of a forward")
     right.set_title("Time of a forward, times that of one row", loc="left", fontsize=10)
     right.grid(alpha=0.25)
-    right.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    if several:
+        right.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17))
     for panel in (left, right):
         panel.spines[["top", "right"]].set_visible(False)
+
+
+def _short(value: float) -> str:
+    """Three digits or more."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def _threads(threads: str) -> str:

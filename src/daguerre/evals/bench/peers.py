@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from daguerre.errors import DataError, MissingExtra
@@ -224,6 +225,32 @@ class LlamaCpp:
             self._api.llama_synchronize(self._context)
 
         return step
+
+    def whole_canvas(self, tokens: Sequence[int]) -> Callable[[], None]:
+        """What computes the logits of all of a canvas, every row of which sees every other, from nothing, as a step of
+        llama.cpp's diffusion example does.
+        """
+        api, num = self._api, len(tokens)
+        api.llama_set_causal_attn(self._context, False)
+        self._batch = api.llama_batch_init(num, 0, 1)
+        self._batch.n_tokens = num
+        for place, token in enumerate(tokens):
+            self._batch.token[place], self._batch.pos[place], self._batch.logits[place] = token, place, 1
+            self._batch.n_seq_id[place], self._batch.seq_id[place][0] = 1, 0
+
+        def step() -> None:
+            if memory := api.llama_get_memory(self._context):
+                api.llama_memory_clear(memory, True)
+            if status := api.llama_decode(self._context, self._batch):
+                raise DataError(f"llama.cpp could not run {num} tokens (status {status})")
+            api.llama_synchronize(self._context)
+
+        return step
+
+    def canvas_logits(self, row: int, size: int) -> np.ndarray:
+        """The logits (V,) of a row of the last canvas."""
+        out: np.ndarray = np.ctypeslib.as_array(self._api.llama_get_logits_ith(self._context, row), (size,)).copy()
+        return out
 
     def _forget(self, position: int) -> None:
         """Drop keys and values from this position on."""

@@ -17,8 +17,8 @@ from typing import Any
 from daguerre.errors import InputError, unknown
 from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
-from daguerre.evals.bench.families import DEFAULT_WEIGHTS, WEIGHTS
-from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, Room, gigabytes
+from daguerre.evals.bench.families import DEFAULT_WEIGHTS
+from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, WEIGHTS, Room, gigabytes
 from daguerre.evals.bench.job import YARDSTICK, Job, Progress, Shape
 from daguerre.evals.bench.rounds import run_rounds
 from daguerre.evals.bench.sides import sides_for
@@ -41,7 +41,7 @@ class Options:
     shape              for those with random weights
     lines, grid_lines  of part "modes": see `tasks.Limits`
     contexts, kv_heads of part "context"
-    shapes, weights    of part "families": names of `family_files.SHAPES` and of `families.WEIGHTS`
+    shapes, weights    of part "families": names of `family_files.SHAPES` and `family_files.WEIGHTS`
     folder             where that part keeps its files; one in the folder of temporary files by default
     """
 
@@ -112,9 +112,10 @@ BY_NAME = ("families",)
 def needs(options: Options) -> str:
     """What part "families" takes, in a sentence. InputError where it does not fit."""
     folder = Path(options.folder)
-    room = Room.of(options.shapes, [WEIGHTS[name] for name in options.weights], folder)
+    room = Room.of(options.shapes, options.weights, folder)
     room.check(folder)
     files = f"{gigabytes(room.disk)} of files are written to {folder} and kept there"
+    files += f", and {gigabytes(room.spare)} for a while" if room.spare else ""
     return f"{files if room.disk else f'the files of {folder} are used'}; {gigabytes(room.memory)} of memory are needed"
 
 
