@@ -99,8 +99,8 @@ def test_families_are_a_line_each_and_have_bars_by_the_processor() -> None:
     assert "llama.cpp was not measured: install it" in text
     blocks = "sdar-1.7b, block 8 int8, answer tokens/s against llama.cpp's ar Q8_0"
     assert one["qwen3-1.7b, ar int8, answer tokens/s against llama.cpp's ar Q8_0"] == ("1.80", True)
-    assert one[blocks] == ("1.80", True)
-    assert found(on("avx512", "families"))[blocks][1]
+    assert blocks not in one  # of AVX2
+    assert found(on("avx512", "families"))[blocks] == ("1.80", True)
     assert not found(on("amx", "families"))[blocks][1]
     assert not any("bfloat16" in name for name in one if name.startswith("qwen3"))
 
