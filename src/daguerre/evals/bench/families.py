@@ -17,6 +17,7 @@ Forced tokens are no good text: these are speeds of a model that is as sure as t
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ def measure_one(
 ) -> dict[str, Any]:
     """A shape in one type of weights, beside llama.cpp with a file; "failed" says why there is no llama.cpp."""
     progress(0, rounds)
+    gc.collect()  # the models before
     failed, peer = None, None
     try:
         peer = None if file is None else LlamaCpp(file, torch.get_num_threads(), CONTEXT + max(NEW, FULL_NEW) + 1)
@@ -125,11 +127,12 @@ def measure_one(
     steps, usage = canvas_steps(model, peer) if shape_of(name).deep else steps_of(model, block, peer)
     took: dict[str, list[float]] = {step: [] for step in steps}
     for called, step in steps.items():
-        if called != "text":  # which `steps_of` has run
+        progress(0, rounds)
+        if called != "text":  # which has run once
             step()
     for number in range(rounds):
-        progress(number, rounds)
         for called, run in steps.items():
+            progress(number, rounds)
             took[called].append(seconds(run, clock, once=called.endswith("text")))
     if peer is not None:
         peer.close()
@@ -157,7 +160,7 @@ def steps_of(model: Model, block: int | None, peer: LlamaCpp | None) -> tuple[di
 
 
 def canvas_steps(model: Model, peer: LlamaCpp | None) -> tuple[dict[str, Step], dict[str, int]]:
-    """The same for a model with full context."""
+    """The same for a model with full context, whose every row is counted as open."""
     prompt = np.random.default_rng(0).integers(300, 1000, CONTEXT).tolist()
     options: dict[str, Any] = {
         "mode": "block", "block_size": FULL_BLOCK, "policy": "confidence", "steps": FULL_BLOCK // FORCED,

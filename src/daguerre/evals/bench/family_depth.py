@@ -17,8 +17,8 @@ DEEP_NOTE = (
     "LLaDA-8B's shape: {full_new} tokens behind a prompt of {context} in blocks of {full_block}, 4 tokens a forward by "
     "force. `exact` computes the whole canvas in every forward; the caches named approximate read keys and values that "
     "are out of date. llama.cpp computes the whole canvas, and the logits of all of it, in as many steps, as its "
-    "diffusion example does; choosing tokens is not timed. Seconds of all layers are those of the fewer layers and "
-    "what the two shapes differ by."
+    "diffusion example does; choosing tokens is not timed. Canvas tokens count all of the canvas in every step. "
+    "Seconds of all layers are those of the fewer layers and what the two shapes differ by."
 )
 
 

@@ -184,6 +184,7 @@ class LlamaCpp:
 
     def __init__(self, path: Path, threads: int, positions: int) -> None:
         api = self._api = llama_api()
+        self._batch: Any = None
         options = api.llama_model_default_params()
         options.use_extra_bufts = not torch.cpu._is_amx_tile_supported()  # its 8-bit products on tiles end the process
         self._model = api.llama_model_load_from_file(str(path).encode(), options)
@@ -266,5 +267,7 @@ class LlamaCpp:
     def close(self) -> None:
         """Free its memory."""
         with contextlib.suppress(AttributeError):
+            if self._batch is not None:
+                self._api.llama_batch_free(self._batch)
             self._api.llama_free(self._context)
             self._api.llama_model_free(self._model)
