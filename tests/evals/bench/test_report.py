@@ -124,6 +124,9 @@ def test_the_picture_of_families_can_be_read(monkeypatch: pytest.MonkeyPatch, tm
     faulty: list[str] = []
     monkeypatch.setattr(figures.Figure, "savefig", lambda figure, *_, **__: faulty.extend(faults(figure)))
     drawn = draw({"families": REPORT["families"]}, tmp_path / "families-x.json")
+    one = REPORT["families"]["threads"]["1"]
+    deep = {name: shape for name, shape in one["shapes"].items() if shape["deep"]}
+    draw({"families": REPORT["families"] | {"threads": {"1": one | {"shapes": deep}}}}, tmp_path / "families-y.json")
 
     assert [path.name for path in drawn] == ["families-x.png"]
     assert faulty == []

@@ -195,6 +195,8 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
     right.grid(alpha=0.25)
     if several:
         right.legend(frameon=False, fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    else:
+        right.remove()
     for panel in (left, right):
         panel.spines[["top", "right"]].set_visible(False)
 
