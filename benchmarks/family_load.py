@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from family_files import SHAPES, report, write_checkpoint
+from daguerre.evals.bench.family_files import SHAPES, checkpoint
 
 KINDS = ("bfloat16", "int8", "approximate_int4")
 MIB = 1 << 20
@@ -78,7 +78,9 @@ def table(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["qwen3-0.6b", "qwen3-1.7b"])
-    parser.add_argument("--parent", type=Path, default=Path(tempfile.gettempdir()), help="where the folders are")
+    parser.add_argument(
+        "--parent", type=Path, default=Path(tempfile.gettempdir()) / "daguerre-families", help="where they are"
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--once", nargs=2, metavar=("FOLDER", "KIND"), help=argparse.SUPPRESS)
@@ -88,9 +90,7 @@ def main() -> None:
         return
     loads = []
     for shape in options.shapes:
-        folder = options.parent / f"daguerre-{shape}"
-        if not (folder / "config.json").exists():
-            write_checkpoint(shape, folder)
+        folder = checkpoint(shape, options.parent)
         for file in folder.glob("*.safetensors"):
             with file.open("rb") as content:
                 while content.read(64 * MIB):
@@ -103,7 +103,10 @@ def main() -> None:
             )  # fmt: skip
             loads.append({"shape": shape, "kind": kind, **json.loads(done.stdout.splitlines()[-1])})
     found = {"threads": options.threads, "cores": os.cpu_count(), "loads": loads}
-    report(options.out, found, table(found))
+    if options.out is not None:
+        options.out.with_name(f"{options.out.name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        options.out.with_name(f"{options.out.name}.md").write_text(table(found))
+    print(table(found), end="")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save
 from daguerre.errors import DataError
 from daguerre.evals.bench.bars import bars as bench_bars
 from daguerre.evals.bench.bars import ratios
+from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.report import batch_table, machine_text, rows_table, threads_text
 from daguerre.evals.bench.rows import crossing
@@ -45,7 +46,9 @@ from daguerre.train.optim import LOW_RANK
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("MODEL_CARD.md", "docs/canvas.md", "docs/speed.md", "docs/when-slower.md")
 RESULTS = ROOT / "benchmarks" / "results"
-SPEEDS = {"speed": RESULTS / "speed.json", "speed_avx2": RESULTS / "speed-avx2.json"}
+SPEEDS = {
+    name: RESULTS / f"{name.replace('_', '-')}.json" for name in ("speed", "speed_avx2", "families", "families_avx2")
+}
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
@@ -103,7 +106,7 @@ def rewritten(text: str, tasks: dict[str, Any]) -> str:
         if name not in TABLES:
             raise DataError(f"no table is called {name!r}: choose one of {', '.join(TABLES)}")
         if name != match[2]:
-            given = tasks | {"speed": tasks.get("speed_avx2", {})}
+            given = tasks | {one: tasks.get(f"{one}_avx2", {}) for one in ("speed", "families")}
         return f"{match[1]}{TABLES[name](given)}\n{match[3]}"
 
     return BLOCK.sub(write, text)
@@ -349,6 +352,18 @@ def speed_batch(tasks: dict[str, Any]) -> str:
     return "\n\n".join([*tables, f"{machine_text(part['machine'])}."])
 
 
+def families(tasks: dict[str, Any]) -> str:
+    """Published shapes beside llama.cpp: bars, and one table."""
+    if "families" not in (report := tasks.get("families", {})):
+        return NOT_MEASURED.replace("--out benchmarks/results/speed.json", "--what families")
+    part, level = report["families"], report["families"]["machine"]
+    rows = [[*bar, verdict(met)] for *bar, met in bench_bars(report)]
+    found = [table(["", "threads", "measured", "aimed at", ""], rows)] if rows else []
+    name = "families" if level["instruction_set"] == level["best_instruction_set"] else "families-avx2"
+    picture = f"![families](../benchmarks/results/{name}.png)"
+    return "\n\n".join([*found, families_table(part), f"{machine_text(level)}.", picture])
+
+
 def speed_crossing(tasks: dict[str, Any]) -> str:
     """Where the lines cross, by tokens a forward."""
     if "rows" not in tasks.get("speed", {}):
@@ -433,6 +448,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "speed_table": speed_table,
     "speed_without": speed_without,
     "speed_batch": speed_batch,
+    "families": families,
     "speed_crossing": speed_crossing,
     "speed_modes": speed_modes,
 }

@@ -73,6 +73,22 @@ FORWARDS = {
     "llama.cpp F32": forwards([5.0], [1.2]),
 }
 MODES = {"ar": batch(4.0, 0.02, 0.1), "block 8": batch(1.7, 0.04, 0.5)}
+SECONDS = {
+    "reading": [0.025, 0.05], "text": [2.0, 1.0], "rows 1": [0.02, 0.01], "rows 4": [0.02, 0.01],
+    "rows 8": [0.03, 0.015], "rows 16": [0.04, 0.02],
+}  # fmt: skip
+PEER_SECONDS = {"llama.cpp text": [4.0, 1.6], "llama.cpp rows 1": [0.03, 0.0125]}
+FAMILY: dict[str, Any] = {"bytes": 10**8, "forwards": 80, "canvas": 80, "rows": 143, "failed": None}
+BLOCKS = FAMILY | {"forwards": 32, "canvas": 256, "rows": 392}
+
+
+def deep(layers: int, exact: list[float], dual: list[float], peer: list[float]) -> dict[str, Any]:
+    """A shape with full context and few layers."""
+    seconds = {"reading": [1.0, 1.0], "text": exact, "approximate_dual text": dual, "llama.cpp canvas": peer}
+    one = {"bytes": 10**8, "forwards": 16, "canvas": 2048, "rows": 2048, "failed": None, "seconds": seconds}
+    return {"parameters": 1, "block": None, "layers": layers, "deep": 32, "weights": {"approximate_int4": one}}
+
+
 REPORT: dict[str, Any] = {
     "rows": part(
         {
@@ -90,6 +106,21 @@ REPORT: dict[str, Any] = {
                     {"model": "default", "policy": "default policy", "places": 5, "ms": 31.0, "forwards": 9}]),
     "context": part(
         {"rows": [{"kv_heads": 2, "context": c, "mode": "ar", "ms": ms} for c, ms in ((512, 3.0), (4096, 6.0))]}
+    ),
+    "families": part(
+        {
+            "context": 64, "new": 80, "full_new": 64, "full_block": 32,
+            "read_bytes": 10**9, "clock": "wall time", "versions": {"torch": "2"},
+            "shapes": {
+                "qwen3-1.7b": {"parameters": 10**8, "block": None, "deep": None, "weights": {
+                    "int8": FAMILY | {"seconds": SECONDS | PEER_SECONDS},
+                    "bfloat16": FAMILY | {"seconds": SECONDS, "failed": "install it"}}},
+                "sdar-1.7b": {"parameters": 10**8, "block": 8, "deep": None, "weights": {
+                    "int8": BLOCKS | {"seconds": SECONDS | PEER_SECONDS}}},
+                "llada-8b-2-layers": deep(2, [1.0, 2.0], [0.5, 0.6], [0.25, 0.25]),
+                "llada-8b-6-layers": deep(6, [3.0, 3.0], [1.0, 1.1], [0.75, 0.75]),
+            },
+        }
     ),
     "peers": part({"sides": SIDES, "failed": {"diffusers": "gone"}, "versions": {"torch": "2"}}),
     "modes": part(

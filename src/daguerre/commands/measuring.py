@@ -184,7 +184,10 @@ def bench(
     context: typer.Context,
     what: Annotated[
         list[str] | None,
-        typer.Option(help="rows, batch, infill, context, peers or modes; may be repeated. All of them by default."),
+        typer.Option(
+            help="rows, batch, infill, context, peers or modes; may be repeated. All of them by default. Or families: "
+            "shapes of published models, beside llama.cpp."
+        ),
     ] = None,
     model: ModelName = "default",
     out: ReportFile = None,
@@ -193,6 +196,18 @@ def bench(
         list[int] | None, typer.Option(help="CPU threads; may be repeated. 1 and then 2 by default.")
     ] = None,
     lines: Annotated[int | None, typer.Option(help="Lines that modes complete; 100 by default.")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="Families: a shape such as sdar-1.7b; may be repeated. All published ones by default."),
+    ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(help="Families: int8, approximate_int4 or bfloat16; may be repeated. The first two by default."),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Families: keep random weights here; in the folder of temporary files by default."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure speed: Daguerre beside other engines, what rows cost here, many requests at once. Leave the machine idle.
@@ -207,8 +222,13 @@ def bench(
         return
     if out is not None:
         check_path(out)
-    given = {"rounds": rounds, "threads": tuple(threads) if threads else None, "lines": lines}
-    options = run.Options(model=model, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    given: dict[str, Any] = {"rounds": rounds, "lines": lines, "folder": str(folder) if folder else None}
+    given |= {
+        name: tuple(some) for name, some in (("threads", threads), ("shapes", shape), ("weights", weights)) if some
+    }
+    options = run.Options(model=model, **{name: value for name, value in given.items() if value is not None})
+    if what and "families" in what:
+        print(f"daguerre: {run.needs(options)}", file=sys.stderr)
     with _progress("measuring") as progress:
         report = run.bench(what or None, options, out=out, progress=progress)
     _show_speed(report, out, as_json)

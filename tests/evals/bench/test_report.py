@@ -12,6 +12,7 @@ from daguerre.evals.bench.bars import bars, best_block, ratios
 from daguerre.evals.bench.pictures import draw
 from daguerre.evals.bench.report import markdown, write
 from daguerre.evals.bench.rows import crossing
+from drawn import faults
 
 PRODUCTS = "32-row forward, times its bare packed products"
 FLOAT32 = "random weights, native float32: times as fast as PyTorch's float32 modules, 1 to 32 rows"
@@ -37,7 +38,7 @@ def test_bars_are_met_and_missed_as_the_figures_say() -> None:
     assert one["default: ar bfloat16 against llama.cpp BF16"][1]
     assert one["block 16 against transformers"][1]
     assert one["block 8 int8 against LLaDA loop"][0].startswith("26.67 end to end")
-    assert not any("Q8_0" in name for name in one)
+    assert not any("Q8_0" in name for name in one if "1.7b" not in name)
     assert one["self-speculation against ar, 128 new tokens"] == ("1.50, 100% of the text identical", True)
     assert one[BEST] == ("1.60 (block 8, threshold 0.5)", True)
     assert one["cost of a token, context 512 to 4,096, 2 KV heads, ar"] == ("2.00", False)
@@ -90,11 +91,52 @@ def test_a_report_reads_as_tables(tmp_path: Path) -> None:
     assert (tmp_path / "speed.md").read_text() == text
 
 
+def test_families_are_a_line_each_and_have_bars_by_the_processor() -> None:
+    text, one = markdown({"families": REPORT["families"]}), found(REPORT)
+
+    assert "| qwen3-1.7b | 1 | int8 | 0.10 | 15.0 | 15.0 | 22.5 | 30.0 | 25% | ar | 1.00 | 53.3 | 53.3 | " in text
+    assert "| block 8 | 2.50 | 170.7 | 53.3 | 28.6 (Q8_0) | 1.80 | 1.38 |" in text
+    assert "llama.cpp was not measured: install it" in text
+    blocks = "sdar-1.7b, block 8 int8, answer tokens/s against llama.cpp's ar Q8_0"
+    assert one["qwen3-1.7b, ar int8, answer tokens/s against llama.cpp's ar Q8_0"] == (
+        "1.80 end to end, 1.38 a token alone", True
+    )  # fmt: skip
+    assert blocks not in one  # of AVX2
+    assert found(on("avx512", "families"))[blocks] == ("1.80", True)
+    assert not found(on("amx", "families"))[blocks][1]
+    assert not any("bfloat16" in name for name in one if name.startswith("qwen3"))
+
+
+def test_time_of_all_layers_is_extrapolated_from_two_shapes() -> None:
+    text, one = markdown({"families": REPORT["families"]}), found(REPORT)
+
+    # 1.5 s with 2 layers and 3 with 6: 1.5 + 30 * 0.375; llama.cpp 16 steps: 4 + 30 * 2
+    assert "| exact, approximate_int4 | 1 | 2: 1.50, 6: 3.00 | 12.8 (32) | 160.6 | 5.02 | 5.02 |" in text
+    assert "| llama.cpp, Q4_0 | 1 | 2: 4.00, 6: 12.00 | 64.0 (32) | 32.0 | 1.00 |  |" in text
+    name = "llada-8b, exact approximate_int4, all layers extrapolated, against llama.cpp's whole canvas"
+    assert one[name] == ("5.02", True)
+    less = {"1": REPORT["families"]["threads"]["1"] | {"shapes": {}}}
+    assert "LLaDA" not in markdown({"families": REPORT["families"] | {"threads": less}})
+
+
+def test_the_picture_of_families_can_be_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    faulty: list[str] = []
+    monkeypatch.setattr(figures.Figure, "savefig", lambda figure, *_, **__: faulty.extend(faults(figure)))
+    drawn = draw({"families": REPORT["families"]}, tmp_path / "families-x.json")
+    one = REPORT["families"]["threads"]["1"]
+    deep = {name: shape for name, shape in one["shapes"].items() if shape["deep"]}
+    draw({"families": REPORT["families"] | {"threads": {"1": one | {"shapes": deep}}}}, tmp_path / "families-y.json")
+
+    assert [path.name for path in drawn] == ["families-x.png"]
+    assert faulty == []
+
+
 def test_pictures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = draw(REPORT, tmp_path / "speed.json")
 
-    assert [path.name for path in drawn] == ["speed-peers.png", "speed-modes.png", "speed-rows.png"]
+    assert [path.name for path in drawn] == [f"speed-{name}.png" for name in ("peers", "modes", "rows", "families")]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from daguerre.evals.bench.context import growth
+from daguerre.evals.bench.family_report import family_bars
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.peers import LLAMA_TYPES
 from daguerre.evals.bench.rounds import DECODE_RATE, RATE
@@ -167,4 +168,5 @@ BARS: dict[str, Callable[[dict[str, Any]], Iterator[Bar]]] = {
     "modes": _modes,
     "context": _context,
     "infill": _infill,
+    "families": family_bars,
 }

@@ -11,9 +11,11 @@ import ctypes
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from daguerre.errors import DataError, MissingExtra
@@ -161,19 +163,28 @@ def llama_cpp(dtype: str, job: Job) -> Runner:
     return run
 
 
+@cache
+def llama_api() -> Any:
+    """The bindings, silent. The callback lives as long as the process: llama.cpp calls it whenever it has to say
+    something.
+    """
+    try:
+        import llama_cpp
+    except ImportError:
+        raise MissingExtra("llama-cpp-python", "bench") from None
+    api: Any = llama_cpp
+    api.daguerre_silence = api.llama_log_callback(lambda level, text, data: None)
+    api.llama_log_set(api.daguerre_silence, ctypes.c_void_p(0))
+    api.llama_backend_init()
+    return api
+
+
 class LlamaCpp:
     """One model and one context of llama.cpp."""
 
     def __init__(self, path: Path, threads: int, positions: int) -> None:
-        try:
-            import llama_cpp
-        except ImportError:
-            raise MissingExtra("llama-cpp-python", "bench") from None
-        self._api: Any = llama_cpp
-        api = self._api
-        self._log = api.llama_log_callback(lambda level, text, data: None)
-        api.llama_log_set(self._log, ctypes.c_void_p(0))
-        api.llama_backend_init()
+        api = self._api = llama_api()
+        self._batch: Any = None
         options = api.llama_model_default_params()
         options.use_extra_bufts = not torch.cpu._is_amx_tile_supported()  # its 8-bit products on tiles end the process
         self._model = api.llama_model_load_from_file(str(path).encode(), options)
@@ -216,6 +227,32 @@ class LlamaCpp:
 
         return step
 
+    def whole_canvas(self, tokens: Sequence[int]) -> Callable[[], None]:
+        """What computes the logits of all of a canvas, every row of which sees every other, from nothing, as a step of
+        llama.cpp's diffusion example does.
+        """
+        api, num = self._api, len(tokens)
+        api.llama_set_causal_attn(self._context, False)
+        self._batch = api.llama_batch_init(num, 0, 1)
+        self._batch.n_tokens = num
+        for place, token in enumerate(tokens):
+            self._batch.token[place], self._batch.pos[place], self._batch.logits[place] = token, place, 1
+            self._batch.n_seq_id[place], self._batch.seq_id[place][0] = 1, 0
+
+        def step() -> None:
+            if memory := api.llama_get_memory(self._context):
+                api.llama_memory_clear(memory, True)
+            if status := api.llama_decode(self._context, self._batch):
+                raise DataError(f"llama.cpp could not run {num} tokens (status {status})")
+            api.llama_synchronize(self._context)
+
+        return step
+
+    def canvas_logits(self, row: int, size: int) -> np.ndarray:
+        """The logits (V,) of a row of the last canvas."""
+        out: np.ndarray = np.ctypeslib.as_array(self._api.llama_get_logits_ith(self._context, row), (size,)).copy()
+        return out
+
     def _forget(self, position: int) -> None:
         """Drop keys and values from this position on."""
         memory = self._api.llama_get_memory(self._context)
@@ -230,5 +267,7 @@ class LlamaCpp:
     def close(self) -> None:
         """Free its memory."""
         with contextlib.suppress(AttributeError):
+            if self._batch is not None:
+                self._api.llama_batch_free(self._batch)
             self._api.llama_free(self._context)
             self._api.llama_model_free(self._model)

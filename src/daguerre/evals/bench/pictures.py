@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.errors import MissingExtra
+from daguerre.evals.bench.family_report import paint as paint_families
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.report import threads_text
 from daguerre.evals.bench.rows import PRODUCTS, TORCH, crossing
@@ -27,7 +28,8 @@ BAR = 0.17
 
 
 def draw(report: dict[str, Any], path: Path) -> list[Path]:
-    """NAME-peers.png and NAME-modes.png, tokens a second; and NAME-rows.png, what rows cost and where lines cross.
+    """NAME-peers.png and NAME-modes.png, tokens a second; NAME-rows.png, what rows cost and where lines cross; and
+    NAME-families.png, or NAME.png for a file that is named after this part.
 
     MissingExtra without matplotlib.
     """
@@ -37,7 +39,7 @@ def draw(report: dict[str, Any], path: Path) -> list[Path]:
     except ImportError:
         raise MissingExtra("matplotlib", "train") from None
     out = []
-    for name, paint in (("peers", _sides), ("modes", _sides), ("rows", _rows)):
+    for name, paint in (("peers", _sides), ("modes", _sides), ("rows", _rows), ("families", paint_families)):
         if name not in report:
             continue
         figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
@@ -45,7 +47,8 @@ def draw(report: dict[str, Any], path: Path) -> list[Path]:
         paint(figure, report[name])
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
-        out.append(path.with_name(f"{path.stem}-{name}.png"))
+        alone = path.stem.startswith(name)
+        out.append(path.with_name(f"{path.stem}.png" if alone else f"{path.stem}-{name}.png"))
         with atomic_write(out[-1]) as file:
             file.write(buffer.getvalue())
     return out

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from daguerre.evals.bench.bars import bars
+from daguerre.evals.bench.family_report import families_table
 from daguerre.evals.bench.job import RANDOM
 from daguerre.evals.bench.rows import TORCH
 from daguerre.evals.cells import table
@@ -287,6 +288,7 @@ TITLES = {
     "infill": "Infilling a line",
     "rows": "What rows cost",
     "batch": "Many requests at once",
+    "families": "Shapes of published families",
     "endpoint": "A server",
 }
 WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -296,5 +298,6 @@ WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "infill": _infill,
     "rows": _rows,
     "batch": _batch,
+    "families": families_table,
     "endpoint": _endpoint,
 }

@@ -7,6 +7,7 @@ that is measured again replaces what was there and the others stay, so an interr
 from __future__ import annotations
 
 import json
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,6 +17,8 @@ from typing import Any
 from daguerre.errors import InputError, unknown
 from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
+from daguerre.evals.bench.families import DEFAULT_WEIGHTS
+from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, WEIGHTS, Room, gigabytes
 from daguerre.evals.bench.job import YARDSTICK, Job, Progress, Shape
 from daguerre.evals.bench.rounds import run_rounds
 from daguerre.evals.bench.sides import sides_for
@@ -38,6 +41,8 @@ class Options:
     shape              for those with random weights
     lines, grid_lines  of part "modes": see `tasks.Limits`
     contexts, kv_heads of part "context"
+    shapes, weights    of part "families": names of `family_files.SHAPES` and `family_files.WEIGHTS`
+    folder             where that part keeps its files; one in the folder of temporary files by default
     """
 
     rounds: int = ROUNDS
@@ -48,11 +53,18 @@ class Options:
     grid_lines: int = 30
     contexts: tuple[int, ...] = CONTEXTS
     kv_heads: tuple[int, ...] = KV_HEADS
+    shapes: tuple[str, ...] = PUBLISHED
+    weights: tuple[str, ...] = DEFAULT_WEIGHTS
+    folder: str = field(default_factory=lambda: str(Path(tempfile.gettempdir()) / "daguerre-families"))
 
     def __post_init__(self) -> None:
         available = num_cpus()
         if self.rounds < 1:
             raise InputError(f"rounds must be 1 or more, not {self.rounds}")
+        for what, names, known in (("shape", self.shapes, SHAPES), ("type of weights", self.weights, WEIGHTS)):
+            for name in names:
+                if name not in known:
+                    raise unknown(what, name, known)
         for threads in self.threads:
             if not 1 <= threads <= available:
                 raise InputError(f"threads must be from 1 to the {available} CPUs of this process, not {threads}")
@@ -91,7 +103,20 @@ PARTS: dict[str, Part] = {
     "context": _in_worker("context", "shape", "rounds", "contexts", "kv_heads"),
     "peers": _peers,
     "modes": _modes,
+    "families": _in_worker("families", "shapes", "weights", "folder", "rounds"),
 }
+BY_NAME = ("families",)
+"""Parts that take gigabytes, and are measured only where they are named."""
+
+
+def needs(options: Options) -> str:
+    """What part "families" takes, in a sentence. InputError where it does not fit."""
+    folder = Path(options.folder)
+    room = Room.of(options.shapes, options.weights, folder)
+    room.check(folder)
+    files = f"{gigabytes(room.disk)} of files are written to {folder} and kept there"
+    files += f", and {gigabytes(room.spare)} for a while" if room.spare else ""
+    return f"{files if room.disk else f'the files of {folder} are used'}; {gigabytes(room.memory)} of memory are needed"
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -105,14 +130,16 @@ def bench(
     out: Path | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
-    """Measure the parts named, all by default. `out` is read first, and written after every part.
+    """Measure the parts named, by default all but those of BY_NAME. `out` is read first, and written after every part.
 
     InputError for a name that is no part, before anything is measured.
     """
-    names = list(PARTS) if what is None else list(what)
+    names = [name for name in PARTS if name not in BY_NAME] if what is None else list(what)
     for name in names:
         if name not in PARTS:
             raise unknown("part", name, PARTS)
+    if "families" in names:
+        needs(options)
     report = read(out)
     for name in names:
         report[name] = measured(name, options, progress)
@@ -127,7 +154,9 @@ def measured(name: str, options: Options, progress: Progress) -> dict[str, Any]:
         str(threads): PARTS[name](options, threads, lambda what, done, total: progress(f"{name}: {what}", done, total))
         for threads in options.threads
     }
-    facts = {"machine": _machine(), "busy": busy, "settings": asdict(options)}
+    settings = asdict(options)
+    settings.pop("folder")  # a place of this machine
+    facts = {"machine": _machine(), "busy": busy, "settings": settings}
     return {**facts, "seconds": round(time.perf_counter() - started, 1), "threads": found}
 
 

@@ -141,7 +141,7 @@ def _measured(module: str) -> Callable[..., None]:
 
 TASKS: dict[str, Callable[..., None]] = {
     "side": _side,
-    **{name: _measured(name) for name in ("rows", "batch", "infill", "context", "modes")},
+    **{name: _measured(name) for name in ("rows", "batch", "infill", "context", "modes", "families")},
 }
 
 
