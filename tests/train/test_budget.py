@@ -83,7 +83,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(trainer, "batch_loss", made.loss)
     monkeypatch.setattr(Evaluation, "measure", slowly)
     monkeypatch.setattr(trainer, "save_checkpoint", made.after(trainer.save_checkpoint))
-    monkeypatch.setattr(trainer, "save_model", made.after(trainer.save_model))
+    monkeypatch.setattr(trainer, "write_model", made.after(trainer.write_model))
     monkeypatch.setattr(report, "draw_curves", made.after(lambda run: run))
     monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
     return made
