@@ -1,0 +1,85 @@
+"""Estimates of an answer's log-probability, all of one form: what is hidden, and what each hidden token weighs.
+
+An estimator draws `Views`; the policy, its older version and the frozen start are asked about the same ones, so that
+the noise of the masks cancels in their ratios.
+
+    left_to_right   the exact law of decoding from left to right (JustGRPO); a causal model answers it in one forward
+    coupled         a mask, its complement, and everything hidden: each token twice (coupled-GRPO, arXiv 2506.20639)
+    bounded         the same pairs, weighed so that `mean` is the evidence lower bound without bias (SPG)
+    traced          the states that decoding went through, some steps at once (TraceRL)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from daguerre.errors import InputError
+
+
+@dataclass(frozen=True)
+class Views:
+    """`hidden`, bool [views, length]: the masked tokens; `weights`, [views, length]: 0 where nothing is hidden."""
+
+    hidden: torch.Tensor
+    weights: torch.Tensor
+
+    def mean(self, log_probs: torch.Tensor) -> torch.Tensor:
+        """Each token's weighted log-probability, [length], from those of each view, [views, length]."""
+        return (self.weights * log_probs.masked_fill(~self.hidden, 0.0)).sum(0)
+
+    def upper(self, log_probs: torch.Tensor, power: float) -> torch.Tensor:
+        """Each token's 1/power log E[p^power], [length]: SPG's upper bound without its constant.
+
+        It is never below `mean` when the weights of a token have the sum 1. Its sum is above the log-probability of
+        decoding in a random order, for any model, if `power` is at least the length (Hölder) and the views are all.
+        A few views give the logarithm of a mean, which is too low by Jensen.
+        """
+        if not power >= 1:
+            raise InputError(f"the power of the upper bound is 1 or more, not {power}")
+        total = torch.where(self.hidden, self.weights, 0.0).sum(0)
+        terms = torch.where(self.hidden, self.weights / total, 0.0).log() + power * log_probs
+        return total * terms.logsumexp(0) / power
+
+
+def left_to_right(length: int) -> Views:
+    """View i hides tokens i and later, and asks for token i."""
+    return Views(torch.ones(length, length, dtype=torch.bool).triu(), torch.eye(length))
+
+
+def coupled(length: int, pairs: int, generator: torch.Generator) -> Views:
+    """Everything hidden, and pairs of complementary masks; a token's estimate is its mean."""
+    hidden = _paired(length, pairs, generator)
+    return Views(hidden, hidden.float() / (pairs + 1))
+
+
+def bounded(length: int, pairs: int, generator: torch.Generator) -> Views:
+    """`coupled`'s views with the weights of the lower bound, under which a token is hidden with 0 to length - 1 others
+    equally often.
+
+    In a pair a token is hidden among s with probability 2s / (length (length - 1)), so it weighs (length - 1) / 2s.
+    """
+    hidden = _paired(length, pairs, generator)
+    weights = hidden * (length - 1) / (2 * pairs * hidden.sum(1, keepdim=True))
+    weights[0] = 1 / length
+    return Views(hidden, weights)
+
+
+def traced(steps: torch.Tensor, together: int = 1) -> Views:
+    """The states of a decoding in which token i was committed in step `steps[i]`; `together` steps are one view."""
+    if together < 1:
+        raise InputError(f"at least one step of a trace is in a view, not {together}")
+    order = steps.unique(return_inverse=True)[1] // together
+    view = torch.arange(int(order.max()) + 1).unsqueeze(1)
+    return Views(order >= view, (order == view).float())
+
+
+def _paired(length: int, pairs: int, generator: torch.Generator) -> torch.Tensor:
+    """Bool [1 + 2 pairs, length]: everything, then masks of 1 to length - 1 tokens and their complements."""
+    if length < 2 or pairs < 1:
+        raise InputError(f"complementary masks need two tokens and one pair at least, not {length} and {pairs}")
+    sizes = torch.randint(1, length, (pairs, 1), generator=generator)
+    ranks = torch.rand(pairs, length, generator=generator).argsort(1).argsort(1)
+    masks = ranks < sizes
+    return torch.cat([torch.ones(1, length, dtype=torch.bool), masks, ~masks])
