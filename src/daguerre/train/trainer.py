@@ -24,7 +24,6 @@ from daguerre.concepts.texts import catalog_of
 from daguerre.errors import CheckpointError, DataError, TrainingError
 from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import config_of
 from daguerre.models.tokenizer import Tokenizer
@@ -34,10 +33,8 @@ from daguerre.train.budget import (
     CHECKPOINT,
     CURVES,
     EVALUATION,
-    FIGURES,
     FILES,
     GRADIENTS,
-    MOST,
     STEP,
     Budget,
     RunProgress,
@@ -78,6 +75,7 @@ from daguerre.train.sft.start import prepared
 from daguerre.train.sharded_checkpoint import Held as HeldState
 from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
 from daguerre.train.shards import Shard
+from daguerre.train.spending import SLOW, Spending, seconds_a_row
 from daguerre.train.stage import Stage
 from daguerre.train.start import first_model
 from daguerre.train.stopping import stopped_by_signals
@@ -123,7 +121,6 @@ class Trainer:
         self._adapts, self._measured_step = start_from is not None, -1
         self._acceptance: tuple[tuple[float, ...], ...] = ()
         self._pool: tuple[Stage, RowPool] | None = None
-        self._row = 0.0
         out.mkdir(parents=True, exist_ok=True)
         if self.devices.is_first:
             keep(start_from, out, self._resumed, recipe.convert, self.model.config)
@@ -134,6 +131,7 @@ class Trainer:
         with atomic_write(own / "recipe.json") as file:
             file.write((json.dumps(asdict(recipe), indent=2) + "\n").encode())
         self.reporter = Reporter(own, recipe, self.progress.step if found else None, quiet=self._quiet)
+        self.spending = Spending(recipe, self.budget, self.reporter.say)
         self.dtype, line = choose_precision(recipe.precision, self.device)
         self.reporter.say(line)
         if self.adapter is not None:
@@ -212,7 +210,7 @@ class Trainer:
                 self._leave_out_figures()
                 with Feed(self.batches, self.recipe.loaders, self.devices.numbers) as feed:
                     self._measure_before()
-                    while not self.stop_asked and self._has_time(share := self.budget.share()):
+                    while not self.stop_asked and self.spending.begins_step(share := self.budget.share()):
                         self.reporter.step(self._step(share, feed))
                         self._after_step()
                         self.stop_asked = self.devices.any(self.stop_asked)
@@ -234,20 +232,6 @@ class Trainer:
         finally:
             self.reporter.close()
 
-    def _has_time(self, share: float) -> bool:
-        """Whether another step begins: while there is time, and the first one only if it is expected to end in time."""
-        stage = self.recipe.stage(share)
-        rows = ROWS_A_TOKEN * stage.micro_batches * stage.sequences * stage.length
-        takes = 0.0 if self.progress.step else self._row * rows / FORWARD_SHARE
-        has = share < 1.0 and takes <= self.budget.left()
-        if not has and not self.progress.step:
-            about = f" (about {takes:.0f} s)" if takes else ""
-            self.reporter.say(
-                f"the budget of {self.recipe.minutes:g} minutes is too short for a step{about}: setting up took "
-                f"{self.progress.minutes:.2f} minutes, saving takes time too, and the model is as it was"
-            )
-        return has
-
     def _after_step(self) -> None:
         """A checkpoint and held-out figures, when they are due."""
         recipe, step = self.recipe, self.progress.step
@@ -258,40 +242,12 @@ class Trainer:
             self._measure()
 
     def _leave_out_figures(self) -> None:
-        """Do without the figures that would take too much of a budget in minutes, and say so."""
-        if not self.recipe.minutes or self.progress.step or self.recipe.draft_rank:  # whose model needs its figures
-            return
-        times = 2 if self._adapts else 1
-        left, takes = self.budget.left(), dict.fromkeys((EVALUATION, FILES), math.inf)
-        if left > 0:
-            self._row = self._seconds_a_row()
-            rows = {EVALUATION: self.evaluation.num_rows, FILES: self.files.num_rows}
-            takes = {phase: times * self._row * num for phase, num in rows.items()}
-            left = self.budget.left()
-        for phase in takes:
-            if takes[phase] > MOST * left:
-                self._leave_out(phase, f" ({takes[phase]:.0f} s)" if left > 0 else "")
-
-    def _leave_out(self, phase: str, why: str = "") -> None:
-        """Do without a phase, and say so; without figures there are no curves."""
-        self.budget.leave_out(phase)
-        if phase == EVALUATION:
-            self.budget.leave_out(CURVES)
-        self.reporter.say(f"the budget has no time for {FIGURES[phase]}{why}")
-
-    @torch.no_grad()
-    def _seconds_a_row(self) -> float:
-        """The time of a row of a forward, measured on a few."""
-        num = min(TRIED_ROWS, self.model.config.max_positions)
-        layout = BatchLayout.causal(num, device=self.device)
-        tokens = torch.zeros((1, num), dtype=torch.int64, device=self.device)
-        took = []
-        for _ in range(2):  # the first one warms up
-            began = time.monotonic()
-            with self._autocast():
-                self.model.logits(run_batch(self.model, tokens, layout))
-            took.append(time.monotonic() - began)
-        return min(took) / num
+        """Do without the figures that a budget in minutes has no time for."""
+        self.spending.leave_out_figures(
+            2 if self._adapts else 1,
+            lambda: {EVALUATION: self.evaluation.num_rows, FILES: self.files.num_rows},
+            lambda: seconds_a_row(self.model, self._autocast),
+        )
 
     def _measure_before(self) -> None:
         """Report held-out figures of the model that a run starts from, where its budget has time for more than that."""
@@ -310,7 +266,7 @@ class Trainer:
         if not self.files.files or self.budget.leaves_out(FILES):
             return
         if self.budget.is_too_long(FILES):
-            self._leave_out(FILES)
+            self.spending.leave_out(FILES)
         else:
             self.reporter.phase("scoring held-out files")
             rounded = self.adapter is not None or self.devices.many  # weights that no float32 is multiplied with
@@ -323,32 +279,25 @@ class Trainer:
         """Say what the budget buys, from the time of a micro-batch's gradients, which are thrown away."""
         if isinstance(self.loss, ConceptLoss):
             return
-        stage, seconds, tokens = self.recipe.stage(0.0), 0.0, 0
+        stage, num_tokens = self.recipe.stage(0.0), 0
         self.reporter.phase("measuring the speed")
         with torch.random.fork_rng(devices=[]):
             for index in range(2):  # the first one also warms up, and counts alone where it is slow
                 batch = self.batches.draw(index, stage)
                 with self.budget.timing(GRADIENTS):
                     self._gradients(batch, 0.0, index, stage)
-                seconds, tokens = self.budget.seconds[GRADIENTS], batch.num_tokens
-                if seconds > SLOW:
+                num_tokens = batch.num_tokens
+                if self.budget.seconds[GRADIENTS] > SLOW:
                     break
         self.model.zero_grad(set_to_none=True)
-        self.budget.tick()
-        left = 60 * (self.recipe.minutes - self.progress.minutes) - self.budget.closing_seconds
-        steps = max(1, int(left / max(seconds * stage.micro_batches, 1e-9)))
-        bought = steps * stage.micro_batches * tokens
-        self.reporter.say(
-            f"{tokens / max(seconds, 1e-9):,.0f} tokens a second: {max(left, 0) / 60:.1f} minutes buy about {steps:,} "
-            f"steps, {bought:,} tokens, {bought / self.shard.num_tokens:.1f} passes"
-        )
+        self.spending.say_what_it_buys(stage, num_tokens, self.shard.num_tokens)
 
     def _measure(self) -> None:
         """Report held-out figures, once a step."""
         if self._measured_step == self.progress.step or self.budget.leaves_out(EVALUATION):
             return
         if self.budget.is_too_long(EVALUATION):
-            self._leave_out(EVALUATION)
+            self.spending.leave_out(EVALUATION)
             return
         self._measured_step = self.progress.step
         with self.budget.timing(EVALUATION):
@@ -374,7 +323,7 @@ class Trainer:
         self.progress.micro += stage.micro_batches
         self.progress.tokens += totals.num_tokens
         self.budget.tick()
-        self._expect_evaluation(totals.num_rows)
+        self.spending.expect_evaluation(self.evaluation.num_rows, totals.num_rows)
         return totals.report(self.progress, norm, factor, share, self.budget.seconds[STEP], stage)
 
     def _gradients(self, batch: Batch, share: float, index: int, stage: Stage) -> LossReport:
@@ -411,12 +360,6 @@ class Trainer:
         batch = batch.to(self.device)
         with self._autocast():
             return rows_of(batch, hidden_states(self.model, batch, self.recipe.attn_impl))
-
-    def _expect_evaluation(self, num_rows: int) -> None:
-        """Estimate the time of an evaluation from that of the last step's gradients, which had so many rows."""
-        forward = 1.0 if self.recipe.draft_head else FORWARD_SHARE
-        rows = self.evaluation.num_rows / num_rows
-        self.budget.expect(EVALUATION, forward * rows * self.budget.seconds[GRADIENTS])
 
     def _check_finite(self, loss: float, norm: float) -> None:
         """TrainingError, before anything reaches the weights, when a loss or a gradient is not a number."""
@@ -564,15 +507,6 @@ class Trainer:
 def batch_seed(seed: int, index: int) -> int:
     """The seed of what is drawn in the forward of micro-batch number `index`."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
-
-
-SLOW = 5.0
-"""Seconds of a micro-batch after which its speed is not measured again."""
-TRIED_ROWS = 128
-ROWS_A_TOKEN = 3
-"""Rows of a batch for each token of its windows, about: noisy ones come to those of the text."""
-FORWARD_SHARE = 1 / 3
-"""A forward's share of the time of gradients, by which an evaluation is expected to take so long."""
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
