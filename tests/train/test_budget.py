@@ -218,12 +218,17 @@ def test_a_budget_that_setting_up_has_spent_gives_no_step_and_is_said_to_be_too_
 
 
 def test_figures_that_would_take_a_quarter_of_the_budget_are_left_out(
-    corpus: Path, start: str, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
+    corpus: Path,
+    start: str,
+    tmp_path: Path,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A forward of a row takes a tenth of a second, and a step less than the estimate by it."""
     machine.row, recipe = 0.01, replace(RECIPE, minutes=2.0, model=None, eval_steps=1)
     made = Trainer(recipe, tmp_path / "run", corpus, start_from=start, clock=machine)
-    made._seconds_a_row = lambda: 0.1  # type: ignore[method-assign]
+    monkeypatch.setattr(trainer, "seconds_a_row", lambda *_: 0.1)
     began = machine.now
     made.run()
     assert made.progress.step > 5
