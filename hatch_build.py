@@ -28,12 +28,16 @@ class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
             return
         prebuilt = _loaded(Path(self.root) / "src" / "daguerre" / "models" / "prebuilt.py")
         machine, _, names = wanted.partition(":")
+        if machine not in prebuilt.BASELINES:
+            self.app.abort(f"{VARIABLE} is one of {', '.join(prebuilt.BASELINES)}, not {machine}")
         known = prebuilt.levels(machine)
         levels = names.split(",") if names else list(known)
-        folder = Path(tempfile.mkdtemp(prefix="daguerre-prebuilt-"))
-        for path in prebuilt.build(machine, levels, folder, os.environ.get("CXX", "g++")):
+        if unknown := sorted({*levels} - {*known}):
+            self.app.abort(f"{VARIABLE}: {machine} has the levels {', '.join(known)}, not {', '.join(unknown)}")
+        self._made = tempfile.TemporaryDirectory(prefix="daguerre-prebuilt-")
+        for path in prebuilt.build(machine, levels, Path(self._made.name), os.environ.get("CXX", "g++")):
             self.app.display_info(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
-        build_data["force_include"][str(folder)] = "daguerre/prebuilt"
+        build_data["force_include"][self._made.name] = "daguerre/prebuilt"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-linux_{machine}"
 

@@ -77,7 +77,6 @@ from daguerre.models.backends import library
 from daguerre.models.processor import compiler_flags
 from pathlib import Path
 prebuilt.FOLDER = Path("{folder}")
-prebuilt.path_of.__defaults__ = (prebuilt.FOLDER,)
 schema = {{"type": "object", "properties": {{"n": {{"type": "integer"}}}}, "required": ["n"]}}
 schema["additionalProperties"] = False
 model = daguerre.load(backend="native")

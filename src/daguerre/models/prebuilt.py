@@ -73,14 +73,14 @@ def levels(machine: str) -> dict[str, tuple[str, ...]]:
     return {machine: BASELINES[machine]} | {name: flags for name, (_, flags) in LEVELS[machine].items()}
 
 
-def path_of(source: Source, level: str, folder: Path = FOLDER) -> Path:
-    """Where a wheel has a library for a level. Its name has a hash of the sources, so that none is loaded that was
-    compiled from others.
+def path_of(source: Source, level: str, folder: Path | None = None) -> Path:
+    """Where a wheel has a library for a level, or where `folder` has it. Its name has a hash of the sources, so that none
+    is loaded that was compiled from others.
     """
     key = hashlib.sha256(repr(source.flags).encode())
     for file in sorted(source.folder.iterdir()):
         key.update(file.read_bytes())
-    return folder / f"{source.name}-{level}-{key.hexdigest()[:16]}.so"
+    return (folder or FOLDER) / f"{source.name}-{level}-{key.hexdigest()[:16]}.so"
 
 
 def build(machine: str, names: Sequence[str], folder: Path, compiler: str) -> Iterator[Path]:

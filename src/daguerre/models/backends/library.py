@@ -220,12 +220,16 @@ def compiled(source: Source, processor: tuple[str, ...], declared: Callable[[Any
 
 def places(source: Source, processor: tuple[str, ...]) -> list[Path]:
     """Where a library for a processor is if it is there: in the package, and in the cache."""
-    found, folder = list[Path](), cache_folder()
+    found, kept = list[Path](), _kept(source, processor)
     if processor == compiler_flags() and not os.environ.get(COMPILE):
         found.append(prebuilt.path_of(source, instruction_set()))
-    if folder is not None:
-        found.append(folder / "compiled" / f"{source.name}-{_key(source, processor)}.so")
-    return found
+    return found if kept is None else [*found, kept]
+
+
+def _kept(source: Source, processor: tuple[str, ...]) -> Path | None:
+    """Where the cache has a library that was compiled here; None if there is no cache."""
+    folder = cache_folder()
+    return None if folder is None else folder / "compiled" / f"{source.name}-{_key(source, processor)}.so"
 
 
 def origin(source: Source) -> str:
@@ -241,11 +245,10 @@ def origin(source: Source) -> str:
 
 
 def _load(source: Source, processor: tuple[str, ...]) -> Any:
-    known, folder, flags = places(source, processor), cache_folder(), (*source.flags, *processor)
-    for place in known:
+    for place in places(source, processor):
         with suppress(OSError):  # missing, damaged, or not readable
             return _opened(place)
-    path = None if folder is None else known[-1]
+    path = _kept(source, processor)
     once = "" if path is None else "; this happens only once"
     LOG.info("compiling %s for this processor%s", source.what, once)
     with ExitStack() as stack:
@@ -255,7 +258,9 @@ def _load(source: Source, processor: tuple[str, ...]) -> Any:
                 lock = stack.enter_context(path.with_suffix(".lock").open("w"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 return _opened(path)  # another process has compiled it meanwhile
-        made, found = _compile(source, flags, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        made, found = _compile(
+            source, (*source.flags, *processor), Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        )
         if path is not None:
             with suppress(OSError), atomic_write(path) as file:  # a full disk, say
                 file.write(made.read_bytes())
