@@ -74,8 +74,8 @@ def levels(machine: str) -> dict[str, tuple[str, ...]]:
 
 
 def path_of(source: Source, level: str, folder: Path | None = None) -> Path:
-    """Where a wheel has a library for a level, or where `folder` has it. Its name has a hash of the sources, so that none
-    is loaded that was compiled from others.
+    """Where a wheel has a library for a level, or where `folder` has it. Its name has a hash of the sources, so that
+    none is loaded that was compiled from others.
     """
     key = hashlib.sha256(repr(source.flags).encode())
     for file in sorted(source.folder.iterdir()):

@@ -76,7 +76,8 @@ def read_row(row: object) -> Pair | Template | Conversation:
             return read(row)
     has = ", ".join(map(str, list(row)[:6])) or "none"
     raise InputError(
-        f"its keys ({has}) are none of prompt and completion, messages, conversations, instruction and output, text"
+        f"its keys ({has}) are none of prompt and completion, template and fills, messages, conversations, "
+        "instruction and output, text"
     )
 
 
