@@ -1,0 +1,121 @@
+"""Code that runs: a model writes a missing line or expression of a held-out function, and its doctests run.
+
+    python benchmarks/running_code.py --packages DIR --install            held-out packages, at the sample's versions
+    python benchmarks/running_code.py --packages DIR [default NAME=PATH ...]    benchmarks/results/running-code.*
+
+Every answer runs in a sandbox (Linux). Set OMP_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from daguerre.errors import InputError
+from daguerre.evals.machine import machine_facts
+from daguerre.evals.running.cases import KINDS, Case, Judge, find_cases
+from daguerre.evals.running.scores import Score, answers, judged, score, writers
+from daguerre.files import atomic_write
+from daguerre.heldout import load_frozen
+from daguerre.model import load
+
+PACKAGES = ("arrow", "boltons", "humanize", "more-itertools", "sortedcontainers", "toolz")
+"""Held-out packages with doctests that need little else."""
+RESULTS = Path(__file__).resolve().parent / "results" / "running-code.json"
+
+
+def install(folder: Path) -> None:
+    """Install the packages at the versions of the frozen sample."""
+    versions = {document.package: document.version for document in load_frozen()}
+    wanted = [f"{name}=={versions[name]}" for name in PACKAGES]
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), *wanted], check=True)
+
+
+def spread(cases: Sequence[Case], limit: int) -> list[Case]:
+    """At most `limit` cases at equal distances."""
+    return [cases[number * len(cases) // limit] for number in range(limit)] if len(cases) > limit else list(cases)
+
+
+def measure(given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name: str, path: str) -> list[Score]:
+    """The scores of one model, for each way of writing and each kind of case."""
+    model, out = load(path, backend="native"), list[Score]()
+    with Progress(disable=not sys.stderr.isatty()) as progress:
+        for method, write in writers(model).items():
+            for kind in KINDS:
+                some = [case for case in cases if case.kind == kind]
+                greedy, passed, began = [], [], time.perf_counter()
+                for case in progress.track(some, description=f"{name}, {method}, {kind}"):
+                    first, sampled = answers(write, case, given.samples, given.temperature, given.seed)
+                    greedy.append(first)
+                    passed.append(judged(judge, case, first, sampled))
+                out.append(score(method, some, greedy, passed, given.samples))
+                print(line(name, out[-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
+    return out
+
+
+def line(name: str, one: Score) -> str:
+    """A row of the table."""
+
+    def percent(share: float, interval: tuple[float, float]) -> str:
+        return f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+
+    cells = [name, one.method, one.kind, str(one.num), percent(one.greedy, one.greedy_interval)]
+    cells += [f"{100 * one.exact:.1f}", percent(one.pass_1, one.pass_1_interval)]
+    return "| " + " | ".join([*cells, percent(one.pass_n, one.pass_n_interval)]) + " |"
+
+
+def table(found: dict[str, Any]) -> str:
+    """The report in Markdown."""
+    samples = found["samples"]
+    head = f"| model | method | missing | cases | greedy passes, % | exact, % | pass@1, % | pass@{samples}, % |"
+    rows = [line(name, Score(**one)) for name, scores in found["models"].items() for one in scores]
+    about = (
+        f"Held-out functions with a part missing; their doctests run in a sandbox. {samples} samples a case at "
+        f"temperature {found['temperature']}; 95% intervals, by function. Packages: {', '.join(found['packages'])}."
+    )
+    return "\n".join(["# Code that runs", "", about, "", head, "|" + " --- |" * 8, *rows, ""])
+
+
+def main() -> None:
+    """Install the packages, or measure models and write the report."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("models", nargs="*", default=["default"], help="`default`, or NAME=PATH")
+    options.add_argument("--packages", type=Path, required=True)
+    options.add_argument("--install", action="store_true")
+    options.add_argument("--cases", type=int, default=200, help="of each kind, at most")
+    options.add_argument("--samples", type=int, default=10)
+    options.add_argument("--temperature", type=float, default=0.8)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--out", type=Path, default=RESULTS)
+    given = options.parse_args()
+    if given.install:
+        install(given.packages)
+        return
+    judge = Judge(given.packages)
+    cases = [case for kind in KINDS for case in spread(list(find_cases(load_frozen(), judge, kind)), given.cases)]
+    if not cases:
+        raise InputError(f"{given.packages} has no package of the held-out sample: run with --install first")
+    found: dict[str, Any] = {"machine": machine_facts(), "command": " ".join(sys.argv)}
+    found |= {"samples": given.samples, "temperature": given.temperature, "seed": given.seed}
+    found |= {"packages": sorted({case.test.document.package for case in cases}), "models": {}}
+    for named in given.models:
+        name, _, path = named.rpartition("=")
+        scores = measure(given, judge, cases, name or path, path)
+        found["models"][name or path] = [asdict(one) for one in scores]
+        with atomic_write(given.out) as file:
+            file.write((json.dumps(found, indent=1) + "\n").encode())
+        with atomic_write(given.out.with_suffix(".md")) as file:
+            file.write(table(found).encode())
+
+
+if __name__ == "__main__":
+    main()
