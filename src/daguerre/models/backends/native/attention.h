@@ -147,22 +147,32 @@ template <class C> void keep(const float* key, const float* value, const Panels<
   }
 }
 
-// Converts a panel of codes to numbers.
+// Converts the next LANES codes to numbers.
+template <class C> inline void decode_some(const int8_t*& codes, F scale, C*& to) {
+  narrow(widen(codes) * scale, to);
+  codes += LANES, to += LANES;
+}
+
+// Converts a panel of codes to numbers. QUARTER words of a panel hold PER numbers each of as many columns.
 template <class C> void decode(const Panels<C>& from, const Sizes<C>& sizes, int panel, uint32_t* keys, uint32_t* values) {
+  constexpr int PER = Sizes<C>::PER, SOME = QUARTER * PER / LANES;
   const float* scales = from.scales(panel);
-  const size_t num_keys = sizes.key_panel * sizes.PER, num_values = sizes.value_panel * sizes.PER;
   const int8_t* codes = reinterpret_cast<const int8_t*>(from.keys(panel));
   C* to = reinterpret_cast<C*>(keys);
-  for (size_t i = 0; i < num_keys; i++) {
-    const size_t column = i / ((size_t)sizes.words * QUARTER * sizes.PER) * QUARTER + i / sizes.PER % QUARTER;
-    narrow(all(codes[i] * scales[2 * column]), to + i, 1);
+  alignas(64) F scale[SOME];
+  const auto put = [&](int place, float number) { reinterpret_cast<float*>(scale)[place] = number; };
+  for (int quarter = 0; quarter < COLUMNS / QUARTER; quarter++) {  // a column is a key, with a scale for all of its words
+    for (int i = 0; i < QUARTER * PER; i++) put(i, scales[2 * (quarter * QUARTER + i / PER)]);
+    for (int word = 0; word < sizes.words; word++)
+      for (int i = 0; i < SOME; i++) decode_some(codes, scale[i], to);
   }
   codes = reinterpret_cast<const int8_t*>(from.values(panel));
   to = reinterpret_cast<C*>(values);
-  for (size_t i = 0; i < num_values; i++) {
-    const size_t key = i / (QUARTER * sizes.PER) % sizes.KEYS * sizes.PER + i % sizes.PER;
-    narrow(all(codes[i] * scales[2 * key + 1]), to + i, 1);
-  }
+  for (int quarter = 0; quarter < sizes.wide / QUARTER; quarter++)  // a word has the numbers of PER keys
+    for (int word = 0; word < sizes.KEYS; word++) {
+      for (int i = 0; i < LANES; i++) put(i, scales[2 * (word * PER + i % PER) + 1]);
+      for (int i = 0; i < SOME; i++) decode_some(codes, scale[0], to);
+    }
 }
 
 // The state of a query's online softmax: the largest score so far, and the sum of weights relative to it, by lane.

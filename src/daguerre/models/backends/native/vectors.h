@@ -37,6 +37,7 @@ typedef int64_t L __attribute__((vector_size(4 * LANES)));
 typedef uint64_t U __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Half __attribute__((vector_size(2 * LANES)));
 typedef uint8_t Byte __attribute__((vector_size(LANES)));
+typedef int8_t Code __attribute__((vector_size(LANES)));
 
 constexpr int PAIRS = LANES / 2;  // doubles in a register
 constexpr float TINY = std::numeric_limits<float>::epsilon();
@@ -174,6 +175,15 @@ inline F widen(const uint16_t* from, int num = LANES) {
   return bits<F>((I)_mm256_cvtepu16_epi32(bits<__m128i>(v)) << 16);
 #else
   return bits<F>(__builtin_convertvector(v, I) << 16);
+#endif
+}
+inline F widen(const int8_t* from) {  // LANES of them
+#if defined(WIDE)
+  return (F)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load<__m128i>(from)));
+#elif defined(MIDDLE)
+  return (F)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+  return __builtin_convertvector(load<Code>(from), F);
 #endif
 }
 inline void narrow(F x, float* to, int num = LANES) {
