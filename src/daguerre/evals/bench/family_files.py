@@ -276,7 +276,8 @@ def gguf_files(name: str, kinds: Sequence[str], parent: Path) -> dict[str, Path]
 
     MissingExtra without llama-cpp-python or gguf.
     """
-    api, own = llama_api(), shape_of(name).weights or name
+    llama_api()
+    own = shape_of(name).weights or name
     files = {kind: parent / f"{own}-{kind}.gguf" for kind in kinds}
     whole = parent / f"{own}-BF16.gguf"
     new = [kind for kind, path in files.items() if not path.exists()]
@@ -285,13 +286,15 @@ def gguf_files(name: str, kinds: Sequence[str], parent: Path) -> dict[str, Path]
         write_gguf(load_folder(checkpoint(own, parent), torch.bfloat16).backbone, None, whole, "bf16")
     for kind in new:
         if kind != "BF16":
-            _quantize(api, whole, kind, files[kind])
+            quantize(whole, kind, files[kind])
     if passing:
         whole.unlink(missing_ok=True)
     return files
 
 
-def _quantize(api: Any, whole: Path, kind: str, path: Path) -> None:
+def quantize(whole: Path, kind: str, path: Path) -> None:
+    """A file in another type, one of FILE_TYPES, by llama.cpp's quantizer."""
+    api = llama_api()
     options, new = api.llama_model_quantize_default_params(), path.with_suffix(".part")
     options.ftype = FILE_TYPES[kind]
     if code := api.llama_model_quantize(str(whole).encode(), str(new).encode(), ctypes.byref(options)):

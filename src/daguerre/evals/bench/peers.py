@@ -227,6 +227,26 @@ class LlamaCpp:
 
         return step
 
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """Logits (N, V) of the token after each of N tokens, given those before."""
+        api, size = self._api, self._api.llama_vocab_n_tokens(self._api.llama_model_get_vocab(self._model))
+        self._forget(0)
+        batch = api.llama_batch_init(len(tokens), 0, 1)
+        self._put(batch, tokens)
+        if status := api.llama_decode(self._context, batch):
+            raise DataError(f"llama.cpp could not run {len(tokens)} tokens (status {status})")
+        out = np.stack([self.canvas_logits(row, size) for row in range(len(tokens))])
+        api.llama_batch_free(batch)
+        return out
+
+    @staticmethod
+    def _put(batch: Any, tokens: Sequence[int]) -> None:
+        """Tokens in a batch, each of which is asked for its logits."""
+        batch.n_tokens = len(tokens)
+        for place, token in enumerate(tokens):
+            batch.token[place], batch.pos[place], batch.logits[place] = token, place, 1
+            batch.n_seq_id[place], batch.seq_id[place][0] = 1, 0
+
     def whole_canvas(self, tokens: Sequence[int]) -> Callable[[], None]:
         """What computes the logits of all of a canvas, every row of which sees every other, from nothing, as a step of
         llama.cpp's diffusion example does.
@@ -234,10 +254,7 @@ class LlamaCpp:
         api, num = self._api, len(tokens)
         api.llama_set_causal_attn(self._context, False)
         self._batch = api.llama_batch_init(num, 0, 1)
-        self._batch.n_tokens = num
-        for place, token in enumerate(tokens):
-            self._batch.token[place], self._batch.pos[place], self._batch.logits[place] = token, place, 1
-            self._batch.n_seq_id[place], self._batch.seq_id[place][0] = 1, 0
+        self._put(self._batch, tokens)
 
         def step() -> None:
             if memory := api.llama_get_memory(self._context):
