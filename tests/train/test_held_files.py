@@ -133,6 +133,8 @@ def test_the_forecast_changes_no_weights(source: Path, tmp_path: Path, monkeypat
     how: dict[str, Any] = {"data": source, "overrides": small, "device": "cpu", "quiet": True, "clock": lambda: 0.0}
     calls: list[int] = []
     monkeypatch.setattr(trainer, "batch_loss", lambda *args: calls.append(1) or batch_loss(*args))
+    for other in ("_measure", "_score_files"):  # which take long, and have tests of their own
+        monkeypatch.setattr(trainer.Trainer, other, lambda *args: None)
     first = run_training(None, start_from="default", out=tmp_path / "a", max_minutes=60.0, **how)
     monkeypatch.setattr(trainer.Trainer, "_forecast", lambda self: None)
     measured = len(calls)
