@@ -1,0 +1,194 @@
+"""Conversion against training from scratch: the same contexts, parameters, text and steps.
+
+    python recipes/conversion/prove.py [--steps 100 300 900] [--out runs/conversion]  train and measure; can be stopped
+    python recipes/conversion/prove.py --report                                       benchmarks/results/conversion.*
+
+An autoregressive model is trained for START steps on Python's standard library. Then each conversion trains for so many
+steps, from it and from scratch; each number of steps is a run of its own, whose learning rates fall to 0 at its end.
+Measured are bits per byte (a bound where the context is not causal) of the beginnings of the frozen held-out files,
+which no run sees. A run leaves `result.json` in its folder. Set OMP_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daguerre.errors import DaguerreError, DataError, MissingExtra
+from daguerre.evals.machine import machine_facts
+from daguerre.files import atomic_write
+from daguerre.heldout import load_frozen
+from daguerre.model import Model, load
+from daguerre.models.loading import read_extra
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
+from daguerre.train.convert import CONVERSIONS
+from daguerre.train.run import run_training
+
+RECIPE = Path(__file__).resolve().parent / "model.toml"
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "conversion.json"
+START, STEPS, LENGTH = 2000, (100, 300, 900), 256
+SHAPES: dict[str, list[str]] = {
+    "diffullama": ["model.context=full", "sft.preset=dream", "sft.padding=unsupervised"],
+    "sdar": ["model.context=block", "model.shift=false", "model.block_size=4", "sft.preset=sdar"],
+}
+"""What a model from scratch needs, to be of the shape that a conversion makes."""
+DRAWS, TEXTS, CHARACTERS = 32, 64, 600
+
+
+def rows(folder: Path) -> Iterator[str]:
+    """Pieces of the standard library's files, of whole lines and about LENGTH tokens."""
+    tokenizer = Tokenizer.default("2k")
+    for path in sorted(folder.rglob("*.py")):
+        if {"test", "tests", "site-packages", "idlelib", "lib2to3"} & set(path.parts):
+            continue
+        piece, size = "", 0
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            num = len(tokenizer.encode(line))
+            if size + num > LENGTH - 2 and piece:
+                yield piece
+                piece, size = "", 0
+            if num < LENGTH - 2:
+                piece, size = piece + line, size + num
+        if piece:
+            yield piece
+
+
+def data(out: Path) -> Path:
+    """The rows as a file."""
+    path = out / "library.jsonl"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        library = Path(sysconfig.get_paths()["stdlib"])
+        with atomic_write(path) as file:
+            file.write("".join(json.dumps({"text": row}) + "\n" for row in rows(library)).encode())
+    return path
+
+
+def train(out: Path, name: str, steps: int, overrides: list[str], start: Path | None) -> Path:
+    """A run's folder, trained to its end and measured."""
+    folder = out / f"{name}-{steps}"
+    if (folder / "result.json").exists():
+        return folder
+    given = [f"steps={steps}", *overrides]
+    trained = run_training(
+        "convert" if start else str(RECIPE),
+        overrides=[*given, "minutes=0", "eval_steps=0", "stages.0.length=256", "sft.held_out=0.02"],
+        start_from=None if start is None else str(start),
+        resume=bool(list_checkpoints(folder / CHECKPOINTS)),
+        data=data(out),
+        out=folder,
+        device="cpu",
+    )
+    bits, error = bits_per_byte(load(trained))
+    facts = {"name": name, "steps": steps, "trained": read_extra(trained)["trained"], "bits": bits, "stderr": error}
+    with atomic_write(folder / "result.json") as file:
+        file.write((json.dumps(facts | {"machine": machine_facts()}) + "\n").encode())
+    print(name, steps, f"{bits:.3f} bits per byte (standard error {error:.3f})", flush=True)
+    return folder
+
+
+def bits_per_byte(model: Model) -> tuple[float, float]:
+    """Of the beginnings of held-out files, with the standard error over files."""
+    kind = "ar" if model.config.context == "causal" else "elbo"
+    nats, sizes = [], []
+    for document in load_frozen()[:: max(1, len(load_frozen()) // TEXTS)][:TEXTS]:
+        text = document.text[:CHARACTERS]
+        nats.append(model.nll(text, kind=kind, samples=DRAWS).value)
+        sizes.append(len(text.encode()))
+    bits, size = np.array(nats) / math.log(2), np.array(sizes)
+    value = bits.sum() / size.sum()
+    spread = np.sqrt(((bits - value * size) ** 2).sum() * len(bits) / (len(bits) - 1)) / size.sum()
+    return float(value), float(spread)
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """The report in Markdown."""
+    by = {(run["name"], run["steps"]): run for run in runs}
+    start = next(run for run in runs if run["name"] == "ar")
+    steps = sorted({run["steps"] for run in runs if run["name"] != "ar"})
+    lines = [
+        "# Conversion against training from scratch",
+        "",
+        "Models of a million parameters (recipes/conversion/model.toml). The autoregressive one, after "
+        f"{start['steps']} steps: {start['bits']:.3f} bits per byte of held-out text (exact). Below: a bound on the "
+        "same text after so many steps of the same recipe and text, from that model and from scratch; standard errors "
+        "over files.",
+        "",
+        "| to | steps | tokens | converted | from scratch |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for to in SHAPES:
+        for num in steps:
+            pair = [by.get((f"{to}-{how}", num)) for how in ("converted", "scratch")]
+            if all(pair):
+                cells = [f"{run['bits']:.3f} ± {run['stderr']:.3f}" for run in pair if run]
+                tokens = pair[0]["trained"]["tokens"] if pair[0] else 0
+                lines.append(f"| {to} | {num} | {tokens:,} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", f"![Bits per byte against steps]({RESULTS.stem}.png)", ""])
+
+
+def draw(runs: list[dict[str, Any]], path: Path) -> None:
+    """The curves."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(6.4, 4.4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for color, to in enumerate(SHAPES):
+        for how, style in (("converted", "-"), ("scratch", "--")):
+            some = sorted((run["steps"], run["bits"], run["stderr"]) for run in runs if run["name"] == f"{to}-{how}")
+            if some:
+                steps, bits, errors = zip(*some, strict=True)
+                label = f"{to}, {'from scratch' if how == 'scratch' else how}"
+                axes.errorbar(steps, bits, errors, color=f"C{color}", linestyle=style, marker="o", label=label)
+    axes.axhline(next(run["bits"] for run in runs if run["name"] == "ar"), color="gray", linewidth=1)
+    axes.set(xscale="log", xlabel="steps (gray: the autoregressive model)", ylabel="bits per byte, a bound")
+    axes.legend(frameon=False)
+    figure.savefig(path)
+
+
+def report(out: Path) -> None:
+    runs = [json.loads(path.read_text()) for path in sorted(out.glob("*/result.json"))]
+    if not any(run["name"] == "ar" for run in runs):
+        raise DataError(f"{out} has no results: train first")
+    with atomic_write(RESULTS) as file:
+        file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
+    RESULTS.with_suffix(".md").write_text(table(runs), encoding="utf-8")
+    draw(runs, RESULTS.with_suffix(".png"))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--steps", type=int, nargs="+", default=STEPS)
+    options.add_argument("--start", type=int, default=START)
+    options.add_argument("--out", type=Path, default=Path("runs/conversion"))
+    options.add_argument("--report", action="store_true")
+    given = options.parse_args()
+    if given.report:
+        report(given.out)
+        return
+    start = train(given.out, "ar", given.start, [], None) / "model"
+    for steps in given.steps:
+        for to, shape in SHAPES.items():
+            assert to in CONVERSIONS
+            anneal = ["anneal=0.2" if CONVERSIONS[to]["context"] == "full" else "anneal=0"]
+            train(given.out, f"{to}-converted", steps, [f"convert.to={to}", *anneal], start)
+            train(given.out, f"{to}-scratch", steps, shape, None)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DaguerreError as error:
+        raise SystemExit(str(error)) from None
