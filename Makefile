@@ -104,7 +104,7 @@ wheels: .venv/.dev
 
 arm64: .venv/.dev
 	DAGUERRE_PREBUILT=aarch64 CXX=aarch64-linux-gnu-g++ $(BIN)/python -m build --no-isolation --wheel --outdir .arm64
-	PYTHON=$(BIN)/python tests/emulated/run.sh .arm64/daguerre-*-linux_aarch64.whl .arm64
+	PYTHON=$(BIN)/python tests/emulated/run.sh .arm64/daguerre-*_aarch64.whl .arm64
 
 bench: .venv/.bench
 	$(BIN)/daguerre bench --out benchmarks/results/speed.json

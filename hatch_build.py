@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "DAGUERRE_PREBUILT"
+OLDEST = 17
+"""The glibc that is named where libraries need less: the one of manylinux2014."""
 
 
 class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -35,11 +39,21 @@ class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
         if unknown := sorted({*levels} - {*known}):
             self.app.abort(f"{VARIABLE}: {machine} has the levels {', '.join(known)}, not {', '.join(unknown)}")
         self._made = tempfile.TemporaryDirectory(prefix="daguerre-prebuilt-")
-        for path in prebuilt.build(machine, levels, Path(self._made.name), os.environ.get("CXX", "g++")):
+        made = list(prebuilt.build(machine, levels, Path(self._made.name), os.environ.get("CXX", "g++")))
+        for path in made:
             self.app.display_info(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
         build_data["force_include"][self._made.name] = "daguerre/prebuilt"
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-linux_{machine}"
+        build_data["tag"] = f"py3-none-manylinux_2_{oldest_glibc(made)}_{machine}"
+
+
+def oldest_glibc(libraries: Sequence[Path]) -> int:
+    """The minor version of the oldest glibc 2 that has all symbols that the libraries name, for a wheel's tag (PEP 600).
+
+    They need nothing else of a system.
+    """
+    named = (int(found) for path in libraries for found in re.findall(rb"GLIBC_2\.(\d+)", path.read_bytes()))
+    return max([OLDEST, *named])
 
 
 def _loaded(path: Path) -> Any:
