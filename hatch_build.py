@@ -48,7 +48,7 @@ class PrebuiltHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def oldest_glibc(libraries: Sequence[Path]) -> int:
-    """The minor version of the oldest glibc 2 that has all symbols that the libraries name, for a wheel's tag (PEP 600).
+    """The minor version of the oldest glibc 2 that has all symbols that the libraries name: a tag of a wheel (PEP 600).
 
     They need nothing else of a system.
     """
