@@ -176,7 +176,7 @@ class Devices:
         """Make sums over this process's micro-batches sums over all of a step."""
         if not self.many:
             return
-        numbers = vars(totals)
+        numbers = {name: value for name, value in vars(totals).items() if not isinstance(value, dict)}
         flat = torch.from_numpy(np.concatenate([np.atleast_1d(np.asarray(v, np.float64)) for v in numbers.values()]))
         torch.distributed.all_reduce(flat)
         at = 0
@@ -199,7 +199,7 @@ def _check(recipe: Recipe, size: int) -> None:
     for stage in recipe.stages:
         if stage.micro_batches % (size // recipe.tensor_parallel):
             raise InputError(f"stages have {stage.micro_batches} micro-batches, which {size} processes cannot share")
-    for name in ("draft_head", "concepts", "compile"):
+    for name in ("draft_head", "concepts", "prefer", "compile"):
         if getattr(recipe, name):
             raise InputError(f"{name} trains in one process: run it without torchrun")
     if recipe.lora is not None and recipe.tensor_parallel > 1:

@@ -8,6 +8,7 @@ from typing import Any, get_args, get_type_hints
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.convert import Convert
 from daguerre.train.lora import Lora
+from daguerre.train.prefer.options import Prefer
 from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage
@@ -19,6 +20,7 @@ SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("mixture.NAME.", "[mixture.NAME]: objectives and their shares", Share),
     ("convert.", "[convert]: an autoregressive model becomes another", Convert),
     ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
+    ("prefer.", "[prefer]: learning from preferences", Prefer),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
     ("lora.", "[lora]: an adapter", Lora),
@@ -35,6 +37,7 @@ MEANINGS: dict[str, str] = {
     "model": "the table [model]; left out in recipes that start from a model, with `--from`",
     "mixture": "the tables [mixture.NAME]",
     "sft": "the table [sft], in place of a mixture: the data is prompts and answers",
+    "prefer": "the table [prefer], in place of a mixture: the data is prompts with a chosen and a rejected answer",
     "convert": "the table [convert]: an autoregressive model becomes one of block or full context",
     "stages": "the tables [[stages]]",
     "optim": "the table [optim]",
@@ -90,6 +93,13 @@ MEANINGS: dict[str, str] = {
     "sft.errors": "share of tokens that a stage's corruption changes; of edits the largest",
     "sft.rainbow": "tokens that follow an end of text in turn, with the padding rainbow",
     "sft.held_out": "share of the rows that is held out",
+    "prefer.beta": "what margins of log-probability are multiplied by: the lower, the further from the start",
+    "prefer.smoothing": "share of the pairs that are taken to be the wrong way round",
+    "prefer.sft": "weight of the mean next-token or masked loss of the chosen answer",
+    "prefer.times": "masks that estimate an answer's log-probability, where it is not exact",
+    "prefer.antithetic": "each mask's complement besides, and everything masked",
+    "prefer.ends": "an end of text follows answers that are plain texts; false: they are cut off",
+    "prefer.held_out": "share of the rows that is held out",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",

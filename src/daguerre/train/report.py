@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class StepReport:
     grad_norm: float
     lr_factor: float
     tokens_per_second: float
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 class StepTotals:
@@ -48,6 +50,7 @@ class StepTotals:
     def __init__(self) -> None:
         self.loss, self.clean_sum, self.clean_count, self.num_tokens, self.num_rows = 0.0, 0.0, 0, 0, 0
         self.level_sum, self.level_count = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS, dtype=np.int64)
+        self.parts: dict[str, float] = {}
 
     def add(self, report: LossReport, batch: Batch, stage: Stage) -> None:
         self.loss += float(report.loss.detach()) / stage.micro_batches
@@ -57,6 +60,8 @@ class StepTotals:
         self.clean_count += report.clean_count
         self.level_sum += report.level_sum
         self.level_count += report.level_count
+        for name, value in report.parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + value / stage.micro_batches
 
     def report(
         self, progress: RunProgress, norm: float, factor: float, share: float, seconds: float, stage: Stage
@@ -74,6 +79,7 @@ class StepTotals:
             grad_norm=norm,
             lr_factor=factor,
             tokens_per_second=self.num_tokens / max(seconds, 1e-9),
+            parts=self.parts,
         )
 
 
@@ -98,10 +104,11 @@ class CsvLog:
         if row["step"] <= self.last_step:
             return
         with self.path.open("w" if not self.header else "a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            names = self.header.split(",") if self.header else list(row)  # a run that an older version began has fewer
+            writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
             if not self.header:
                 writer.writeheader()
-                self.header = ",".join(row)
+                self.header = ",".join(names)
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
         self.last_step = row["step"]
 
@@ -134,7 +141,7 @@ class Reporter:
             self.bar.update(self.task, description=what)
 
     def step(self, report: StepReport) -> None:
-        levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)}
+        levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)} | dict(report.parts)
         row = {
             k: getattr(report, k)
             for k in (
@@ -217,6 +224,8 @@ def _figures(held: Held) -> str:
     if not held.draft_match:
         levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
         known = "" if math.isnan(held.clean_bpb) else f"next-token {held.clean_bpb:.3f} bits/byte, "
+        if "preference" in held.parts:
+            return ", ".join(f"{name} {value:.3f}" for name, value in held.parts.items())
         return f"{known}masked {levels} bits/token{ends}"
     drafts = f"{held.accepted:.2f} tokens a cycle"
     if held.acceptance:
@@ -234,6 +243,10 @@ def _change(held: Columns) -> str:
         return (
             f"held-out text, overlap at place 1: {held['overlap_1'][0]:.3f} before, {held['overlap_1'][-1]:.3f} after"
         )
+    if "preference" in held:
+        pairs = (f"{100 * held['accuracy'][-1]:.1f}% in order", f"margin {held['margin'][-1]:.3f}")
+        loss = f"{held['preference'][0]:.3f} before, {held['preference'][-1]:.3f} after"
+        return f"held-out pairs, loss: {loss}; {', '.join(pairs)}; drift {held['drift'][-1]:.4f} nats/token"
     what, unit, values = "next-token", "bits/byte", held["clean_bpb"]
     if math.isnan(values[0]):
         masked = np.stack([held[f"masked_{level}"] for level in range(NUM_LEVELS)])

@@ -21,6 +21,8 @@ from daguerre.models.loading import model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_state
 from daguerre.train.corpus.harvest import NO_TIME
+from daguerre.train.prefer.options import Prefer
+from daguerre.train.prefer.rows import PairReader
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.sft.files import KINDS, data_files
@@ -50,9 +52,9 @@ def run_training(
     """Train and return the folder of the exported model.
 
     `data` is a corpus (a folder that `daguerre data` wrote) or a folder of source, which is tokenized into the
-    run; with [sft] in the recipe it is files of prompts and answers, or folders of them. Without a recipe, a run that
-    starts from a model adapts it, and a resumed run goes on with the recipe and data that it began with. Budgets in
-    minutes count the whole run, over all its resumes, from set-up to export, by `clock`
+    run; with [sft] or [prefer] in the recipe it is files of prompts and answers, or folders of them. Without a recipe,
+    a run that starts from a model adapts it, and a resumed run goes on with the recipe and data that it began with.
+    Budgets in minutes count the whole run, over all its resumes, from set-up to export, by `clock`
     (seconds), from its reading `began` on (None: from this call on). A DaguerreError says what is wrong or missing;
     then nothing has been written but by a run that had begun.
     """
@@ -74,8 +76,8 @@ def run_training(
     corpus: Corpus
     if checkpoint is not None:
         corpus = _corpus_of_run(given, folder, checkpoint)
-    elif recipe.sft is not None and not (len(given) == 1 and is_corpus(given[0])):
-        corpus = _answers(given, folder, recipe, recipe.sft)
+    elif (options := recipe.sft or recipe.prefer) is not None and not (len(given) == 1 and is_corpus(given[0])):
+        corpus = _answers(given, folder, recipe, options)
     else:
         corpus = _corpus(_one(given), folder, recipe.files, again, has_time, left_out)
     try:
@@ -135,7 +137,7 @@ def _one(data: Sequence[Path]) -> Path | None:
     return data[0] if data else None
 
 
-def _answers(data: Sequence[Path], folder: Path, recipe: Recipe, options: Sft) -> Corpus:
+def _answers(data: Sequence[Path], folder: Path, recipe: Recipe, options: Sft | Prefer) -> Corpus:
     """The corpus of a run on prompts and answers: made of `data`, or one that is in the run."""
     copy = folder / DATA
     if not data:
@@ -144,6 +146,8 @@ def _answers(data: Sequence[Path], folder: Path, recipe: Recipe, options: Sft) -
         raise InputError("say what to train on: --data FILES of prompts and answers (docs/training.md)")
     data_files(data)
     longest = max(stage.length for stage in recipe.stages)
+    if isinstance(options, Prefer):
+        return CopiedAnswers(data, copy, longest, options.held_out, PairReader(options.ends), pairs=True)
     return CopiedAnswers(data, copy, longest, options.held_out)
 
 

@@ -28,7 +28,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import config_of
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
-from daguerre.train.batch import Batch, BatchLoss, LossReport, batch_loss, opened_over_time
+from daguerre.train.batch import Batch, LossReport, batch_loss, opened_over_time
 from daguerre.train.budget import (
     CHECKPOINT,
     CURVES,
@@ -53,16 +53,16 @@ from daguerre.train.concept_loss import ConceptLoss, hidden_states
 from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
 from daguerre.train.data import MicroBatches
 from daguerre.train.devices import Devices
-from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
-from daguerre.train.makers import make_maker
+from daguerre.train.makers import make_loss, make_maker
 from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
 from daguerre.train.origin import family_of, keep, tokenizer_of_run, write_model
 from daguerre.train.precision import choose_precision
+from daguerre.train.prefer.loss import PreferenceLoss
 from daguerre.train.recipe import OWN, Recipe
 from daguerre.train.report import Reporter, StepReport, StepTotals
 from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
@@ -70,8 +70,7 @@ from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
-from daguerre.train.sft.presets import answer_loss
-from daguerre.train.sft.start import prepared
+from daguerre.train.sft.start import loss_of_answers, prepared
 from daguerre.train.sharded_checkpoint import Held as HeldState
 from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
 from daguerre.train.shards import Shard
@@ -124,6 +123,8 @@ class Trainer:
         out.mkdir(parents=True, exist_ok=True)
         if self.devices.is_first:
             keep(start_from, out, self._resumed, recipe.convert, self.model.config)
+        if isinstance(self.loss, PreferenceLoss):
+            self.loss.reference.keep(out, self._resumed)
         if found is not None and saved is not None:
             self._restore(found, *saved)
         own = self.devices.folder(out)
@@ -136,7 +137,7 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
-        if self.loss is batch_loss:
+        if self.loss is batch_loss or recipe.prefer is not None:
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):
@@ -165,7 +166,7 @@ class Trainer:
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
         family = family_of(start_from, self.out)
-        self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
+        self.answers = loss_of_answers(recipe, model.config, family)
         model = prepared(model, recipe, self.answers, self.tokenizer)
         self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         self.model = model.to(self.device)
@@ -173,9 +174,7 @@ class Trainer:
         self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
         self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
-        self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
-        if recipe.concepts is not None:
-            self.loss = ConceptLoss(recipe.concepts)
+        self.loss = make_loss(recipe, self.model, batch_loss)
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)

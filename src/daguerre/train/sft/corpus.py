@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -28,10 +28,12 @@ from daguerre.train.sft.files import data_files, rows_of
 from daguerre.train.sft.formats import read_row
 from daguerre.train.sft.rendering import Renderer
 from daguerre.train.sft.texts import Text
-from daguerre.train.shards import FORMAT, META, TOKEN_TYPE, Shard, save_array
+from daguerre.train.shards import FORMAT, META, TOKEN_TYPE, Shard, read_meta, save_array
 
 FEW = 64
 """Rows that are read before the first is written."""
+Reads = Callable[[Renderer, object, int], list[Text]]
+"""Makes the texts of a row of a file, of at most so many tokens. InputError, in a few words, where it has none."""
 Hashed = tuple[float, list[Text]]
 """The hash of a row, as a number in [0, 1), and its texts."""
 NAMED = 3
@@ -61,18 +63,28 @@ class Left:
         return "; ".join(parts)
 
 
+def answer_texts(renderer: Renderer, row: object, longest: int) -> list[Text]:
+    """The texts of a row of prompts and answers."""
+    if not (short := [text for text in renderer.texts(read_row(row)) if len(text.tokens) <= longest]):
+        raise InputError(f"they are longer than {longest} tokens")
+    return short
+
+
 @dataclass(frozen=True)
 class AnswerFiles:
     """Files of prompts and answers. Called with a model's tokenizer and config, it writes them into `out` as a corpus.
 
     longest   tokens of the longest text; rows with more are left out
     held_out  share of the rows that is held out
+    reads     makes the texts of a row; `pairs`: always two, one to be preferred to the other
     """
 
     paths: Sequence[Path]
     out: Path
     longest: int
     held_out: float
+    reads: Reads = answer_texts
+    pairs: bool = False
 
     def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
         files = data_files(self.paths)
@@ -103,14 +115,12 @@ class AnswerFiles:
                 try:
                     if isinstance(row, InputError):
                         raise row
-                    texts = renderer.texts(read_row(row))
-                    if not (short := [text for text in texts if len(text.tokens) <= self.longest]):
-                        raise InputError(f"they are longer than {self.longest} tokens")
+                    texts = self.reads(renderer, row, self.longest)
                 except InputError as error:
                     left.add(str(error), place)
                     continue
                 said = json.dumps(row, sort_keys=True, default=str).encode()
-                yield int(hashlib.sha256(said).hexdigest()[:8], 16) / 2**32, short
+                yield int(hashlib.sha256(said).hexdigest()[:8], 16) / 2**32, texts
 
     def _finish(self, splits: dict[str, _Split], tokenizer: Tokenizer, kind: Any, report: dict[str, Any]) -> None:
         write_tokenizer(self.out, tokenizer)
@@ -122,6 +132,7 @@ class AnswerFiles:
             "vocab_size": tokenizer.vocab_size,
             "token_type": kind.str,
             "splits": {name: split.facts() for name, split in splits.items()},
+            **({"pairs": True} if self.pairs else {}),
         }
         with atomic_write(self.out / META) as file:
             file.write((json.dumps(meta, indent=1) + "\n").encode())
@@ -184,6 +195,11 @@ def answers_line(train: Shard, val: Shard) -> str:
         f"{report['rows']:,} rows: {train.num_documents:,} texts of {train.num_tokens:,} tokens, {num:,} of them "
         f"answers; {held}{left}"
     )
+
+
+def is_pairs(folder: Path) -> bool:
+    """Whether the texts of a corpus come in pairs, of which the first is to be preferred."""
+    return bool(read_meta(folder).get("pairs"))
 
 
 def first_prompt(folder: Path) -> str | None:

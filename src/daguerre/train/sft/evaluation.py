@@ -37,6 +37,7 @@ class AnswerEvaluation:
     def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
         """The figures of a model as it is."""
         nats, num_bytes, sums, counts = 0.0, 0, np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
+        parts = dict[str, float]()
         for batch in self.batches:
             report = loss(model, batch, attn_impl)
             if report.clean_count:
@@ -44,6 +45,8 @@ class AnswerEvaluation:
                 clean = (batch.target != IGNORE) & (batch.level == IGNORE)
                 num_bytes += int(self.token_bytes_V[batch.target[clean]].sum())
             sums, counts = sums + report.level_sum, counts + report.level_count
+            for name, value in report.parts.items():
+                parts[name] = parts.get(name, 0.0) + value / len(self.batches)
         return Held(
             clean_bpb=float(nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
             masked_by_level=tuple(value / np.log(2) for value in mean_by_level(sums, counts)),
@@ -51,4 +54,5 @@ class AnswerEvaluation:
             accepted=float("nan"),
             ended=float("nan"),
             ended_early=float("nan"),
+            parts=parts,
         )

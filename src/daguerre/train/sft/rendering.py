@@ -68,7 +68,7 @@ class Renderer:
             whole += [(before[len(place) :], False), (upto[len(before) :], True)]
             place = upto
         else:
-            if all(map(self._ends_itself, [text for text, answer in whole if answer][:-1])):
+            if all(map(self.ends_itself, [text for text, answer in whole if answer][:-1])):
                 yield whole
                 return
         for before, upto in turns:
@@ -87,7 +87,8 @@ class Renderer:
             )
         return before, upto
 
-    def _ends_itself(self, answer: str) -> bool:
+    def ends_itself(self, answer: str) -> bool:
+        """Whether an answer has an end of text."""
         return not self._ends.isdisjoint(self.tokenizer.encode(answer, begins=False))
 
     def _filled(self, row: Template) -> Text:

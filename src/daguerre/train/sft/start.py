@@ -11,13 +11,27 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tokenizer import NAMED_SPECIALS, NUM_SPECIALS, Tokenizer
+from daguerre.train.prefer.options import pair_loss
 from daguerre.train.recipe import Recipe
-from daguerre.train.sft.presets import AnswerLoss
+from daguerre.train.sft.corpus import is_pairs
+from daguerre.train.sft.presets import AnswerLoss, answer_loss
 from daguerre.train.shards import Shard
 
 
 def check_answers(shard: Shard, recipe: Recipe) -> None:
-    """InputError where a recipe wants prompts and answers and the data is plain text, or the other way round."""
+    """InputError where a recipe wants prompts and answers and the data is plain text, or the other way round; likewise
+    pairs of answers.
+    """
+    pairs = is_pairs(shard.folder)
+    if recipe.prefer is not None and not pairs:
+        raise InputError(
+            f"{shard.folder} has no pairs of answers, which recipe {recipe.name!r} trains on: give --data files of "
+            "prompts, each with a chosen and a rejected answer (docs/training.md)"
+        )
+    if recipe.prefer is None and pairs:
+        raise InputError(f"{shard.folder} holds pairs of answers: train on it with the recipe prefer")
+    if pairs:
+        return
     if recipe.sft is not None and shard.answers is None:
         raise InputError(
             f"{shard.folder} is plain text, and recipe {recipe.name!r} trains answers: give --data files of prompts "
@@ -25,6 +39,13 @@ def check_answers(shard: Shard, recipe: Recipe) -> None:
         )
     if recipe.sft is None and shard.answers is not None:
         raise InputError(f"{shard.folder} holds prompts and answers: train on it with the recipe sft")
+
+
+def loss_of_answers(recipe: Recipe, config: ModelConfig, family: str | None) -> AnswerLoss | None:
+    """How a recipe of answers, or of pairs of them, lays them out for a model of this family; None for plain text."""
+    if recipe.prefer is not None:
+        return pair_loss(config)
+    return None if recipe.sft is None else answer_loss(recipe.sft, config, family)
 
 
 def prepared(model: Backbone, recipe: Recipe, loss: AnswerLoss | None, tokenizer: Tokenizer) -> Backbone:

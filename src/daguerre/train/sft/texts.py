@@ -97,15 +97,15 @@ def examples_of(
         elif corruption in ("random", "self"):
             visible = span.free & ~masked & read
             planted[index] = plant_random(tokens, visible, loss.errors, config, rng, corruption == "self")
-    copies = [_rows(text, loss, config, spans, levels, masks, rng, planted)]
+    copies = [noised_rows(text, loss, config, spans, levels, masks, rng, planted)]
     bare, none = replace(loss, objective=replace(loss.objective, clean=0.0)), [None] * len(spans)
     if loss.complementary:
         rest = [span.free & ~mask for span, mask in zip(spans, masks, strict=True)]
-        copies.append(_rows(text, bare, config, spans, [1 - t for t in levels], rest, rng, none))
+        copies.append(noised_rows(text, bare, config, spans, [1 - t for t in levels], rest, rng, none))
     if corruption == "edit":
         changed = [plant_edits(text.tokens[s.start : s.end], s.free, loss.errors, config, rng) for s in spans]
         nothing = [np.zeros(len(span.free), dtype=bool) for span in spans]
-        copies.append(_rows(text, bare, config, spans, levels, nothing, rng, changed))
+        copies.append(noised_rows(text, bare, config, spans, levels, nothing, rng, changed))
     return [copies[0], *(replace(copy, num_tokens=0) for copy in copies[1:])]
 
 
@@ -117,16 +117,17 @@ def _mask(span: Span, t: float, rng: np.random.Generator) -> np.ndarray:
     return masked
 
 
-def _rows(
+def noised_rows(
     text: Text,
     loss: AnswerLoss,
     config: ModelConfig,
-    spans: list[Span],
-    levels: list[float],
-    masks: list[np.ndarray],
+    spans: Sequence[Span],
+    levels: Sequence[float],
+    masks: Sequence[np.ndarray],
     rng: np.random.Generator,
-    planted: Sequence[Planted | None],
+    planted: Sequence[Planted | None] = (),
 ) -> Example:
+    """The rows of a text with so much of its spans masked; `planted` are the wrong tokens of each span, where given."""
     source = Source(text.tokens, config.placeholder)
     writer, objective, num_clean = Writer(), loss.objective, 0
     if config.context != "full":
@@ -141,7 +142,7 @@ def _rows(
             add_whole(writer, noisy, span.free, source, in_place, rng)
         if loss.weight == CART:
             _weigh_by_context(writer, span, masked, loss.cart, config)
-        if (wrong := planted[number]) is not None:
+        if planted and (wrong := planted[number]) is not None:
             _plant(writer, span, text, wrong, config)
     return writer.finish(num_clean, len(text.tokens))
 

@@ -1,0 +1,69 @@
+"""Pairs of answers from a model's own samples: of a prompt's samples one that parses, and one that does not.
+
+    python recipes/prefer/pairs.py --out DIR [--model MODEL] [--prompts 1500] [--samples 8] [--source FOLDER]
+
+The rejected text ends with the line where the parser stops, and the chosen one with the line at which it is as long, so
+that the difference is no matter of length. Rows of DIR/pairs.jsonl are {"prompt", "chosen", "rejected"}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from written import Prompt, Written, as_long_as, library_prompts, samples, up_to_failure
+
+import daguerre
+from daguerre.files import atomic_write
+
+PAIRS = "pairs.jsonl"
+MOST = 2
+"""Pairs of a prompt."""
+
+
+def pairs_of(prompt: Prompt, written: Sequence[Written], rng: np.random.Generator) -> Iterator[dict[str, str]]:
+    """At most MOST rows of a prompt's samples, each sample in one row."""
+    good = [one.text for one in written if not one.failed and one.text.strip()]
+    bad = [one.text for one in written if one.failed and one.text.strip()]
+    rng.shuffle(good)
+    rng.shuffle(bad)
+    for chosen, rejected in list(zip(good, bad, strict=False))[:MOST]:
+        rejected = up_to_failure(prompt.text, rejected)
+        if (chosen := as_long_as(chosen, rejected)) != rejected:
+            yield {"prompt": prompt.text, "chosen": chosen, "rejected": rejected}
+
+
+def write_pairs(model: Any, prompts: Sequence[Prompt], num: int, seed: int, out: Path) -> Counter[str]:
+    """Write the pairs of `num` samples of each prompt; how many samples have each verdict, and how many "pairs"."""
+    rng, counts, lines = np.random.default_rng(seed), Counter[str](), list[str]()
+    for prompt, written in zip(prompts, samples(model, prompts, num, seed), strict=True):
+        counts.update(one.verdict for one in written)
+        lines += [json.dumps(row) for row in pairs_of(prompt, written, rng)]
+    counts["pairs"] = len(lines)
+    out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(out / PAIRS) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+    return counts
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="the folder of pairs.jsonl")
+    parser.add_argument("--model", default="default", help="the model that is sampled (%(default)s)")
+    parser.add_argument("--prompts", type=int, default=1500, help="beginnings of code (%(default)s)")
+    parser.add_argument("--samples", type=int, default=8, help="of each (%(default)s)")
+    parser.add_argument("--source", type=Path, help="a folder of Python, in place of the standard library")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    model = daguerre.load(options.model)
+    prompts = library_prompts(model.tokenizer, options.prompts, options.seed, options.source)
+    print(dict(write_pairs(model, prompts, options.samples, options.seed, options.out)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Python that a model writes: beginnings of code to go on from, samples, and whether what was written parses.
+
+A prompt is a run of whole lines of a file: from a statement of its top level up to a random later line, which may be
+within that statement. A model goes on for TOKENS tokens; what it wrote is cut behind its last line break, and the
+parser of Python reads prompt and rest:
+
+    whole    it parses, and compiles
+    open     the parser reads it to its end and wants more: a block, a bracket or a long text is not closed yet
+    failed   the parser stops before the end; or it parses and does not compile ("return" outside a function); or the
+             model ended the text itself where the parser wants more; or no line was finished
+
+Cutting at TOKENS is ours and no fault of the model, so "open" is no failure. `shares` shows besides how much of what
+was written is code, so that a model which hides in a docstring shows.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import sysconfig
+import tokenize
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from daguerre.decoding.drive import Together
+from daguerre.decoding.plans import plan_generate
+from daguerre.decoding.sample import Sample
+from daguerre.heldout import load_frozen
+from daguerre.model import Model
+from daguerre.models.tokenizer import Tokenizer
+
+TOKENS = 96
+TEMPERATURE = 0.8
+SHORTEST, LONGEST = 24, 160
+"""Tokens of a prompt."""
+WANTS_MORE = 0x4000
+"""ast.PyCF_ALLOW_INCOMPLETE_INPUT, as `codeop` uses it: another error where the parser has read to the end."""
+AT_ONCE = 64
+"""Samples that are drawn together."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Where code begins, and the file that it is from."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a model wrote, up to its last line break, and the verdict on it."""
+
+    text: str
+    verdict: str
+
+    @property
+    def failed(self) -> bool:
+        return self.verdict == "failed"
+
+
+def verdict(code: str) -> str:
+    """Whether the parser reads code: "whole", "open" or "failed"."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = compile(code, "<code>", "exec", ast.PyCF_ONLY_AST | WANTS_MORE)
+            compile(tree, "<code>", "exec")
+        except SyntaxError as error:
+            return "open" if error.msg == "incomplete input" else "failed"
+        except (ValueError, RecursionError, MemoryError):  # a null byte, a pile of brackets
+            return "failed"
+    return "whole"
+
+
+def judged(prompt: str, written: str, ended: bool) -> Written:
+    """The verdict on what a model wrote behind a prompt, and whether the model ended it itself."""
+    text = written if ended else written[: written.rfind("\n") + 1]
+    if not text and not ended:
+        return Written(written, "failed")
+    word = verdict(prompt + text)
+    return Written(text, "failed" if ended and word == "open" else word)
+
+
+def up_to_failure(prompt: str, text: str) -> str:
+    """The shortest run of lines of a text at whose end the parser has stopped; all of it where there is none."""
+    lines = text.splitlines(keepends=True)
+    for num in range(1, len(lines)):
+        if verdict(prompt + (begins := "".join(lines[:num]))) == "failed":
+            return begins
+    return text
+
+
+def as_long_as(text: str, other: str) -> str:
+    """The shortest run of lines of a text that has as many characters as another; all of it if it is shorter."""
+    place = text.find("\n", max(0, len(other) - 1))
+    return text if place < 0 else text[: place + 1]
+
+
+def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.random.Generator) -> Iterator[Prompt]:
+    """At most `num` prompts of a file, each from another statement."""
+    try:
+        body = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError):
+        return
+    lines, found = code.splitlines(keepends=True), 0
+    for index in rng.permutation(len(body)).tolist():
+        node = body[index]
+        first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
+        sizes = np.cumsum([len(tokenizer.encode(line)) for line in lines[first : first + LONGEST]])
+        fitting = np.flatnonzero((sizes >= SHORTEST) & (sizes <= LONGEST))
+        if not len(fitting) or "\r" in code:
+            continue
+        text = "".join(lines[first : first + 1 + int(rng.choice(fitting))])
+        if text.endswith("\n") and verdict(text) != "failed" and found < num:
+            found += 1
+            yield Prompt(name, text)
+
+
+def library_prompts(tokenizer: Tokenizer, num: int, seed: int, folder: Path | None = None) -> list[Prompt]:
+    """Prompts of a folder of Python, or of the standard library, which the default model was trained on."""
+    root, rng = folder or Path(sysconfig.get_path("stdlib")), np.random.default_rng(seed)
+    files = sorted(path for path in root.rglob("*.py") if "site-packages" not in path.parts)
+    found: list[Prompt] = []
+    while len(found) < num and files:
+        before = len(found)
+        for index in rng.permutation(len(files)).tolist():
+            if len(found) >= num:
+                break
+            try:
+                code = files[index].read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError):
+                continue
+            found += prompts_of(files[index].relative_to(root).as_posix(), code, tokenizer, 2, rng)
+        if len(found) == before:
+            break
+    return found[:num]
+
+
+def held_out_prompts(tokenizer: Tokenizer, num: int, seed: int) -> list[Prompt]:
+    """Prompts of the frozen sample, from packages that no model of ours was trained on."""
+    rng, documents = np.random.default_rng(seed), load_frozen()
+    each = -(-num // len(documents)) + 1
+    found = [
+        prompt
+        for document in documents
+        for prompt in prompts_of(f"{document.package}/{document.file}", document.text, tokenizer, each, rng)
+    ]
+    return [found[index] for index in sorted(rng.permutation(len(found))[:num].tolist())]
+
+
+def samples(model: Model, prompts: Sequence[Prompt], num: int, seed: int) -> Iterator[list[Written]]:
+    """`num` samples of each prompt, in order; mode "ar", so that each is drawn from the model's own law."""
+    at_once = max(1, AT_ONCE // num)
+    for first in range(0, len(prompts), at_once):
+        together = prompts[first : first + at_once]
+        drawn = [
+            Sample(model.denoiser, plan, sample, None)
+            for number, prompt in enumerate(together, first)
+            for plan in [
+                plan_generate(
+                    model.denoiser, model.tokenizer, prompt.text, TOKENS, mode="ar", temperature=TEMPERATURE,
+                    heal=False, seed=seed + number,
+                )
+            ]
+            for sample in range(num)
+        ]  # fmt: skip
+        Together(model.denoiser.backend, drawn).run()
+        results = [sample.result() for sample in drawn]
+        for place, prompt in enumerate(together):
+            yield [
+                judged(prompt.text, one.text, one.finish_reason == "stop")
+                for one in results[place * num : (place + 1) * num]
+            ]
+
+
+def shares(code: str) -> tuple[int, int]:
+    """Bytes of comments and of string literals that reach over lines, and all bytes."""
+    hidden = 0
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and "\n" in token.string):
+                hidden += len(token.string.encode())
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        pass
+    return hidden, len(code.encode())

@@ -1,0 +1,1 @@
+"""Learning from preferences: of two answers to a prompt, one is to become likelier than the other."""

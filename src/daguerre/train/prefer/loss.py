@@ -1,0 +1,149 @@
+"""The loss of a batch of pairs, and the frozen start that margins are compared to.
+
+Letters: B sequences, R rows, P pairs, N draws of masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from daguerre.errors import CheckpointError
+from daguerre.files import synced_write
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import run_batch
+from daguerre.train.batch import Batch, LossReport
+from daguerre.train.noising import IGNORE, NUM_LEVELS
+from daguerre.train.prefer.batches import PairBatch
+from daguerre.train.prefer.options import Prefer
+
+FILE = "reference.pt"
+"""The file in a run of the trained weights as they were at its start."""
+
+
+class LogProbs(NamedTuple):
+    """Of each text, chosen and rejected in turn: the log-probability of its answer or the estimate of its bound, (2P,);
+    and the estimates of each draw of masks alone, (2P, N), N = 0 where it is exact.
+    """
+
+    mean: Tensor
+    by_draw: Tensor
+
+    def margins(self) -> LogProbs:
+        """What the chosen answers have more than the rejected ones."""
+        return LogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
+
+
+class Reference:
+    """The trained weights as they were when a run began; the others do not change. Of an adapter these are its factors,
+    whose product is 0 then: the model without the adapter.
+    """
+
+    def __init__(self, model: Backbone) -> None:
+        self.weights = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+
+    def keep(self, run: Path, resumed: bool) -> None:
+        """Write them into a run; of one that is resumed, read them. CheckpointError where they are not there."""
+        path = run / FILE
+        if not resumed:
+            with synced_write(path) as file:
+                torch.save({name: weight.cpu() for name, weight in self.weights.items()}, file)
+            return
+        try:
+            found: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch.load raises almost anything on a damaged file
+            raise CheckpointError(
+                f"{path}, the weights that the run began with, cannot be read: begin the run again without --resume"
+            ) from error
+        if {n: w.shape for n, w in found.items()} != {n: w.shape for n, w in self.weights.items()}:
+            raise CheckpointError(f"{path} holds other weights than this run trains: resume with its own recipe")
+        self.weights = {name: weight.to(self.weights[name]) for name, weight in found.items()}
+
+    @contextmanager
+    def in_place(self, model: Backbone) -> Iterator[None]:
+        """The model with these weights inside the block, without a copy."""
+        trained = {name: model.get_parameter(name).data for name in self.weights}
+        try:
+            for name, weight in self.weights.items():
+                model.get_parameter(name).data = weight
+            yield
+        finally:
+            for name, weight in trained.items():
+                model.get_parameter(name).data = weight
+
+
+class PreferenceLoss:
+    """The loss that a recipe's [prefer] asks for, as a function of a model and a batch of pairs."""
+
+    def __init__(self, options: Prefer, model: Backbone) -> None:
+        self.options, self.reference = options, Reference(model)
+
+    def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+        assert isinstance(batch, PairBatch)
+        with torch.no_grad(), self.reference.in_place(model):
+            start = log_probs(model, batch, attn_impl)
+        found = log_probs(model, batch, attn_impl)
+        loss, parts = preference(found, start, batch.sizes, self.options)
+        nothing = np.zeros(NUM_LEVELS)
+        return LossReport(loss, 0.0, 0, nothing, nothing.astype(np.int64), parts=parts)
+
+
+def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> LogProbs:
+    """The log-probabilities of a batch's answers."""
+    hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
+    learned = batch.target != IGNORE
+    found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
+    weighted, text, draw = batch.weight[learned] * found, batch.text[learned], batch.draw[learned]
+    num, times = len(batch.sizes), batch.times
+    mean = weighted.new_zeros(num).index_add(0, text, weighted)
+    drawn = draw >= 0
+    by_draw = (
+        weighted.new_zeros(num * times).index_add(0, (text * times + draw)[drawn], weighted[drawn]).view(num, times)
+    )
+    common = weighted.new_zeros(num).index_add(0, text[~drawn], weighted[~drawn])
+    return LogProbs(mean, common[:, None] + times * by_draw)
+
+
+def preference(found: LogProbs, start: LogProbs, sizes: Tensor, options: Prefer) -> tuple[Tensor, dict[str, float]]:
+    """The mean loss of pairs, and what is logged of them; `sizes`, (2P,), are the tokens of answers.
+
+    margin    beta times the margin: the difference of the rewards that DPO has implicitly
+    accuracy  the share of pairs whose margin is above 0; a margin of 0, as at the start, is half right
+    chosen, rejected   those rewards
+    drift     log p of the start less log p, in nats a token: of answers that the start has written, an estimate of the
+              KL divergence from it, up to how the pairs were selected
+    variance  of the estimate of beta times the margin by random masks, from how draws differ; 0 where it is exact, and
+              not a number for a single draw
+    """
+    now, before = found.margins(), start.margins()
+    margin = options.beta * (now.mean - before.mean)
+    each = -(1 - options.smoothing) * F.logsigmoid(margin) - options.smoothing * F.logsigmoid(-margin)
+    preferred = each.mean()
+    loss = preferred - options.sft * (found.mean[0::2] / sizes[0::2]).mean() if options.sft else preferred
+    with torch.no_grad():
+        reward = options.beta * (found.mean - start.mean)
+        parts = {
+            "preference": preferred,
+            "margin": margin.mean(),
+            "accuracy": ((margin > 0).float() + 0.5 * (margin == 0).float()).mean(),
+            "chosen": reward[0::2].mean(),
+            "rejected": reward[1::2].mean(),
+            "drift": (start.mean - found.mean).sum() / sizes.sum(),
+            "variance": _variance(options.beta * (now.by_draw - before.by_draw)),
+        }
+    return loss, {name: float(value.detach()) for name, value in parts.items()}
+
+
+def _variance(by_draw: Tensor) -> Tensor:
+    """The mean over pairs of the variance of a mean over draws (P, N)."""
+    draws = by_draw.shape[1]
+    if draws < 2:
+        return by_draw.new_tensor(float("nan") if draws else 0.0)
+    return (by_draw.var(1) / draws).mean()
