@@ -43,6 +43,7 @@ from daguerre.models.loading import (
     weights_hash,
 )
 from daguerre.models.published_weights import Progress
+from daguerre.models.scaling import Extension, Scaling, read_scaling
 from daguerre.models.threads import Threads, check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
@@ -82,6 +83,7 @@ LOAD: dict[str, Kind] = {
     "family": Words(empty=False, none=True),
     "adapter": PathName(none=True),
     "tokenizer": PathName(none=True),
+    "rope_scaling": Scaling(none=True),
     "progress": Call(none=True),
 }
 """The kinds of the arguments of `load`."""
@@ -387,6 +389,7 @@ def load(
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
+    rope_scaling: str | Mapping[str, Any] | Extension | None = None,
     progress: Progress | None = None,
 ) -> Model:
     """A model of the package, "default" or "concepts", which has concept heads; one from a folder, such as a training
@@ -407,6 +410,9 @@ def load(
     family    what a published model is, where its files do not say it
     adapter   a LoRA adapter in PEFT's layout, which is merged: a folder, or a name on a hub
     tokenizer a tokenizer that a published model takes in place of its own: a folder, or a name on a hub
+    rope_scaling  more positions than the model was trained on: "yarn:4" for four times as many, also linear, ntk,
+              llama3 and none (as they are); or a mapping with the keys of transformers' `rope_scaling`
+              (`daguerre.models.scaling`)
     progress  called with the bytes of a published model that were read, and all of them
 
     CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
@@ -421,11 +427,21 @@ def load(
     if dtype == "auto":
         LOG.info("computing in %s, which is fastest on this %s", _name(kind), PROCESSORS.get(where.type, "device"))
     words = tokenizer_folder(folder, tokenizer, family)
+    scaling = read_scaling(rope_scaling) if isinstance(rope_scaling, str | Mapping) else rope_scaling
     defer = where.type == "cpu" and not graphs and backend != "torch" and can_compile()
     loaded = load_folder(
-        folder, kind, where, family=family, adapter=beside, tokenizer=words, progress=progress, defer=defer
+        folder,
+        kind,
+        where,
+        family=family,
+        adapter=beside,
+        tokenizer=words,
+        rope_scaling=scaling,
+        progress=progress,
+        defer=defer,
     )
-    calibrations = load_calibrations(folder, weights_hash(folder)) if adapter is None else {}  # of other weights
+    changed = adapter is not None or scaling is not None
+    calibrations = {} if changed else load_calibrations(folder, weights_hash(folder))  # of other answers
     model = Model(
         loaded.backbone,
         loaded.tokenizer,

@@ -198,7 +198,8 @@ def test_few_rows_at_a_time_attend_as_all_do(monkeypatch: pytest.MonkeyPatch) ->
             keys, values = (x.repeat_interleave(2, dim=1) for x in (k, v))
             scores = (q @ keys.transpose(-1, -2)).masked_fill(~torch.from_numpy(one.dense(past)), -torch.inf)
             wanted = scores.softmax(-1) @ values
-            assert torch.allclose(sliding.attend(q, k, v, one), wanted, atol=1e-5)
+            assert torch.allclose(sliding.attend(q, k, v, one, 1.0), wanted, atol=1e-5)
+            assert torch.allclose(sliding.attend(q * 8**0.5, k, v, one), wanted, atol=1e-5)
 
 
 def test_a_refinement_is_that_of_the_reference(backend: TorchBackend, monkeypatch: pytest.MonkeyPatch) -> None:

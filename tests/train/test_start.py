@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from conftest import tiny_config
-from daguerre.errors import UnsupportedError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import Experts
+from daguerre.models.core.config import Experts, RopeScaling
 from daguerre.models.loading import load_model, save_model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
@@ -52,6 +52,38 @@ def test_a_run_from_a_model_trains_all_of_it_and_resumes_without_naming_it_again
     resumed = run(ADAPT, other, corpus, resume=True)
     assert resumed.progress.step == 3
     assert resumed.model.config == made.model.config
+
+
+def test_a_run_with_scaled_positions_reads_longer_texts_resumes_and_says_so_in_what_it_writes(
+    corpus: Path, reference: Path, tmp_path: Path
+) -> None:
+    stage = replace(ADAPT.stages[0], until=1.0, length=96, sequences=1)
+    recipe = replace(ADAPT, stages=(stage,), rope_scaling="yarn:2")
+    with pytest.raises(InputError, match="windows of 96 tokens, the model's context is 64"):
+        Trainer(replace(recipe, rope_scaling=""), tmp_path / "no", corpus, start_from=str(reference / "model"))
+    whole = run(recipe, tmp_path / "whole", corpus, start_from=str(reference / "model"))
+    made = Trainer(recipe, tmp_path / "parts", corpus, start_from=str(reference / "model"), quiet=True)
+    run_until(1, made)
+    resumed = run(recipe, tmp_path / "parts", corpus, resume=True)
+    expected = RopeScaling(kind="yarn", factor=2.0, original_positions=64)
+    for out, trained in ((tmp_path / "whole", whole), (tmp_path / "parts", resumed)):
+        written = load_model(out / "model")[0]
+        assert (written.config.rope_scaling, written.config.max_positions) == (expected, 128)
+        assert trained.model.config.rope_scaling == expected
+    ours, theirs = (load_model(tmp_path / name / "model")[0].state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    with pytest.raises(UnsupportedError, match="scaled already"):
+        run_training(
+            "adapt",
+            start_from=str(tmp_path / "whole" / "model"),
+            data=corpus,
+            out=tmp_path / "again",
+            overrides=["rope_scaling=yarn:2"],
+            quiet=True,
+        )
+    for changes in ({"model": RECIPE.model}, {"rope_scaling": "dynamic:2"}, {"rope_scaling": "yarn"}):
+        with pytest.raises((InputError, UnsupportedError), match="rope_scaling"):
+            replace(recipe, **changes)
 
 
 def test_a_run_resumes_with_what_drafts_and_the_gap_filler_of_the_model_it_came_from(

@@ -13,7 +13,7 @@ from daguerre.decoding.modes.base import Mode
 from daguerre.errors import DaguerreError
 from daguerre.models.backends.library import origin
 from daguerre.models.core.build import make_shapes
-from daguerre.models.core.config import ModelConfig
+from daguerre.models.core.config import ModelConfig, RopeScaling
 from daguerre.models.gguf.facts import stored_kinds
 from daguerre.models.gguf.header import is_gguf, read_header
 from daguerre.models.loading import is_published_folder
@@ -127,8 +127,14 @@ def _shape(config: ModelConfig) -> dict[str, Any]:
         "vocabulary": config.vocab_size,
         "positions": config.max_positions,
         "tied": config.tied,
+        **({} if config.rope_scaling is None else {"rope_scaling": _scaling(config.rope_scaling)}),
         **({name: num for name in ("draft_head", "draft_rank") if (num := getattr(config, name))}),
     }
+
+
+def _scaling(scaling: RopeScaling) -> str:
+    of = f" of {scaling.original_positions:,} positions" if scaling.original_positions else ""
+    return f"{scaling.kind}, {scaling.factor:g} times{of}"
 
 
 def _kind(tokenizer: Tokenizer) -> str:

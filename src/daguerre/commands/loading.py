@@ -28,11 +28,20 @@ TokenizerName = Annotated[
     str | None,
     typer.Option("--tokenizer", help="A tokenizer in place of a published model's own: a folder, or a name on a hub."),
 ]
+RopeScaling = Annotated[
+    str | None,
+    typer.Option(
+        "--rope-scaling",
+        help="More positions than the model was trained on: yarn:4 for four times as many; also linear, ntk, llama3, "
+        "none; or the JSON of transformers' rope_scaling.",
+    ),
+]
 CHOICE: dict[str, Any] = {
     "revision": Revision,
     "family": FamilyName,
     "adapter": AdapterName,
     "tokenizer": TokenizerName,
+    "rope_scaling": RopeScaling,
 }
 
 
@@ -69,7 +78,9 @@ def load(name: str, **how: Any) -> Any:
         return daguerre.load(str(name), progress=progress, **how, **getattr(name, "how", {}))
 
 
-def load_folder_of(folder: Path, dtype: str, *, family: str | None, adapter: str | None) -> Any:
+def load_folder_of(
+    folder: Path, dtype: str, *, family: str | None, adapter: str | None, rope_scaling: Any = None
+) -> Any:
     """`daguerre.models.loading.load_folder`, with a bar."""
     import torch
 
@@ -79,7 +90,13 @@ def load_folder_of(folder: Path, dtype: str, *, family: str | None, adapter: str
     words = loading.tokenizer_folder(folder, None, family)
     with loading_bar() as progress:
         return loading.load_folder(
-            folder, getattr(torch, dtype), family=family, adapter=beside, tokenizer=words, progress=progress
+            folder,
+            getattr(torch, dtype),
+            family=family,
+            adapter=beside,
+            tokenizer=words,
+            rope_scaling=rope_scaling,
+            progress=progress,
         )
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daguerre.commands.loading import DTYPES, AdapterName, FamilyName, Revision, TokenizerName, load_folder_of
+from daguerre.commands.loading import (
+    DTYPES,
+    AdapterName,
+    FamilyName,
+    Revision,
+    RopeScaling,
+    TokenizerName,
+    load_folder_of,
+)
 from daguerre.commands.options import AsJson
 from daguerre.errors import InputError, unknown
+
+if TYPE_CHECKING:
+    from daguerre.models.scaling import Extension
 
 Named = Annotated[str, typer.Argument(help="A name on a model hub, owner/repository[@revision].")]
 AnyModel = Annotated[str, typer.Argument(help="A folder, a GGUF file, a name on a model hub, `default` or `concepts`.")]
@@ -123,6 +134,7 @@ def export_model(
     revision: Revision = None,
     family: FamilyName = None,
     adapter: AdapterName = None,
+    rope_scaling: RopeScaling = None,
     alone: Annotated[
         bool, typer.Option("--alone", help="With --adapter and --gguf: write the adapter, and not the merged model.")
     ] = False,
@@ -136,9 +148,11 @@ def export_model(
     from daguerre.models import export
     from daguerre.models import saelens as sparse
     from daguerre.models.loading import config_of, model_folder
+    from daguerre.models.scaling import read_scaling
 
     if (alone or model is None) and (adapter is None or gguf is None):
         raise InputError("name a model; or write an adapter alone, with --adapter FOLDER --gguf FILE")
+    scaling = None if rope_scaling is None else read_scaling(rope_scaling)
     if gguf is not None:
         if out is not None or saelens is not None:
             raise InputError("--gguf writes a file of its own: leave out --out and --saelens, and run them apart")
@@ -146,7 +160,7 @@ def export_model(
             _export_adapter(model, adapter, gguf, dtype or "f32", revision, family)
             return
         assert model is not None
-        _export_gguf(model, gguf, dtype or "bf16", revision, family, adapter)
+        _export_gguf(model, gguf, dtype or "bf16", revision, family, adapter, scaling)
         return
     assert model is not None
     if out is None and saelens is None:
@@ -158,16 +172,18 @@ def export_model(
     if out == saelens:
         raise InputError(f"--out and --saelens are both {out}: give two folders")
     config = config_of(model_folder(model, revision, family=family, weights=False), family)
+    config = config if scaling is None else scaling(config)
     if saelens is not None:
         sparse.prepare(config, saelens)
     if out is not None:
         export.prepare(config, out)
     folder = model_folder(model, revision, family=family)
     kept = dtype or DTYPES[0]
-    loaded = load_folder_of(folder, kept if saelens is None else "float32", family=family, adapter=adapter)
+    kind = kept if saelens is None else "float32"
+    loaded = load_folder_of(folder, kind, family=family, adapter=adapter, rope_scaling=scaling)
     if out is not None:
-        kind = export.export(loaded.backbone, loaded.tokenizer, out, getattr(torch, kept))
-        typer.echo(f"{out}  {kind}: README.md says what transformers can do with it")
+        named = export.export(loaded.backbone, loaded.tokenizer, out, getattr(torch, kept))
+        typer.echo(f"{out}  {named}: README.md says what transformers can do with it")
     if saelens is not None:
         name = str(model if out is None else out)
         names = sparse.export_concepts(loaded.backbone, loaded.concepts, saelens, name)
@@ -175,7 +191,13 @@ def export_model(
 
 
 def _export_gguf(
-    model: str, file: Path, dtype: str, revision: str | None, family: str | None, adapter: str | None
+    model: str,
+    file: Path,
+    dtype: str,
+    revision: str | None,
+    family: str | None,
+    adapter: str | None,
+    scaling: Extension | None,
 ) -> None:
     from daguerre.models.gguf import writing
     from daguerre.models.loading import config_of, model_folder
@@ -184,10 +206,11 @@ def _export_gguf(
     writing.package()
     if file.exists():
         raise InputError(f"{file} is there already: give a new name")
-    writing.arch_of(config_of(model_folder(model, revision, family=family, weights=False), family))
+    config = config_of(model_folder(model, revision, family=family, weights=False), family)
+    writing.arch_of(config if scaling is None else scaling(config))
     folder = model_folder(model, revision, family=family)
     kept = "bfloat16" if dtype == "bf16" else "float32"
-    loaded = load_folder_of(folder, kept, family=family, adapter=adapter)
+    loaded = load_folder_of(folder, kept, family=family, adapter=adapter, rope_scaling=scaling)
     written = writing.write_gguf(loaded.backbone, loaded.tokenizer, file, dtype, loaded.family)
     kinds = ", ".join(f"{num} tensors of {kind}" for kind, num in sorted(written.kinds.items()))
     typer.echo(f"{file}  {written.arch}: {kinds}")

@@ -19,9 +19,10 @@ from torch import Tensor
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import synced_write
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.config import ModelConfig, RopeScaling
+from daguerre.models.core.config import ModelConfig
 from daguerre.models.families.llama import llama_pieces
 from daguerre.models.published_tokenizer import PublishedTokenizer
+from daguerre.models.scaling import published_scaling
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, split
 
@@ -127,23 +128,13 @@ def published_config(config: ModelConfig, kind: str) -> dict[str, Any]:
         "rms_norm_eps": config.norm_eps,
         "tie_word_embeddings": config.tied,
         "rope_theta": config.rope_theta,
-        "rope_scaling": None if config.rope_scaling is None else _scaling(config.rope_scaling),
+        "rope_scaling": None if config.rope_scaling is None else published_scaling(config.rope_scaling),
         "bos_token_id": config.bos_id,
         "eos_token_id": config.eos_id,
         "pad_token_id": config.pad_id,
         **({"attention_bias": config.out_bias} if kind != "qwen2" else {}),
         **({"mlp_bias": config.mlp_bias} if kind == "llama" else {"use_sliding_window": False}),
     }
-
-
-def _scaling(scaling: RopeScaling) -> dict[str, Any]:
-    values: dict[str, Any] = {"rope_type": scaling.kind, "factor": scaling.factor}
-    if scaling.kind == "llama3":
-        values |= {"low_freq_factor": scaling.low_freq_factor, "high_freq_factor": scaling.high_freq_factor}
-    if scaling.kind == "yarn":
-        values |= {"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow}
-        values |= {} if scaling.attention_factor is None else {"attention_factor": scaling.attention_factor}
-    return values | ({"original_max_position_embeddings": scaling.original_positions} if len(values) > 2 else {})
 
 
 def _generation(config: ModelConfig) -> dict[str, Any]:

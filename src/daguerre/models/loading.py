@@ -32,6 +32,7 @@ from daguerre.models.own_layout import read_extra as read_extra
 from daguerre.models.own_layout import save_model as save_model
 from daguerre.models.published import describe, files_hash, is_on_hub, is_published, load_published
 from daguerre.models.published_weights import Progress
+from daguerre.models.scaling import Extension
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER, read_tokenizer
 from daguerre.models.weights import WEIGHTS as WEIGHTS
@@ -66,6 +67,7 @@ def load_folder(
     family: str | None = None,
     adapter: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
+    rope_scaling: Extension | None = None,
     progress: Progress | None = None,
     defer: bool = False,
 ) -> Loaded:
@@ -75,6 +77,7 @@ def load_folder(
     family     the name of a family, where the files do not say it
     adapter    the folder of a LoRA adapter, which is merged
     tokenizer  the folder of the tokenizer, for a checkpoint that has none
+    rope_scaling  how its positions are scaled, and become more
     progress   called with the bytes that were read, and all
     defer      weights of a published folder stay in their files until they are packed (`daguerre.models.deferred`)
 
@@ -82,6 +85,22 @@ def load_folder(
     of another shape, or when the tokenizer is of another vocabulary; UnsupportedError for a model or an adapter that
     cannot be computed.
     """
+    loaded = _load(folder, dtype, device, family, adapter, tokenizer, progress, defer)
+    if rope_scaling is not None:
+        loaded.backbone.config = rope_scaling(loaded.backbone.config)
+    return loaded
+
+
+def _load(
+    folder: str | os.PathLike[str],
+    dtype: torch.dtype,
+    device: torch.device | str,
+    family: str | None,
+    adapter: str | os.PathLike[str] | None,
+    tokenizer: str | os.PathLike[str] | None,
+    progress: Progress | None,
+    defer: bool,
+) -> Loaded:
     source = named_path(folder, "a model")
     beside = None if adapter is None else named_path(adapter, "an adapter")
     if is_published_folder(source, family=family, tokenizer=tokenizer):

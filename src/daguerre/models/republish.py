@@ -25,6 +25,7 @@ from daguerre.models.gguf.header import is_gguf
 from daguerre.models.json_files import read_json
 from daguerre.models.published import CONFIG, FAMILY_KEY, GENERATION, describe
 from daguerre.models.published_weights import find_tensors, without_prefix
+from daguerre.models.scaling import published_scaling
 from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.models.weights import INDEX, SHARD_BYTES, WEIGHTS, formatted, split
 
@@ -53,6 +54,33 @@ def keep_origin(source: Path, folder: Path) -> None:
     _write_json(folder / CONFIG, _marked(read_json(source / CONFIG), found.family.name, found.config))
     kinds = {name: tensor.kind for name, tensor in find_tensors(source).items()}
     _write_json(folder / STORED, kinds)
+
+
+def scale_origin(folder: Path, config: ModelConfig) -> None:
+    """Write the scaled positions of a model into the config.json that `keep_origin` kept, where it has others.
+    UnsupportedError for a family whose config.json cannot say it.
+    """
+    before = _positions(describe(folder, tokenizer=read_tokenizer(folder)).config)
+    if before == _positions(config):
+        return
+    values = read_json(folder / CONFIG)
+    if "max_position_embeddings" in values:
+        scaled: dict[str, object] = {"max_position_embeddings": config.max_positions}
+        rotary = {} if config.rope_scaling is None else published_scaling(config.rope_scaling)
+        if "rope_parameters" in values:
+            scaled["rope_parameters"] = {"rope_type": "default", "rope_theta": config.rope_theta, **rotary}
+        else:
+            scaled |= {"rope_theta": config.rope_theta, "rope_scaling": rotary or None}
+        _write_json(folder / CONFIG, {**values, **scaled})
+    if _positions(describe(folder, tokenizer=read_tokenizer(folder)).config) != _positions(config):
+        raise UnsupportedError(
+            "rope_scaling: the config.json of this family has no place for scaled positions, so the trained model "
+            "could not be written: leave it out"
+        )
+
+
+def _positions(config: ModelConfig) -> tuple[object, ...]:
+    return config.max_positions, config.rope_theta, config.rope_scaling
 
 
 def check_origin(source: Path) -> None:

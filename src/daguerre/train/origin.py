@@ -11,7 +11,7 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import is_published_folder, save_model
 from daguerre.models.published import family_name
-from daguerre.models.republish import check_origin, keep_origin, write_back
+from daguerre.models.republish import check_origin, keep_origin, scale_origin, write_back
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.models.tokenizer_files import read_tokenizer
 from daguerre.train.convert import Convert, convert_origin
@@ -39,6 +39,8 @@ def keep(start_from: str | None, run: Path, resumed: bool, options: Convert | No
         keep_origin(Path(start_from), run / ORIGIN)
         if options is not None:
             convert_origin(run / ORIGIN, Path(start_from), options, config)
+        else:
+            scale_origin(run / ORIGIN, config)
     elif not resumed:
         shutil.rmtree(run / ORIGIN, ignore_errors=True)
 

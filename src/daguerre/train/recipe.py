@@ -18,6 +18,7 @@ from daguerre.errors import CheckpointError, InputError, unknown
 from daguerre.models.core.attention import ATTN_IMPLS
 from daguerre.models.core.config import ModelConfig, ModelShape
 from daguerre.models.core.limits import NAMES
+from daguerre.models.scaling import read_scaling
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
@@ -120,7 +121,8 @@ class Recipe:
     with two answers each, of which one is preferred (`daguerre.train.prefer`); `convert` makes an
     autoregressive model one of block or full context first (`daguerre.train.convert`). A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
-    `eval_steps`, and at the end.
+    `eval_steps`, and at the end. `rope_scaling`, such as "yarn:4", gives the model to start from more positions
+    (`daguerre.models.scaling`).
     """
 
     name: str
@@ -136,6 +138,7 @@ class Recipe:
     steps: int = 0
     minutes: float = 0.0
     anneal: float = 0.0
+    rope_scaling: str = ""
     draft_head: int = 0
     draft_rank: int = 0
     concepts: ConceptTraining | None = None
@@ -164,6 +167,10 @@ class Recipe:
         if self.draft_rank and not self.draft_head:
             raise InputError("recipe: draft_rank needs draft_head: both are trained on drafts, and all else is frozen")
         self._check_trained()
+        if self.rope_scaling and (self.model is not None or self.convert is not None):
+            raise InputError("recipe: rope_scaling is for a model to start from, without [model] and [convert]")
+        if self.rope_scaling:
+            read_scaling(self.rope_scaling)
         if self.files not in FILES:
             raise unknown("files", self.files, FILES)
         if self.precision not in PRECISIONS:

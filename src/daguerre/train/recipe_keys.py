@@ -50,6 +50,7 @@ MEANINGS: dict[str, str] = {
     "seed": "of every random number",
     "steps": "budget in optimizer steps; 0: no such limit",
     "minutes": "budget in minutes, loading, measuring and saving included; 0: no such limit",
+    "rope_scaling": 'more positions for the model to start from, KIND:FACTOR, such as yarn:4; "": as many as it has',
     "anneal": "share of the run over which a causal model's attention opens to full context; 0: at once",
     "draft_head": "inner width of a draft head, which is all that is trained then; 0: none",
     "draft_rank": "rank of weights that act on masked rows of drafts alone; needs draft_head",

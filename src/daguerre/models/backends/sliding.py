@@ -1,7 +1,6 @@
-"""Attention of DiffusionGemma over a batch of forwards: each over the keys of its request, without scaled scores.
-
-Rows are computed a few at a time, over the run of keys that these see, so that neither masks nor scores of a long text
-are ever whole in memory, and a sliding layer costs what its window holds.
+"""Attention of rows a few at a time, over the run of keys that these see, so that neither masks nor scores of a long
+text are ever whole in memory; and that of DiffusionGemma over a batch of forwards, each over the keys of its request,
+without scaled scores, whose sliding layers cost what their windows hold.
 
 Letters: R rows, C keys, N heads, H head width.
 """
@@ -38,11 +37,13 @@ class SlidingAttention:
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         layouts = self._everything if layer in self._global_layers else self._windows
-        return self._rows.attend(layer, q, k, v, lambda one, q, k, v: attend(q, k, v, layouts[one]))
+        return self._rows.attend(layer, q, k, v, lambda one, q, k, v: attend(q, k, v, layouts[one], 1.0))
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-    """Attention of q (1, N, R, H) over k and v (1, kv heads, C, H): (1, N, R, H). The layout has no mask."""
+def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout, scale: float | None = None) -> Tensor:
+    """Attention of q (1, N, R, H) over k and v (1, kv heads, C, H): (1, N, R, H). The layout has no mask. `scale` is
+    what scores are multiplied by; None: 1/sqrt(H).
+    """
     assert layout.mask is None
     begin = np.zeros_like(layout.end) if layout.begin is None else layout.begin
     parts, grouped = list[Tensor](), q.shape[1] != k.shape[1]
@@ -51,7 +52,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
         keys = slice(int(lower.min()), int(upper.max()))
         mask = None if lower.max() == keys.start and upper.min() == keys.stop else _mask(lower, upper, keys, q.device)
         given = q[:, :, start:stop], k[:, :, keys], v[:, :, keys]
-        parts.append(F.scaled_dot_product_attention(*given, attn_mask=mask, scale=1.0, enable_gqa=grouped))
+        parts.append(F.scaled_dot_product_attention(*given, attn_mask=mask, scale=scale, enable_gqa=grouped))
     return torch.cat(parts, dim=2)
 
 

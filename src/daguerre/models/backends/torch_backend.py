@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daguerre.models.backends import sliding
 from daguerre.models.backends.answering import Answering
 from daguerre.models.backends.packed import PackedRows
-from daguerre.models.backends.sliding import SlidingAttention
 from daguerre.models.core.attention import sdpa
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.cache import Cache, LayeredCache, shifted_keys
@@ -75,7 +75,7 @@ class TorchBackend:
             noisy = [(np.arange(len(one.tokens)) >= one.layout.num_clean) & one.drafting for one in batch]
             drafting = torch.from_numpy(np.concatenate(noisy)).to(device)
         if isinstance(self.backbone, GemmaBackbone):
-            attend, canvas = SlidingAttention(self.config, batch, edges), self._canvas(batch)
+            attend, canvas = sliding.SlidingAttention(self.config, batch, edges), self._canvas(batch)
             out = self.backbone(tokens, position, attend, canvas=canvas)
         else:
             out = self.backbone(tokens, position, _Packed(batch, edges, device), time=time, drafting=drafting)
@@ -111,19 +111,27 @@ class _Packed:
     def __init__(self, batch: Sequence[Forward], edges: Sequence[int], device: torch.device) -> None:
         self._rows = PackedRows(batch, edges)
         lengths = [0 if one.cache is None else one.cache.length for one in batch]
-        dense: dict[tuple[int, int], Tensor | None] = {}
+        dense: dict[tuple[int, int], Tensor | Layout | None] = {}
         for one, length in zip(batch, lengths, strict=True):
             if (id(one.layout), length) not in dense:
                 dense[id(one.layout), length] = _mask(one.layout, length, device)
         self._masks = [dense[id(one.layout), length] for one, length in zip(batch, lengths, strict=True)]
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self._rows.attend(layer, q, k, v, lambda one, q, k, v: sdpa(q, k, v, self._masks[one]))
+        return self._rows.attend(layer, q, k, v, self._attend)
+
+    def _attend(self, one: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        mask = self._masks[one]
+        return sliding.attend(q, k, v, mask) if isinstance(mask, Layout) else sdpa(q, k, v, mask)
 
 
-def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | None:
-    """The layout as a boolean mask for SDPA, (1, 1, R, C); None for a causal triangle."""
+def _mask(layout: Layout, num_cached: int, device: torch.device) -> Tensor | Layout | None:
+    """The layout as a boolean mask for SDPA, (1, 1, R, C); None for a causal triangle; the layout itself for many rows,
+    whose mask would be larger than all else.
+    """
     plain = not num_cached and layout.mask is None and layout.begin is None
     if plain and np.array_equal(layout.end, np.arange(1, len(layout.end) + 1)):
         return None
+    if layout.mask is None and len(layout.position) > sliding.ROWS:
+        return layout
     return torch.from_numpy(layout.dense(num_cached))[None, None].to(device)

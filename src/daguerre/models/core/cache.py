@@ -106,7 +106,7 @@ class Cache:
         if num_clean > self.capacity:
             raise InputError(f"the cache holds {self.capacity} rows and {num_clean} are needed: ask for fewer tokens")
         if num_rows > self.keys.shape[3]:
-            more = -(-max(num_rows, self.keys.shape[3] * 3 // 2) // ROUND) * ROUND
+            more = -(-max(num_rows, min(self.keys.shape[3] * 3 // 2, self.capacity)) // ROUND) * ROUND
             self.keys, self.values = self._longer(self.keys, more), self._longer(self.values, more)
             self.scales = None if self.scales is None else self._longer(self.scales, more)
 

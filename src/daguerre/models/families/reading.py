@@ -11,6 +11,7 @@ from daguerre.errors import CheckpointError, InputError, UnsupportedError, shown
 from daguerre.models.core.config import RopeScaling
 from daguerre.models.core.limits import MOST_LAYERS, MOST_POSITIONS, MOST_TOKENS
 from daguerre.models.families.base import Published
+from daguerre.models.scaling import LENGTH_DEPENDENT, NOT_EXACT
 
 Values = Mapping[str, Any]
 ACTIVATIONS = {
@@ -133,6 +134,8 @@ def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
     kind = given.get("rope_type") or given.get("type") or "default"
     if kind == "default":
         return {"rope_theta": theta}
+    if kind in LENGTH_DEPENDENT:
+        raise unsupported(f"rope scaling {shown(kind)} in config.json ({NOT_EXACT})")
     if kind not in ("linear", "llama3", "yarn"):
         raise unsupported(f"rope scaling {shown(kind)} in config.json")
     return {"rope_theta": theta, "rope_scaling": _scaling(kind, given, whole(config, "max_position_embeddings", 2048))}
