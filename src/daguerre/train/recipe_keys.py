@@ -90,6 +90,7 @@ MEANINGS: dict[str, str] = {
     "sft.errors": "share of tokens that a stage's corruption changes; of edits the largest",
     "sft.rainbow": "tokens that follow an end of text in turn, with the padding rainbow",
     "sft.held_out": "share of the rows that is held out",
+    "sft.tasks": "what the rows teach, of `daguerre.instructions.TASKS`; the model keeps it, and the server answers it",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",
