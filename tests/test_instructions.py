@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import daguerre
 from daguerre.errors import CheckpointError, InputError
-from daguerre.instructions import MARKER, lettered, lines_of, listing, read_listing, tasks_in
+from daguerre.instructions import MARKER, changed, changes, lettered, lines_of, listing, read_listing, tasks_in
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=12), min_size=1, max_size=30)
 
@@ -22,6 +22,15 @@ def test_a_listing_is_read_back(lines: list[str]) -> None:
     assert lines_of(text) == lines
     assert read_listing(listing(lines)) == text
     assert read_listing("".join(f"b {line}\n" if line else "b\n" for line in lines)) == text
+
+
+@given(LINES, st.data())
+def test_changes_make_the_other_lines(lines: list[str], data: st.DataObject) -> None:
+    other = [data.draw(st.sampled_from((line, line + "x", ""))) for line in lines]
+    first = data.draw(st.integers(1, 30))
+    said = changes(lines, other, first)
+    assert changed(lines, said, first) == other
+    assert (said == "None\n") == (lines == other)
 
 
 def test_what_has_no_label_stays_as_it_is() -> None:

@@ -2,9 +2,9 @@
 
 Answers are written greedily, in mode "speculative", whose text is that of one token a forward. What counts as exact:
 
-    apply, rename, next_edit   the file or region without labels, byte for byte
-    fix                        the number and the line, byte for byte
-    type, call                 the expression, as a syntax tree
+    apply                    the whole file without labels, byte for byte
+    rename, fix, next_edit   the lines that change and their numbers, byte for byte, and so the file that they make
+    type, call               the expression, as a syntax tree
 
 Beside them: `rule` merges by equal lines (`merges.merge_by_rule`); `revise` is the existing reading of tokens again, by
 the model that `--revise` names, which is told the wrong line and has to make that line right.
@@ -125,11 +125,11 @@ def _same_tree(row: Row, answer: str) -> bool:
 
 CHECKS: dict[str, Callable[[Row, str], bool]] = {
     "apply": _same_text,
-    "rename": _same_text,
+    "rename": _same_line,
     "fix": _same_line,
     "type": _same_tree,
     "call": _same_tree,
-    "next_edit": _same_text,
+    "next_edit": _same_line,
 }
 
 

@@ -1,11 +1,13 @@
 """Tasks that the syntax tree makes of a piece of code, each with its one right answer.
 
-rename      identifiers of one function ("here"), or all of a file ("everywhere"); strings and comments stay
+rename      identifiers of one function ("here"), or all of a file ("everywhere"); strings and comments stay; the
+            answer has the lines that change
 fix         one line has a planted error; the answer is that line as it was
 type        an annotation was taken away; the answer is that annotation
 call        values for parameters, in any order; the answer is the call: parameters without a default by position, the
             others by name, in the order of the definition
-next_edit   a change that some lines have seen is due in others; the answer is a region of the file as it should be
+next_edit   a change that some lines have seen is due in others; the answer has the lines of a region that
+            change
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from statements import Donors, sites_of
 from daguerre.instructions import (
     apply_prompt,
     call_prompt,
+    changes,
     fix_prompt,
     labeled,
-    listing,
     next_edit_prompt,
     rename_prompt,
     type_prompt,
@@ -37,8 +39,6 @@ from daguerre.instructions import (
 
 MOST_PLACES = 12
 """Lines of the region of a next edit."""
-LONGEST_RENAME = 150
-"""Lines are few in a rename, whose answer is the whole file again."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def rename_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     kind = "everywhere" if function is None else "here"
     made = replaced(piece.lines, sites, old, new)
     facts = {"code": piece.lines, "result": made, "places": len(sites)}
-    return Row("rename", kind, rename_prompt(piece.lines, old, new, function), listing(made), facts)
+    return Row("rename", kind, rename_prompt(piece.lines, old, new, function), changes(piece.lines, made), facts)
 
 
 def _everywhere(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]], None] | None:
@@ -353,7 +353,7 @@ def next_edit_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | Non
     if nothing:
         while any(first <= p < last for p in places):
             first, last = min(first + 1, at), max(last - 1, at + 1)
-    answer = listing(lines[first:last], first + 1)
+    answer = changes(current[first:last], lines[first:last], first + 1)
     facts = {"code": current, "region": [first, last], "right": lines[first:last], "changes": not nothing}
     kind = "nothing due" if nothing else kind
     return Row("next_edit", kind, next_edit_prompt(current, history, first + 1, last), answer, facts)

@@ -30,7 +30,7 @@ from daguerre.models.json_files import read_json
 
 TASKS = ("apply", "rename", "fix", "type", "call", "next_edit")
 """What a model may be trained to do; `sft.tasks` of a recipe names them; config.json keeps them (`extra.tasks`)."""
-FILE, RESULT, GAP = "#> file\n", "#> result\n", "...\n"
+FILE, RESULT, GAP, NOTHING = "#> file\n", "#> result\n", "...\n", "None\n"
 MARKER = re.compile(r"[ \t]*(#|//)[ \t]*\.{3}[ \t]*(existing code|rest of( the)? code)?[ \t]*(\.{3})?[ \t]*")
 """A line of a snippet that stands for lines of the file that stay as they are."""
 _LABEL = re.compile(r"\A(?:\d+|[A-Za-z])(?: |\Z)")
@@ -56,6 +56,22 @@ def read_listing(text: str) -> str:
     return "".join(_LABEL.sub("", line, count=1) + "\n" for line in lines_of(text)) if text else ""
 
 
+def changes(old: Sequence[str], new: Sequence[str], first: int = 1) -> str:
+    """A listing of the lines that differ between as many lines each, with their numbers; "None" where none does."""
+    pairs = enumerate(zip(old, new, strict=True), first)
+    return "".join(labeled(number, line) for number, (was, line) in pairs if line != was) or NOTHING
+
+
+def changed(lines: Sequence[str], answer: str, first: int = 1) -> list[str]:
+    """Lines with those of a listing in place of the ones of the same number; numbers of no line are left out."""
+    out = list(lines)
+    for line in lines_of(answer):
+        number, _, text = line.partition(" ")
+        if number.isdecimal() and 0 <= int(number) - first < len(out):
+            out[int(number) - first] = text
+    return out
+
+
 def lettered(snippet: Sequence[str]) -> str:
     """The lines of a snippet with letters; markers as they are shown. InputError for more than there are letters."""
     letters, out = iter(ascii_letters), ""
@@ -75,7 +91,7 @@ def apply_prompt(code: Sequence[str], snippet: Sequence[str]) -> str:
 
 
 def rename_prompt(code: Sequence[str], old: str, new: str, function: str | None = None) -> str:
-    """Rename a name in one function, or everywhere; the answer is a listing of the whole file."""
+    """Rename a name in one function, or everywhere; the answer has the lines that change (`changes`)."""
     where = "" if function is None else f" in {function}"
     return f"{FILE}{listing(code)}#> rename {old} to {new}{where}\n{RESULT}"
 
@@ -97,7 +113,7 @@ def call_prompt(code: Sequence[str], function: str, values: str) -> str:
 
 def next_edit_prompt(code: Sequence[str], history: Sequence[tuple[str, str]], first: int, last: int) -> str:
     """Predict the next edit in lines `first` to `last`, from 1. history: lines that changed, oldest first, each as it
-    was and as it is, empty where there was none, or is none. The answer is a listing of those lines.
+    was and as it is, empty where there was none, or is none. The answer has the lines that change (`changes`).
     """
     edits = "".join("".join(f"{s}{line}\n" for s, line in zip("-+", edit, strict=True) if line) for edit in history)
     return f"{FILE}{listing(code)}#> edits\n{edits}#> next {first} to {last}\n{RESULT}"

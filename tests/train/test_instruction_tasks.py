@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.instructions import MARKER, lines_of, read_listing
+from daguerre.instructions import MARKER, changed, lines_of, read_listing
 from daguerre.model import load
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
@@ -129,7 +129,7 @@ def test_a_rename_is_that_of_the_tree(made: dict[str, list[Any]]) -> None:
         said = row.prompt.rsplit("#> rename ", 1)[1].split("\n")[0].replace(" in ", " to ").split(" to ")
         tree = ast.parse("\n".join(row.facts["code"]))
         wanted = Renamed(said[0], said[1], said[2] if row.kind == "here" else None).visit(tree)
-        assert ast.dump(ast.parse(read_listing(row.completion))) == ast.dump(wanted)
+        assert ast.dump(ast.parse("\n".join(changed(row.facts["code"], row.completion)))) == ast.dump(wanted)
         kinds.append(row.kind)
     assert min(kinds.count("here"), kinds.count("everywhere")) > 3
 
@@ -193,8 +193,8 @@ def test_a_next_edit_goes_on_with_the_change_of_the_history(made: dict[str, list
     for row in made["next_edit"]:
         first, last = row.facts["region"]
         code = row.facts["code"]
-        assert row.completion.startswith(f"{first + 1}") and len(lines_of(row.completion)) == last - first
-        right = lines_of(read_listing(row.completion))
+        right = changed(code[first:last], row.completion, first + 1)
+        assert right == row.facts["right"] and (row.completion == "None\n") != row.facts["changes"]
         assert (right != code[first:last]) == row.facts["changes"]
         new = row.prompt.rsplit("#> edits\n", 1)[1].split("\n")[1].removeprefix("+")
         assert new in code  # the history is in the file

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from daguerre.instructions import apply_prompt, lines_of, listing, next_edit_prompt, read_listing
+from daguerre.instructions import apply_prompt, changed, lines_of, listing, next_edit_prompt, read_listing
 from daguerre.model import Model
 from daguerre.server.errors import TOO_LONG, ApiError
 
@@ -19,7 +19,7 @@ MORE = 16
 PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
 CURSOR = "<|cursor|>"
 NOTHING = "None"
-"""Mercury's answer where no edit is due."""
+"""Mercury's answer where no edit is due, and the model's, with an end of line."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Asked:
 
     prompt      the text that it continues
     max_tokens  of its answer
-    region      the text that a next edit replaces; None for a merge
+    region      the text that a next edit changes, whose first line has this number; None for a merge
     ends        whether the answer ends with an end of line
     """
 
@@ -36,14 +36,16 @@ class Asked:
     max_tokens: int
     region: str | None
     ends: bool
+    first: int = 1
 
     def content(self, written: str) -> str:
         """The answer of the API, of what the model has written."""
-        text = read_listing(written)
-        text = text if self.ends else text.removesuffix("\n")
         if self.region is None:
-            return text
-        return NOTHING if text == self.region else f"```\n{text}{'' if self.ends else chr(10)}```"
+            text = read_listing(written)
+            return text if self.ends else text.removesuffix("\n")
+        lines = lines_of(self.region)
+        made = changed(lines, written, self.first)
+        return NOTHING if made == lines else "```\n" + "".join(line + "\n" for line in made) + "```"
 
 
 def merge_asked(model: Model, content: str) -> Asked:
@@ -65,7 +67,7 @@ def edit_asked(model: Model, content: str) -> Asked:
         shown = [*head, *body, *tail]
         prompt = next_edit_prompt(shown, history, len(head) + 1, len(head) + len(body))
         if _fits(model, prompt, answer) or not (head or tail or history):
-            return Asked(prompt, _room(model, prompt, answer), region, region.endswith("\n"))
+            return Asked(prompt, _room(model, prompt, answer), region, region.endswith("\n"), len(head) + 1)
         if not head and not tail:
             history = history[1:]
         elif len(head) > len(tail):
