@@ -21,6 +21,7 @@ from daguerre.decoding.result import Result, StreamEvent
 from daguerre.decoding.running import Running, start
 from daguerre.decoding.text_spans import CharSpan
 from daguerre.errors import InputError, UnsupportedError, shown
+from daguerre.instructions import tasks_in
 from daguerre.models.catalog import Catalog
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
@@ -94,6 +95,7 @@ MODEL: dict[str, Kind] = {
     "head": Call(none=True),
     "defaults": Instance(of=(Mapping,), what="a mapping of options", none=True),
     "concepts": Instance(of=(Catalog,), what="a Catalog", none=True),
+    "tasks": Instance(of=(tuple,), what="a tuple of names"),
 }
 MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "graphs", "family")}
 """The kinds of the arguments of `Model`."""
@@ -113,6 +115,7 @@ class Model:
     backend, quantize, head, graphs: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that questions
     to `decide` may name. family, defaults: the name of the published family, and its defaults of generation, as options
     of `Decode`. concepts: names of the concepts of a model with concept heads; it has numbers where they are not given.
+    tasks: those of `daguerre.instructions` that the model was trained on.
     """
 
     @checks(MODEL)
@@ -129,6 +132,7 @@ class Model:
         family: str | None = None,
         defaults: Mapping[str, Any] | None = None,
         concepts: Catalog | None = None,
+        tasks: tuple[str, ...] = (),
     ) -> None:
         shape = backbone.config.concepts
         if concepts is not None and shape is None:
@@ -140,7 +144,7 @@ class Model:
         self.concepts = concepts if concepts is not None or shape is None else Catalog.numbered(shape)
         self.tokenizer = tokenizer
         self.family, self.defaults = family, dict(defaults or {})
-        self.calibrations = dict(calibrations or {})
+        self.calibrations, self.tasks = dict(calibrations or {}), tasks
         self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs)
 
     @property
@@ -452,6 +456,7 @@ def load(
         family=loaded.family,
         defaults=loaded.decode,
         concepts=loaded.concepts,
+        tasks=tasks_in(folder, beside),
     )
     if backend is not None or quantize is not None or graphs or loaded.backbone.deferred is not None:
         model.denoiser.backend  # noqa: B018

@@ -102,7 +102,13 @@ def test_every_route_has_a_body_wishes_answers_and_errors(described: Json) -> No
         assert {"200", "400", "401", "413", "429", "4XX", "500", "502", "503", "504"} <= set(operation["responses"])
         assert set(operation["responses"]["200"]["headers"]) == {*SAID, *SOMETIMES}
     streams = [path for path in ROUTES if "text/event-stream" in str(described["paths"][path]["post"]["responses"])]
-    assert streams == ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/fim/completions"]
+    assert streams == [
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/fim/completions",
+        "/v1/edit/completions",
+    ]
 
 
 def test_every_schema_is_one_and_every_reference_leads_to_one(described: Json) -> None:

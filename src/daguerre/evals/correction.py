@@ -184,6 +184,15 @@ def correct_line(model: Model, seed: int, example: MissingLine) -> dict[tuple[st
     return out
 
 
+def revised_text(model: Model, before: str, wrong: str, after: str, revision: Revision) -> str:
+    """What revision makes of the text `wrong`, all of it committed, between two others."""
+    config, encode = model.config, model.tokenizer.encode
+    tokens = np.array(encode(wrong))
+    canvas = Canvas.lay_out([[*config.first, *encode(before)], encode(after)], [len(tokens)], config.placeholder)
+    last, _ = _revised(_reader(model, canvas), _written(canvas.at(canvas.gaps[0]), tokens), revision)
+    return model.tokenizer.decode(last.tokens[slice(*last.gaps[0])].tolist())
+
+
 def _trial(corrupted: Corrupted, truth: np.ndarray, last: Canvas, refilled: int, forwards: int) -> Trial:
     """What became of a corrupted line, which is revised in the canvas `last`."""
     num_wrong = len(corrupted.wrong)

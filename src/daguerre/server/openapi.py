@@ -70,6 +70,8 @@ ANSWERS: Mapping[str, Schema] = {
     "/v1/chat/completions": an_answer("chat.completion", CHAT_CHOICE),
     "/v1/completions": an_answer("text_completion", TEXT_CHOICE),
     "/v1/fim/completions": an_answer("text_completion", TEXT_CHOICE),
+    "/v1/edit/completions": an_answer("chat.completion", CHAT_CHOICE),
+    "/v1/apply/completions": an_answer("chat.completion", CHAT_CHOICE),
     "/v1/embeddings": an_object(
         {
             "object": {"const": "list"},

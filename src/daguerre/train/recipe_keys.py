@@ -101,6 +101,7 @@ MEANINGS: dict[str, str] = {
     "prefer.antithetic": "each mask's complement besides, and everything masked",
     "prefer.ends": "an end of text follows answers that are plain texts; false: they are cut off",
     "prefer.held_out": "share of the rows that is held out",
+    "sft.tasks": "what the rows teach, of `daguerre.instructions.TASKS`; the model keeps it, and the server answers it",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",

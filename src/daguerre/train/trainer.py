@@ -494,6 +494,7 @@ class Trainer:
             "recipe": self.recipe.name,
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
+            **({"tasks": list(self.recipe.sft.tasks)} if self.recipe.sft and self.recipe.sft.tasks else {}),
         }
         if self.adapter is not None:
             return self.adapter.write(self.out / "adapter", self.model, values, extra)

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from daguerre.server.protocol.common import Body, Sampling
+from daguerre.server.protocol.common import Body, Sampling, StreamOptions
 
 
 class FimBody(Sampling):
@@ -28,6 +28,10 @@ class EditBody(Body):
     model: str | None = None
     messages: list[dict[str, Any]] = Field(min_length=1, max_length=1)
     max_tokens: int | None = Field(None, ge=1)
+    temperature: float = Field(0.0, ge=0, le=2)
+    seed: int | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
 
     @model_validator(mode="after")
     def _one_of_the_user(self) -> EditBody:

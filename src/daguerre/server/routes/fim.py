@@ -1,4 +1,4 @@
-"""Mercury's routes for editors: fill in the middle; and next edit and apply, which need models trained for them."""
+"""Mercury's route for gaps: fill in the middle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daguerre.server.errors import ApiError
 from daguerre.server.gaps import Gap, GapJob, begin_gap
 from daguerre.server.models import Served
 from daguerre.server.protocol.common import decode_options
-from daguerre.server.protocol.fim import ApplyBody, EditBody, FimBody
+from daguerre.server.protocol.fim import FimBody
 from daguerre.server.settings import Settings
 from daguerre.server.streams import DONE, event_stream, guarded, result_of, sse
 
@@ -90,20 +90,3 @@ def _choice(index: int, text: str, result: Result | None = None) -> dict[str, An
 
 def _frame(progress: float) -> dict[str, Any]:
     return {"diffusion_meta": {"diffusion_content": True, "diffusion_progress": progress}}
-
-
-@router.post("/v1/edit/completions", response_model=None)
-async def edit(request: Request, body: EditBody) -> None:
-    """Predict the next edit of a file: no model here was trained to."""
-    await _untrained(request, body.model, "predict the next edit", "/v1/fim/completions fills a gap at the cursor")
-
-
-@router.post("/v1/apply/completions", response_model=None)
-async def apply(request: Request, body: ApplyBody) -> None:
-    """Merge a snippet into a file: no model here was trained to."""
-    await _untrained(request, body.model, "merge a snippet into a file", "/v1/fim/completions fills a gap in it")
-
-
-async def _untrained(request: Request, model: str | None, what: str, instead: str) -> None:
-    served = await asyncio.to_thread(request.app.state.pool.get, model)
-    raise ApiError(f"the model {served.name!r} was not trained to {what}: {instead}", 501, "model", "unsupported")

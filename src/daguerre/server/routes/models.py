@@ -16,6 +16,8 @@ from daguerre.server.settings import Settings
 router = APIRouter()
 ENDPOINTS = ("chat.completions", "completions", "responses", "messages", "embeddings", "decisions")
 INFILLING = "fim.completions"
+EDITING = {"next_edit": "edit.completions", "apply": "apply.completions"}
+"""Endpoints of tasks that a model was trained on."""
 PARAMETERS = (
     *("temperature", "top_p", "top_k", "stop", "seed", "max_tokens", "frequency_penalty", "presence_penalty"),
     *("logit_bias", "logprobs", "top_logprobs", "tools", "tool_choice", "response_format", "structured_outputs"),
@@ -45,8 +47,9 @@ async def fim_models(request: Request) -> dict[str, Any]:
 
 @router.get("/v1/edit/completions/models", response_model=None)
 async def edit_models(request: Request) -> dict[str, Any]:
-    """The models that predict edits: none was trained to."""
-    return {"object": "list", "data": []}
+    """The models that were trained to predict edits, as far as they are loaded."""
+    found = [one for one in _all(request) if EDITING["next_edit"] in one.get("supported_endpoints", ())]
+    return {"object": "list", "data": found}
 
 
 @router.get("/v1/models/{name:path}", response_model=None)
@@ -81,7 +84,11 @@ def _facts(name: str, served: Served | None, settings: Settings) -> dict[str, An
         "output_modalities": ["text"],
         "supported_sampling_parameters": PARAMETERS,
         "supported_features": FEATURES,
-        "supported_endpoints": (*ENDPOINTS, *((INFILLING,) if _infills(served) else ())),
+        "supported_endpoints": (
+            *ENDPOINTS,
+            *((INFILLING,) if _infills(served) else ()),
+            *(endpoint for task, endpoint in EDITING.items() if task in served.model.tasks),
+        ),
         "pricing": FREE,
         "concepts": None if catalog is None else {"known": catalog.num_known, "discovered": catalog.num_discovered},
     }

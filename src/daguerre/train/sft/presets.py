@@ -9,9 +9,11 @@ and beside it, in causal context, `clean` times the mean next-token loss over th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from daguerre.errors import InputError, UnsupportedError, unknown
+from daguerre.instructions import TASKS
 from daguerre.models.core.config import ModelConfig
 from daguerre.noise.process import process_of
 from daguerre.train.objectives import TIMES, WEIGHTS, Objective
@@ -78,7 +80,8 @@ class Sft:
     `padding` is what follows an answer, up to the longest text of a micro-batch in full context, and to the end of the
     block in block context: "supervised": ends of text, which are trained as the answer is (LLaDA); "unsupervised":
     nothing in full context, and masks that are no targets in block context (Fast-dLLM v2); "rainbow": an end of text
-    and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680).
+    and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680). `tasks` are those of
+    `daguerre.instructions` that the data teaches: the model says so, and `daguerre serve` answers them with it.
     """
 
     preset: str = AUTO
@@ -94,6 +97,7 @@ class Sft:
     errors: float = 0.1
     rainbow: int = 7
     held_out: float = 0.1
+    tasks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for kind, name, table in (
@@ -106,6 +110,9 @@ class Sft:
         ):
             if name is not None and name not in table:
                 raise unknown(kind, name, table)
+        for task in self.tasks:
+            if task not in TASKS:
+                raise unknown("sft.tasks", task, TASKS)
         if self.clean is not None:
             at_least(0, self, "clean")
         at_least(1, self, "rainbow")

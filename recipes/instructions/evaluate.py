@@ -1,0 +1,217 @@
+"""The share of held-out tasks that a model answers exactly: `python recipes/instructions/evaluate.py MODEL --data DIR`.
+
+Answers are written greedily, in mode "speculative", whose text is that of one token a forward. What counts as exact:
+
+    apply                    the whole file without labels, byte for byte
+    rename, fix, next_edit   the lines that change and their numbers, byte for byte, and so the file that they make
+    type, call               the expression, as a syntax tree
+
+Beside them: `rule` merges by equal lines (`merges.merge_by_rule`); `revise` is the existing reading of tokens again, by
+the model that `--revise` names, which is told the wrong line and has to make that line right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from make import HELD
+from merges import merge_by_rule
+from tasks import Row
+
+import daguerre
+from daguerre.decoding.drive import Together
+from daguerre.decoding.plans import plan_generate
+from daguerre.decoding.sample import Sample
+from daguerre.instructions import read_listing
+from daguerre.model import Model
+from daguerre.router.values import wilson
+
+AT_ONCE = 32
+"""Answers that are written together."""
+MORE = 16
+"""Tokens that an answer may be longer than the right one."""
+LENGTHS = (100, 200, 300)
+"""Tokens of files, for the table by length."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """How many of `num` tasks are exact, with the 95% interval by Wilson."""
+
+    num: int
+    exact: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, found: Sequence[bool]) -> Share:
+        """The share of what is true."""
+        exact = sum(found) / len(found)
+        return cls(len(found), exact, *wilson(exact, len(found)))
+
+    def __str__(self) -> str:
+        return f"{100 * self.exact:.1f}% of {self.num} ({100 * self.low:.1f} to {100 * self.high:.1f})"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A task's share, and the same by kind of task and by tokens of the file."""
+
+    task: str
+    all: Share
+    kinds: dict[str, Share]
+    lengths: dict[str, Share]
+    beside: dict[str, Share] = field(default_factory=dict)
+
+
+def read_rows(path: Path, tasks: Sequence[str] = (), num: int | None = None) -> list[Row]:
+    """The first `num` rows of each task."""
+    rows = [Row(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    names = tasks or list(dict.fromkeys(row.task for row in rows))
+    return [row for name in names for row in [one for one in rows if one.task == name][:num]]
+
+
+def answers(model: Model, rows: Sequence[Row]) -> Iterator[str]:
+    """What a model answers, in order; rows of like length share a batch."""
+    encode = model.tokenizer.encode
+    sizes = [len(encode(row.completion)) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: sizes[i])
+    out: dict[int, str] = {}
+    for first in range(0, len(order), AT_ONCE):
+        chosen = order[first : first + AT_ONCE]
+        samples = [
+            Sample(
+                model.denoiser,
+                plan_generate(
+                    model.denoiser, model.tokenizer, rows[i].prompt, sizes[i] + MORE, heal=False, temperature=0.0
+                ),
+                0,
+                None,
+            )
+            for i in chosen
+        ]
+        Together(model.denoiser.backend, samples).run()
+        out |= {i: sample.result().text for i, sample in zip(chosen, samples, strict=True)}
+    yield from (out[i] for i in range(len(rows)))
+
+
+def is_exact(row: Row, answer: str) -> bool:
+    """Whether an answer is right."""
+    return CHECKS[row.task](row, answer)
+
+
+def _same_text(row: Row, answer: str) -> bool:
+    return answer.endswith("\n") and read_listing(answer) == read_listing(row.completion)
+
+
+def _same_line(row: Row, answer: str) -> bool:
+    return answer == row.completion
+
+
+def _same_tree(row: Row, answer: str) -> bool:
+    try:
+        return ast.dump(ast.parse(answer.strip(), mode="eval")) == ast.dump(
+            ast.parse(row.completion.strip(), mode="eval")
+        )
+    except (SyntaxError, ValueError):
+        return False
+
+
+CHECKS: dict[str, Callable[[Row, str], bool]] = {
+    "apply": _same_text,
+    "rename": _same_line,
+    "fix": _same_line,
+    "type": _same_tree,
+    "call": _same_tree,
+    "next_edit": _same_line,
+}
+
+
+def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Sequence[int]) -> Measured:
+    """Shares of a task's rows, whose files have so many tokens."""
+    kinds = {
+        kind: [ok for row, ok in zip(rows, found, strict=True) if kind in row.kind.split("+")]
+        for kind in kinds_of(rows)
+    }
+    bounds = list(zip((0, *LENGTHS), LENGTHS, strict=False))
+    lengths = {
+        f"{low + 1} to {high}": [ok for size, ok in zip(sizes, found, strict=True) if low < size <= high]
+        for low, high in bounds
+    }
+    of = {
+        name: {key: Share.of(values) for key, values in table.items() if values}
+        for name, table in (("k", kinds), ("l", lengths))
+    }
+    beside = {}
+    if task == "apply":
+        rule = [merge_by_rule(row.facts["code"], row.facts["snippet"]) == row.facts["merged"] for row in rows]
+        beside["rule"] = Share.of(rule)
+    return Measured(task, Share.of(found), of["k"], of["l"], beside)
+
+
+def kinds_of(rows: Sequence[Row]) -> list[str]:
+    """The kinds of rows."""
+    return sorted({kind for row in rows for kind in row.kind.split("+")})
+
+
+def evaluate(model: Model, rows: Sequence[Row]) -> tuple[list[Measured], list[dict[str, Any]]]:
+    """Shares of every task, and the answers that are wrong."""
+    found, wrong = list[Measured](), list[dict[str, Any]]()
+    for task in dict.fromkeys(row.task for row in rows):
+        of_task = [row for row in rows if row.task == task]
+        said = list(answers(model, of_task))
+        right = [is_exact(row, answer) for row, answer in zip(of_task, said, strict=True)]
+        sizes = [len(model.tokenizer.encode(file_of(row))) for row in of_task]
+        found.append(measured(task, of_task, right, sizes))
+        wrong += [
+            {"task": task, "kind": row.kind, "prompt": row.prompt, "right": row.completion, "wrote": answer}
+            for row, answer, ok in zip(of_task, said, right, strict=True)
+            if not ok
+        ]
+        print(f"| {task} | {found[-1].all} |", flush=True)
+    return found, wrong
+
+
+def file_of(row: Row) -> str:
+    """The file that a row shows, without numbers."""
+    return read_listing(row.prompt.split("#> ", 2)[1].split("\n", 1)[1])
+
+
+def table(found: Sequence[Measured]) -> str:
+    """Shares as a table in Markdown."""
+    lines = ["| task | exact | beside |", "|---|---|---|"]
+    for one in found:
+        beside = "; ".join(f"{name}: {share}" for name, share in one.beside.items())
+        lines.append(f"| {one.task} | {one.all} | {beside} |")
+        for name, part in (("kind", one.kinds), ("tokens of the file", one.lengths)):
+            if len(part) > 1:
+                lines += [f"| &nbsp; {name}: {key} | {share} | |" for key, share in part.items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="a folder with a model")
+    parser.add_argument("--data", type=Path, required=True, help=f"{HELD}, or the folder that it is in")
+    parser.add_argument("--tasks", nargs="+", default=[], choices=sorted(CHECKS))
+    parser.add_argument("--num", type=int, help="rows of each task; all by default")
+    parser.add_argument("--json", type=Path, help="where to write the figures, too")
+    parser.add_argument("--wrong", type=Path, help="where to write wrong answers")
+    options = parser.parse_args()
+    rows = read_rows(options.data / HELD if options.data.is_dir() else options.data, options.tasks, options.num)
+    found, wrong = evaluate(daguerre.load(options.model), rows)
+    print(table(found))
+    if options.json is not None:
+        options.json.write_text(json.dumps([asdict(one) for one in found], indent=1) + "\n", encoding="utf-8")
+    if options.wrong is not None:
+        options.wrong.write_text("".join(json.dumps(one) + "\n" for one in wrong), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

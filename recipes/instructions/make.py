@@ -1,0 +1,105 @@
+"""Write tasks to train on, and held-out ones: `python recipes/instructions/make.py --out DIR`.
+
+    DIR/train.jsonl   {"prompt", "completion"} rows of all tasks, and {"text"} rows of plain code: data of the recipe
+    DIR/held.jsonl    tasks of files of held-out packages, with what a check or a rule needs
+
+The same seed makes the same files from the same installed packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from pieces import Piece, held_files, pieces_of, training_files
+from statements import Donors
+from tasks import MAKERS, Row
+
+from daguerre.files import atomic_write
+from daguerre.models.tokenizer import Tokenizer
+
+TRAIN, HELD = "train.jsonl", "held.jsonl"
+SHARES = {"apply": 0.5, "rename": 0.16, "fix": 0.12, "type": 0.05, "call": 0.06, "next_edit": 0.11}
+"""Of the tasks that are trained on."""
+MOST_TOKENS = 900
+"""Tokens of a prompt and its answer."""
+FEW = 3000
+"""Pieces that donors are taken of."""
+TRIES = 12
+
+
+def rows_of(
+    pieces: Iterable[Piece], donors: Donors, tasks: dict[str, float], seed: int, tokenizer: Tokenizer
+) -> Iterator[Row]:
+    """A task of each piece that has one."""
+    for number, piece in enumerate(pieces):
+        rng = random.Random(f"{seed} {number}")
+        task = rng.choices(list(tasks), list(tasks.values()))[0]
+        for _ in range(TRIES):
+            row = MAKERS[task](piece, donors, rng)
+            if (
+                row is not None
+                and len(tokenizer.encode(row.prompt)) + len(tokenizer.encode(row.completion)) <= MOST_TOKENS
+            ):
+                yield row
+                break
+
+
+def plain_rows(files: Iterable[tuple[str, str]], seed: int, characters: int = 2600) -> Iterator[dict[str, str]]:
+    """Windows of files, from the beginning of a line to the end of one."""
+    rng = random.Random(seed)
+    for _, text in files:
+        start = 0 if len(text) < characters or rng.random() < 0.2 else rng.randrange(len(text) - characters // 2)
+        start = text.find("\n", start) + 1 if start else 0
+        part = text[start : start + characters]
+        part = part if start + characters >= len(text) else part[: part.rfind("\n") + 1]
+        if len(part) > 300:
+            yield {"text": part}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--pieces", type=int, default=12, help="of a training file (%(default)s)")
+    parser.add_argument("--held", type=int, default=300, help="held-out rows of each task (%(default)s)")
+    parser.add_argument("--plain", type=int, default=2500, help="rows of plain code (%(default)s)")
+    parser.add_argument("--files", type=int, default=100_000, help="training files at most (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    tokenizer, rng = Tokenizer.default("2k"), random.Random(options.seed)
+    files = [file for _, file in zip(range(options.files), training_files(options.seed), strict=False)]
+    pieces = [piece for file in files for piece in pieces_of(*file, tokenizer, rng, options.pieces)]
+    rng.shuffle(pieces)
+    donors = Donors()
+    for piece in pieces[:FEW]:
+        donors.add(piece)
+    made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
+    written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
+    windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn))
+    written += [json.dumps(row) for _, row in zip(range(options.plain), windows, strict=False)]
+    rng.shuffle(written)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with atomic_write(options.out / TRAIN) as file:
+        file.write(("\n".join(written) + "\n").encode())
+    print(f"{len(files):,} files, {len(pieces):,} pieces; tasks:", dict(Counter(row.task for row in made)), flush=True)
+    held = [piece for file in held_files() for piece in pieces_of(*file, tokenizer, rng, 24)]
+    rng.shuffle(held)
+    donors = Donors()
+    for piece in held:
+        donors.add(piece)
+    rows = list[Row]()
+    for task in MAKERS:
+        found = rows_of(held, donors, {task: 1.0}, options.seed, tokenizer)
+        rows += (row for _, row in zip(range(options.held), found, strict=False))
+    with atomic_write(options.out / HELD) as file:
+        file.write("".join(json.dumps(asdict(row)) + "\n" for row in rows).encode())
+    print("held out:", dict(Counter(row.task for row in rows)))
+
+
+if __name__ == "__main__":
+    main()

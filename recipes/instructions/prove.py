@@ -1,0 +1,265 @@
+"""Measure a model of the recipe `instructions`, and write the report.
+
+    python recipes/instructions/prove.py --model RUN/model --data DIR --parts curve    the last checkpoint, in training
+    python recipes/instructions/prove.py --model RUN/model --data DIR --parts tasks revise bits
+    python recipes/instructions/prove.py --model RUN/model --report                    benchmarks/results/instructions.*
+
+tasks   the share of held-out tasks that are exact (evaluate.py)
+revise  for the wrong lines of the task `fix`: `revise` of the model that the run began with, in several ways, told
+        which line is wrong; and the same of lines whose right form has as many tokens, as revision cannot change that
+bits    bits per byte of the frozen held-out sample, before and after
+Parts that are there are kept. Where the machine is busy, `--num` has fewer rows of each task measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evaluate import Measured, Share, evaluate, read_rows, table
+from make import HELD
+from tasks import Row
+
+import daguerre
+from daguerre.errors import DataError, MissingExtra
+from daguerre.evals.bits import bits_per_byte
+from daguerre.evals.correction import Revision, revised_text
+from daguerre.evals.machine import machine_facts
+from daguerre.files import atomic_write
+from daguerre.heldout import load_frozen
+from daguerre.model import Model
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.loading import read_extra
+from daguerre.train.checkpoint import find_checkpoint, load_checkpoint
+
+RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "instructions.json"
+BARS = {"apply": 0.9, "rename": 0.8}
+WAYS = (
+    *(Revision("unmasked", order, threshold) for order in ("all", "one") for threshold in (0.5, 0.9)),
+    *(Revision("leave_one_out", "all", threshold) for threshold in (0.3, 0.5, 0.9)),
+)
+"""Ways of revising: the ends of what `daguerre eval --what correction` tries."""
+CURVE = "curve.jsonl"
+PARTS = ("tasks", "revise", "bits", "curve")
+
+
+def measure_tasks(model: Model, rows: Sequence[Row]) -> dict[str, Any]:
+    found, wrong = evaluate(model, rows)
+    return {"shares": [asdict(one) for one in found], "wrong": wrong}
+
+
+def measure_revise(model: Model, rows: Sequence[Row]) -> dict[str, Any]:
+    """The share of planted errors that revision of the wrong line repairs, in the best of all ways."""
+    rows = [row for row in rows if row.task == "fix"]
+    encode = model.tokenizer.encode
+    like = [len(encode(row.facts["right"])) == len(encode(row.facts["code"][row.facts["line"]])) for row in rows]
+    out = []
+    for revision in WAYS:
+        right = [_revised(model, row, revision) == row.facts["right"] for row in rows]
+        of_like = [ok for ok, same in zip(right, like, strict=True) if same]
+        out.append({"revision": asdict(revision), "all": asdict(Share.of(right)), "as_long": asdict(Share.of(of_like))})
+        print(revision, Share.of(right), flush=True)
+    return {"ways": out, "as_long": like}
+
+
+def _revised(model: Model, row: Row, revision: Revision) -> str:
+    code, at = row.facts["code"], row.facts["line"]
+    before = "".join(line + "\n" for line in code[:at])
+    return revised_text(model, before, code[at], "".join("\n" + line for line in [*code[at + 1 :], ""]), revision)
+
+
+def measure_bits(model: Model, windows: int | None) -> dict[str, float]:
+    """Bits per byte of so many windows of the frozen sample, evenly spread; the bound on a few of them."""
+    how: dict[str, Any] = {"layouts": ("ar", 16), "exact_windows": windows, "bound_windows": 32, "samples": 2}
+    found = bits_per_byte(model.denoiser.backend, model.tokenizer, load_frozen(), **how)
+    return {one.layout: one.value for one in found}
+
+
+def last_checkpoint(run: Path) -> tuple[Model, dict[str, Any]]:
+    """The averaged weights of a run's last checkpoint as a model, and where the run stood."""
+    path = find_checkpoint(run, True)
+    assert path is not None
+    tensors, state = load_checkpoint(path)
+    start = daguerre.load()
+    backbone = Backbone(start.config)
+    backbone.load_state_dict({**tensors["model"], **tensors["average"]}, strict=False)
+    return Model(backbone.eval().requires_grad_(False), start.tokenizer), state["progress"]
+
+
+def curve_point(run: Path, rows: Sequence[Row]) -> None:
+    """Add a point to the curve of a run."""
+    model, progress = last_checkpoint(run)
+    found, _ = evaluate(model, rows)
+    point = {**progress, "exact": {one.task: asdict(one.all) for one in found}}
+    with (run / CURVE).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(point) + "\n")
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def share(values: dict[str, Any]) -> Share:
+    return Share(**values)
+
+
+def best_revision(values: dict[str, Any], key: str) -> dict[str, Any]:
+    """The way of revising that repairs most."""
+    way: dict[str, Any] = max(values["ways"], key=lambda way: way[key]["exact"])
+    return way
+
+
+def gather(run: Path) -> dict[str, Any]:
+    """All that was measured of a run. DataError where nothing was."""
+    path = run / "measured.json"
+    if not path.is_file():
+        raise DataError(f"{run} has no measured.json: measure first, with --parts")
+    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    lines = (run / CURVE).read_text(encoding="utf-8").splitlines() if (run / CURVE).is_file() else []
+    return values | {"curve": [json.loads(line) for line in lines]}
+
+
+def page(values: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    machine, trained = values["machine"], values["trained"]
+    lines = [
+        "# Tasks on files of code, by the default model after sft",
+        "",
+        "Written by `python recipes/instructions/prove.py --report`; what it means: "
+        "[docs/instructions.md](../../docs/instructions.md).",
+        "",
+        f"{machine['processor']}, {machine['instruction_set']}, one thread of a shared machine. Trained for "
+        f"{trained['minutes']:.1f} minutes of wall clock: {trained['step']:,} steps, {trained['tokens']:,} tokens.",
+        "Exact shares of held-out tasks with 95% intervals (Wilson).",
+        "",
+    ]
+    if "tasks" in values:
+        of = [_measured(one) for one in values["tasks"]["shares"]]
+        lines += [table(of), ""]
+    if "revise" in values:
+        lines += [
+            "## Planted errors: `revise`, told the wrong line",
+            "",
+            "| reading, order, threshold | exact | where the right line has as many tokens |",
+            "|---|---|---|",
+        ]
+        for way in values["revise"]["ways"]:
+            how = way["revision"]
+            name = f"{how['reading']}, {how['order']}, {how['threshold']:g}"
+            lines.append(f"| {name} | {share(way['all'])} | {share(way['as_long'])} |")
+        lines.append("")
+    if "bits" in values:
+        before, after = values["bits"]["before"], values["bits"]["after"]
+        lines += [
+            "## Bits per byte of the frozen held-out sample",
+            "",
+            "| | before | after | change |",
+            "|---|---:|---:|---:|",
+        ]
+        for name, value in before.items():
+            lines.append(f"| {name} | {value:.4f} | {after[name]:.4f} | {100 * (after[name] / value - 1):+.1f}% |")
+        lines.append("")
+    if values["curve"]:
+        tasks = list(values["curve"][0]["exact"])
+        lines += ["## While it trains", "", f"| tokens | {' | '.join(tasks)} |", "|---:|" + "---:|" * len(tasks)]
+        for point in values["curve"]:
+            each = (f"{100 * point['exact'][task]['exact']:.0f}%" for task in tasks)
+            lines.append(f"| {point['tokens']:,} | {' | '.join(each)} |")
+        lines += ["", f"![Exact share by task while it trains]({RESULTS.stem}.png)", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _measured(one: dict[str, Any]) -> Measured:
+    tables = {name: {key: share(value) for key, value in one[name].items()} for name in ("kinds", "lengths", "beside")}
+    return Measured(one["task"], share(one["all"]), **tables)
+
+
+def draw(values: dict[str, Any], path: Path) -> None:
+    """Exact shares against tokens of training. MissingExtra without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(7.0, 4.4), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.subplots()
+    for color, task in enumerate(values["curve"][0]["exact"]):
+        points = [(point["tokens"] / 1e6, share(point["exact"][task])) for point in values["curve"]]
+        low = [max(0.0, one.exact - one.low) for _, one in points]
+        high = [max(0.0, one.high - one.exact) for _, one in points]
+        panel.errorbar(
+            [x for x, _ in points],
+            [one.exact for _, one in points],
+            yerr=[low, high],
+            label=task.replace("_", " "),
+            color=f"C{color}",
+            marker="o",
+            markersize=4,
+            capsize=2,
+        )
+    panel.set_title("Held-out tasks answered exactly")
+    panel.set_xlabel("millions of tokens of training (answers, prompts and plain code)")
+    panel.set_ylim(0, 1.02)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+    panel.grid(alpha=0.25)
+    panel.legend(frameon=False)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+
+
+def report(run: Path, results: Path = RESULTS) -> None:
+    """JSON, Markdown and picture of a run."""
+    values = gather(run)
+    if "tasks" in values:
+        values["tasks"] = {"shares": values["tasks"]["shares"], "wrong": values["tasks"]["wrong"][:40]}
+    write_json(results, values)
+    with atomic_write(results.with_suffix(".md")) as file:
+        file.write(page(values).encode())
+    if values["curve"]:
+        draw(values, results.with_suffix(".png"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    with atomic_write(path) as file:
+        file.write((json.dumps(value, indent=1) + "\n").encode())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="the model in the folder of a run")
+    parser.add_argument("--data", type=Path, help="the folder that make.py wrote")
+    parser.add_argument("--before", default="default", help="the model that the run began with (%(default)s)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=[])
+    parser.add_argument("--num", type=int, help="rows of each task; all by default")
+    parser.add_argument("--windows", type=int, help="windows of the sample for bits; all by default")
+    parser.add_argument("--report", action="store_true", help="write the report of the run")
+    options = parser.parse_args(arguments)
+    run = options.model.parent
+    rows = read_rows(options.data / HELD, num=options.num) if options.data is not None else []
+    if "curve" in options.parts:
+        curve_point(run, rows)
+    path = run / "measured.json"
+    for part in [part for part in options.parts if part != "curve"]:
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        if part in values:
+            continue
+        values |= {"machine": machine_facts(), "trained": read_extra(options.model)["trained"]}
+        if part == "tasks":
+            values[part] = measure_tasks(daguerre.load(options.model), rows)
+        elif part == "revise":
+            values[part] = measure_revise(daguerre.load(options.before), rows)
+        else:
+            models = {"before": options.before, "after": options.model}
+            values[part] = {name: measure_bits(daguerre.load(one), options.windows) for name, one in models.items()}
+            print(values[part], flush=True)
+        write_json(path, values)
+    if options.report:
+        report(run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Mercury's requests for edits, as prompts of a model that was trained on such tasks, and what its answers mean.
+
+Apply: a file and a snippet with `... existing code ...` for what stays; the answer is the merged file. Next edit: a
+file with a region, and diffs of the edits before, oldest first; the answer is the region as it should be, fenced, or
+"None" where it stays as it is. `daguerre.instructions` has the texts of both.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from daguerre.instructions import apply_prompt, changed, lines_of, listing, next_edit_prompt, read_listing
+from daguerre.model import Model
+from daguerre.server.errors import TOO_LONG, ApiError
+
+MORE = 16
+"""Tokens that an answer may have beyond those of what it copies."""
+PATH = re.compile(r"\A(?:current_file_path|code_snippet_file_path):[^\n]*\n")
+CURSOR = "<|cursor|>"
+NOTHING = "None"
+"""Mercury's answer where no edit is due, and the model's, with an end of line."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model is asked.
+
+    prompt      the text that it continues
+    max_tokens  of its answer
+    region      the text that a next edit changes, whose first line has this number; None for a merge
+    ends        whether the answer ends with an end of line
+    """
+
+    prompt: str
+    max_tokens: int
+    region: str | None
+    ends: bool
+    first: int = 1
+
+    def content(self, written: str) -> str:
+        """The answer of the API, of what the model has written."""
+        if self.region is None:
+            text = read_listing(written)
+            return text if self.ends else text.removesuffix("\n")
+        lines = lines_of(self.region)
+        made = changed(lines, written, self.first)
+        return NOTHING if made == lines else "```\n" + "".join(line + "\n" for line in made) + "```"
+
+
+def merge_asked(model: Model, content: str) -> Asked:
+    """The merge that a message asks for. ApiError for what is none, and for a file that is too long."""
+    code, snippet = _between(content, "original_code"), _between(content, "update_snippet")
+    prompt = apply_prompt(lines_of(code), lines_of(snippet))
+    answer = listing(lines_of(code)) + snippet
+    return Asked(prompt, _room(model, prompt, answer), None, code.endswith("\n"))
+
+
+def edit_asked(model: Model, content: str) -> Asked:
+    """The next edit that a message asks for: of a file that is too long, the lines around the region are shown."""
+    file = PATH.sub("", _between(content, "current_file_content")).replace(CURSOR, "")
+    region = _between(file, "code_to_edit")
+    before, after = re.split(r"<\|code_to_edit\|>.*<\|/code_to_edit\|>\n?", file, maxsplit=1, flags=re.DOTALL)
+    head, body, tail = (lines_of(text) if text else [] for text in (before, region, after))
+    history, answer = history_of(_between(content, "edit_diff_history", optional=True)), listing(body)
+    while True:
+        shown = [*head, *body, *tail]
+        prompt = next_edit_prompt(shown, history, len(head) + 1, len(head) + len(body))
+        if _fits(model, prompt, answer) or not (head or tail or history):
+            return Asked(prompt, _room(model, prompt, answer), region, region.endswith("\n"), len(head) + 1)
+        if not head and not tail:
+            history = history[1:]
+        elif len(head) > len(tail):
+            head = head[1 + len(head) // 8 :]
+        else:
+            tail = tail[: -1 - len(tail) // 8]
+
+
+def history_of(diffs: str) -> list[tuple[str, str]]:
+    """The lines that diffs change, each as it was and as it is, oldest first; the empty one where there is none."""
+    out: list[tuple[str, str]] = []
+    old: list[str] = []
+    new: list[str] = []
+
+    def close() -> None:
+        num = max(len(old), len(new))
+        out.extend(zip(old + [""] * (num - len(old)), new + [""] * (num - len(new)), strict=True))
+        old.clear()
+        new.clear()
+
+    for line in lines_of(diffs):
+        if line.startswith(("---", "+++")):
+            close()
+        elif line.startswith("-"):
+            if new:
+                close()
+            old.append(line[1:])
+        elif line.startswith("+"):
+            new.append(line[1:])
+        else:
+            close()
+    close()
+    return [pair for pair in out if any(pair)]
+
+
+def _between(content: str, name: str, optional: bool = False) -> str:
+    """The text between two markers of Mercury's, each with the end of its line. ApiError where they are not there."""
+    found = re.search(
+        rf"<\|{name}\|>\n?(.*?)(?:\n(?=<\|/{name}\|>)|(?=<\|/{name}\|>))<\|/{name}\|>", content, re.DOTALL
+    )
+    if found is None or not (found[1] or optional):
+        if optional:
+            return ""
+        message = f"the message has no <|{name}|> ... <|/{name}|> with a text between them"
+        raise ApiError(message, param="messages", code="invalid_message")
+    return found[1]
+
+
+def _fits(model: Model, prompt: str, answer: str) -> bool:
+    return _num(model, prompt) + _num(model, answer) + MORE <= model.config.max_positions
+
+
+def _room(model: Model, prompt: str, answer: str) -> int:
+    """Tokens of an answer that copies this text."""
+    if not _fits(model, prompt, answer):
+        num, most = _num(model, prompt) + _num(model, answer) + MORE, model.config.max_positions
+        message = f"the code, the edit and the answer are {num} tokens, and the model has {most}: send less code"
+        raise ApiError(message, param="messages", code=TOO_LONG)
+    return min(2 * _num(model, answer) + MORE, model.config.max_positions - _num(model, prompt))
+
+
+def _num(model: Model, text: str) -> int:
+    return len(model.tokenizer.encode(text)) + len(model.config.first)

@@ -1,0 +1,139 @@
+"""Apply and next edit, as Mercury's clients ask for them, of models that were trained on them and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+
+from conftest import MakeModel
+from daguerre.instructions import apply_prompt, next_edit_prompt, read_listing
+from daguerre.model import Model
+from daguerre.server.app import make_app
+from daguerre.server.edits import edit_asked, history_of, merge_asked
+from daguerre.server.errors import ApiError
+from daguerre.server.models import ModelPool
+from served import asked, streamed
+from server.conftest import running
+
+CODE = ["import os", "", "x = 1", "y = 2"]
+SNIPPET = ["# ... existing code ...", "x = 1", "z = 3", "// ... existing code ..."]
+MERGE = "<|original_code|>\n{}\n<|/original_code|>\n\n<|update_snippet|>\n{}\n<|/update_snippet|>"
+EDIT = """<|recently_viewed_code_snippets|>
+<|/recently_viewed_code_snippets|>
+
+<|current_file_content|>
+current_file_path: a.py
+import os
+
+<|code_to_edit|>
+x = o<|cursor|>s.sep
+y = 2
+<|/code_to_edit|>
+print(x)
+<|/current_file_content|>
+
+<|edit_diff_history|>
+--- a.py
++++ a.py
+@@ -1,2 +1,1 @@
+ import os
+-import re
+-import sys
++import abc
+ y = 1
+-w = 1
+<|/edit_diff_history|>"""
+
+
+@pytest.fixture(scope="module")
+def taught(make_model: MakeModel) -> Model:
+    """A random model that says that it was trained on both tasks; what it writes means nothing."""
+    plain = make_model(max_positions=256)
+    return Model(plain.backbone, plain.tokenizer, "torch", tasks=("apply", "next_edit"))
+
+
+@pytest.fixture(scope="module")
+def client(taught: Model, make_model: MakeModel) -> Iterator[httpx2.Client]:
+    """A client of a server of that model and of one that was not trained so."""
+    plain = make_model()
+    pool = ModelPool({"taught": lambda: taught, "plain": lambda: Model(plain.backbone, plain.tokenizer, "torch")})
+    with running(make_app(pool)) as url, httpx2.Client(base_url=url, timeout=60) as one:
+        yield one
+
+
+def say(content: str, **more: Any) -> dict[str, Any]:
+    return {"model": "taught", "messages": [{"role": "user", "content": content}], **more}
+
+
+def test_a_merge_is_what_the_model_writes_without_labels(client: httpx2.Client, taught: Model) -> None:
+    answer = asked(client, "/v1/apply/completions", say(MERGE.format("\n".join(CODE), "\n".join(SNIPPET))))
+    one = merge_asked(taught, MERGE.format("\n".join(CODE), "\n".join(SNIPPET)))
+    assert one.prompt == apply_prompt(CODE, SNIPPET)
+    assert one.prompt.endswith("4 y = 2\n#> apply\n...\na x = 1\nb z = 3\n...\n#> result\n")
+    written = taught.generate(one.prompt, one.max_tokens, temperature=0.0, heal=False)
+    assert answer["object"] == "chat.completion"
+    assert answer["choices"][0]["message"]["content"] == read_listing(written.text).removesuffix("\n")
+    assert answer["usage"]["completion_tokens"] == written.usage.completion_tokens > 1
+
+
+@pytest.mark.parametrize("content", [MERGE.format("\n".join(CODE), "\n".join(SNIPPET)), EDIT])
+def test_a_stream_has_the_text_of_the_answer(client: httpx2.Client, content: str) -> None:
+    path = "/v1/edit/completions" if content is EDIT else "/v1/apply/completions"
+    whole = asked(client, path, say(content))
+    *parts, last = streamed(client, path, say(content, stream_options={"include_usage": True}))
+    said = "".join(part["choices"][0]["delta"].get("content", "") for part in parts)
+    assert said == whole["choices"][0]["message"]["content"]
+    assert parts[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert last["usage"]["total_tokens"] == whole["usage"]["total_tokens"]
+
+
+def test_a_next_edit_is_fenced_and_none_where_nothing_changes(client: httpx2.Client, taught: Model) -> None:
+    one = edit_asked(taught, EDIT)
+    code = ["import os", "", "x = os.sep", "y = 2", "print(x)"]
+    assert one.prompt == next_edit_prompt(code, [("import re", "import abc"), ("import sys", ""), ("w = 1", "")], 3, 4)
+    assert "#> edits\n-import re\n+import abc\n-import sys\n-w = 1\n#> next 3 to 4\n#> result\n" in one.prompt
+    assert one.content("None\n") == one.content("3 x = os.sep\n") == one.content("9 z\n") == "None"
+    assert one.content("3 x = abc.sep\n") == "```\nx = abc.sep\ny = 2\n```"
+    written = taught.generate(one.prompt, one.max_tokens, temperature=0.0, heal=False).text
+    answer = asked(client, "/v1/edit/completions", say(EDIT))
+    assert answer["choices"][0]["message"]["content"] == one.content(written)
+
+
+def test_of_a_long_file_the_lines_around_the_region_are_shown(taught: Model) -> None:
+    long = EDIT.replace("import os\n\n<|code", "import os\n" + "a = b\n" * 200 + "<|code").replace(
+        "print(x)\n", "print(x)\n" + "c = d\n" * 200
+    )
+    one = edit_asked(taught, long)
+    assert len(taught.tokenizer.encode(one.prompt)) + one.max_tokens <= 256
+    assert " a = b\n" in one.prompt and " c = d\n" in one.prompt and " x = os.sep\n" in one.prompt
+    with pytest.raises(ApiError, match="send less code"):
+        edit_asked(taught, EDIT.replace("y = 2\n", "y = 2\n" * 200))
+
+
+def test_what_cannot_be_asked_is_said(client: httpx2.Client) -> None:
+    long = client.post("/v1/apply/completions", json=say(MERGE.format("x = 1\n" * 200, "x = 2")))
+    assert long.status_code == 400 and long.json()["error"]["code"] == "context_length_exceeded"
+    for path in ("/v1/apply/completions", "/v1/edit/completions"):
+        empty = client.post(path, json=say("merge this, please"))
+        assert empty.status_code == 400 and "<|/" in empty.json()["error"]["message"]
+        other = client.post(path, json={**say("x"), "model": "plain"})
+        assert other.status_code == 501 and "docs/instructions.md" in other.json()["error"]["message"]
+    many = MERGE.format("x = 1", "\n".join(f"x{i}" for i in range(60)))
+    assert "52 lines" in client.post("/v1/apply/completions", json=say(many)).json()["error"]["message"]
+
+
+def test_models_say_what_they_were_trained_for(client: httpx2.Client) -> None:
+    listed = {
+        one["id"]: one["supported_endpoints"] for one in client.get("/v1/models").json()["data"] if "created" in one
+    }
+    assert {"edit.completions", "apply.completions"} <= set(listed["taught"])
+    assert [one["id"] for one in client.get("/v1/edit/completions/models").json()["data"]] == ["taught"]
+
+
+def test_lines_that_diffs_change_are_paired() -> None:
+    assert history_of("") == []
+    assert history_of("--- a\n+++ a\n@@ -1 +1 @@\n-a\n+b\n c\n+d") == [("a", "b"), ("", "d")]
+    assert history_of("-a\n-b\n+c\n-d\n+e\n+f") == [("a", "c"), ("b", ""), ("d", "e"), ("", "f")]

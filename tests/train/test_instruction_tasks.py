@@ -1,0 +1,245 @@
+"""Tasks of recipes/instructions against checks that know nothing of how they were made; and the recipe for a moment."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from daguerre.errors import InputError
+from daguerre.instructions import MARKER, changed, lines_of, read_listing
+from daguerre.model import load
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train import report
+from daguerre.train.corpus.sources import Package
+from daguerre.train.recipe import load_recipe
+from daguerre.train.run import run_training
+
+FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "instructions"
+TINY = [
+    *("steps=2", "minutes=0", "tokenizer=bytes", "precision=float32", "stages.0.until=1.0", "stages.1.until=1.1"),
+    *("stages.0.length=2048", "stages.0.sequences=1", "sft.held_out=0.1", "model.width=32", "model.num_layers=1"),
+    *("model.num_heads=2", "model.num_kv_heads=1", "model.mlp_width=32", "model.max_positions=2048"),
+]
+
+
+class Scripts(NamedTuple):
+    pieces: Any
+    statements: Any
+    merges: Any
+    tasks: Any
+    make: Any
+    evaluate: Any
+
+
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[Scripts]:
+    """The scripts, which import each other by name."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import evaluate
+        import make
+        import merges
+        import pieces
+        import statements
+        import tasks
+    finally:
+        sys.path.pop(0)
+    yield Scripts(pieces, statements, merges, tasks, make, evaluate)
+    for name in Scripts._fields:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def made(scripts: Scripts) -> dict[str, list[Any]]:
+    """Rows of every task, of files of the frozen sample."""
+    tokenizer, rng = Tokenizer.default("2k"), random.Random(1)
+    files = list(scripts.pieces.held_files())[::6]
+    pieces = [piece for file in files for piece in scripts.pieces.pieces_of(*file, tokenizer, rng, 6)]
+    donors = scripts.statements.Donors()
+    for piece in pieces:
+        donors.add(piece)
+    return {
+        task: list(scripts.make.rows_of(pieces, donors, {task: 1.0}, 0, tokenizer)) for task in scripts.tasks.MAKERS
+    }
+
+
+def test_every_task_is_made(made: dict[str, list[Any]]) -> None:
+    assert all(len(rows) >= 10 for rows in made.values()), {task: len(rows) for task, rows in made.items()}
+
+
+def test_a_merge_is_what_the_labels_of_its_answer_point_at(scripts: Scripts, made: dict[str, list[Any]]) -> None:
+    kinds = set()
+    for row in made["apply"]:
+        facts, kinds = row.facts, kinds | set(row.kind.split("+"))
+        shown = {str(i + 1): line for i, line in enumerate(facts["code"])}
+        letters = iter("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        shown |= {next(letters): line for line in facts["snippet"] if not MARKER.fullmatch(line)}
+        labels = [line.split(" ", 1)[0] for line in lines_of(row.completion)]
+        assert [shown[label] for label in labels] == facts["merged"] == lines_of(read_listing(row.completion))
+        ast.parse("\n".join(facts["merged"]))
+        assert facts["merged"] != facts["code"] and len(facts["snippet"]) < len(facts["merged"])
+        assert scripts.merges.merge_by_rule(facts["code"], facts["snippet"]) == facts["merged"]
+    assert kinds >= {"insert", "replace", "mutate", "delete"}
+
+
+def test_the_rule_needs_the_lines_that_it_looks_for(scripts: Scripts) -> None:
+    rule, gap = scripts.merges.merge_by_rule, "# ... existing code ..."
+    code = ["a", "b", "c", "d"]
+    assert rule(code, [gap, "b", "x", "c", gap]) == ["a", "b", "x", "c", "d"]
+    assert rule(code, ["x", "b", gap]) == ["x", "b", "c", "d"]
+    assert rule(code, [gap, "c", "x"]) == ["a", "b", "c", "x"]
+    assert rule(code, [gap, "a", gap, "c", "x", "d", gap]) == ["a", "b", "c", "x", "d"]
+    assert rule(code, [gap, "y", "x", "c", gap]) is None
+    assert rule(code, [gap, "b", "x", "y", gap]) is None
+
+
+class Renamed(ast.NodeTransformer):
+    """Every identifier `old` of a tree, or of one function's variables, as `new`."""
+
+    def __init__(self, old: str, new: str, function: str | None) -> None:
+        self.old, self.new, self.function, self.inside = old, new, function, function is None
+
+    def visit(self, node: ast.AST) -> Any:
+        before = self.inside
+        self.inside |= isinstance(node, ast.FunctionDef) and node.name == self.function
+        fields = ("id", "arg") if self.function and not isinstance(node, ast.keyword) else ()
+        fields = fields if self.function else ("id", "arg", "attr", "name", "asname", "module", "rest")
+        for name in fields if self.inside else ():
+            value = getattr(node, name, None)
+            if isinstance(value, str):
+                setattr(node, name, ".".join(self.new if part == self.old else part for part in value.split(".")))
+        if self.inside and isinstance(node, ast.Global | ast.Nonlocal):
+            node.names = [self.new if name == self.old else name for name in node.names]
+        self.generic_visit(node)
+        self.inside = before
+        return node
+
+
+def test_a_rename_is_that_of_the_tree(made: dict[str, list[Any]]) -> None:
+    kinds = []
+    for row in made["rename"]:
+        said = row.prompt.rsplit("#> rename ", 1)[1].split("\n")[0].replace(" in ", " to ").split(" to ")
+        tree = ast.parse("\n".join(row.facts["code"]))
+        wanted = Renamed(said[0], said[1], said[2] if row.kind == "here" else None).visit(tree)
+        assert ast.dump(ast.parse("\n".join(changed(row.facts["code"], row.completion)))) == ast.dump(wanted)
+        kinds.append(row.kind)
+    assert min(kinds.count("here"), kinds.count("everywhere")) > 3
+
+
+def test_a_planted_error_is_in_one_line(made: dict[str, list[Any]]) -> None:
+    for row in made["fix"]:
+        code, at = row.facts["code"], row.facts["line"]
+        assert row.completion == f"{at + 1} {row.facts['right']}\n" and code[at] != row.facts["right"]
+        ast.parse("\n".join([*code[:at], row.facts["right"], *code[at + 1 :]]))
+    assert len({row.kind for row in made["fix"]}) >= 4
+
+
+def test_a_type_fits_where_it_was_taken_away(made: dict[str, list[Any]]) -> None:
+    for row in made["type"]:
+        code = read_listing(row.prompt.split("#> ", 2)[1].split("\n", 1)[1])
+        where, _, function = row.prompt.rsplit("#> type ", 1)[1].split("\n")[0].rpartition(" of ")
+        nodes = [
+            node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef) and node.name == function
+        ]
+        args = [a for node in nodes for a in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
+        missing = [node.returns for node in nodes] if not where else [a.annotation for a in args if a.arg == where]
+        assert None in missing
+        ast.parse(row.completion.strip(), mode="eval")
+
+
+def test_a_call_binds_the_values_to_the_parameters(made: dict[str, list[Any]]) -> None:
+    for row in made["call"]:
+        name, _, said = row.prompt.rsplit("#> call ", 1)[1].split("\n")[0].partition(" with ")
+        wanted = {one.arg: ast.unparse(one.value) for one in ast.parse(f"f({said})", mode="eval").body.keywords}  # type: ignore[attr-defined]
+        call = ast.parse(row.completion.strip(), mode="eval").body
+        assert isinstance(call, ast.Call)
+        code = ast.parse(read_listing(row.prompt.split("#> ", 2)[1].split("\n", 1)[1]))
+        nodes = [node for node in ast.walk(code) if isinstance(node, ast.FunctionDef) and node.name == name]
+        assert any(_bound(node.args, call) == wanted for node in nodes)
+
+
+def _bound(args: ast.arguments, call: ast.Call) -> dict[str, str] | None:
+    """What Python itself makes of a call of a function with these parameters."""
+    head = ast.unparse(
+        ast.arguments(**{**dict(ast.iter_fields(args)), "defaults": [ast.Constant(0)] * len(args.defaults)})
+    )
+    for one in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
+        if one.annotation is not None:
+            head = head.replace(f"{one.arg}: {ast.unparse(one.annotation)}", one.arg)
+    head = head.removeprefix("self, ").removeprefix("cls, ")
+    try:
+        signature = inspect.signature(eval(f"lambda {head}: None", dict.fromkeys(_names(head), 0)))
+        bound = signature.bind(
+            *map(ast.unparse, call.args), **{one.arg: ast.unparse(one.value) for one in call.keywords if one.arg}
+        )
+    except (SyntaxError, TypeError):
+        return None
+    return dict(bound.arguments)
+
+
+def _names(head: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(f"lambda {head}: None")) if isinstance(node, ast.Name)}
+
+
+def test_a_next_edit_goes_on_with_the_change_of_the_history(made: dict[str, list[Any]]) -> None:
+    for row in made["next_edit"]:
+        first, last = row.facts["region"]
+        code = row.facts["code"]
+        right = changed(code[first:last], row.completion, first + 1)
+        assert right == row.facts["right"] and (row.completion == "None\n") != row.facts["changes"]
+        assert (right != code[first:last]) == row.facts["changes"]
+        new = row.prompt.rsplit("#> edits\n", 1)[1].split("\n")[1].removeprefix("+")
+        assert new in code  # the history is in the file
+
+
+def test_files_of_held_out_packages_are_not_trained_on(
+    scripts: Scripts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    functions = (
+        f"def {name}(path):\n    return os.path.join(path, '{name}')\n" for name in ("first", "second", "third")
+    )
+    text = "\n\n".join(["import os\n", *functions])
+    held = next(text for package, text in scripts.pieces.held_files() if package == "flask")
+    for name, content in (("a.py", text), ("copy.py", held)):
+        (tmp_path / name).write_text(content)
+    names = ("ours", "flask", "urllib3", "httpx2")
+    packages = [Package(name, "1", "MIT", tmp_path, ("a.py", "copy.py")) for name in names]
+    monkeypatch.setattr(scripts.pieces, "find_packages", lambda sources: packages)
+    assert [package for package, _ in scripts.pieces.training_files(0)] == ["ours"]  # and no near duplicate
+
+
+def test_answers_are_checked_as_the_task_says(scripts: Scripts) -> None:
+    exact, row = scripts.evaluate.is_exact, scripts.tasks.Row
+    assert exact(row("apply", "", "", "1 a\nb\n"), "1 a\n2\n")  # the file is what counts
+    assert not exact(row("apply", "", "", "1 a\n"), "1 a")
+    assert not exact(row("fix", "", "", "3 a\n"), "4 a\n")
+    assert exact(row("type", "", "", "'a | None'\n"), '"a | None"\n')
+    assert not exact(row("call", "", "", "f(1, b=2)\n"), "f(1, 2)\n")
+    assert not exact(row("call", "", "", "f(1)\n"), "f(1\n")
+
+
+def test_the_recipe_makes_a_model_that_says_its_tasks(
+    scripts: Scripts, made: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    rows = [row for task in made for row in made[task][:4]]
+    data = tmp_path / "train.jsonl"
+    data.write_text("".join(json.dumps({"prompt": row.prompt, "completion": row.completion}) + "\n" for row in rows))
+    recipe = str(FOLDER / "instructions.toml")
+    folder = run_training(recipe, overrides=TINY, data=data, out=tmp_path / "run", device="cpu", quiet=True)
+    model = load(folder)
+    assert model.tasks == load_recipe(recipe).sft.tasks  # type: ignore[union-attr]
+    short = sorted(rows, key=lambda row: len(row.prompt))[:2]
+    found, wrong = scripts.evaluate.evaluate(model, short)
+    assert sum(one.all.num for one in found) == 2 and len(wrong) <= 2
+    with pytest.raises(InputError, match=r"sft\.tasks"):
+        load_recipe(recipe, ["sft.tasks=['dance']"])
