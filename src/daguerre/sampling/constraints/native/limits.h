@@ -162,6 +162,7 @@ class Lists {
     vector<int32_t> items_;
     vector<int64_t> first_{0};
     vector<int32_t> table_ = vector<int32_t>(1024, -1);
+    size_t hashed_ = 0;
 
     static uint64_t hash(const int32_t *held, size_t size) {
         uint64_t sums[4] = {size, 1, 2, 3}, word;  // four chains, since each multiplication waits for the one before
@@ -176,7 +177,8 @@ class Lists {
     }
     void grow() {
         vector<int32_t> larger(table_.size() * 2, -1);
-        for (size_t list = 0; list < size(); list++) larger[slot(larger, hash(begin(list), count(list)), begin(list), count(list))] = list;
+        for (int32_t list : table_)
+            if (list >= 0) larger[slot(larger, hash(begin(list), count(list)), begin(list), count(list))] = list;
         table_.swap(larger);
     }
     size_t slot(const vector<int32_t> &table, uint64_t code, const int32_t *held, size_t length) const {
@@ -197,11 +199,15 @@ class Lists {
     int32_t number(const int32_t *held, size_t length) {
         size_t at = slot(table_, hash(held, length), held, length);
         if (table_[at] >= 0) return table_[at];
-        int32_t list = table_[at] = size();
+        int32_t list = table_[at] = add(held, length);
+        if (++hashed_ * 2 > table_.size()) grow();
+        return list;
+    }
+    // A list that `number` does not find: the caller knows it by other means.
+    int32_t add(const int32_t *held, size_t length) {
         items_.insert(items_.end(), held, held + length);
         first_.push_back(items_.size());
-        if (size() * 2 > table_.size()) grow();
-        return list;
+        return size() - 1;
     }
 };
 

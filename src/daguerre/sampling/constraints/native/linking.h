@@ -99,13 +99,16 @@ class Frames {
     std::unique_ptr<Dfa> linked(const Limits &limits) const {
         Nfa nfa(limits);
         for (int32_t i = 0; i < states; i++) nfa.state();
+        vector<vector<int32_t>> sets(parts_.size());  // of each part, the numbers of its arcs' bytes
         for (auto [use, base, back] : frames_) {
             const Part &held = part(use);
+            vector<int32_t> &set_of = sets[uses_.part[use]];
+            if (set_of.empty())
+                for (const Arc &arc : held.dfa.arcs) set_of.push_back(arc.bytes.has(Part::CALL) ? -1 : nfa.set_of(arc.bytes));
             for (size_t q = 0; q < held.states.size(); q++) {
                 int32_t state = held.states[q];
                 for (int64_t i = held.dfa.first[state]; i < held.dfa.first[state + 1]; i++) {
-                    const Arc &arc = held.dfa.arcs[i];
-                    if (!arc.bytes.has(Part::CALL)) nfa.move(base + q, arc.bytes, base + held.place[arc.to]);
+                    if (set_of[i] >= 0) nfa.move_on(base + q, set_of[i], base + held.place[held.dfa.arcs[i].to]);
                 }
                 if (held.dfa.accept[state]) nfa.link(base + q, back);
             }

@@ -64,16 +64,19 @@ struct Nfa {
     }
     int32_t set_of(const Bytes &bytes) {
         uint64_t code = bytes.hash();
+        int32_t &recent = recent_[code % RECENT];
+        if (recent >= 0 && sets[recent] == bytes) return recent;
         auto range = known_.equal_range(code);
         for (auto at = range.first; at != range.second; ++at)
-            if (sets[at->second] == bytes) return at->second;
+            if (sets[at->second] == bytes) return recent = at->second;
         known_.emplace(code, sets.size());
         sets.push_back(bytes);
-        return sets.size() - 1;
+        return recent = sets.size() - 1;
     }
-    void move(int32_t from, const Bytes &bytes, int32_t to) {
+    void move(int32_t from, const Bytes &bytes, int32_t to) { move_on(from, set_of(bytes), to); }
+    void move_on(int32_t from, int32_t set, int32_t to) {
         meter_.spend(64);
-        moves.add(from, {set_of(bytes), to});
+        moves.add(from, {set, to});
     }
     void link(int32_t from, int32_t to) {
         meter_.spend(64);
@@ -127,6 +130,8 @@ struct Nfa {
 
   private:
     Meter meter_;
+    static constexpr int RECENT = 64;
+    vector<int32_t> recent_ = vector<int32_t>(RECENT, -1);  // numbers that were asked for, by hashes
     MultiMap<uint64_t, int32_t> known_;
     MultiMap<uint64_t, int32_t> escapes_;
 
@@ -163,6 +168,7 @@ class Subsets {
     Meter meter_;
     const Limits &limits_;
     Lists sets_;
+    vector<int32_t> alone_;    // the number of the subset of one state alone, or -1: most are, and are not hashed
     vector<int32_t> closure_;  // the number of a state's closure, or -1
     vector<uint8_t> ends_;
     vector<int32_t> stamp_, stack_, found_;
@@ -170,8 +176,8 @@ class Subsets {
 
   public:
     Subsets(const Nfa &nfa, int32_t last, const Limits &limits)
-        : nfa_(nfa), last_(last), meter_(limits), limits_(limits), closure_(nfa.moves.states(), -1),
-          ends_(nfa.moves.states(), 0), stamp_(nfa.moves.states(), 0) {
+        : nfa_(nfa), last_(last), meter_(limits), limits_(limits), alone_(nfa.moves.states(), -1),
+          closure_(nfa.moves.states(), -1), ends_(nfa.moves.states(), 0), stamp_(nfa.moves.states(), 0) {
         ends_[last] = 1;
         for (auto [state, to] : nfa.at_end) {
             (void)to;
@@ -184,7 +190,7 @@ class Subsets {
         follow(entry, &nfa_.at_start);
         keep();
         Dfa out;
-        vector<int32_t> subset{sets_.number(found_)};  // of each state
+        vector<int32_t> subset{number_found()};  // of each state
         vector<int32_t> number(sets_.size(), -1);
         number[subset[0]] = 0;
         for (size_t at = 0; at < subset.size(); at++) {
@@ -234,11 +240,17 @@ class Subsets {
         found_.erase(std::remove_if(found_.begin(), found_.end(), idle), found_.end());
         std::sort(found_.begin(), found_.end());
     }
+    int32_t number_found() {
+        if (found_.size() != 1) return sets_.number(found_);
+        int32_t &number = alone_[found_[0]];
+        if (number < 0) number = sets_.add(found_.data(), 1);
+        return number;
+    }
     int32_t closure(int32_t state) {
         if (closure_[state] < 0) {
             follow(state, nullptr);
             keep();
-            closure_[state] = sets_.number(found_);
+            closure_[state] = number_found();
         }
         return closure_[state];
     }
@@ -252,19 +264,21 @@ class Subsets {
         if (moves_.size() > 1) std::stable_sort(moves_.begin(), moves_.end(), [](auto &a, auto &b) { return a.bytes < b.bytes; });
         Bytes covered;
         bool disjoint = true;
-        for (size_t i = 0; i < moves_.size(); i++) {
-            const Bytes &bytes = nfa_.sets[moves_[i].bytes];
-            if (i && moves_[i].bytes == moves_[i - 1].bytes) {
-                disjoint = false;
-                continue;
-            }
-            if ((bytes & covered).any()) disjoint = false;
-            refine(bytes, bytes & covered);
+        for (const Move &move : moves_) {
+            const Bytes &bytes = nfa_.sets[move.bytes];
+            disjoint &= !(bytes & covered).any();
             covered = covered | bytes;
         }
         if (disjoint) {
             for (const Move &move : moves_) pieces_.push_back({nfa_.sets[move.bytes], closure(move.to)});
             return;
+        }
+        covered = Bytes();
+        for (size_t i = 0; i < moves_.size(); i++) {
+            if (i && moves_[i].bytes == moves_[i - 1].bytes) continue;
+            const Bytes &bytes = nfa_.sets[moves_[i].bytes];
+            refine(bytes, bytes & covered);
+            covered = covered | bytes;
         }
         for (const Bytes &part : parts_) {
             int32_t byte = part.lowest();
@@ -306,7 +320,7 @@ class Subsets {
         }
         std::sort(found_.begin(), found_.end());
         meter_.spend(found_.size() * 4);
-        return sets_.number(found_);
+        return number_found();
     }
 };
 
