@@ -16,6 +16,7 @@ import torch
 
 import daguerre
 from backends import BACKENDS
+from commands import daguerre as command
 from conftest import MakeModel, tiny_config
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig, RopeScaling
@@ -263,3 +264,25 @@ def test_scales_of_attention_are_in_the_logits(make_model: MakeModel) -> None:
         fresh = daguerre.Model(base.backbone, base.tokenizer, backend="torch")
         found.append(fresh.nll("for key in values:\n    print(key)\n").by_token)
     assert difference(*found) > 1e-4
+
+
+def test_the_command_line_scales_and_what_is_exported_carries_it(make_model: MakeModel, tmp_path: Path) -> None:
+    made = make_model(max_positions=64, qk_norm=True)
+    save_model(tmp_path / "model", made.backbone, made.tokenizer, torch.float32)
+    prompt = "def area(width, height):\n    return width * height\n" * 6
+    asked = ("generate", prompt, "--model", tmp_path / "model", "--max-tokens", "4", "--context", "whole")
+    refused = command(*asked)
+    assert refused.returncode == 2
+    assert "positions" in refused.stderr
+    assert command(*asked, "--rope-scaling", "yarn:4").returncode == 0
+    wrong = command(*asked, "--rope-scaling", "yarn")
+    assert wrong.returncode == 2
+    assert "KIND:FACTOR, such as yarn:4" in wrong.stderr
+    out = tmp_path / "exported"
+    done = command("export", tmp_path / "model", "--out", out, "--rope-scaling", "yarn:4")
+    assert done.returncode == 0, done.stderr
+    values = json.loads((out / "config.json").read_text())
+    assert values["max_position_embeddings"] == 256
+    assert values["rope_scaling"]["original_max_position_embeddings"] == 64
+    again = load_folder(out).backbone.config
+    assert frequencies(again)[0].tolist() == frequencies(read_scaling("yarn:4")(made.config))[0].tolist()
