@@ -68,19 +68,28 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }
 
 
-def theirs(width: int, theta: float, positions: int, parameters: dict[str, Any], **more: Any) -> tuple[Any, float]:
-    """Frequencies and the scale of cosines by transformers."""
+def theirs(
+    width: int,
+    theta: float,
+    positions: int,
+    parameters: dict[str, Any],
+    *,
+    config: dict[str, Any] | None = None,
+    **more: Any,
+) -> tuple[Any, float]:
+    """Frequencies and the scale of cosines by transformers. `config`: further keys of config.json."""
     transformers = pytest.importorskip("transformers")
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    config = transformers.LlamaConfig(
+    whole = transformers.LlamaConfig(
+        **(config or {}),
         hidden_size=4 * width,
         num_attention_heads=4,
         max_position_embeddings=positions,
         rope_parameters={"rope_theta": theta, **parameters},
     )
     kind = parameters.get("rope_type") or parameters["type"]
-    found: tuple[Any, float] = ROPE_INIT_FUNCTIONS[kind](config, "cpu", **more)
+    found: tuple[Any, float] = ROPE_INIT_FUNCTIONS[kind](whole, "cpu", **more)
     return found
 
 
@@ -101,6 +110,18 @@ def test_published_scaling_has_the_frequencies_of_transformers(
         expected, attention = theirs(width, theta, 4096, given)
         assert torch.allclose(ours, expected, rtol=1e-5)
         assert scale == pytest.approx(attention)
+
+
+@pytest.mark.parametrize("kind", ["yarn", "llama3"])
+def test_original_positions_beside_the_scaling_go_first_as_in_transformers(kind: str, tokenizer: Tokenizer) -> None:
+    given = PUBLISHED[kind] | {"original_max_position_embeddings": 2048}
+    beside = {"original_max_position_embeddings": 512}
+    facts = rotary({"max_position_embeddings": 4096, "rope_scaling": given, **beside})
+    ours, scale = frequencies(shaped(tokenizer, max_positions=4096, **facts))
+    expected, attention = theirs(32, 10_000.0, 4096, given, config=beside)
+    assert torch.allclose(ours, expected, rtol=1e-5)
+    assert scale == pytest.approx(attention)
+    assert not torch.allclose(ours, theirs(32, 10_000.0, 4096, given)[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
