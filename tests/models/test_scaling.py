@@ -16,6 +16,7 @@ import torch
 
 import daguerre
 from backends import BACKENDS
+from commands import daguerre as command
 from conftest import MakeModel, tiny_config
 from daguerre.errors import DaguerreError, InputError, UnsupportedError
 from daguerre.models.core.config import ModelConfig, RopeScaling
@@ -67,19 +68,28 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 }
 
 
-def theirs(width: int, theta: float, positions: int, parameters: dict[str, Any], **more: Any) -> tuple[Any, float]:
-    """Frequencies and the scale of cosines by transformers."""
+def theirs(
+    width: int,
+    theta: float,
+    positions: int,
+    parameters: dict[str, Any],
+    *,
+    config: dict[str, Any] | None = None,
+    **more: Any,
+) -> tuple[Any, float]:
+    """Frequencies and the scale of cosines by transformers. `config`: further keys of config.json."""
     transformers = pytest.importorskip("transformers")
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-    config = transformers.LlamaConfig(
+    whole = transformers.LlamaConfig(
+        **(config or {}),
         hidden_size=4 * width,
         num_attention_heads=4,
         max_position_embeddings=positions,
         rope_parameters={"rope_theta": theta, **parameters},
     )
     kind = parameters.get("rope_type") or parameters["type"]
-    found: tuple[Any, float] = ROPE_INIT_FUNCTIONS[kind](config, "cpu", **more)
+    found: tuple[Any, float] = ROPE_INIT_FUNCTIONS[kind](whole, "cpu", **more)
     return found
 
 
@@ -100,6 +110,18 @@ def test_published_scaling_has_the_frequencies_of_transformers(
         expected, attention = theirs(width, theta, 4096, given)
         assert torch.allclose(ours, expected, rtol=1e-5)
         assert scale == pytest.approx(attention)
+
+
+@pytest.mark.parametrize("kind", ["yarn", "llama3"])
+def test_original_positions_beside_the_scaling_go_first_as_in_transformers(kind: str, tokenizer: Tokenizer) -> None:
+    given = PUBLISHED[kind] | {"original_max_position_embeddings": 2048}
+    beside = {"original_max_position_embeddings": 512}
+    facts = rotary({"max_position_embeddings": 4096, "rope_scaling": given, **beside})
+    ours, scale = frequencies(shaped(tokenizer, max_positions=4096, **facts))
+    expected, attention = theirs(32, 10_000.0, 4096, given, config=beside)
+    assert torch.allclose(ours, expected, rtol=1e-5)
+    assert scale == pytest.approx(attention)
+    assert not torch.allclose(ours, theirs(32, 10_000.0, 4096, given)[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -263,3 +285,25 @@ def test_scales_of_attention_are_in_the_logits(make_model: MakeModel) -> None:
         fresh = daguerre.Model(base.backbone, base.tokenizer, backend="torch")
         found.append(fresh.nll("for key in values:\n    print(key)\n").by_token)
     assert difference(*found) > 1e-4
+
+
+def test_the_command_line_scales_and_what_is_exported_carries_it(make_model: MakeModel, tmp_path: Path) -> None:
+    made = make_model(max_positions=64, qk_norm=True)
+    save_model(tmp_path / "model", made.backbone, made.tokenizer, torch.float32)
+    prompt = "def area(width, height):\n    return width * height\n" * 6
+    asked = ("generate", prompt, "--model", tmp_path / "model", "--max-tokens", "4", "--context", "whole")
+    refused = command(*asked)
+    assert refused.returncode == 2
+    assert "positions" in refused.stderr
+    assert command(*asked, "--rope-scaling", "yarn:4").returncode == 0
+    wrong = command(*asked, "--rope-scaling", "yarn")
+    assert wrong.returncode == 2
+    assert "KIND:FACTOR, such as yarn:4" in wrong.stderr
+    out = tmp_path / "exported"
+    done = command("export", tmp_path / "model", "--out", out, "--rope-scaling", "yarn:4")
+    assert done.returncode == 0, done.stderr
+    values = json.loads((out / "config.json").read_text())
+    assert values["max_position_embeddings"] == 256
+    assert values["rope_scaling"]["original_max_position_embeddings"] == 64
+    again = load_folder(out).backbone.config
+    assert frequencies(again)[0].tolist() == frequencies(read_scaling("yarn:4")(made.config))[0].tolist()

@@ -22,6 +22,8 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
 }
 """Our name for each published name of an activation."""
+ORIGINAL = "original_max_position_embeddings"
+"""How many positions a model had before they were scaled: beside `rope_scaling`, or in it."""
 CHAT_ENDS = ("<|im_end|>", "<|eot_id|>", "<|role_end|>")
 """Tokens with which an answer ends in published chat formats, beside the end of text."""
 
@@ -132,6 +134,8 @@ def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
     if share != 1:
         raise unsupported(f"partial_rotary_factor={share:g} in config.json")
     kind = given.get("rope_type") or given.get("type") or "default"
+    if config.get(ORIGINAL) is not None:  # which goes first in transformers
+        given = {**given, ORIGINAL: config[ORIGINAL]}
     if kind == "default":
         return {"rope_theta": theta}
     if kind in LENGTH_DEPENDENT:
@@ -144,7 +148,7 @@ def rotary(config: Values, theta: float = 10_000.0) -> dict[str, Any]:
 def _scaling(kind: Any, given: Values, max_positions: int) -> RopeScaling:
     if kind == "linear":
         return RopeScaling(kind="linear", factor=number(given, "factor", 0.0))
-    original = whole(given, "original_max_position_embeddings", max_positions)
+    original = whole(given, ORIGINAL, max_positions)
     factor = number(given, "factor", max_positions / original)
     if kind == "llama3":
         low, high = number(given, "low_freq_factor", 1.0), number(given, "high_freq_factor", 4.0)

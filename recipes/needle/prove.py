@@ -1,0 +1,225 @@
+"""Needles in 512 to 4,096 tokens: the default model as it is, with scaled positions, and after continued training.
+
+    python recipes/needle/prove.py --measure default@none:4 default@ntk:4 default@yarn:4    positions as named
+    python recipes/needle/prove.py --measure runs/needle/model                              after training
+    python recipes/needle/prove.py --report                             runs/needle into benchmarks/results/needle.*
+
+Training is `daguerre train recipes/needle/needle.toml --from default --data DIR`, of what texts.py wrote. Each
+measurement leaves a file in `--out` and is then left as it is. Set OMP_NUM_THREADS=1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from texts import DEPTHS, LENGTHS, Probe, probes
+
+import daguerre
+from daguerre.errors import DataError, MissingExtra
+from daguerre.evals.bits import bits_per_byte
+from daguerre.evals.machine import machine_facts
+from daguerre.evals.statistics import wilson
+from daguerre.files import atomic_write
+from daguerre.heldout import load_frozen
+from daguerre.model import Model
+from daguerre.models.forward import Forward, Hidden, KeyCache, Layout, Logits
+from daguerre.models.loading import read_extra
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parents[1] / "benchmarks" / "results" / "needle.json"
+
+
+# ---- measuring ------------------------------------------------------------------------------------------------------
+
+
+def clean(cache: KeyCache, tokens: Sequence[int], wanted: np.ndarray, ask: Any) -> Forward:
+    """Rows of a text behind a cache."""
+    past, num = cache.length, len(tokens)
+    layout = Layout(past + np.arange(num), np.arange(past + 1, past + num + 1, dtype=np.int32), num)
+    return Forward(np.array(tokens, dtype=np.int64), layout, cache, wanted.astype(np.int32), ask)
+
+
+def answered(model: Model, probe: Probe) -> np.ndarray:
+    """Whether each token of each answer is the most likely one after the right ones before it, bool (questions, A):
+    all of them are, exactly if the model writes the answer at temperature 0.
+    """
+    backend = model.denoiser.backend
+    cache = backend.cache(probe.length)
+    first = [*model.config.first, *probe.tokens]
+    backend.forward([clean(cache, first, np.array([len(first) - 1]), Hidden())])
+    out, length = [], cache.length
+    for question in probe.questions:
+        num = len(question.answer)
+        tokens = [*question.tokens, *question.answer[:-1]]
+        wanted = np.arange(len(question.tokens) - 1, len(tokens))
+        (answer,) = backend.forward([clean(cache, tokens, wanted, Logits())])
+        assert answer.logits is not None
+        assert len(wanted) == num
+        out.append(answer.logits.argmax(-1) == np.array(question.answer))
+        cache.truncate(length)
+    return np.array(out)
+
+
+def measure(name: str, num: int, windows: int) -> dict[str, Any]:
+    """Needles by length and depth, and bits per byte by position. `name`: a model, and after "@" how it is scaled."""
+    source, _, scaling = name.partition("@")
+    model = daguerre.load(source, rope_scaling=scaling or None)
+    started, grid = time.process_time(), []
+    for length in (length for length in LENGTHS if length <= model.config.max_positions):
+        right = np.array([answered(model, probe) for probe in probes(model.tokenizer, length, num)])
+        for place, depth in enumerate(DEPTHS):
+            exact = int(right[:, place].all(-1).sum())
+            digits = float(right[:, place, 1:-1].mean())  # without the space and the end of the line
+            grid.append({"length": length, "depth": depth, "exact": exact, "num": num, "digits": digits})
+    (bits,) = bits_per_byte(
+        model.denoiser.backend, model.tokenizer, load_frozen(), layouts=["ar"], exact_windows=windows
+    )
+    trained = {} if source == "default" else read_extra(source).get("trained", {})
+    return {
+        "model": name if source == "default" else "trained",
+        "positions": model.config.max_positions,
+        "grid": grid,
+        "bits": {"all": bits.value, "by_position": bits.by_position, "windows": bits.num_windows},
+        "trained": trained,
+        "minutes": (time.process_time() - started) / 60,
+        "machine": machine_facts(),
+    }
+
+
+def measure_to(out: Path, name: str, num: int, windows: int) -> Path:
+    """Measure a model, unless its file is there."""
+    path = out / f"needle-{name.replace('/', '_').replace('@', '_').replace(':', '_')}.json"
+    if not path.is_file():
+        write_json(path, measure(name, num, windows))
+    return path
+
+
+def write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as file:
+        file.write((json.dumps(value, indent=1) + "\n").encode())
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def gather(out: Path) -> list[dict[str, Any]]:
+    """What was measured, the trained model last."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob("needle-*.json"))]
+    if not found:
+        raise DataError(f"{out} has no measurement: run with --measure first")
+    return sorted(found, key=lambda one: (one["model"] == "trained", one["model"]))
+
+
+def share(cells: Sequence[dict[str, Any]]) -> str:
+    """The exact share of cells with its 95% interval."""
+    exact, num = sum(cell["exact"] for cell in cells), sum(cell["num"] for cell in cells)
+    low, high = wilson(exact, num)
+    return f"{100 * exact / num:.0f}% ({100 * low:.0f} to {100 * high:.0f})"
+
+
+def page(values: list[dict[str, Any]], commit: str | None) -> str:
+    """The tables, in Markdown."""
+    machine = values[-1]["machine"]
+    lines = [
+        "# Needles, and bits per byte by position",
+        "",
+        "Written by `python recipes/needle/prove.py --report`; what it means: "
+        "[docs/long-context.md](../../docs/long-context.md). "
+        f"{machine['processor']}, {machine['instruction_set']}, one thread; commit {commit or 'not recorded'}.",
+        "",
+        "Held-out names, values and files. `exact`: the whole answer, written at temperature 0, over all depths, with "
+        "95% intervals (Wilson); `digits`: of the value, each after the right ones.",
+        "",
+        "| model | tokens | questions | exact | digits |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for one in values:
+        for length in LENGTHS:
+            cells = [cell for cell in one["grid"] if cell["length"] == length]
+            if cells:
+                digits = 100 * np.mean([cell["digits"] for cell in cells])
+                num = sum(cell["num"] for cell in cells)
+                lines.append(f"| {one['model']} | {length:,} | {num} | {share(cells)} | {digits:.0f}% |")
+    lines += [
+        "",
+        "Bits per byte of held-out files, exact, windows of the model's positions, by eighth of the window:",
+        "",
+    ]
+    lines += [
+        "| model | positions | all | " + " | ".join(map(str, range(1, 9))) + " |",
+        "|---|---:" + "|---:" * 9 + "|",
+    ]
+    for one in values:
+        parts = " | ".join("" if part is None else f"{part:.3f}" for part in one["bits"]["by_position"])
+        lines.append(f"| {one['model']} | {one['positions']:,} | {one['bits']['all']:.3f} | {parts} |")
+    lines += ["", f"![Exact and digits by length and depth]({RESULTS.stem}.png)", ""]
+    return "\n".join(lines)
+
+
+def draw(values: list[dict[str, Any]], path: Path) -> None:
+    """Heat maps: exact and digits by length and depth, a column for each model. MissingExtra without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(4.3 * len(values), 5.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(2, len(values), squeeze=False)
+    for column, one in enumerate(values):
+        lengths = sorted({cell["length"] for cell in one["grid"]})
+        for row, what in enumerate(("exact", "digits")):
+            map_ = np.array(
+                [
+                    [
+                        100 * (cell["exact"] / cell["num"] if what == "exact" else cell["digits"])
+                        for cell in one["grid"]
+                        if cell["length"] == length
+                    ]
+                    for length in lengths
+                ]
+            )
+            panel = panels[row, column]
+            panel.imshow(map_, vmin=0, vmax=100, cmap="RdYlGn", aspect="auto")
+            for (y, x), value in np.ndenumerate(map_):
+                panel.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=8)
+            panel.set_xticks(range(len(DEPTHS)), [f"{100 * depth:g}" for depth in DEPTHS], fontsize=8)
+            panel.set_yticks(range(len(lengths)), [f"{length:,}" for length in lengths])
+            panel.set_title(f"{one['model']}: {'exact, %' if what == 'exact' else 'digits, %'}", fontsize=10)
+            panel.set_xlabel("depth of the needle, % of the text", fontsize=8)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+
+
+def report(out: Path, results: Path = RESULTS) -> None:
+    """JSON, Markdown and picture of what was measured."""
+    values, facts = gather(out), machine_facts()
+    write_json(results, values)
+    with atomic_write(results.with_suffix(".md")) as file:
+        file.write(page(values, facts.get("commit")).encode())
+    draw(values, results.with_suffix(".png"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/needle"), help="folder of measurements (%(default)s)")
+    parser.add_argument("--measure", nargs="+", default=[], help="models: default, default@KIND:FACTOR, or a folder")
+    parser.add_argument("--num", type=int, default=24, help="texts of each length, nine questions each (%(default)s)")
+    parser.add_argument("--windows", type=int, default=40, help="for bits per byte (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="write the report of the measurements")
+    options = parser.parse_args(arguments)
+    for name in options.measure:
+        measure_to(options.out, name, options.num, options.windows)
+    if options.report:
+        report(options.out)
+
+
+if __name__ == "__main__":
+    main()
