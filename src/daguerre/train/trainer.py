@@ -70,6 +70,7 @@ from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
+from daguerre.train.sft.presets import taught
 from daguerre.train.sft.start import loss_of_answers, prepared
 from daguerre.train.sharded_checkpoint import Held as HeldState
 from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
@@ -494,8 +495,7 @@ class Trainer:
             "recipe": self.recipe.name,
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
-            **({"tasks": list(self.recipe.sft.tasks)} if self.recipe.sft and self.recipe.sft.tasks else {}),
-        }
+        } | taught(self.recipe.sft)
         if self.adapter is not None:
             return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)

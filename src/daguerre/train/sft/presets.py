@@ -143,6 +143,11 @@ class AnswerLoss(Preset):
         return self.objective.layout != "next_token"
 
 
+def taught(options: Sft | None) -> dict[str, list[str]]:
+    """What a model says of what it was trained to do."""
+    return {} if options is None or not options.tasks else {"tasks": list(options.tasks)}
+
+
 def preset_for(config: ModelConfig, family: str | None) -> str:
     """The name of the preset of a family, or else of a context."""
     if family in OF_FAMILY:
