@@ -53,6 +53,8 @@ from daguerre.train.concept_loss import ConceptLoss, hidden_states
 from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
 from daguerre.train.data import MicroBatches
 from daguerre.train.devices import Devices
+from daguerre.train.distill.loss import Distillation
+from daguerre.train.distill.start import answers_to_learn
 from daguerre.train.drafting import drafting_loss
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
@@ -70,7 +72,6 @@ from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.batches import AnswerBatches, with_common_norm
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
-from daguerre.train.sft.presets import answer_loss
 from daguerre.train.sft.start import prepared
 from daguerre.train.sharded_checkpoint import Held as HeldState
 from daguerre.train.sharded_checkpoint import load_shards, load_whole, save_shards
@@ -136,7 +137,7 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
-        if self.loss is batch_loss:
+        if self.loss is batch_loss or isinstance(self.loss, Distillation):
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):
@@ -165,7 +166,7 @@ class Trainer:
         had_heads = start_from is not None and config_of(Path(start_from)).concepts is not None
         self._fresh_heads = recipe.concepts is not None and not had_heads
         family = family_of(start_from, self.out)
-        self.answers = None if recipe.sft is None else answer_loss(recipe.sft, model.config, family)
+        self.answers = answers_to_learn(recipe.sft, recipe.distill, model.config, family)
         model = prepared(model, recipe, self.answers, self.tokenizer)
         self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         self.model = model.to(self.device)
@@ -176,6 +177,8 @@ class Trainer:
         self.loss: BatchLoss = drafting_loss if recipe.draft_head else batch_loss
         if recipe.concepts is not None:
             self.loss = ConceptLoss(recipe.concepts)
+        elif recipe.distill is not None:
+            self.loss = Distillation.of(recipe.distill, self.model, self.average)
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
@@ -330,7 +333,7 @@ class Trainer:
         """Add the gradients of micro-batch number `index`; its loss."""
         if self.adapter is not None and self.adapter.options.dropout:  # which a resumed run draws again
             torch.manual_seed(batch_seed(self.recipe.seed, index))
-        loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
+        loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss | Distillation) else self.loss
         if isinstance(loss, ConceptLoss) and loss.heads_alone:
             whole = self._rows(batch)
             rows = self._row_pool(stage).draw(index, whole, DRAWN, batch.seed)
@@ -429,6 +432,7 @@ class Trainer:
             "model": {n: p.detach() for n, p in self._kept_weights().items()},
             "average": self.average.values,
             "optimizer": self.optimizer.state_dict(),
+            **(self.loss.state() if isinstance(self.loss, Distillation) else {}),
         }
         state = {
             "progress": asdict(self.progress),
@@ -476,6 +480,8 @@ class Trainer:
             self._load_weights(tensors["model"])
             self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
             self.optimizer.load_state_dict(tensors["optimizer"])
+            if isinstance(self.loss, Distillation):
+                self.loss.restore(tensors)
         self.average.count = state["average_count"]
         self.budget.go_on_from(RunProgress(**state["progress"]))
 

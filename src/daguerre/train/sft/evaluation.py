@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -37,12 +38,14 @@ class AnswerEvaluation:
     def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
         """The figures of a model as it is."""
         nats, num_bytes, sums, counts = 0.0, 0, np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
+        loss, parts = getattr(loss, "held", loss), Counter[str]()
         for batch in self.batches:
             report = loss(model, batch, attn_impl)
             if report.clean_count:
                 nats += report.clean_sum
                 clean = (batch.target != IGNORE) & (batch.level == IGNORE)
                 num_bytes += int(self.token_bytes_V[batch.target[clean]].sum())
+            parts.update({name: value / len(self.batches) for name, value in report.parts.items()})
             sums, counts = sums + report.level_sum, counts + report.level_count
         return Held(
             clean_bpb=float(nats / np.log(2) / num_bytes) if num_bytes else float("nan"),
@@ -51,4 +54,5 @@ class AnswerEvaluation:
             accepted=float("nan"),
             ended=float("nan"),
             ended_early=float("nan"),
+            parts=parts,
         )
