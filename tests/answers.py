@@ -18,6 +18,8 @@ from daguerre.model import Model
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.models.forward import Logits
 from daguerre.train.batch import Batch
+from daguerre.train.distill.options import Distill
+from daguerre.train.distill.start import answers_to_learn
 from daguerre.train.noising import IGNORE
 from daguerre.train.recipe import Recipe, TrainedShape
 from daguerre.train.sft.batches import AnswerBatches
@@ -67,6 +69,13 @@ def corpus_of(rows: Sequence[Any], folder: Path, model: Model, longest: int = 64
 
 def batches_of(shard: Shard, model: Model, seed: int = 0, family: str | None = None, **options: Any) -> AnswerBatches:
     return AnswerBatches(shard, answer_loss(Sft(**options), model.config, family), model.config, seed)
+
+
+def hidden_answers(model: Model, folder: Path, *, packing: bool = False, seed: int = 0) -> AnswerBatches:
+    """Batches of some pairs for distillation: all of each answer is masked."""
+    loss = answers_to_learn(Sft(packing=packing, padding="unsupervised"), Distill(), model.config, None)
+    assert loss is not None
+    return AnswerBatches(corpus_of(some_pairs(12), folder, model), loss, model.config, seed)
 
 
 def placed(batch: Batch, row: int, model: Model) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,9 @@ from daguerre.train.batch import BatchLoss
 from daguerre.train.concept_labels import corpus_labels
 from daguerre.train.concept_loss import ConceptLoss
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
+from daguerre.train.distill.loss import Distillation
 from daguerre.train.drafting import drafting_loss
+from daguerre.train.optim import Average
 from daguerre.train.prefer.batches import PairBatches
 from daguerre.train.prefer.loss import PreferenceLoss
 from daguerre.train.recipe import Recipe
@@ -23,8 +25,12 @@ from daguerre.train.sft.start import check_answers, rainbow_ids
 from daguerre.train.shards import Shard
 
 
-def make_loss(recipe: Recipe, model: Backbone, usual: BatchLoss) -> BatchLoss:
-    """The loss of a recipe, for a model as it is at the start, with the weights chosen that are trained."""
+def make_loss(recipe: Recipe, model: Backbone, average: Average, usual: BatchLoss) -> BatchLoss:
+    """The loss of a recipe, for a model as it is at the start, with the weights chosen that are trained, and their
+    average.
+    """
+    if recipe.distill is not None:
+        return Distillation.of(recipe.distill, model, average)
     if recipe.prefer is not None:
         return PreferenceLoss(recipe.prefer, model)
     if recipe.concepts is not None:

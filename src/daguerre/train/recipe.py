@@ -24,6 +24,8 @@ from daguerre.noise.process import process_of
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.convert import CONVERSIONS, Convert
 from daguerre.train.data import Mixture
+from daguerre.train.distill.options import Distill
+from daguerre.train.distill.start import check_distill
 from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
@@ -119,7 +121,8 @@ class Recipe:
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
     answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text; with `prefer` it is prompts
     with two answers each, of which one is preferred (`daguerre.train.prefer`); `convert` makes an
-    autoregressive model one of block or full context first (`daguerre.train.convert`). A checkpoint is due after
+    autoregressive model one of block or full context first (`daguerre.train.convert`), and `distill` teaches a model to
+    decode answers in fewer steps (`daguerre.train.distill`). A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end. `rope_scaling`, such as "yarn:4", gives the model to start from more positions
     (`daguerre.models.scaling`).
@@ -132,6 +135,7 @@ class Recipe:
     sft: Sft | None = None
     prefer: Prefer | None = None
     convert: Convert | None = None
+    distill: Distill | None = None
     stages: Sequence[Stage]
     optim: Optimization = field(default_factory=Optimization)
     seed: int = 0
@@ -188,6 +192,8 @@ class Recipe:
             self.make_mixture(self.model)
 
     def _check_sft(self) -> None:
+        if self.distill is not None:
+            check_distill(self.sft, self.stages, self.model is not None or self.convert is not None)
         if self.sft is None:
             if any(stage.block_size or stage.corruption != "none" for stage in self.stages):
                 raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")

@@ -7,6 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from daguerre.train.concept_loss import ConceptTraining
 from daguerre.train.convert import Convert
+from daguerre.train.distill.options import Distill
 from daguerre.train.lora import Lora
 from daguerre.train.prefer.options import Prefer
 from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
@@ -21,6 +22,7 @@ SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("convert.", "[convert]: an autoregressive model becomes another", Convert),
     ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
     ("prefer.", "[prefer]: learning from preferences", Prefer),
+    ("distill.", "[distill]: fewer steps", Distill),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
     ("lora.", "[lora]: an adapter", Lora),
@@ -39,6 +41,7 @@ MEANINGS: dict[str, str] = {
     "sft": "the table [sft], in place of a mixture: the data is prompts and answers",
     "prefer": "the table [prefer], in place of a mixture: the data is prompts with a chosen and a rejected answer",
     "convert": "the table [convert]: an autoregressive model becomes one of block or full context",
+    "distill": "the table [distill], beside [sft]: the model learns to decode answers in fewer steps",
     "stages": "the tables [[stages]]",
     "optim": "the table [optim]",
     "concepts": "the table [concepts]: concept heads are trained with the model",
@@ -102,6 +105,24 @@ MEANINGS: dict[str, str] = {
     "prefer.ends": "an end of text follows answers that are plain texts; false: they are cut off",
     "prefer.held_out": "share of the rows that is held out",
     "sft.tasks": "what the rows teach, of `daguerre.instructions.TASKS`; the model keeps it, and the server answers it",
+    "distill.method": "sdtt, trajectories or on_policy",
+    "distill.policy": "what decodes: threshold, margin, confidence, entropy or random",
+    "distill.threshold": "probability from which the policy threshold commits a token",
+    "distill.steps": "forwards of an answer by the other policies; in on_policy the most",
+    "distill.temperature": "of the tokens that the teacher commits; 0: the most likely",
+    "distill.rounds": "how often the averaged student becomes the teacher, the first teacher included",
+    "distill.skip": "steps of the teacher that the student learns to do in one, in sdtt",
+    "distill.noise": "share of a trajectory's steps that are still to come, at most: first and last of the curriculum",
+    "distill.window": "steps of a trajectory that are learned from one state: first and last of the curriculum",
+    "distill.curriculum": "share of the run over which noise and window grow",
+    "distill.states": "states of each trajectory that are learned",
+    "distill.certainty": "weight of the entropy of tokens that are right, in trajectories",
+    "distill.only_right": "trajectories other than the data's answers are left out",
+    "distill.rollouts": "of each answer, in on_policy",
+    "distill.sharpness": "k: rollouts commit a token with probability p^k",
+    "distill.kl": "weight of the KL to the teacher, in on_policy",
+    "distill.goal": "whose answer is right in on_policy: data or teacher",
+    "distill.clean": "weight of the KL to the teacher of next tokens, where clean rows predict them",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",
@@ -208,7 +229,7 @@ def _default(each: Field[Any]) -> str:
     if each.default is MISSING:
         return "needed" if each.default_factory is MISSING else "its defaults"
     if isinstance(each.default, tuple):
-        return ", ".join(each.default) or "none"
+        return ", ".join(map(str, each.default)) or "none"
     return (
         "none"
         if each.default is None

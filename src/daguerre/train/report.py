@@ -221,17 +221,17 @@ class Reporter:
 def _figures(held: Held) -> str:
     """What a model has of them: next-token loss and drafts, or the masked loss alone; and how it ends gaps."""
     ends = "" if math.isnan(held.ended) else f", gaps ended {held.ended:.3f}, too early {held.ended_early:.3f}"
+    parts = "".join(f", {name} {value:.3f}" for name, value in held.parts.items())
     if not held.draft_match:
         levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
         known = "" if math.isnan(held.clean_bpb) else f"next-token {held.clean_bpb:.3f} bits/byte, "
         if "preference" in held.parts:
-            return ", ".join(f"{name} {value:.3f}" for name, value in held.parts.items())
-        return f"{known}masked {levels} bits/token{ends}"
+            return parts.removeprefix(", ")
+        return f"{known}masked {levels} bits/token{ends}{parts}"
     drafts = f"{held.accepted:.2f} tokens a cycle"
     if held.acceptance:
         shares = (f"{m} {' '.join(f'{v:.3f}' for v in by)}" for m, by in zip(MEASURES, held.acceptance, strict=True))
         return f"accepted by place: {', '.join(shares)}; {drafts}"
-    parts = "".join(f", {name} {value:.3f}" for name, value in held.parts.items())
     return f"next-token {held.clean_bpb:.3f} bits/byte, {drafts}{ends}{parts}"
 
 

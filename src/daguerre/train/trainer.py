@@ -53,6 +53,7 @@ from daguerre.train.concept_loss import ConceptLoss, hidden_states
 from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
 from daguerre.train.data import MicroBatches
 from daguerre.train.devices import Devices
+from daguerre.train.distill.loss import Distillation
 from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
@@ -138,7 +139,7 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
-        if self.loss is batch_loss or recipe.prefer is not None:
+        if self.loss is batch_loss or recipe.prefer is not None or recipe.distill is not None:
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):
@@ -175,7 +176,7 @@ class Trainer:
         self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
         self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
-        self.loss = make_loss(recipe, self.model, batch_loss)
+        self.loss = make_loss(recipe, self.model, self.average, batch_loss)
         if recipe.compile:
             for layer in self.model.layers:
                 layer.compile(dynamic=False)
@@ -330,7 +331,7 @@ class Trainer:
         """Add the gradients of micro-batch number `index`; its loss."""
         if self.adapter is not None and self.adapter.options.dropout:  # which a resumed run draws again
             torch.manual_seed(batch_seed(self.recipe.seed, index))
-        loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss) else self.loss
+        loss = self.loss.at(share) if isinstance(self.loss, ConceptLoss | Distillation) else self.loss
         if isinstance(loss, ConceptLoss) and loss.heads_alone:
             whole = self._rows(batch)
             rows = self._row_pool(stage).draw(index, whole, DRAWN, batch.seed)
@@ -429,6 +430,7 @@ class Trainer:
             "model": {n: p.detach() for n, p in self._kept_weights().items()},
             "average": self.average.values,
             "optimizer": self.optimizer.state_dict(),
+            **(self.loss.state() if isinstance(self.loss, Distillation) else {}),
         }
         state = {
             "progress": asdict(self.progress),
@@ -476,6 +478,8 @@ class Trainer:
             self._load_weights(tensors["model"])
             self.average.values = {n: tensors["average"][n].to(self.device) for n in self.average.values}
             self.optimizer.load_state_dict(tensors["optimizer"])
+            if isinstance(self.loss, Distillation):
+                self.loss.restore(tensors)
         self.average.count = state["average_count"]
         self.budget.go_on_from(RunProgress(**state["progress"]))
 

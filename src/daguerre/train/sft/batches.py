@@ -58,7 +58,7 @@ class AnswerBatches:
                 made += 1
             rows += map(list, zip(*copies, strict=True))
             answers += [int(text.answer.sum()) for text in together] * len(copies[0])
-        return self._batch(rows, answers, config)
+        return replace(self._batch(rows, answers, config), seed=int(rng.integers(2**63)))
 
     def text(self, document: int) -> Text:
         """One text of the corpus."""

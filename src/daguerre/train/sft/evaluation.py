@@ -37,7 +37,7 @@ class AnswerEvaluation:
     def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
         """The figures of a model as it is."""
         nats, num_bytes, sums, counts = 0.0, 0, np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS)
-        parts = dict[str, float]()
+        loss, parts = getattr(loss, "held", loss), dict[str, float]()
         for batch in self.batches:
             report = loss(model, batch, attn_impl)
             if report.clean_count:

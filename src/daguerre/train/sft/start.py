@@ -11,10 +11,11 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.published_tokenizer import PublishedTokenizer
 from daguerre.models.tokenizer import NAMED_SPECIALS, NUM_SPECIALS, Tokenizer
+from daguerre.train.distill.start import answers_to_learn
 from daguerre.train.prefer.options import pair_loss
 from daguerre.train.recipe import Recipe
 from daguerre.train.sft.corpus import is_pairs
-from daguerre.train.sft.presets import AnswerLoss, answer_loss
+from daguerre.train.sft.presets import AnswerLoss
 from daguerre.train.shards import Shard
 
 
@@ -45,7 +46,7 @@ def loss_of_answers(recipe: Recipe, config: ModelConfig, family: str | None) -> 
     """How a recipe of answers, or of pairs of them, lays them out for a model of this family; None for plain text."""
     if recipe.prefer is not None:
         return pair_loss(config)
-    return None if recipe.sft is None else answer_loss(recipe.sft, config, family)
+    return answers_to_learn(recipe.sft, recipe.distill, config, family)
 
 
 def prepared(model: Backbone, recipe: Recipe, loss: AnswerLoss | None, tokenizer: Tokenizer) -> Backbone:

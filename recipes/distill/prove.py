@@ -1,0 +1,108 @@
+"""Fewer forwards on Sudoku: each method from the same model, for the same processor time; then tables and a picture.
+
+    python recipes/distill/prove.py --from runs/sudoku/diffusion-8/model --data puzzles --minutes 4
+    python recipes/distill/prove.py --report                       runs/distill into benchmarks/results/distill.*
+
+The model and the puzzles are those of recipes/sudoku (docs/sudoku.md). `start` is the model as it is, `more` the same
+minutes of the loss that it was trained with. Minutes are of processor time; set OMP_NUM_THREADS=1. What is measured is
+kept, and a run that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "sudoku"))
+
+from evaluate import Measured, line, measure, read_rows  # noqa: E402
+from puzzles import GAPS, HELD  # noqa: E402
+
+from daguerre.files import atomic_write  # noqa: E402
+from daguerre.model import load  # noqa: E402
+from daguerre.models.loading import read_extra  # noqa: E402
+from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
+from daguerre.train.run import run_training  # noqa: E402
+
+ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05"]
+TRAJECTORIES = ["method=trajectories", "states=2", "window=[1.0, 3.0]", "noise=[0.5, 1.0]", "only_right=true"]
+RUNS: dict[str, tuple[str, list[str]]] = {
+    "more": ("more", []),
+    "sdtt": ("sudoku", []),
+    "trajectories": ("sudoku", [f"distill.{option}" for option in TRAJECTORIES]),
+    "on_policy": (
+        "sudoku",
+        [f"distill.{option}" for option in ON_POLICY] + ["optim.muon_lr=0.002", "optim.adamw_lr=0.0004"],
+    ),
+}
+"""The recipe of each run, and what it sets."""
+POINTS: list[tuple[str, dict[str, Any]]] = [
+    *(("margin", {"steps": steps}) for steps in (1, 2, 3, 4, 6, 8, 12, 16)),
+    *(("threshold", {"threshold": value}) for value in (0.5, 0.7, 0.8, 0.9, 0.97, 0.99)),
+    *(("entropy_bounded", {"gamma": value}) for value in (1.0, 0.1, 0.01)),
+]
+
+
+def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
+    """The model of a run, trained or resumed."""
+    recipe, overrides = RUNS[name]
+    folder = out / name
+    model = folder / "model"
+    if model.is_dir() and read_extra(model)["trained"]["minutes"] >= 0.9 * minutes:
+        return model
+    resume = bool(list_checkpoints(folder / CHECKPOINTS))
+    return run_training(
+        str(HERE / f"{recipe}.toml"),
+        overrides=overrides,
+        resume=resume,
+        start_from=None if resume else start,
+        data=None if resume else data / GAPS,
+        max_minutes=minutes,
+        out=folder,
+        device="cpu",
+        clock=time.process_time,
+        began=time.process_time(),
+    )
+
+
+def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
+    """The effort curve of a model, a line a point; points that the file has are kept."""
+    found = [Measured(**json.loads(row)) for row in path.read_text().splitlines()] if path.is_file() else []
+    done = {(one.policy, tuple(one.options.items())) for one in found}
+    loaded, rows = load(model), read_rows(data / HELD, num)
+    for policy, options in POINTS:
+        if (policy, tuple(options.items())) not in done:
+            found.append(measure(loaded, rows, policy, options))
+            print(path.parent.name, line(found[-1]), flush=True)
+            with atomic_write(path) as file:
+                file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="start", help="the model to start from")
+    parser.add_argument("--data", type=Path, help="the folder that recipes/sudoku/puzzles.py wrote")
+    parser.add_argument("--out", type=Path, default=Path("runs/distill"), help="folder of the runs (%(default)s)")
+    parser.add_argument("--minutes", type=float, help="of training, for each run")
+    parser.add_argument(
+        "--only", nargs="+", choices=["start", *RUNS], default=["start", *RUNS], help="runs; all by default"
+    )
+    parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
+    options = parser.parse_args(arguments)
+    for name in options.only if options.minutes else ():
+        (options.out / name).mkdir(parents=True, exist_ok=True)
+        model = (
+            options.start if name == "start" else train(name, options.start, options.data, options.minutes, options.out)
+        )
+        measured(model, options.out / name / "effort.jsonl", options.data, options.num)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Fewer steps, learned from a model's own trajectories: SDTT, pseudo-trajectories, and on-policy minimization."""

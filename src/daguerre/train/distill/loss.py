@@ -1,0 +1,97 @@
+"""The loss of a run that distills: it decodes answers, whose tokens a batch has masked, and learns from that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import run_batch
+from daguerre.train.batch import Batch, LossReport, batch_loss
+from daguerre.train.distill.answers import answers_of
+from daguerre.train.distill.methods import METHODS, Lesson, Terms, kl
+from daguerre.train.distill.options import Distill
+from daguerre.train.distill.rollout import by_policy, roll_out
+from daguerre.train.distill.teacher import Teacher
+from daguerre.train.noising import IGNORE, NUM_LEVELS
+from daguerre.train.optim import Average
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """Called as `BatchLoss` is. `average` is the student's, which becomes the teacher in later rounds; `share` says how
+    far the run is.
+    """
+
+    options: Distill
+    teacher: Teacher
+    average: Average = field(repr=False)
+    share: float = 0.0
+
+    @classmethod
+    def of(cls, options: Distill, model: Backbone, average: Average) -> Distillation:
+        """With the model as it is as the teacher."""
+        return cls(options, Teacher(model), average)
+
+    def at(self, share: float) -> Distillation:
+        """The loss at this share of a run; where a round begins the teacher is renewed."""
+        number = min(int(share * self.options.rounds), self.options.rounds - 1)
+        if number > self.teacher.round:
+            self.teacher.renew(self.average.values, number)
+        return replace(self, share=share)
+
+    def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+        generator = torch.Generator(batch.tokens.device).manual_seed(batch.seed)
+        lesson = Lesson(model, self.teacher, self.options, batch, self.share, generator, attn_impl)
+        terms = METHODS[self.options.method](lesson)
+        loss, clean = terms.loss, self._clean(model, batch, attn_impl)
+        if clean is not None:
+            loss = loss + self.options.clean * clean.loss
+        sums, counts = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS, dtype=np.int64)
+        sums[-1], counts[-1] = terms.mean * terms.num, terms.num
+        nats, num = (0.0, 0) if clean is None else (clean.mean * clean.num, clean.num)
+        return LossReport(loss, nats, num, sums, counts, parts=terms.parts)
+
+    def _clean(self, model: Backbone, batch: Batch, attn_impl: str) -> Terms | None:
+        """The mean KL to the teacher of next tokens, where clean rows predict an answer; None where none do."""
+        rows = torch.nonzero(((batch.target != IGNORE) & (batch.layout.rows.span < 0)).flatten())[:, 0]
+        if not (len(rows) and self.options.clean):
+            return None
+        num = batch.layout.num_clean
+        text = replace(batch.layout, rows=batch.layout.rows[:num])
+        sequence, row = rows // batch.tokens.shape[1], rows % batch.tokens.shape[1]
+
+        def laws() -> Tensor:
+            hidden = run_batch(model, batch.tokens[:, :num], text, attn_impl=attn_impl)
+            return model.logits(hidden[sequence, row]).log_softmax(-1)
+
+        with self.teacher.teaching(model):
+            taught = laws()
+        each = kl(taught, laws())
+        return Terms(each.mean(), float(each.mean().detach()), len(each), {})
+
+    def held(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+        """The figures of held-out answers: the loss of one forward, and of decoding by the recipe's policy how many
+        answers or blocks are the data's, and the mean number of forwards of each.
+        """
+        answers = answers_of(batch, model.config.noisy_offset)
+        greedy = replace(self.options, temperature=0.0)
+        choose = by_policy(greedy, greedy.steps)
+        generator = torch.Generator(batch.tokens.device).manual_seed(batch.seed)
+        found = roll_out(model, batch, answers, choose, generator, attn_impl)
+        right = answers.all_of_group(found.tokens == answers.target).float()
+        parts = {"exact": float(right.mean()), "forwards": float(found.steps.float().mean())}
+        return replace(batch_loss(model, batch, attn_impl), parts=parts)
+
+    def state(self) -> dict[str, object]:
+        """What a checkpoint holds of it."""
+        return {"teacher": self.teacher.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state`."""
+        self.teacher.restore(state["teacher"])
