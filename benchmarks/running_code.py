@@ -21,6 +21,7 @@ from typing import Any
 from rich.progress import Progress
 
 from daguerre.errors import InputError
+from daguerre.evals.infilling import BEAM
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.running.cases import KINDS, Case, Judge, find_cases
 from daguerre.evals.running.scores import Score, answers, judged, score, writers
@@ -30,6 +31,7 @@ from daguerre.model import load
 
 PACKAGES = ("arrow", "boltons", "humanize", "more-itertools", "sortedcontainers", "toolz")
 """Held-out packages with doctests that need little else."""
+METHODS = ("ar", "block", "speculative", "infill", BEAM)
 RESULTS = Path(__file__).resolve().parent / "results" / "running-code.json"
 
 
@@ -50,14 +52,15 @@ def measure(given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name
     model, out = load(path, backend="native"), list[Score]()
     with Progress(disable=not sys.stderr.isatty()) as progress:
         for method, write in writers(model).items():
-            for kind in KINDS:
+            samples = 0 if method == BEAM else given.samples
+            for kind in KINDS if method in given.methods else ():
                 some = [case for case in cases if case.kind == kind]
                 greedy, passed, began = [], [], time.perf_counter()
                 for case in progress.track(some, description=f"{name}, {method}, {kind}"):
-                    first, sampled = answers(write, case, given.samples, given.temperature, given.seed)
+                    first, sampled = answers(write, case, samples, given.temperature, given.seed)
                     greedy.append(first)
                     passed.append(judged(judge, case, first, sampled))
-                out.append(score(method, some, greedy, passed, given.samples))
+                out.append(score(method, some, greedy, passed, samples))
                 print(line(name, out[-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
     return out
 
@@ -65,8 +68,12 @@ def measure(given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name
 def line(name: str, one: Score) -> str:
     """A row of the table."""
 
-    def percent(share: float, interval: tuple[float, float]) -> str:
-        return f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+    def percent(share: float | None, interval: tuple[float, float] | None) -> str:
+        return (
+            "-"
+            if share is None or interval is None
+            else f"{100 * share:.1f} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+        )
 
     cells = [name, one.method, one.kind, str(one.num), percent(one.greedy, one.greedy_interval)]
     cells += [f"{100 * one.exact:.1f}", percent(one.pass_1, one.pass_1_interval)]
@@ -91,6 +98,7 @@ def main() -> None:
     options.add_argument("models", nargs="*", default=["default"], help="`default`, or NAME=PATH")
     options.add_argument("--packages", type=Path, required=True)
     options.add_argument("--install", action="store_true")
+    options.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="others are kept as they are")
     options.add_argument("--cases", type=int, default=200, help="of each kind, at most")
     options.add_argument("--samples", type=int, default=10)
     options.add_argument("--temperature", type=float, default=0.8)
@@ -107,10 +115,14 @@ def main() -> None:
     found: dict[str, Any] = {"machine": machine_facts(), "command": " ".join(sys.argv)}
     found |= {"samples": given.samples, "temperature": given.temperature, "seed": given.seed}
     found |= {"packages": sorted({case.test.document.package for case in cases}), "models": {}}
+    if given.out.exists():
+        found["models"] = json.loads(given.out.read_text())["models"]
     for named in given.models:
         name, _, path = named.rpartition("=")
         scores = measure(given, judge, cases, name or path, path)
-        found["models"][name or path] = [asdict(one) for one in scores]
+        before = found["models"].get(name or path, [])
+        kept = [one for one in before if one["method"] not in given.methods]
+        found["models"][name or path] = kept + [asdict(one) for one in scores]
         with atomic_write(given.out) as file:
             file.write((json.dumps(found, indent=1) + "\n").encode())
         with atomic_write(given.out.with_suffix(".md")) as file:

@@ -2,6 +2,7 @@
 
     ar, block, speculative   what follows the prefix; the suffix is not seen
     infill                   what stands between prefix and suffix, in mode "block"; its length is not told
+    infill, beam             the same in mode "beam", which has one answer and draws none
 
 A line is the first one written that is not blank. An expression that is written without its suffix is cut behind the
 longest beginning of its line that is an expression.
@@ -12,13 +13,14 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from daguerre.evals.infilling import first_line
+from daguerre.decoding.plans import INFILL_TOKENS
+from daguerre.evals.infilling import BEAM, first_line
 from daguerre.evals.running.cases import Case, Judge
 from daguerre.evals.statistics import clustered_wilson
 from daguerre.model import Model
@@ -30,8 +32,9 @@ Write = Callable[[Case, Mapping[str, Any]], list[str]]
 
 @dataclass(frozen=True)
 class Score:
-    """Of `num` cases: `greedy` the share that passes without sampling; of n samples each, the estimates of pass@1 and
-    pass@n, and the share `exact` of greedy answers that are the original. Intervals are of 95%, by function.
+    """Of `num` cases: `greedy` the share that passes without sampling, and the share `exact` of greedy answers that are
+    the original; of n samples each, the estimates of pass@1 and pass@n, None without samples. Intervals are of 95%, by
+    function.
     """
 
     method: str
@@ -41,10 +44,10 @@ class Score:
     greedy: float
     greedy_interval: tuple[float, float]
     exact: float
-    pass_1: float
-    pass_1_interval: tuple[float, float]
-    pass_n: float
-    pass_n_interval: tuple[float, float]
+    pass_1: float | None = None
+    pass_1_interval: tuple[float, float] | None = None
+    pass_n: float | None = None
+    pass_n_interval: tuple[float, float] | None = None
 
 
 def pass_at(k: int, samples: int, right: int) -> float:
@@ -57,7 +60,7 @@ def pass_at(k: int, samples: int, right: int) -> float:
 def writers(model: Model) -> dict[str, Write]:
     """The ways in which a model writes that are compared."""
     modes = {mode: partial(_continue, model, mode) for mode in ("ar", "block", "speculative")}
-    return {**modes, "infill": partial(_infill, model)}
+    return {**modes, "infill": partial(_infill, model), BEAM: partial(_search, model)}
 
 
 def _continue(model: Model, mode: str, case: Case, options: Mapping[str, Any]) -> list[str]:
@@ -67,8 +70,13 @@ def _continue(model: Model, mode: str, case: Case, options: Mapping[str, Any]) -
 
 
 def _infill(model: Model, case: Case, options: Mapping[str, Any]) -> list[str]:
-    found = model.infill(case.prefix, case.suffix, TOKENS, mode="block", stop="\n", **options)
+    found = model.infill(case.prefix, case.suffix, INFILL_TOKENS, mode="block", stop="\n", **options)
     return [each.text for each in found.choices]
+
+
+def _search(model: Model, case: Case, options: Mapping[str, Any]) -> list[str]:
+    how: dict[str, Any] = {"mode": "beam", "min_tokens": 1, "stop": "\n"}
+    return [model.infill(case.prefix, case.suffix, INFILL_TOKENS, **how).text]
 
 
 def longest_expression(text: str) -> str:
@@ -85,7 +93,7 @@ def longest_expression(text: str) -> str:
 
 def answers(write: Write, case: Case, samples: int, temperature: float, seed: int) -> tuple[str, list[str]]:
     """The greedy answer, and as many sampled ones."""
-    sampled = write(case, {"temperature": temperature, "n": samples, "seed": seed})
+    sampled = write(case, {"temperature": temperature, "n": samples, "seed": seed}) if samples else []
     return write(case, {"temperature": 0.0})[0], sampled
 
 
@@ -99,19 +107,16 @@ def score(
 ) -> Score:
     """The shares of one kind's cases. `greedy` are the answers, `passed` their verdicts (`judged`)."""
     once = np.array([float(first) for first, _ in passed])
-    one = np.array([pass_at(1, samples, right) for _, right in passed])
-    any_of = np.array([pass_at(samples, samples, right) for _, right in passed])
     groups = np.array([f"{case.test.document.sha256} {case.test.name}" for case in cases])
     interval = partial(clustered_wilson, below=np.ones(len(cases)), group=groups)
     exact = sum(part.strip() == case.part.strip() for part, case in zip(greedy, cases, strict=True))
-    return Score(
-        method=method,
-        kind=cases[0].kind,
-        num=len(cases),
-        samples=samples,
-        greedy=float(once.mean()),
-        greedy_interval=interval(once),
-        exact=exact / len(cases),
+    found = Score(method, cases[0].kind, len(cases), samples, float(once.mean()), interval(once), exact / len(cases))
+    if not samples:
+        return found
+    one = np.array([pass_at(1, samples, right) for _, right in passed])
+    any_of = np.array([pass_at(samples, samples, right) for _, right in passed])
+    return replace(
+        found,
         pass_1=float(one.mean()),
         pass_1_interval=interval(one),
         pass_n=float(any_of.mean()),
