@@ -136,7 +136,8 @@ def page(values: list[dict[str, Any]]) -> str:
         "",
         "Written by `python recipes/needle/prove.py --report`; what it means: "
         "[docs/long-context.md](../../docs/long-context.md). "
-        f"{machine['processor']}, {machine['instruction_set']}, one thread; commit {machine.get('commit') or 'not recorded'}.",
+        f"{machine['processor']}, {machine['instruction_set']}, one thread; commit "
+        f"{machine.get('commit') or 'not recorded'}.",
         "",
         "Held-out names, values and files. `exact`: the value, written at temperature 0, over all depths, with "
         "95% intervals (Wilson); `digits`: of the value, each after the right ones.",
