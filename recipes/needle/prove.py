@@ -46,8 +46,9 @@ def clean(cache: KeyCache, tokens: Sequence[int], wanted: np.ndarray, ask: Any) 
 
 
 def answered(model: Model, probe: Probe) -> np.ndarray:
-    """Whether each token of each answer is the most likely one after the right ones before it, bool (questions, A):
-    all of them are, exactly if the model writes the answer at temperature 0.
+    """Whether each token of each answer is the most likely one after the right ones before it, bool (questions, A): of
+    the last one, the end of the line, whether the most likely one is no further digit, since it may be the end of a
+    line and the beginning of the next in one token. All are, exactly if the model writes the value at temperature 0.
     """
     backend = model.denoiser.backend
     cache = backend.cache(probe.length)
@@ -61,7 +62,10 @@ def answered(model: Model, probe: Probe) -> np.ndarray:
         (answer,) = backend.forward([clean(cache, tokens, wanted, Logits())])
         assert answer.logits is not None
         assert len(wanted) == num
-        out.append(answer.logits.argmax(-1) == np.array(question.answer))
+        likely = answer.logits.argmax(-1)
+        right = likely == np.array(question.answer)
+        right[-1] = not model.tokenizer.token_bytes(int(likely[-1]))[:1].isdigit()
+        out.append(right)
         cache.truncate(length)
     return np.array(out)
 
@@ -124,7 +128,7 @@ def share(cells: Sequence[dict[str, Any]]) -> str:
     return f"{100 * exact / num:.0f}% ({100 * low:.0f} to {100 * high:.0f})"
 
 
-def page(values: list[dict[str, Any]], commit: str | None) -> str:
+def page(values: list[dict[str, Any]]) -> str:
     """The tables, in Markdown."""
     machine = values[-1]["machine"]
     lines = [
@@ -132,9 +136,10 @@ def page(values: list[dict[str, Any]], commit: str | None) -> str:
         "",
         "Written by `python recipes/needle/prove.py --report`; what it means: "
         "[docs/long-context.md](../../docs/long-context.md). "
-        f"{machine['processor']}, {machine['instruction_set']}, one thread; commit {commit or 'not recorded'}.",
+        f"{machine['processor']}, {machine['instruction_set']}, one thread; commit "
+        f"{machine.get('commit') or 'not recorded'}.",
         "",
-        "Held-out names, values and files. `exact`: the whole answer, written at temperature 0, over all depths, with "
+        "Held-out names, values and files. `exact`: the value, written at temperature 0, over all depths, with "
         "95% intervals (Wilson); `digits`: of the value, each after the right ones.",
         "",
         "| model | tokens | questions | exact | digits |",
@@ -200,10 +205,10 @@ def draw(values: list[dict[str, Any]], path: Path) -> None:
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of what was measured."""
-    values, facts = gather(out), machine_facts()
+    values = gather(out)
     write_json(results, values)
     with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(values, facts.get("commit")).encode())
+        file.write(page(values).encode())
     draw(values, results.with_suffix(".png"))
 
 
