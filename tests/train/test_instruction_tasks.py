@@ -24,7 +24,12 @@ from daguerre.train.run import run_training
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "instructions"
 TINY = [
-    *("steps=2", "minutes=0", "tokenizer=bytes", "precision=float32", "stages.0.until=1.0", "stages.1.until=1.1"),
+    *(
+        "steps=2",
+        "minutes=0",
+        "tokenizer=bytes",
+        "precision=float32",
+    ),
     *("stages.0.length=2048", "stages.0.sequences=1", "sft.held_out=0.1", "model.width=32", "model.num_layers=1"),
     *("model.num_heads=2", "model.num_kv_heads=1", "model.mlp_width=32", "model.max_positions=2048"),
 ]
