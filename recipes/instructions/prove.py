@@ -136,6 +136,7 @@ def page(values: dict[str, Any]) -> str:
         "Exact shares of held-out tasks with 95% intervals (Wilson).",
         "",
     ]
+    lines += [values["note"], ""] if "note" in values else []
     if "tasks" in values:
         of = [_measured(one) for one in values["tasks"]["shares"]]
         lines += [table(of), ""]
