@@ -12,7 +12,7 @@ import argparse
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,28 +24,35 @@ from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 
 TRAIN, HELD = "train.jsonl", "held.jsonl"
-SHARES = {"apply": 0.5, "rename": 0.16, "fix": 0.12, "type": 0.05, "call": 0.06, "next_edit": 0.11}
+SHARES = {"apply": 0.52, "rename": 0.19, "fix": 0.17, "type": 0.02, "call": 0.04, "next_edit": 0.06}
 """Of the tasks that are trained on."""
-MOST_TOKENS = 900
+PLAIN = 0.18
+"""Rows of plain code, as a share of those of tasks: about a third of all tokens."""
+MOST_TOKENS = 830
 """Tokens of a prompt and its answer."""
+MOST_RENAMED = 230
+"""The same of renames to train on: short ones, in which more of the answer is what is renamed."""
 FEW = 3000
 """Pieces that donors are taken of."""
 TRIES = 12
 
 
 def rows_of(
-    pieces: Iterable[Piece], donors: Donors, tasks: dict[str, float], seed: int, tokenizer: Tokenizer
+    pieces: Iterable[Piece],
+    donors: Donors,
+    tasks: Mapping[str, float],
+    seed: int,
+    tokenizer: Tokenizer,
+    most: Mapping[str, int] | None = None,
 ) -> Iterator[Row]:
-    """A task of each piece that has one."""
+    """A task of each piece that has one; `most`: tokens of a task's rows, where these are not MOST_TOKENS."""
     for number, piece in enumerate(pieces):
         rng = random.Random(f"{seed} {number}")
         task = rng.choices(list(tasks), list(tasks.values()))[0]
+        limit = (most or {}).get(task, MOST_TOKENS)
         for _ in range(TRIES):
             row = MAKERS[task](piece, donors, rng)
-            if (
-                row is not None
-                and len(tokenizer.encode(row.prompt)) + len(tokenizer.encode(row.completion)) <= MOST_TOKENS
-            ):
+            if row is not None and len(tokenizer.encode(row.prompt)) + len(tokenizer.encode(row.completion)) <= limit:
                 yield row
                 break
 
@@ -67,7 +74,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pieces", type=int, default=12, help="of a training file (%(default)s)")
     parser.add_argument("--held", type=int, default=300, help="held-out rows of each task (%(default)s)")
-    parser.add_argument("--plain", type=int, default=2500, help="rows of plain code (%(default)s)")
     parser.add_argument("--files", type=int, default=100_000, help="training files at most (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -78,10 +84,10 @@ def main() -> None:
     donors = Donors()
     for piece in pieces[:FEW]:
         donors.add(piece)
-    made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
+    made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer, {"rename": MOST_RENAMED}))
     written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
     windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn))
-    written += [json.dumps(row) for _, row in zip(range(options.plain), windows, strict=False)]
+    written += [json.dumps(row) for _, row in zip(range(int(PLAIN * len(made))), windows, strict=False)]
     rng.shuffle(written)
     options.out.mkdir(parents=True, exist_ok=True)
     with atomic_write(options.out / TRAIN) as file:

@@ -136,6 +136,7 @@ def page(values: dict[str, Any]) -> str:
         "Exact shares of held-out tasks with 95% intervals (Wilson).",
         "",
     ]
+    lines += [values["note"], ""] if "note" in values else []
     if "tasks" in values:
         of = [_measured(one) for one in values["tasks"]["shares"]]
         lines += [table(of), ""]
@@ -161,6 +162,10 @@ def page(values: dict[str, Any]) -> str:
         ]
         for name, value in before.items():
             lines.append(f"| {name} | {value:.4f} | {after[name]:.4f} | {100 * (after[name] / value - 1):+.1f}% |")
+        lines.append("")
+    if "rates" in values:
+        lines += ["## Rates", "", "| run | tokens | merges exact | bits per byte, 16 windows |", "|---|---:|---|---:|"]
+        lines += [f"| {one['run']} | {one['tokens']:,} | {one['apply']} | {one['bits']} |" for one in values["rates"]]
         lines.append("")
     if values["curve"]:
         tasks = list(values["curve"][0]["exact"])

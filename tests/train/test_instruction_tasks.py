@@ -8,6 +8,7 @@ import json
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,12 @@ from daguerre.train.run import run_training
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "instructions"
 TINY = [
-    *("steps=2", "minutes=0", "tokenizer=bytes", "precision=float32", "stages.0.until=1.0", "stages.1.until=1.1"),
+    *(
+        "steps=2",
+        "minutes=0",
+        "tokenizer=bytes",
+        "precision=float32",
+    ),
     *("stages.0.length=2048", "stages.0.sequences=1", "sft.held_out=0.1", "model.width=32", "model.num_layers=1"),
     *("model.num_heads=2", "model.num_kv_heads=1", "model.mlp_width=32", "model.max_positions=2048"),
 ]
@@ -37,6 +43,7 @@ class Scripts(NamedTuple):
     tasks: Any
     make: Any
     evaluate: Any
+    prove: Any
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +55,12 @@ def scripts() -> Iterator[Scripts]:
         import make
         import merges
         import pieces
+        import prove
         import statements
         import tasks
     finally:
         sys.path.pop(0)
-    yield Scripts(pieces, statements, merges, tasks, make, evaluate)
+    yield Scripts(pieces, statements, merges, tasks, make, evaluate, prove)
     for name in Scripts._fields:
         del sys.modules[name]
 
@@ -243,3 +251,31 @@ def test_the_recipe_makes_a_model_that_says_its_tasks(
     assert sum(one.all.num for one in found) == 2 and len(wrong) <= 2
     with pytest.raises(InputError, match=r"sft\.tasks"):
         load_recipe(recipe, ["sft.tasks=['dance']"])
+
+
+def test_the_report_has_what_was_measured(scripts: Scripts, made: dict[str, list[Any]], tmp_path: Path) -> None:
+    prove, evaluate = scripts.prove, scripts.evaluate
+    rows = made["apply"][:4]
+    found = evaluate.measured("apply", rows, [True, False, True, True], [50, 150, 250, 90])
+    share = asdict(evaluate.Share.of([True, False]))
+    values = {
+        "machine": {"processor": "P", "instruction_set": "avx2"},
+        "trained": {"minutes": 2.0, "step": 7, "tokens": 900},
+        "tasks": {"shares": [asdict(found)], "wrong": []},
+        "revise": {"ways": [{"revision": asdict(prove.WAYS[0]), "all": share, "as_long": share}]},
+        "bits": {"before": {"ar": 0.8}, "after": {"ar": 0.84}},
+    }
+    (tmp_path / "measured.json").write_text(json.dumps(values))
+    point = {"tokens": 900, "exact": {"apply": share}}
+    (tmp_path / "curve.jsonl").write_text(json.dumps(point) + "\n")
+    prove.report(tmp_path, tmp_path / "out.json")
+    page = (tmp_path / "out.md").read_text()
+    for said in (
+        "75.0% of 4",
+        "rule: 100.0% of 4",
+        "201 to 300 | 100.0% of 1",
+        "unmasked, all, 0.5 | 50.0% of 2",
+        "+5.0%",
+    ):
+        assert said in page
+    assert "| 900 | 50% |" in page and (tmp_path / "out.png").stat().st_size > 1000
