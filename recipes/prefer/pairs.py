@@ -1,9 +1,13 @@
 """Pairs of answers from a model's own samples: of a prompt's samples one that parses, and one that does not.
 
-    python recipes/prefer/pairs.py --out DIR [--model MODEL] [--prompts 1500] [--samples 8] [--source FOLDER]
+    python recipes/prefer/pairs.py --out DIR [--model MODEL] [--prompts 500] [--samples 8] [--source FOLDER]
 
-The rejected text ends with the line where the parser stops, and the chosen one with the line at which it is as long, so
-that the difference is no matter of length. Rows of DIR/pairs.jsonl are {"prompt", "chosen", "rejected"}.
+texts.jsonl   The rejected text ends with the line where the parser stops, and the chosen one with the line at which it
+              is as long, so that the difference is no matter of length.
+lines.jsonl   The same rejected texts, all but the last line of each as part of the prompt: that line is rejected, and
+              another one that the model writes in its place, and that the parser reads, is chosen.
+
+Rows are {"prompt", "chosen", "rejected"}. A file that is there is not made again.
 """
 
 from __future__ import annotations
@@ -12,18 +16,21 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from written import Prompt, Written, as_long_as, library_prompts, samples, up_to_failure
+from written import Prompt, Written, as_long_as, library_prompts, samples, up_to_failure, verdict
 
 import daguerre
 from daguerre.files import atomic_write
 
-PAIRS = "pairs.jsonl"
+TEXTS, LINES = "texts.jsonl", "lines.jsonl"
 MOST = 2
 """Pairs of a prompt."""
+LINE_TOKENS, TRIES = 24, 2
+"""Most tokens of a line that is chosen, and how often one is drawn."""
 
 
 def pairs_of(prompt: Prompt, written: Sequence[Written], rng: np.random.Generator) -> Iterator[dict[str, str]]:
@@ -38,7 +45,7 @@ def pairs_of(prompt: Prompt, written: Sequence[Written], rng: np.random.Generato
             yield {"prompt": prompt.text, "chosen": chosen, "rejected": rejected}
 
 
-def write_pairs(model: Any, prompts: Sequence[Prompt], num: int, seed: int, out: Path) -> Counter[str]:
+def write_texts(model: Any, prompts: Sequence[Prompt], num: int, seed: int, out: Path) -> Counter[str]:
     """Write the pairs of `num` samples of each prompt; how many samples have each verdict, and how many "pairs"."""
     rng, counts, lines = np.random.default_rng(seed), Counter[str](), list[str]()
     for prompt, written in zip(prompts, samples(model, prompts, num, seed), strict=True):
@@ -46,23 +53,48 @@ def write_pairs(model: Any, prompts: Sequence[Prompt], num: int, seed: int, out:
         lines += [json.dumps(row) for row in pairs_of(prompt, written, rng)]
     counts["pairs"] = len(lines)
     out.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out / PAIRS) as file:
+    with atomic_write(out / TEXTS) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     return counts
+
+
+def write_lines(model: Any, num: int, seed: int, out: Path) -> int:
+    """Write the pairs of lines of the first `num` rows of texts; how many there are."""
+    with (out / TEXTS).open(encoding="utf-8") as file:
+        rows = [json.loads(line) for line in islice(file, num)]
+    cut = [row["rejected"].rstrip("\n").rfind("\n") + 1 for row in rows]
+    prompts = [Prompt("", row["prompt"] + row["rejected"][:place]) for row, place in zip(rows, cut, strict=True)]
+    made = list[str]()
+    for row, place, prompt, written in zip(
+        rows, cut, prompts, samples(model, prompts, TRIES, seed, LINE_TOKENS), strict=True
+    ):
+        rejected = row["rejected"][place:]
+        for text in (one.text for one in written):
+            line = text[: text.find("\n") + 1]
+            if line.strip() and line != rejected and verdict(prompt.text + line) != "failed":
+                made.append(json.dumps({"prompt": prompt.text, "chosen": line, "rejected": rejected}))
+                break
+    with atomic_write(out / LINES) as file:
+        file.write("".join(f"{line}\n" for line in made).encode())
+    return len(made)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of pairs.jsonl")
     parser.add_argument("--model", default="default", help="the model that is sampled (%(default)s)")
-    parser.add_argument("--prompts", type=int, default=1500, help="beginnings of code (%(default)s)")
+    parser.add_argument("--prompts", type=int, default=500, help="beginnings of code (%(default)s)")
     parser.add_argument("--samples", type=int, default=8, help="of each (%(default)s)")
     parser.add_argument("--source", type=Path, help="a folder of Python, in place of the standard library")
+    parser.add_argument("--lines", type=int, default=480, help="texts whose lines are paired (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     model = daguerre.load(options.model)
-    prompts = library_prompts(model.tokenizer, options.prompts, options.seed, options.source)
-    print(dict(write_pairs(model, prompts, options.samples, options.seed, options.out)))
+    if not (options.out / TEXTS).is_file():
+        prompts = library_prompts(model.tokenizer, options.prompts, options.seed, options.source)
+        print(dict(write_texts(model, prompts, options.samples, options.seed, options.out)))
+    if not (options.out / LINES).is_file():
+        print(write_lines(model, options.lines, options.seed, options.out), "pairs of lines")
 
 
 if __name__ == "__main__":

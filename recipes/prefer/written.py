@@ -16,7 +16,6 @@ was written is code, so that a model which hides in a docstring shows.
 from __future__ import annotations
 
 import ast
-import io
 import sysconfig
 import tokenize
 import warnings
@@ -111,7 +110,7 @@ def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.ran
     for index in rng.permutation(len(body)).tolist():
         node = body[index]
         first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))]) - 1
-        sizes = np.cumsum([len(tokenizer.encode(line)) for line in lines[first : first + LONGEST]])
+        sizes = _sizes(lines[first:], tokenizer)
         fitting = np.flatnonzero((sizes >= SHORTEST) & (sizes <= LONGEST))
         if not len(fitting) or "\r" in code:
             continue
@@ -119,6 +118,17 @@ def prompts_of(name: str, code: str, tokenizer: Tokenizer, num: int, rng: np.ran
         if text.endswith("\n") and verdict(text) != "failed" and found < num:
             found += 1
             yield Prompt(name, text)
+
+
+def _sizes(lines: Sequence[str], tokenizer: Tokenizer) -> np.ndarray:
+    """Tokens of the first line, of the first two, and so on, up to LONGEST."""
+    sizes, total = list[int](), 0
+    for line in lines:
+        total += len(tokenizer.encode(line))
+        if total > LONGEST:
+            break
+        sizes.append(total)
+    return np.array(sizes, dtype=np.int64)
 
 
 def library_prompts(tokenizer: Tokenizer, num: int, seed: int, folder: Path | None = None) -> list[Prompt]:
@@ -153,8 +163,12 @@ def held_out_prompts(tokenizer: Tokenizer, num: int, seed: int) -> list[Prompt]:
     return [found[index] for index in sorted(rng.permutation(len(found))[:num].tolist())]
 
 
-def samples(model: Model, prompts: Sequence[Prompt], num: int, seed: int) -> Iterator[list[Written]]:
-    """`num` samples of each prompt, in order; mode "ar", so that each is drawn from the model's own law."""
+def samples(
+    model: Model, prompts: Sequence[Prompt], num: int, seed: int, tokens: int | None = None
+) -> Iterator[list[Written]]:
+    """`num` samples of each prompt, in order, of TOKENS tokens or another number; mode "ar", so that each is drawn from
+    the model's own law.
+    """
     at_once = max(1, AT_ONCE // num)
     for first in range(0, len(prompts), at_once):
         together = prompts[first : first + at_once]
@@ -163,7 +177,7 @@ def samples(model: Model, prompts: Sequence[Prompt], num: int, seed: int) -> Ite
             for number, prompt in enumerate(together, first)
             for plan in [
                 plan_generate(
-                    model.denoiser, model.tokenizer, prompt.text, TOKENS, mode="ar", temperature=TEMPERATURE,
+                    model.denoiser, model.tokenizer, prompt.text, tokens or TOKENS, mode="ar", temperature=TEMPERATURE,
                     heal=False, seed=seed + number,
                 )
             ]
@@ -178,13 +192,20 @@ def samples(model: Model, prompts: Sequence[Prompt], num: int, seed: int) -> Ite
             ]
 
 
-def shares(code: str) -> tuple[int, int]:
-    """Bytes of comments and of string literals that reach over lines, and all bytes."""
-    hidden = 0
+def shares(prompt: str, text: str) -> tuple[int, int]:
+    """Of what was written behind a prompt: bytes in comments and in strings that reach over lines, and all bytes."""
+    code, first = prompt + text, prompt.count("\n") + 1
+    lines = code.splitlines(keepends=True)
+    hidden, begun = 0, len(lines) + 1
     try:
-        for token in tokenize.generate_tokens(io.StringIO(code).readline):
-            if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and "\n" in token.string):
-                hidden += len(token.string.encode())
-    except (tokenize.TokenError, IndentationError, SyntaxError):
+        for token in tokenize.generate_tokens(iter(lines).__next__):
+            long = token.type == tokenize.STRING and "\n" in token.string
+            if token.type == tokenize.COMMENT or long:
+                inside = token.string.splitlines(keepends=True)[max(0, first - token.start[0]) :]
+                hidden += sum(len(line.encode()) for line in inside) if token.end[0] >= first else 0
+    except tokenize.TokenError as error:  # a string that is not closed goes on to the end
+        begun = error.args[1][0] if "string" in str(error.args[0]) else begun
+    except SyntaxError:
         pass
-    return hidden, len(code.encode())
+    hidden += sum(len(line.encode()) for line in lines[max(first, begun) - 1 :])
+    return hidden, len(text.encode())

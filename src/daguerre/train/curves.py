@@ -1,4 +1,6 @@
-"""A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate."""
+"""A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate; of a run on pairs
+its loss, rewards, and how many pairs are in order.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def draw_curves(run: Path) -> Path:
     figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, 2)
-    for panel, draw in zip(panels.flat, (_next_token, _masked, _drafts, _speed), strict=True):
+    drawn = (_pairs, _rewards, _in_order, _speed) if "preference" in log else (_next_token, _masked, _drafts, _speed)
+    for panel, draw in zip(panels.flat, drawn, strict=True):
         panel.grid(alpha=0.25)
         panel.set_xlabel("step")
         panel.set_xlim(0, max(2.0, 1.02 * float(log["step"][-1])))
@@ -133,6 +136,39 @@ def _drafts(panel: Any, log: Columns, held: Columns) -> None:
         values = held[f"match_{position}"]
         panel.plot(held["step"], values, f"{marker}-", markersize=4, color=color, label=f"{position}")
     _legend(panel, "position")
+
+
+def _pairs(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Loss of pairs, log 2 at the start")
+    panel.plot(*smooth(log["step"], log["preference"]), color=TRAIN, label="training")
+    if "preference" in held:
+        panel.plot(held["step"], held["preference"], "o-", color=HELD, markersize=3, label="held out")
+    panel.axhline(np.log(2), color=GRAY, linewidth=0.8, linestyle=":")
+    panel.legend(frameon=False)
+
+
+def _rewards(panel: Any, log: Columns, held: Columns) -> None:
+    """Implicit rewards, and where they are estimated the spread of the margin by random masks."""
+    panel.set_title("Rewards: beta times the change of log-probability")
+    for name, (color, _) in zip(("chosen", "rejected", "margin"), LEVELS[5:], strict=False):
+        panel.plot(*smooth(log["step"], log[name]), color=color, label=name)
+    if np.nan_to_num(log["variance"]).any():
+        spread = np.sqrt(log["variance"])
+        panel.plot(*smooth(log["step"], spread), color=LEVELS[0][0], linestyle=":", label="sd of the margin by masks")
+    if "margin" in held:
+        panel.plot(held["step"], held["margin"], "o-", color=HELD, markersize=3, label="margin, held out")
+    panel.legend(frameon=False)
+
+
+def _in_order(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Pairs in order, and drift from the start")
+    panel.set_ylabel("share of pairs", color=GRAY)
+    panel.plot(*smooth(log["step"], log["accuracy"], 50), color=TRAIN)
+    panel.set_ylim(0, 1.02)
+    if "accuracy" in held:
+        panel.plot(held["step"], held["accuracy"], "o-", color=GRAY, markersize=3)
+    right = _second_axis(panel, "drift, nats a token", HELD)
+    right.plot(*smooth(log["step"], log["drift"]), color=HELD)
 
 
 def _speed(panel: Any, log: Columns, held: Columns) -> None:
