@@ -1,4 +1,4 @@
-"""A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate."""
+"""A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate; or rewards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def draw_curves(run: Path) -> Path:
     figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, 2)
-    for panel, draw in zip(panels.flat, (_next_token, _masked, _drafts, _speed), strict=True):
+    drawn = (_rewards, _distance, _answers, _speed) if "reward" in log else (_next_token, _masked, _drafts, _speed)
+    for panel, draw in zip(panels.flat, drawn, strict=True):
         panel.grid(alpha=0.25)
         panel.set_xlabel("step")
         panel.set_xlim(0, max(2.0, 1.02 * float(log["step"][-1])))
@@ -133,6 +134,33 @@ def _drafts(panel: Any, log: Columns, held: Columns) -> None:
         values = held[f"match_{position}"]
         panel.plot(held["step"], values, f"{marker}-", markersize=4, color=color, label=f"{position}")
     _legend(panel, "position")
+
+
+def _rewards(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Reward")
+    panel.plot(*smooth(log["step"], log["reward"], 100), color=TRAIN, label="training prompts, as drawn")
+    if held:
+        panel.plot(held["step"], held["reward"], "o-", color=HELD, markersize=3, label="held out, temperature 0")
+    panel.legend(fontsize=8, frameon=False)
+
+
+def _distance(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Distance from the start, and clipped tokens")
+    panel.set_ylabel("KL, nats per token", color=GRAY)
+    panel.plot(*smooth(log["step"], log["kl"], 100), color=TRAIN)
+    right = _second_axis(panel, "share of tokens that are clipped", HELD)
+    right.plot(*smooth(log["step"], log["clipped"], 100), color=HELD)
+    right.set_ylim(bottom=0)
+
+
+def _answers(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Answers")
+    panel.set_ylabel("tokens of an answer", color=GRAY)
+    panel.plot(*smooth(log["step"], log["answer_length"], 100), color=TRAIN)
+    panel.set_ylim(bottom=0)
+    right = _second_axis(panel, "share whose group has one reward", HELD)
+    right.plot(*smooth(log["step"], log["agree"], 100), color=HELD)
+    right.set_ylim(0, 1)
 
 
 def _speed(panel: Any, log: Columns, held: Columns) -> None:

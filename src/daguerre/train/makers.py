@@ -1,33 +1,92 @@
-"""What makes the micro-batches of a run: of plain text under a mixture of objectives, or of prompts and answers."""
+"""What a recipe trains on: the micro-batches of a run, of plain text under a mixture of objectives, of prompts and
+answers, or of answers that the model draws; their loss; and what the run is measured on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from rich.console import Console
 
+from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.batch import BatchLoss, batch_loss
 from daguerre.train.concept_labels import corpus_labels
+from daguerre.train.concept_loss import ConceptLoss
+from daguerre.train.corpus_facts import data_line
 from daguerre.train.data import Cutter, LabeledWindows, MicroBatches, Windows
+from daguerre.train.drafting import drafting_loss
+from daguerre.train.evaluation import VAL_SEED, Evaluation
 from daguerre.train.recipe import Recipe
+from daguerre.train.reinforce.batches import PolicyBatches
+from daguerre.train.reinforce.loss import PolicyLoss, RewardEvaluation
+from daguerre.train.reinforce.prompts import prompts_line, prompts_of
+from daguerre.train.reinforce.rollouts import Mixed, Roller
 from daguerre.train.sft.batches import AnswerBatches
+from daguerre.train.sft.corpus import answers_line
+from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import AnswerLoss
 from daguerre.train.sft.start import check_answers, rainbow_ids
 from daguerre.train.shards import Shard
+
+BatchMaker = MicroBatches | AnswerBatches | PolicyBatches
+
+
+def make_loss(recipe: Recipe) -> BatchLoss:
+    """The loss of a micro-batch."""
+    if recipe.reinforce is not None:
+        return PolicyLoss(recipe.reinforce)
+    if recipe.concepts is not None:
+        return ConceptLoss(recipe.concepts)
+    return drafting_loss if recipe.draft_head else batch_loss
+
+
+def make_evaluation(
+    batches: BatchMaker,
+    val: Shard,
+    make: Callable[[Shard, int], BatchMaker],
+    recipe: Recipe,
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    device: torch.device,
+) -> Evaluation | AnswerEvaluation | RewardEvaluation:
+    """What a run whose micro-batches are these is measured on, of a split, of which `make` makes others."""
+    if isinstance(batches, PolicyBatches):
+        return RewardEvaluation(batches.roller, prompts_of(val), recipe.stages[0].length)
+    maker = make(val, VAL_SEED)
+    assert not isinstance(maker, PolicyBatches)
+    if isinstance(maker, AnswerBatches):
+        return AnswerEvaluation(maker, tokenizer, recipe.stages[-1], device)
+    return Evaluation(maker, config, recipe.stages[0].length, device)
+
+
+def line_of(recipe: Recipe, train: Shard, val: Shard) -> str:
+    """What is trained on, and what is held out of it."""
+    if recipe.reinforce is not None:
+        return prompts_line(train, val)
+    return (data_line if recipe.sft is None else answers_line)(train, val)
 
 
 def make_maker(
     recipe: Recipe,
     shard: Shard,
     seed: int,
-    config: ModelConfig,
+    model: Backbone,
     tokenizer: Tokenizer,
     answers: AnswerLoss | None,
+    mixed: Mixed,
     *,
     quiet: bool,
-) -> MicroBatches | AnswerBatches:
-    """What makes micro-batches of a split, for a model with this config. InputError where the split is not of the kind
-    that the recipe trains on. `answers` is the loss of a recipe of answers.
+) -> BatchMaker:
+    """What makes micro-batches of a split, for a model. InputError where the split is not of the kind that the recipe
+    trains on. `answers` is the loss of a recipe of answers, `mixed` the precision in which the model draws its own.
     """
+    config = model.config
+    if recipe.reinforce is not None:
+        roller = Roller(model, tokenizer, recipe.reinforce, mixed)
+        return PolicyBatches(roller, prompts_of(shard), seed, recipe.attn_impl, start=recipe.reinforce.kl > 0)
     check_answers(shard, recipe)
     if answers is not None:
         return AnswerBatches(shard, answers, config, seed, rainbow_ids(recipe, answers, tokenizer))

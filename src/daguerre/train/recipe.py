@@ -26,6 +26,7 @@ from daguerre.train.data import Mixture
 from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
+from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage, at_least
 
@@ -115,7 +116,8 @@ class Recipe:
     pass, which takes less memory and a third more time. Of the processes that `torchrun` starts, `tensor_parallel`
     share the matrices of each layer (`daguerre.train.devices`). `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
-    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text; `convert` makes an
+    answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text, and with `reinforce` it is
+    prompts, whose answers the model draws (`daguerre.train.reinforce`); `convert` makes an
     autoregressive model one of block or full context first (`daguerre.train.convert`). A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end.
@@ -126,6 +128,7 @@ class Recipe:
     model: TrainedShape | None = None
     mixture: Mapping[str, Share] = field(default_factory=dict)
     sft: Sft | None = None
+    reinforce: Reinforce | None = None
     convert: Convert | None = None
     stages: Sequence[Stage]
     optim: Optimization = field(default_factory=Optimization)
@@ -172,7 +175,8 @@ class Recipe:
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
         self._check_sft()
-        if self.sft is None:
+        self._check_reinforce()
+        if self.sft is None and self.reinforce is None:
             self.make_mixture(self.model)
 
     def _check_sft(self) -> None:
@@ -186,6 +190,20 @@ class Recipe:
         opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"
         if self.sft is not None and self.anneal and not opens:
             raise InputError("recipe: anneal opens the attention of a model that becomes full: it needs [convert]")
+
+    def _check_reinforce(self) -> None:
+        if self.reinforce is None:
+            return
+        for name in ("mixture", "sft", "model", "draft_head", "concepts", "convert", "loaders", "anneal"):
+            if getattr(self, name):
+                raise InputError(f"recipe: [reinforce] trains what a model draws, and nothing else: leave out {name}")
+        if self.lora is not None and self.lora.dropout:
+            raise InputError("recipe: [reinforce] compares a model's answers with its own: set lora.dropout = 0.0")
+        stage, group = self.stages[0], self.reinforce.group
+        if len(self.stages) > 1 or stage.sequences * stage.micro_batches % group:
+            raise InputError(
+                f"recipe: [reinforce] needs one stage, whose sequences times micro_batches are groups of {group}"
+            )
 
     def _check_trained(self) -> None:
         """InputError for two answers to the question which weights are trained."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class StepReport:
     grad_norm: float
     lr_factor: float
     tokens_per_second: float
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 class StepTotals:
@@ -48,6 +50,7 @@ class StepTotals:
     def __init__(self) -> None:
         self.loss, self.clean_sum, self.clean_count, self.num_tokens, self.num_rows = 0.0, 0.0, 0, 0, 0
         self.level_sum, self.level_count = np.zeros(NUM_LEVELS), np.zeros(NUM_LEVELS, dtype=np.int64)
+        self.parts: dict[str, float] = {}
 
     def add(self, report: LossReport, batch: Batch, stage: Stage) -> None:
         self.loss += float(report.loss.detach()) / stage.micro_batches
@@ -57,6 +60,8 @@ class StepTotals:
         self.clean_count += report.clean_count
         self.level_sum += report.level_sum
         self.level_count += report.level_count
+        for name, value in report.parts.items():
+            self.parts[name] = self.parts.get(name, 0.0) + value / stage.micro_batches
 
     def report(
         self, progress: RunProgress, norm: float, factor: float, share: float, seconds: float, stage: Stage
@@ -74,12 +79,14 @@ class StepTotals:
             grad_norm=norm,
             lr_factor=factor,
             tokens_per_second=self.num_tokens / max(seconds, 1e-9),
+            parts=self.parts,
         )
 
 
 class CsvLog:
-    """A CSV with one row a step, that a resumed run continues: rows behind the resumed step, and a half-written last
-    one, are dropped; all of them where a run begins again, which `resumed_step` None says.
+    """A CSV with one row a step and the columns of the first, that a resumed run continues: rows behind the resumed
+    step, and a half-written last one, are dropped; all of them where a run begins again, which `resumed_step` None
+    says.
     """
 
     def __init__(self, path: Path, resumed_step: int | None) -> None:
@@ -97,8 +104,9 @@ class CsvLog:
         """Append a row, whose first value is its step; a step that is there already is not written again."""
         if row["step"] <= self.last_step:
             return
+        names = self.header.split(",") if self.header else list(row)
         with self.path.open("w" if not self.header else "a", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            writer = csv.DictWriter(file, names, restval="nan", extrasaction="ignore", lineterminator="\n")
             if not self.header:
                 writer.writeheader()
                 self.header = ",".join(row)
@@ -149,12 +157,16 @@ class Reporter:
                 "tokens_per_second",
             )
         }
-        self.log.write({**row, **levels})
+        row |= {**levels, **report.parts}
+        self.log.write(row)
         if self.board is not None:
-            for name, value in {**row, **levels}.items():
+            for name, value in row.items():
                 if name != "step" and not math.isnan(value):
                     self.board.add_scalar(f"train/{name}", value, report.step)
-        line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  loss {_loss(report):.2f}"
+        what = f"loss {_loss(report):.2f}"
+        if "reward" in report.parts:
+            what = f"reward {report.parts['reward']:.3f}  kl {report.parts['kl']:.4f}"
+        line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  {what}"
         if self.bar is not None:
             self.bar.update(self.task, completed=report.share, description=line)
         elif report.step % self.recipe.log_steps == 0:
@@ -214,6 +226,8 @@ class Reporter:
 def _figures(held: Held) -> str:
     """What a model has of them: next-token loss and drafts, or the masked loss alone; and how it ends gaps."""
     ends = "" if math.isnan(held.ended) else f", gaps ended {held.ended:.3f}, too early {held.ended_early:.3f}"
+    if "reward" in held.parts:
+        return ", ".join(f"{name} {value:.3f}" for name, value in held.parts.items())
     if not held.draft_match:
         levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
         known = "" if math.isnan(held.clean_bpb) else f"next-token {held.clean_bpb:.3f} bits/byte, "
@@ -234,6 +248,8 @@ def _change(held: Columns) -> str:
         return (
             f"held-out text, overlap at place 1: {held['overlap_1'][0]:.3f} before, {held['overlap_1'][-1]:.3f} after"
         )
+    if "reward" in held:
+        return f"held-out prompts, mean reward: {held['reward'][0]:.3f} before, {held['reward'][-1]:.3f} after"
     what, unit, values = "next-token", "bits/byte", held["clean_bpb"]
     if math.isnan(values[0]):
         masked = np.stack([held[f"masked_{level}"] for level in range(NUM_LEVELS)])

@@ -73,7 +73,7 @@ class AnswerBatches:
         """The texts of sequence `number` of a run."""
         packs = self._packs(length)
         epoch, place = divmod(number, len(packs))
-        return packs[_order(self.seed, epoch, len(packs))[place]]
+        return packs[order(self.seed, epoch, len(packs))[place]]
 
     def _packs(self, length: int) -> list[Ints]:
         """The texts that share a sequence, in every epoch."""
@@ -173,7 +173,8 @@ def packed(order: Ints, sizes: Ints, length: int) -> Iterator[Ints]:
 
 
 @lru_cache(maxsize=4)
-def _order(seed: int, epoch: int, num: int) -> Ints:
+def order(seed: int, epoch: int, num: int) -> Ints:
+    """The order of `num` texts in an epoch."""
     return np.random.default_rng([seed, epoch, num]).permutation(num)
 
 
