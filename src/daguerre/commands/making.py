@@ -125,7 +125,7 @@ def train(
         str | None,
         typer.Argument(
             help="tiny, small, refine, longer, settle, draft, verified, trajectory, concepts, full, adapt, lora, sft, "
-            "prefer, convert, or a .toml file (docs/recipes.md)."
+            "prefer, reinforce, distill, convert, or a .toml file (docs/recipes.md)."
         ),
     ] = None,
     folder: Annotated[Path | None, typer.Argument(help="What to train on, as --data.")] = None,
@@ -139,8 +139,8 @@ def train(
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A corpus, or a folder of Python source (tiny: of text in any language); sft, prefer: files or "
-            "folders of prompts and answers, JSON Lines, JSON or Parquet."
+            help="A corpus, or a folder of Python source (tiny: of text in any language); sft, distill, prefer: files "
+            "or folders of prompts and answers, reinforce: of prompts; JSON Lines, JSON or Parquet."
         ),
     ] = None,
     max_minutes: Annotated[

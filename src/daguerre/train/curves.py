@@ -1,5 +1,5 @@
 """A picture of a run, from its log.csv and held.csv: losses, draft match, speed and learning rate; of a run on pairs
-its loss, rewards, and how many pairs are in order.
+its loss, rewards, and how many pairs are in order; of a run on drawn answers their rewards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,11 @@ def draw_curves(run: Path) -> Path:
     figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(2, 2)
-    drawn = (_pairs, _rewards, _in_order, _speed) if "preference" in log else (_next_token, _masked, _drafts, _speed)
+    drawn = (_next_token, _masked, _drafts, _speed)
+    if "preference" in log:
+        drawn = (_pairs, _implicit_rewards, _in_order, _speed)
+    elif "reward" in log:
+        drawn = (_rewards, _distance, _answers, _speed)
     for panel, draw in zip(panels.flat, drawn, strict=True):
         panel.grid(alpha=0.25)
         panel.set_xlabel("step")
@@ -147,7 +151,7 @@ def _pairs(panel: Any, log: Columns, held: Columns) -> None:
     panel.legend(frameon=False)
 
 
-def _rewards(panel: Any, log: Columns, held: Columns) -> None:
+def _implicit_rewards(panel: Any, log: Columns, held: Columns) -> None:
     """Implicit rewards, and where they are estimated the spread of the margin by random masks."""
     panel.set_title("Rewards: beta times the change of log-probability")
     for name, (color, _) in zip(("chosen", "rejected", "margin"), LEVELS[5:], strict=False):
@@ -169,6 +173,33 @@ def _in_order(panel: Any, log: Columns, held: Columns) -> None:
         panel.plot(held["step"], held["accuracy"], "o-", color=GRAY, markersize=3)
     right = _second_axis(panel, "drift, nats a token", HELD)
     right.plot(*smooth(log["step"], log["drift"]), color=HELD)
+
+
+def _rewards(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Reward")
+    panel.plot(*smooth(log["step"], log["reward"], 100), color=TRAIN, label="training prompts, as drawn")
+    if held:
+        panel.plot(held["step"], held["reward"], "o-", color=HELD, markersize=3, label="held out, temperature 0")
+    panel.legend(fontsize=8, frameon=False)
+
+
+def _distance(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Distance from the start, and clipped tokens")
+    panel.set_ylabel("KL, nats per token", color=GRAY)
+    panel.plot(*smooth(log["step"], log["kl"], 100), color=TRAIN)
+    right = _second_axis(panel, "share of tokens that are clipped", HELD)
+    right.plot(*smooth(log["step"], log["clipped"], 100), color=HELD)
+    right.set_ylim(bottom=0)
+
+
+def _answers(panel: Any, log: Columns, held: Columns) -> None:
+    panel.set_title("Answers")
+    panel.set_ylabel("tokens of an answer", color=GRAY)
+    panel.plot(*smooth(log["step"], log["answer_length"], 100), color=TRAIN)
+    panel.set_ylim(bottom=0)
+    right = _second_axis(panel, "share whose group has one reward", HELD)
+    right.plot(*smooth(log["step"], log["agree"], 100), color=HELD)
+    right.set_ylim(0, 1)
 
 
 def _speed(panel: Any, log: Columns, held: Columns) -> None:

@@ -30,6 +30,7 @@ from daguerre.train.lora import Lora
 from daguerre.train.objectives import Objective, Parts
 from daguerre.train.precision import PRECISIONS
 from daguerre.train.prefer.options import Prefer
+from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage, at_least
 
@@ -120,9 +121,10 @@ class Recipe:
     share the matrices of each layer (`daguerre.train.devices`). `precision` is "auto", "bf16"
     or "float32" (`daguerre.train.precision`), `attn_impl` a key of ATTN_IMPLS. With `sft` the data is prompts and
     answers (`daguerre.train.sft`), in place of a `mixture` of objectives on plain text; with `prefer` it is prompts
-    with two answers each, of which one is preferred (`daguerre.train.prefer`); `convert` makes an
-    autoregressive model one of block or full context first (`daguerre.train.convert`), and `distill` teaches a model to
-    decode answers in fewer steps (`daguerre.train.distill`). A checkpoint is due after
+    with two answers each, of which one is preferred (`daguerre.train.prefer`), and with `reinforce` prompts, whose
+    answers the model draws (`daguerre.train.reinforce`); `convert` makes an autoregressive model one of block or full
+    context first (`daguerre.train.convert`), and `distill` teaches a model to decode answers in fewer steps
+    (`daguerre.train.distill`). A checkpoint is due after
     `checkpoint_minutes`, and after every `checkpoint_steps` if those are not 0; held-out figures after every
     `eval_steps`, and at the end. `rope_scaling`, such as "yarn:4", gives the model to start from more positions
     (`daguerre.models.scaling`).
@@ -134,6 +136,7 @@ class Recipe:
     mixture: Mapping[str, Share] = field(default_factory=dict)
     sft: Sft | None = None
     prefer: Prefer | None = None
+    reinforce: Reinforce | None = None
     convert: Convert | None = None
     distill: Distill | None = None
     stages: Sequence[Stage]
@@ -186,9 +189,10 @@ class Recipe:
         if self.stages[-1].until < 1.0:
             raise InputError("the last stage must have `until = 1.0`")
         self._check_sft()
+        self._check_reinforce()
         if self.prefer is not None:
             self._check_prefer()
-        elif self.sft is None:
+        elif self.sft is None and self.reinforce is None:
             self.make_mixture(self.model)
 
     def _check_sft(self) -> None:
@@ -211,6 +215,21 @@ class Recipe:
             raise InputError(
                 "recipe: [prefer] changes what a model prefers and nothing else: leave out model, mixture, sft, "
                 "draft_head, concepts, convert and anneal, and name the model with --from"
+            )
+
+    def _check_reinforce(self) -> None:
+        if self.reinforce is None:
+            return
+        names = "mixture sft prefer distill model draft_head concepts convert loaders anneal"
+        for name in names.split():
+            if getattr(self, name):
+                raise InputError(f"recipe: [reinforce] trains what a model draws, and nothing else: leave out {name}")
+        if self.lora is not None and self.lora.dropout:
+            raise InputError("recipe: [reinforce] compares a model's answers with its own: set lora.dropout = 0.0")
+        stage, group = self.stages[0], self.reinforce.group
+        if len(self.stages) > 1 or stage.sequences * stage.micro_batches % group:
+            raise InputError(
+                f"recipe: [reinforce] needs one stage, whose sequences times micro_batches are groups of {group}"
             )
 
     def _check_trained(self) -> None:

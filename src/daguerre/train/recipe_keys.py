@@ -11,6 +11,7 @@ from daguerre.train.distill.options import Distill
 from daguerre.train.lora import Lora
 from daguerre.train.prefer.options import Prefer
 from daguerre.train.recipe import Optimization, Recipe, Share, TrainedShape
+from daguerre.train.reinforce.options import Reinforce
 from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage
 
@@ -23,6 +24,7 @@ SECTIONS: tuple[tuple[str, str, type], ...] = (
     ("sft.", "[sft]: fine-tuning on prompts and answers", Sft),
     ("prefer.", "[prefer]: learning from preferences", Prefer),
     ("distill.", "[distill]: fewer steps", Distill),
+    ("reinforce.", "[reinforce]: answers that the model draws are rewarded", Reinforce),
     ("model.", "[model]: the shape of a model that is trained from scratch", TrainedShape),
     ("concepts.", "[concepts]: concept heads", ConceptTraining),
     ("lora.", "[lora]: an adapter", Lora),
@@ -40,6 +42,7 @@ MEANINGS: dict[str, str] = {
     "mixture": "the tables [mixture.NAME]",
     "sft": "the table [sft], in place of a mixture: the data is prompts and answers",
     "prefer": "the table [prefer], in place of a mixture: the data is prompts with a chosen and a rejected answer",
+    "reinforce": "the table [reinforce], in place of a mixture: the data is prompts, whose answers are rewarded",
     "convert": "the table [convert]: an autoregressive model becomes one of block or full context",
     "distill": "the table [distill], beside [sft]: the model learns to decode answers in fewer steps",
     "stages": "the tables [[stages]]",
@@ -123,6 +126,28 @@ MEANINGS: dict[str, str] = {
     "distill.kl": "weight of the KL to the teacher, in on_policy",
     "distill.goal": "whose answer is right in on_policy: data or teacher",
     "distill.clean": "weight of the KL to the teacher of next tokens, where clean rows predict them",
+    "reinforce.estimate": "of an answer's log-probability: left_to_right, coupled, spg or traced",
+    "reinforce.group": "answers to a prompt; a step has sequences times micro_batches answers in all",
+    "reinforce.updates": "steps on the same answers, with masks of their own",
+    "reinforce.clip": "how far a token's ratio of probabilities, new to old, counts above and below 1",
+    "reinforce.kl": "weight of the distance from the model that the run began with; 0: none",
+    "reinforce.scaled": "advantages are divided by the standard deviation of their group",
+    "reinforce.pairs": "pairs of complementary masks in which an answer is estimated; coupled and spg",
+    "reinforce.power": "of the upper bound that answers below their group's mean have; spg",
+    "reinforce.together": "steps of decoding in one view; traced",
+    "reinforce.length": "the most tokens of an answer, or of a gap of a template",
+    "reinforce.mode": "of decoding; empty: ar in causal context; in full context a token at a time from left to right "
+    "for left_to_right, else full",
+    "reinforce.policy": "of decoding: which tokens are committed first; empty: that of the mode",
+    "reinforce.steps": "the most forwards of an answer, with policies that have steps; 0: one for each token",
+    "reinforce.block_size": "of decoding, in mode block; 0: the mode's",
+    "reinforce.threshold": "of decoding, with policies that have one; 0: theirs",
+    "reinforce.temperature": "at which answers are drawn",
+    "reinforce.reward": "the function (prompt, answer) that rewards: module:function or file.py:function",
+    "reinforce.command": "a command that rewards instead, in a sandbox",
+    "reinforce.seconds": "that a command may take",
+    "reinforce.megabytes": "of memory that a command may take",
+    "reinforce.held_out": "share of the prompts that is held out",
     "mixture.NAME.share": "share of the sequences",
     "mixture.NAME.layout": "what is noisy, and what it sees: drafts, blocks, canvas, infill, suffix, "
     "next_token, full, groups and others (`daguerre.train.objectives.CONTEXT_OF`)",

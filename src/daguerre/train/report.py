@@ -84,8 +84,9 @@ class StepTotals:
 
 
 class CsvLog:
-    """A CSV with one row a step, that a resumed run continues: rows behind the resumed step, and a half-written last
-    one, are dropped; all of them where a run begins again, which `resumed_step` None says.
+    """A CSV with one row a step and the columns of the first, that a resumed run continues: rows behind the resumed
+    step, and a half-written last one, are dropped; all of them where a run begins again, which `resumed_step` None
+    says.
     """
 
     def __init__(self, path: Path, resumed_step: int | None) -> None:
@@ -103,9 +104,10 @@ class CsvLog:
         """Append a row, whose first value is its step; a step that is there already is not written again."""
         if row["step"] <= self.last_step:
             return
+        names = self.header.split(",") if self.header else list(row)
         with self.path.open("w" if not self.header else "a", encoding="utf-8", newline="") as file:
-            names = self.header.split(",") if self.header else list(row)  # a run that an older version began has fewer
-            writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+            # a run that an older version began has fewer
+            writer = csv.DictWriter(file, names, restval="nan", extrasaction="ignore", lineterminator="\n")
             if not self.header:
                 writer.writeheader()
                 self.header = ",".join(names)
@@ -156,12 +158,16 @@ class Reporter:
                 "tokens_per_second",
             )
         }
-        self.log.write({**row, **levels})
+        row |= {**levels, **report.parts}
+        self.log.write(row)
         if self.board is not None:
-            for name, value in {**row, **levels}.items():
+            for name, value in row.items():
                 if name != "step" and not math.isnan(value):
                     self.board.add_scalar(f"train/{name}", value, report.step)
-        line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  loss {_loss(report):.2f}"
+        what = f"loss {_loss(report):.2f}"
+        if "reward" in report.parts:
+            what = f"reward {report.parts['reward']:.3f}  kl {report.parts['kl']:.4f}"
+        line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  {what}"
         if self.bar is not None:
             self.bar.update(self.task, completed=report.share, description=line)
         elif report.step % self.recipe.log_steps == 0:
@@ -225,7 +231,7 @@ def _figures(held: Held) -> str:
     if not held.draft_match:
         levels = " ".join("-" if math.isnan(v) else f"{v:.2f}" for v in held.masked_by_level)
         known = "" if math.isnan(held.clean_bpb) else f"next-token {held.clean_bpb:.3f} bits/byte, "
-        if "preference" in held.parts:
+        if "preference" in held.parts or "reward" in held.parts:
             return parts.removeprefix(", ")
         return f"{known}masked {levels} bits/token{ends}{parts}"
     drafts = f"{held.accepted:.2f} tokens a cycle"
@@ -247,6 +253,8 @@ def _change(held: Columns) -> str:
         pairs = (f"{100 * held['accuracy'][-1]:.1f}% in order", f"margin {held['margin'][-1]:.3f}")
         loss = f"{held['preference'][0]:.3f} before, {held['preference'][-1]:.3f} after"
         return f"held-out pairs, loss: {loss}; {', '.join(pairs)}; drift {held['drift'][-1]:.4f} nats/token"
+    if "reward" in held:
+        return f"held-out prompts, mean reward: {held['reward'][0]:.3f} before, {held['reward'][-1]:.3f} after"
     what, unit, values = "next-token", "bits/byte", held["clean_bpb"]
     if math.isnan(values[0]):
         masked = np.stack([held[f"masked_{level}"] for level in range(NUM_LEVELS)])

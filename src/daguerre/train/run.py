@@ -21,12 +21,11 @@ from daguerre.models.loading import model_folder, usable_device
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpoints, load_state
 from daguerre.train.corpus.harvest import NO_TIME
-from daguerre.train.prefer.options import Prefer
 from daguerre.train.prefer.rows import PairReader
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
+from daguerre.train.reinforce.prompts import PromptFiles
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.sft.files import KINDS, data_files
-from daguerre.train.sft.presets import Sft
 from daguerre.train.shards import is_corpus
 from daguerre.train.trainer import DATA, Corpus, Trainer
 from daguerre.train.user_folder import UserFolder
@@ -76,8 +75,8 @@ def run_training(
     corpus: Corpus
     if checkpoint is not None:
         corpus = _corpus_of_run(given, folder, checkpoint)
-    elif (options := recipe.sft or recipe.prefer) is not None and not (len(given) == 1 and is_corpus(given[0])):
-        corpus = _answers(given, folder, recipe, options)
+    elif (recipe.sft or recipe.prefer or recipe.reinforce) and not (len(given) == 1 and is_corpus(given[0])):
+        corpus = _answers(given, folder, recipe)
     else:
         corpus = _corpus(_one(given), folder, recipe.files, again, has_time, left_out)
     try:
@@ -137,18 +136,22 @@ def _one(data: Sequence[Path]) -> Path | None:
     return data[0] if data else None
 
 
-def _answers(data: Sequence[Path], folder: Path, recipe: Recipe, options: Sft | Prefer) -> Corpus:
-    """The corpus of a run on prompts and answers: made of `data`, or one that is in the run."""
+def _answers(data: Sequence[Path], folder: Path, recipe: Recipe) -> Corpus:
+    """The corpus of a run on prompts and answers, or on prompts: made of `data`, or one that is in the run."""
     copy = folder / DATA
     if not data:
         if is_corpus(copy):
             return copy
-        raise InputError("say what to train on: --data FILES of prompts and answers (docs/training.md)")
+        what = "prompts" if recipe.reinforce else "prompts and answers"
+        raise InputError(f"say what to train on: --data FILES of {what} (docs/training.md)")
     data_files(data)
     longest = max(stage.length for stage in recipe.stages)
-    if isinstance(options, Prefer):
-        return CopiedAnswers(data, copy, longest, options.held_out, PairReader(options.ends), pairs=True)
-    return CopiedAnswers(data, copy, longest, options.held_out)
+    if recipe.reinforce is not None:
+        return CopiedPrompts(data, copy, longest, recipe.reinforce.held_out, length=recipe.reinforce.length)
+    if recipe.prefer is not None:
+        return CopiedAnswers(data, copy, longest, recipe.prefer.held_out, PairReader(recipe.prefer.ends), pairs=True)
+    assert recipe.sft is not None
+    return CopiedAnswers(data, copy, longest, recipe.sft.held_out)
 
 
 def _corpus(
@@ -226,6 +229,11 @@ class CopiedAnswers(AnswerFiles):
         with atomic_write(self.out / ORIGIN) as file:
             file.write(_names(self.paths))
         return self.out
+
+
+@dataclass(frozen=True)
+class CopiedPrompts(CopiedAnswers, PromptFiles):
+    """Files of prompts that are written into a run as a corpus."""
 
 
 def _is_copy(copy: Path, *data: Path) -> bool:

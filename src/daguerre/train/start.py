@@ -77,7 +77,9 @@ def _check_trainable(config: ModelConfig, recipe: Recipe) -> None:
         raise InputError(f"a stage has windows of {longest} tokens, the model's context is {config.max_positions}")
     if config.context not in CONTEXT_OF.values():
         raise UnsupportedError(f"no layout of training has {config.context} context: start from another model")
-    if recipe.sft is not None or recipe.prefer is not None:
+    if recipe.reinforce is not None:
+        recipe.reinforce.check_model(config)
+    if recipe.sft is not None or recipe.prefer is not None or recipe.reinforce is not None:
         return
     for name, objective in recipe.make_mixture(config).objectives.items():
         if objective.context != config.context:

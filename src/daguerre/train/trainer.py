@@ -50,14 +50,13 @@ from daguerre.train.checkpoint import (
 from daguerre.train.chosen import choose_weights
 from daguerre.train.concept_heads import count_concepts, initialize_heads
 from daguerre.train.concept_loss import ConceptLoss, hidden_states
-from daguerre.train.corpus_facts import data_facts, data_line, manifest_hash
-from daguerre.train.data import MicroBatches
+from daguerre.train.corpus_facts import data_facts, manifest_hash
 from daguerre.train.devices import Devices
 from daguerre.train.distill.loss import Distillation
-from daguerre.train.evaluation import VAL_SEED, Evaluation
+from daguerre.train.evaluation import Evaluation
 from daguerre.train.feed import Feed
 from daguerre.train.held_files import HeldFiles
-from daguerre.train.makers import make_loss, make_maker
+from daguerre.train.makers import BatchMaker, line_of, make_evaluation, make_loss, make_maker
 from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
 from daguerre.train.optim import Average, Optimizer
@@ -65,11 +64,12 @@ from daguerre.train.origin import family_of, keep, tokenizer_of_run, write_model
 from daguerre.train.precision import choose_precision
 from daguerre.train.prefer.loss import PreferenceLoss
 from daguerre.train.recipe import OWN, Recipe
+from daguerre.train.reinforce.batches import PolicyBatches
+from daguerre.train.reinforce.loss import RewardEvaluation
 from daguerre.train.report import Reporter, StepReport, StepTotals
 from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
 from daguerre.train.self_generated import with_self_generated_tokens
-from daguerre.train.sft.batches import AnswerBatches, with_common_norm
-from daguerre.train.sft.corpus import answers_line
+from daguerre.train.sft.batches import with_common_norm
 from daguerre.train.sft.evaluation import AnswerEvaluation
 from daguerre.train.sft.presets import taught
 from daguerre.train.sft.start import loss_of_answers, prepared
@@ -139,13 +139,13 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
-        if self.loss is batch_loss or recipe.prefer is not None or recipe.distill is not None:
+        usual = self.loss is batch_loss or recipe.prefer is not None or recipe.distill is not None
+        if usual and not isinstance(self.batches, PolicyBatches):
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):
             self.reporter.say(line)
-        says = data_line if self.answers is None else answers_line
-        self.reporter.say(says(self.shard, self.val_shard))
+        self.reporter.say(line_of(recipe, self.shard, self.val_shard))
         self.files = HeldFiles(self.shard, self.val_shard, self.tokenizer, self.model.config, own)
         if not self._resumed:
             self.files.forget()
@@ -195,8 +195,8 @@ class Trainer:
                 initialize_heads(self.model, counts, self.recipe.seed)
                 self.average = Average(self.model, self.recipe.optim.ema)
 
-    def _maker(self, shard: Shard, seed: int) -> MicroBatches | AnswerBatches:
-        facts = self.model.config, self.tokenizer, self.answers
+    def _maker(self, shard: Shard, seed: int) -> BatchMaker:
+        facts = self.model, self.tokenizer, self.answers, self._autocast
         return make_maker(self.recipe, shard, seed, *facts, quiet=self._quiet)
 
     # ---- the loop -------------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Trainer:
 
     def _forecast(self) -> None:
         """Say what the budget buys, from the time of a micro-batch's gradients, which are thrown away."""
-        if isinstance(self.loss, ConceptLoss):
+        if isinstance(self.loss, ConceptLoss) or isinstance(self.batches, PolicyBatches):
             return
         stage, num_tokens = self.recipe.stage(0.0), 0
         self.reporter.phase("measuring the speed")
@@ -392,12 +392,10 @@ class Trainer:
     # ---- held-out figures -----------------------------------------------------------------------------------------
 
     @cached_property
-    def evaluation(self) -> Evaluation | AnswerEvaluation:
+    def evaluation(self) -> Evaluation | AnswerEvaluation | RewardEvaluation:
         """The batches and prompts that the run is measured on."""
-        maker = self._maker(self.val_shard, VAL_SEED)
-        if isinstance(maker, AnswerBatches):
-            return AnswerEvaluation(maker, self.tokenizer, self.recipe.stages[-1], self.device)
-        return Evaluation(maker, self.model.config, self.recipe.stages[0].length, self.device)
+        facts = self.recipe, self.model.config, self.tokenizer, self.device
+        return make_evaluation(self.batches, self.val_shard, self._maker, *facts)
 
     def evaluate(self) -> Held:
         """Figures of the averaged weights on fixed batches and prompts of the validation split."""
@@ -431,6 +429,7 @@ class Trainer:
             "average": self.average.values,
             "optimizer": self.optimizer.state_dict(),
             **(self.loss.state() if isinstance(self.loss, Distillation) else {}),
+            **({"drawn": self.batches.state()} if isinstance(self.batches, PolicyBatches) else {}),
         }
         state = {
             "progress": asdict(self.progress),
@@ -480,6 +479,8 @@ class Trainer:
             self.optimizer.load_state_dict(tensors["optimizer"])
             if isinstance(self.loss, Distillation):
                 self.loss.restore(tensors)
+        if isinstance(self.batches, PolicyBatches):
+            self.batches.load(tensors["drawn"])
         self.average.count = state["average_count"]
         self.budget.go_on_from(RunProgress(**state["progress"]))
 

@@ -1,1 +1,1 @@
-"""Parts of reinforcement learning that a recipe will use: estimates, loss, rewards. No command does yet."""
+"""Reinforcement learning: answers that the model writes, what they are rewarded with, and how likely they become."""

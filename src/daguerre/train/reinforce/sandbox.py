@@ -16,8 +16,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.train.reinforce import confine
@@ -38,17 +39,17 @@ class Sandbox:
         if subprocess.run(self._confined(["true"]), check=False, capture_output=True).returncode:
             raise UnsupportedError("this system refuses the limits of a sandbox: use a Python function as the reward")
 
-    def reward(self, command: Sequence[str], prompt: str, answer: str) -> float:
+    def reward(self, command: Sequence[str], prompt: str, answer: str, more: Mapping[str, Any] | None = None) -> float:
         """The number in the last line that the command prints, 1 if it prints nothing; 0 if it fails or is stopped.
 
-        The command reads {"prompt": ..., "answer": ...} from its standard input, in an empty folder of its own, so
-        files that it is given as arguments need absolute paths.
+        The command reads {"prompt": ..., "answer": ...} and what `more` has from its standard input, in an empty folder
+        of its own, so files that it is given as arguments need absolute paths.
         """
         found = shutil.which(command[0])
         if found is None:
             raise InputError(f"the command of the reward is not found: {command[0]}")
         whole = [os.path.abspath(found), *command[1:]]
-        question = json.dumps({"prompt": prompt, "answer": answer}).encode()
+        question = json.dumps({**(more or {}), "prompt": prompt, "answer": answer}).encode()
         with (
             tempfile.TemporaryDirectory() as folder,
             tempfile.TemporaryFile() as asked,

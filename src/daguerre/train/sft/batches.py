@@ -174,7 +174,7 @@ def packed(order: Ints, sizes: Ints, length: int) -> Iterator[Ints]:
 
 @lru_cache(maxsize=4)
 def order_of(seed: int, epoch: int, num: int) -> Ints:
-    """The order of so many texts in an epoch."""
+    """The order of `num` texts in an epoch."""
     return np.random.default_rng([seed, epoch, num]).permutation(num)
 
 

@@ -97,7 +97,7 @@ class AnswerFiles:
         (self.out / META).unlink(missing_ok=True)
         kind, num = TOKEN_TYPE if config.vocab_size <= 65536 else np.dtype("<u4"), 0
         with ExitStack() as stack:
-            splits = {name: _Split(self.out, name, kind, stack) for name in ("train", "val")}
+            splits = {name: Split(self.out, name, kind, stack) for name in ("train", "val")}
             for held, texts in chain([first], rows):
                 num += 1
                 for text in texts:
@@ -122,7 +122,7 @@ class AnswerFiles:
                 said = json.dumps(row, sort_keys=True, default=str).encode()
                 yield int(hashlib.sha256(said).hexdigest()[:8], 16) / 2**32, texts
 
-    def _finish(self, splits: dict[str, _Split], tokenizer: Tokenizer, kind: Any, report: dict[str, Any]) -> None:
+    def _finish(self, splits: dict[str, Split], tokenizer: Tokenizer, kind: Any, report: dict[str, Any]) -> None:
         write_tokenizer(self.out, tokenizer)
         with atomic_write(self.out / REPORT) as file:
             file.write((json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
@@ -153,7 +153,7 @@ def with_held_out(rows: Iterator[Hashed], share: float) -> Iterator[tuple[bool, 
     yield from ((place < share, texts) for place, texts in rows)
 
 
-class _Split:
+class Split:
     """A split that is being written."""
 
     def __init__(self, folder: Path, name: str, kind: np.dtype[Any], stack: ExitStack) -> None:
@@ -203,14 +203,14 @@ def is_pairs(folder: Path) -> bool:
 
 
 def first_prompt(folder: Path) -> str | None:
-    """What is before the first answer that is held out of a corpus; None for a corpus of plain text."""
+    """What is before the first answer that is held out of a corpus, or the first prompt; None for plain text."""
     if not (folder / REPORT).is_file():
         return None
     shards = (Shard.open(folder, split) for split in ("val", "train"))
     shard = next(shard for shard in shards if shard.num_documents)
     assert shard.answers is not None
     start, end = shard.starts[:2]
-    num = int(np.flatnonzero(shard.answers[start:end])[0])
+    num = next(iter(np.flatnonzero(shard.answers[start:end]).tolist()), end - start)  # of prompts alone there is none
     return tokenizer_in(folder).decode(shard.tokens[start : start + num].tolist())
 
 

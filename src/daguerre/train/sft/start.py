@@ -39,7 +39,7 @@ def check_answers(shard: Shard, recipe: Recipe) -> None:
             "and answers (docs/training.md)"
         )
     if recipe.sft is None and shard.answers is not None:
-        raise InputError(f"{shard.folder} holds prompts and answers: train on it with the recipe sft")
+        raise InputError(f"{shard.folder} holds prompts, or prompts and answers: train on it with the recipe for them")
 
 
 def loss_of_answers(recipe: Recipe, config: ModelConfig, family: str | None) -> AnswerLoss | None:

@@ -1,0 +1,124 @@
+"""The micro-batches of a run: answers that were drawn when their first one was asked for.
+
+Step number s has the answers of rollout s // `updates`, drawn with the weights of its first step. They are a part of
+checkpoints, so that a run that is resumed between these steps goes on with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from daguerre.models.core.backbone import Backbone
+from daguerre.train.reinforce.answers import Answer, PolicyBatch, batch_of, estimates
+from daguerre.train.reinforce.prompts import Prompt
+from daguerre.train.reinforce.rollouts import Roller
+from daguerre.train.sft.batches import order_of
+from daguerre.train.stage import Stage
+
+
+@dataclass
+class Rollout:
+    """Answers to the prompts of some steps, and their estimates under the weights that drew them, by micro-batch of the
+    second of these steps on.
+    """
+
+    number: int
+    answers: list[Answer]
+    old: dict[int, Tensor] = field(default_factory=dict)
+
+
+class PolicyBatches:
+    """Micro-batch number `index` of a run: `sequences` answers. With `start`, the trained weights are kept as they are
+    now, for the distance that the loss bounds.
+    """
+
+    def __init__(self, roller: Roller, prompts: Sequence[Prompt], seed: int, attn_impl: str, start: bool) -> None:
+        self.roller, self.prompts, self.seed, self.attn_impl = roller, prompts, seed, attn_impl
+        self.start = _trained(roller.model) if start else {}
+        self.rollout: Rollout | None = None
+
+    def draw(self, index: int, stage: Stage) -> PolicyBatch:
+        """A micro-batch. The first one of a rollout draws its answers."""
+        updates, parts = self.roller.options.updates, stage.micro_batches
+        number = index // (updates * parts)
+        if self.rollout is None or self.rollout.number != number:
+            self.rollout = self._roll(number, stage)
+        batch = self._batch(self.rollout.answers, index, stage)
+        start = None
+        if self.start:
+            with _weights(self.roller.model, self.start):
+                start = self._estimates(batch)
+        return replace(batch, old=self.rollout.old.get(index), start=start)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        rollout = self.rollout
+        made = rollout and {
+            "number": rollout.number,
+            "answers": [{f.name: getattr(each, f.name) for f in fields(each)} for each in rollout.answers],
+            "old": rollout.old,
+        }
+        return {"start": {name: value.clone() for name, value in self.start.items()}, "rollout": made}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        device = next(self.roller.model.parameters()).device
+        self.start = {name: value.to(device) for name, value in state["start"].items()}
+        made = state["rollout"]
+        answers = made and [Answer(**each) for each in made["answers"]]
+        self.rollout = made and Rollout(made["number"], answers, made["old"])
+
+    def _roll(self, number: int, stage: Stage) -> Rollout:
+        options = self.roller.options
+        num = stage.sequences * stage.micro_batches // options.group
+        chosen = [self._prompt(place) for place in range(number * num, (number + 1) * num)]
+        answers = self.roller.groups(chosen, _number(self.seed, number))
+        rollout = Rollout(number, answers)
+        first = number * options.updates * stage.micro_batches
+        for index in range(first + stage.micro_batches, first + options.updates * stage.micro_batches):
+            rollout.old[index] = self._estimates(self._batch(answers, index, stage))
+        return rollout
+
+    def _prompt(self, place: int) -> Prompt:
+        epoch, index = divmod(place, len(self.prompts))
+        return self.prompts[order_of(self.seed, epoch, len(self.prompts))[index]]
+
+    def _batch(self, answers: Sequence[Answer], index: int, stage: Stage) -> PolicyBatch:
+        first = index % stage.micro_batches * stage.sequences
+        part, model = answers[first : first + stage.sequences], self.roller.model
+        return batch_of(part, self.roller.options, model.config, _number(self.seed, index, 1))
+
+    @torch.no_grad()
+    def _estimates(self, batch: PolicyBatch) -> Tensor:
+        model = self.roller.model
+        with self.roller.mixed():
+            return estimates(model, batch.to(next(model.parameters()).device), self.attn_impl).cpu()
+
+
+def _number(*seed: int) -> int:
+    return int(np.random.SeedSequence(list(seed)).generate_state(1)[0])
+
+
+def _trained(model: Backbone) -> dict[str, Tensor]:
+    """Copies of the weights that are trained."""
+    return {name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad}
+
+
+@contextmanager
+def _weights(model: Backbone, values: dict[str, Tensor]) -> Iterator[None]:
+    """The model with other values of the trained weights inside the block; nothing is copied."""
+    held = {name: model.get_parameter(name).data for name in values}
+    try:
+        for name, value in values.items():
+            model.get_parameter(name).data = value
+        yield
+    finally:
+        for name, value in held.items():
+            model.get_parameter(name).data = value

@@ -1,0 +1,62 @@
+"""The loss of a micro-batch of answers, and the figures of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from daguerre.models.core.backbone import Backbone
+from daguerre.train.batch import Batch, BatchLoss, LossReport
+from daguerre.train.monitor import Held
+from daguerre.train.noising import NUM_LEVELS
+from daguerre.train.reinforce.answers import PolicyBatch, estimates
+from daguerre.train.reinforce.options import Reinforce
+from daguerre.train.reinforce.policy import policy_loss
+from daguerre.train.reinforce.prompts import Prompt
+from daguerre.train.reinforce.rollouts import Roller
+
+HELD = 64
+"""Held-out prompts that a run is measured on."""
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """GRPO's loss, a mean over the tokens of the answers."""
+
+    options: Reinforce
+
+    def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
+        assert isinstance(batch, PolicyBatch)
+        new = estimates(model, batch, attn_impl)
+        old, start = (new.detach() if each is None else each for each in (batch.old, batch.start))
+        made = policy_loss(new, old, start, batch.advantage, clip=self.options.clip, kl=self.options.kl)
+        parts = {
+            "reward": batch.reward,
+            "kl": float("nan") if batch.start is None else float(made.kl),
+            "clipped": float(made.clipped),
+        }
+        parts |= {"answer_length": batch.length, "agree": batch.agree}
+        none = np.zeros(NUM_LEVELS)
+        return LossReport(made.loss, 0.0, 0, none, none.astype(np.int64), parts=parts)
+
+
+class RewardEvaluation:
+    """What a run is measured on: the mean reward of held-out prompts, answered at temperature 0 as a rollout is.
+
+    num_rows: how many rows its forwards have in all, by which its time is estimated: as if each token took a forward.
+    """
+
+    def __init__(self, roller: Roller, prompts: list[Prompt], length: int) -> None:
+        self.roller, self.prompts = roller, prompts[:HELD]
+        self.num_rows = len(self.prompts) * length * roller.options.length
+
+    def measure(self, model: Backbone, attn_impl: str, loss: BatchLoss) -> Held:
+        """The figures of a model as it is."""
+        made = self.roller.best(self.prompts)
+        parts = {
+            "reward": float(np.mean([reward for _, reward in made])),
+            "answer_length": float(np.mean([len(answer.asked) for answer, _ in made])),
+        }
+        nan = float("nan")
+        return Held(nan, (nan,) * NUM_LEVELS, (), nan, nan, nan, parts=parts)

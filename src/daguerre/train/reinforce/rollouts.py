@@ -1,0 +1,132 @@
+"""Answers that a model draws to prompts, in one batch of forwards, and their rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from daguerre.decoding.drive import Together
+from daguerre.decoding.options import Decode
+from daguerre.decoding.plan import Plan
+from daguerre.decoding.plans import plan_fill, plan_generate
+from daguerre.decoding.sample import Sample
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.denoiser import BackboneDenoiser
+from daguerre.models.tokenizer import Tokenizer
+from daguerre.train.reinforce.answers import Answer
+from daguerre.train.reinforce.options import Reinforce
+from daguerre.train.reinforce.policy import advantages
+from daguerre.train.reinforce.prompts import Prompt
+from daguerre.train.reinforce.rewards import Rewards
+
+AT_ONCE = 256
+"""Answers that are drawn together."""
+Mixed = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class Roller:
+    """Draws and rewards answers with the weights that the model has at the time: a function of these, of the prompts
+    and of the seed. `mixed` is the precision of the forwards.
+    """
+
+    model: Backbone
+    tokenizer: Tokenizer
+    options: Reinforce
+    mixed: Mixed
+
+    @cached_property
+    def rewards(self) -> Rewards:
+        """What answers are rewarded with."""
+        return Rewards(self.options)
+
+    @cached_property
+    def _denoiser(self) -> BackboneDenoiser:
+        return BackboneDenoiser(self.model, backend="torch")
+
+    @torch.no_grad()
+    def groups(self, prompts: Sequence[Prompt], seed: int) -> list[Answer]:
+        """A group of answers to each prompt, one after the other, with rewards and advantages."""
+        group = self.options.group
+        plans = [plan for i, prompt in enumerate(prompts) for plan in [self._plan(prompt, [seed, i])] * group]
+        drawn = self._drawn(plans, group)
+        asked = [prompt for prompt in prompts for _ in range(group)]
+        rewards = self.rewards.of([(prompt, text) for prompt, (_, text) in zip(asked, drawn, strict=True)])
+        gains = advantages(torch.tensor(rewards).view(-1, group), self.options.scaled).flatten().tolist()
+        return [
+            replace(answer, reward=reward, advantage=gain)
+            for (answer, _), reward, gain in zip(drawn, rewards, gains, strict=True)
+        ]
+
+    @torch.no_grad()
+    def best(self, prompts: Sequence[Prompt]) -> list[tuple[Answer, float]]:
+        """An answer to each prompt at temperature 0, and its reward."""
+        drawn = self._drawn([self._plan(prompt, [0, 0], temperature=0.0) for prompt in prompts], 1)
+        rewards = self.rewards.of([(prompt, text) for prompt, (_, text) in zip(prompts, drawn, strict=True)])
+        return [(answer, reward) for (answer, _), reward in zip(drawn, rewards, strict=True)]
+
+    def _drawn(self, plans: Sequence[Plan], group: int) -> list[tuple[Answer, str]]:
+        out = []
+        was_training = self.model.training
+        self.model.eval()
+        for first in range(0, len(plans), AT_ONCE):
+            part = plans[first : first + AT_ONCE]
+            samples = [Sample(self._denoiser, plan, (first + i) % group, None) for i, plan in enumerate(part)]
+            with self.mixed():
+                Together(self._denoiser.backend, samples).run()
+            out += [(answer_of(sample, self.model.config.ends), sample.result().text) for sample in samples]
+        self.model.train(was_training)
+        return out
+
+    def _plan(self, prompt: Prompt, seed: Sequence[int], **other: Any) -> Plan:
+        decode = replace(self._decode(sum(prompt.gaps) or self.options.length, seed), **other)
+        if prompt.gaps:
+            sizes: dict[str, Any] = {"max_tokens": prompt.gaps, "min_tokens": prompt.gaps}
+            return plan_fill(self._denoiser, self.tokenizer, prompt.text, decode=decode, heal=False, **sizes)
+        return plan_generate(
+            self._denoiser, self.tokenizer, prompt.text, self.options.length, decode, heal=False, context="whole"
+        )
+
+    def _decode(self, num: int, seed: Sequence[int]) -> Decode:
+        """The options of a request whose gaps have so many tokens. By default answers are drawn in the order that
+        their estimate has.
+        """
+        options, config = self.options, self.model.config
+        left = options.estimate == "left_to_right"
+        given: dict[str, Any] = {"mode": options.mode or ("ar" if config.context == "causal" else "full")}
+        if not options.mode and left and config.context == "full":
+            given |= {"mode": "block", "block_size": 1}
+        for name in ("policy", "block_size", "threshold"):
+            if getattr(options, name):
+                given[name] = getattr(options, name)
+        if options.steps:
+            given["steps"] = min(options.steps, num)
+        number = int(np.random.SeedSequence(list(seed)).generate_state(1, np.uint64)[0])
+        return Decode(temperature=options.temperature, seed=number, **given)
+
+
+def answer_of(sample: Sample, ends: Sequence[int]) -> Answer:
+    """What a sample drew. `ends` are the tokens that end a text."""
+    canvas, step = sample.canvas, np.zeros(len(sample.canvas.tokens), dtype=np.int64)
+    for event in sample.events:
+        step[event.decision.positions] = event.step
+    asked, behind, end = list[int](), list[int](), list[int]()
+    for first, last in canvas.gaps:
+        ended = False
+        for position in range(first, last):
+            if ended or canvas.open[position]:
+                ended = True
+                behind.append(position)
+                end.append(max(0, len(asked) - 1))
+                continue
+            asked.append(position)
+            ended = int(canvas.tokens[position]) in ends and not sample.plan.around
+    place = torch.tensor(asked)
+    followers, ends_of = (torch.tensor(each, dtype=torch.int64) for each in (behind, end))
+    return Answer(torch.from_numpy(canvas.tokens.copy()), place, followers, ends_of, torch.from_numpy(step)[place])
