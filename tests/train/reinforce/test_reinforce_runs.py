@@ -77,7 +77,7 @@ def reward(tmp_path: Path) -> str:
 def trainer(start: str, data: Path, out: Path, sets: list[str], **options: Any) -> Trainer:
     recipe = load_recipe("reinforce", [*SHORT, *sets])
     assert recipe.reinforce is not None
-    files = CopiedPrompts([data], out / "data", 32, recipe.reinforce.held_out, recipe.reinforce.length)
+    files = CopiedPrompts([data], out / "data", 32, recipe.reinforce.held_out, length=recipe.reinforce.length)
     return Trainer(recipe, out, files, start_from=start, quiet=True, **options)
 
 
