@@ -22,15 +22,18 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "sudoku"))
 
-from evaluate import Measured, line, measure, read_rows  # noqa: E402
+from evaluate import Measured, line, measure, read_rows, share  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
+from daguerre.errors import DataError, InputError, MissingExtra  # noqa: E402
+from daguerre.evals.machine import machine_facts  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints  # noqa: E402
 from daguerre.train.run import run_training  # noqa: E402
 
+RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill.json"
 ON_POLICY = ["method=on_policy", "sharpness=4.0", "steps=8", "rollouts=4", "kl=0.05"]
 TRAJECTORIES = ["method=trajectories", "states=2", "window=[1.0, 3.0]", "noise=[0.5, 1.0]", "only_right=true"]
 RUNS: dict[str, tuple[str, list[str]]] = {
@@ -58,7 +61,7 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
     if model.is_dir() and read_extra(model)["trained"]["minutes"] >= 0.9 * minutes:
         return model
     resume = bool(list_checkpoints(folder / CHECKPOINTS))
-    return run_training(
+    made = run_training(
         str(HERE / f"{recipe}.toml"),
         overrides=overrides,
         resume=resume,
@@ -70,6 +73,9 @@ def train(name: str, start: str, data: Path, minutes: float, out: Path) -> Path:
         clock=time.process_time,
         began=time.process_time(),
     )
+    if (spent := read_extra(made)["trained"]["minutes"]) < 0.9 * minutes:
+        raise InputError(f"{folder} was stopped after {spent:.1f} of its {minutes:g} minutes: run it again to go on")
+    return made
 
 
 def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
@@ -85,6 +91,85 @@ def measured(model: Path | str, path: Path, data: Path, num: int) -> None:
                 file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
 
 
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def gather(out: Path) -> dict[str, Any]:
+    """All that was measured in a folder of runs."""
+    runs: dict[str, Any] = {}
+    for name in ("start", *RUNS):
+        path, model = out / name / "effort.jsonl", out / name / "model"
+        if path.is_file():
+            trained = read_extra(model)["trained"] if model.is_dir() else None
+            runs[name] = {"trained": trained, "points": [json.loads(row) for row in path.read_text().splitlines()]}
+    if not runs:
+        raise DataError(f"{out} has no effort.jsonl: train first, with --from and --data")
+    return {"runs": runs, "machine": machine_facts()}
+
+
+def page(values: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    machine, runs = values["machine"], values["runs"]
+    num = runs["start"]["points"][0]["num"]
+    lines = [
+        "# Sudoku: exact share against forwards, before and after distillation",
+        "",
+        "Written by `recipes/distill/prove.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
+        "",
+        f"{machine['processor']}, {machine['instruction_set']}, one thread; {num:,} held-out puzzles; 95% intervals "
+        "(Wilson). In parentheses how long each run trained, in minutes of processor time.",
+        "",
+    ]
+    heads = [f"{name} ({run['trained']['minutes']:.1f})" if run["trained"] else name for name, run in runs.items()]
+    lines += ["| policy | options | " + " | ".join(heads) + " |", "|---|---|" + "---:|" * len(heads)]
+    for policy, options in POINTS:
+        cells = []
+        for run in runs.values():
+            found = [Measured(**p) for p in run["points"] if (p["policy"], p["options"]) == (policy, options)]
+            cells.append(f"{share(found[0])} in {found[0].forwards:.1f}" if found else "")
+        said = ", ".join(f"{name} {value:g}" for name, value in options.items())
+        lines.append(f"| {policy} | {said} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"![Exact share against forwards]({RESULTS.stem}.png)", ""])
+
+
+def draw(values: dict[str, Any], path: Path) -> None:
+    """Exact share against forwards, a panel a policy. MissingExtra without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(13.0, 4.6), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    policies = list(dict.fromkeys(policy for policy, _ in POINTS))
+    panels = figure.subplots(1, len(policies), sharey=True)
+    for panel, policy in zip(panels, policies, strict=True):
+        for color, (name, run) in enumerate(values["runs"].items()):
+            mine = sorted((Measured(**p) for p in run["points"] if p["policy"] == policy), key=lambda one: one.forwards)
+            xs, ys = [one.forwards for one in mine], [one.exact for one in mine]
+            errors = [max(0.0, one.exact - one.low) for one in mine], [one.high - one.exact for one in mine]
+            panel.errorbar(xs, ys, yerr=errors, marker="o", markersize=4, capsize=2, color=f"C{color}", label=name)
+        panel.set_title(policy.replace("_", " "))
+        panel.set_xlabel("forwards a puzzle")
+        panel.grid(alpha=0.25)
+        panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
+    panels[0].set_xscale("log", base=2)
+    panels[0].xaxis.set_major_formatter("{x:g}")
+    panels[0].legend(frameon=False)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+
+
+def report(out: Path, results: Path = RESULTS) -> None:
+    """JSON, Markdown and picture of a folder of runs."""
+    values = gather(out)
+    with atomic_write(results) as file:
+        file.write((json.dumps(values, indent=1) + "\n").encode())
+    with atomic_write(results.with_suffix(".md")) as file:
+        file.write(page(values).encode())
+    draw(values, results.with_suffix(".png"))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--from", dest="start", help="the model to start from")
@@ -95,13 +180,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--only", nargs="+", choices=["start", *RUNS], default=["start", *RUNS], help="runs; all by default"
     )
     parser.add_argument("--num", type=int, default=1000, help="held-out puzzles to measure on (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="write the report of the runs")
     options = parser.parse_args(arguments)
+    if options.minutes and not (options.start and options.data):
+        parser.error("--minutes needs --from and --data")
     for name in options.only if options.minutes else ():
         (options.out / name).mkdir(parents=True, exist_ok=True)
         model = (
             options.start if name == "start" else train(name, options.start, options.data, options.minutes, options.out)
         )
         measured(model, options.out / name / "effort.jsonl", options.data, options.num)
+    if options.report:
+        report(options.out)
 
 
 if __name__ == "__main__":

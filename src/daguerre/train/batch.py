@@ -98,6 +98,11 @@ def collate(examples: Sequence[Example], objective: Objective, pad_id: int) -> B
     )
 
 
+def batch_seed(seed: int, index: int) -> int:
+    """The seed of what is drawn in the forward of micro-batch number `index`."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
+
+
 def opened_over_time(batch: Batch, ratio: float, rng: np.random.Generator) -> Batch:
     """The batch with the attention to later positions opened in part: each edge from a row to a later position may be
     seen with probability `ratio`; 0 is causal, 1 the full layout (DiffuGPT, Gong et al. 2024, section 3.2).

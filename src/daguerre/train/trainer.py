@@ -28,7 +28,7 @@ from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import config_of
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
-from daguerre.train.batch import Batch, LossReport, batch_loss, opened_over_time
+from daguerre.train.batch import Batch, LossReport, batch_loss, batch_seed, opened_over_time
 from daguerre.train.budget import (
     CHECKPOINT,
     CURVES,
@@ -507,11 +507,6 @@ class Trainer:
         averaged.load_state_dict(frozen | values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return write_model(self.out, averaged, self.tokenizer, extra, names)
-
-
-def batch_seed(seed: int, index: int) -> int:
-    """The seed of what is drawn in the forward of micro-batch number `index`."""
-    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,283 @@
+"""Tasks on which tokens that are committed together collapse, as in ParallelBench: copy, replace and shuffle a list.
+
+    python recipes/distill/lists.py --out runs/lists            trains, distills by each method, measures
+    python recipes/distill/lists.py --out runs/lists --report   into benchmarks/results/distill-lists.*
+
+A list is ITEMS distinct letters. The right copy and the right replacement are one text each, which a forward may write
+at once. A shuffle is right if it is any other order of the same letters: each letter is free until the others are
+chosen, so letters that are committed at once may be the same. The checker is exact. What is measured is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from daguerre.decoding.drive import Together
+from daguerre.decoding.plans import plan_fill
+from daguerre.decoding.sample import Sample
+from daguerre.errors import DataError, MissingExtra
+from daguerre.evals.machine import machine_facts
+from daguerre.files import atomic_write
+from daguerre.model import Model, load
+from daguerre.router.values import wilson
+from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
+from daguerre.train.run import run_training
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE.parents[1] / "benchmarks" / "results" / "distill-lists.json"
+LETTERS, ITEMS, MARK = "abcdefghij", 6, "_"
+TASKS = ("copy", "replace", "shuffle")
+START = "start"
+METHODS = {
+    "sdtt": ["method=sdtt", "rounds=3"],
+    "trajectories": ["method=trajectories", "rounds=6", "window=[1.0, 6.0]", "curriculum=0.6"],
+    "on_policy": ["method=on_policy", "sharpness=2.0", "rollouts=4", "kl=0.0", "goal=teacher"],
+}
+MORE = "more"
+POINTS: list[tuple[str, dict[str, Any]]] = [
+    *(("margin", {"steps": steps}) for steps in (1, 2, 3, 4, 6)),
+    *(("threshold", {"threshold": value}) for value in (0.5, 0.7, 0.9, 0.99)),
+]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A task, its list, and for `replace` the letter that is replaced and the one that takes its place."""
+
+    task: str
+    items: str
+    old: str = ""
+    new: str = ""
+
+    @property
+    def prompt(self) -> str:
+        """What the model reads; all are of the same length."""
+        what = {"copy": "c--", "replace": f"r{self.old}{self.new}", "shuffle": "s--"}[self.task]
+        return f"{what}:{self.items}="
+
+    def is_right(self, answer: str) -> bool:
+        """Whether an answer is right."""
+        if self.task == "shuffle":
+            return sorted(answer) == sorted(self.items) and answer != self.items
+        return answer == (self.items if self.task == "copy" else self.items.replace(self.old, self.new))
+
+    def answer(self, rng: random.Random) -> str:
+        """A right answer, a random one where there are several."""
+        if self.task != "shuffle":
+            return self.items if self.task == "copy" else self.items.replace(self.old, self.new)
+        while (shuffled := "".join(rng.sample(self.items, len(self.items)))) == self.items:
+            pass
+        return shuffled
+
+
+def questions(num: int, seed: int, task: str | None = None) -> Iterator[Question]:
+    """So many random questions, of a task or of all in turn."""
+    rng = random.Random(f"{seed}-{task}")
+    for index in range(num):
+        letters = rng.sample(LETTERS, ITEMS + 1)
+        items, kind = "".join(letters[:ITEMS]), task or TASKS[index % len(TASKS)]
+        old, new = (rng.choice(items), letters[ITEMS]) if kind == "replace" else ("", "")
+        yield Question(kind, items, old, new)
+
+
+def held_out(question: Question) -> bool:
+    """Whether a list is never trained on: one in ten, by its letters in order of writing."""
+    return random.Random(question.items).random() < 0.1
+
+
+def write_rows(path: Path, num: int, seed: int = 0) -> Path:
+    """Rows to train on, whose lists are not held out."""
+    rng = random.Random(seed)
+    with atomic_write(path) as file:
+        for question in questions(num, seed):
+            if not held_out(question):
+                fills = list(question.answer(rng))
+                row = {"template": question.prompt + "<gap>" * len(fills), "fills": fills}
+                file.write((json.dumps(row) + "\n").encode())
+    return path
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Of one task: the share of `num` answers that are right, with its 95% interval by Wilson, and the mean number of
+    forwards, by this policy with these options.
+    """
+
+    task: str
+    policy: str
+    options: dict[str, Any]
+    num: int
+    exact: float
+    low: float
+    high: float
+    forwards: float
+
+
+def answers(model: Model, asked: Sequence[Question], **options: Any) -> list[tuple[str, int]]:
+    """The model's answers and the forwards that each took, at temperature 0."""
+    decode: dict[str, Any] = {"mark": MARK, "max_tokens": 1, "min_tokens": 1, "mode": "full", "temperature": 0.0}
+    samples = []
+    for question in asked:
+        text = question.prompt + MARK * ITEMS
+        plan = plan_fill(model.denoiser, model.tokenizer, text, heal=False, **decode, **options)
+        samples.append(Sample(model.denoiser, plan, 0, None))
+    Together(model.denoiser.backend, samples).run()
+    results = [sample.result() for sample in samples]
+    return [(result.text[-ITEMS:], result.usage.forwards) for result in results]
+
+
+def measure(model: Model, task: str, num: int, policy: str, options: dict[str, Any]) -> Measured:
+    """The figures of held-out lists."""
+    asked = [question for question in questions(20 * num, 1, task) if held_out(question)][:num]
+    found = answers(model, asked, policy=policy, **options)
+    exact = float(np.mean([question.is_right(text) for question, (text, _) in zip(asked, found, strict=True)]))
+    forwards = float(np.mean([each for _, each in found]))
+    return Measured(task, policy, options, len(asked), exact, *wilson(exact, len(asked)), forwards)
+
+
+def measured(name: str, model: Path, path: Path, num: int) -> None:
+    """The curves of a model, as a file of lines; left as it is where it is there."""
+    if path.is_file():
+        return
+    loaded = load(model)
+    found = [measure(loaded, task, num, policy, options) for task in TASKS for policy, options in POINTS]
+    with atomic_write(path) as file:
+        file.write("".join(json.dumps(asdict(one)) + "\n" for one in found).encode())
+    for one in found:
+        print(f"{name} {one.task} {one.policy} {one.options} {one.forwards:.2f} {100 * one.exact:.1f}%", flush=True)
+
+
+def train(recipe: str, folder: Path, data: Path, overrides: Sequence[str], start: Path | None = None) -> Path:
+    """The model of a run, trained or resumed."""
+    resume = bool(list_checkpoints(folder / CHECKPOINTS))
+    return run_training(
+        str(HERE / recipe),
+        overrides=overrides,
+        resume=resume,
+        start_from=None if resume or start is None else str(start),
+        data=None if resume else data,
+        out=folder,
+        device="cpu",
+    )
+
+
+def overrides_of(name: str, steps: int) -> list[str]:
+    """What a run from the trained model sets."""
+    if name in METHODS:
+        slow = ["stages.0.sequences=16", "optim.muon_lr=0.003", "optim.adamw_lr=0.0006"] if name == "on_policy" else []
+        return [f"steps={steps}", *(f"distill.{option}" for option in METHODS[name]), *slow]
+    return [f"steps={steps}", "optim.muon_lr=0.01", "optim.adamw_lr=0.002", "optim.ema=0.95"]
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def gather(out: Path) -> dict[str, Any]:
+    """All that was measured in a folder of runs."""
+    paths = [out / name / "points.jsonl" for name in (START, MORE, *METHODS)]
+    points = {
+        path.parent.name: [json.loads(row) for row in path.read_text().splitlines()] for path in paths if path.is_file()
+    }
+    if not points:
+        raise DataError(f"{out} has no points.jsonl: train first")
+    return {"runs": points, "machine": machine_facts()}
+
+
+def page(values: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    machine = values["machine"]
+    lines = [
+        "# Copy, replace and shuffle: right answers against forwards, before and after distillation",
+        "",
+        "Written by `recipes/distill/lists.py --report`; what it means: [docs/distill.md](../../docs/distill.md).",
+        "",
+        f"{machine['processor']}, {machine['instruction_set']}, one thread. Held-out lists; 95% intervals (Wilson).",
+        "",
+        "| run | policy | options | copy | replace | shuffle |",
+        "|---|---|---|---:|---:|---:|",
+    ]
+    for name, points in values["runs"].items():
+        for policy, options in POINTS:
+            cells = []
+            for task in TASKS:
+                (one,) = (p for p in points if (p["task"], p["policy"], p["options"]) == (task, policy, options))
+                share = f"{100 * one['exact']:.1f}% ({100 * one['low']:.1f} to {100 * one['high']:.1f})"
+                cells.append(f"{share} in {one['forwards']:.1f}")
+            said = ", ".join(f"{key} {value:g}" for key, value in options.items())
+            lines.append(f"| {name} | {policy} | {said} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", f"![Right answers against forwards]({RESULTS.stem}.png)", ""])
+
+
+def draw(values: dict[str, Any], path: Path) -> None:
+    """Right answers against forwards of each task, by run. MissingExtra without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra("matplotlib", "train") from None
+    figure = Figure(figsize=(12.0, 4.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(TASKS), sharey=True)
+    for panel, task in zip(panels, TASKS, strict=True):
+        for color, (name, points) in enumerate(values["runs"].items()):
+            for policy, style in (("margin", "o-"), ("threshold", "s--")):
+                mine = sorted((p["forwards"], p["exact"]) for p in points if (p["task"], p["policy"]) == (task, policy))
+                label = name if policy == "margin" else None
+                panel.plot(*zip(*mine, strict=True), style, color=f"C{color}", markersize=4, label=label)
+        panel.set_title(task)
+        panel.set_xlabel("forwards an answer (dashed: threshold)")
+        panel.grid(alpha=0.25)
+        panel.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
+    panels[0].legend(frameon=False)
+    with atomic_write(path) as file:
+        figure.savefig(file, format="png")
+
+
+def report(out: Path, results: Path = RESULTS) -> None:
+    """JSON, Markdown and picture of a folder of runs."""
+    values = gather(out)
+    with atomic_write(results) as file:
+        file.write((json.dumps(values, indent=1) + "\n").encode())
+    with atomic_write(results.with_suffix(".md")) as file:
+        file.write(page(values).encode())
+    draw(values, results.with_suffix(".png"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/lists"), help="folder of the runs (%(default)s)")
+    parser.add_argument("--only", nargs="+", default=[START, MORE, *METHODS], help="runs; all by default")
+    parser.add_argument("--steps", type=int, default=1200, help="of the model that is distilled (%(default)s)")
+    parser.add_argument("--more", type=int, default=400, help="steps of each run from it (%(default)s)")
+    parser.add_argument("--rows", type=int, default=60000, help="rows to train on (%(default)s)")
+    parser.add_argument("--num", type=int, default=300, help="held-out lists of each task (%(default)s)")
+    parser.add_argument("--report", action="store_true", help="write the report of the runs")
+    options = parser.parse_args(arguments)
+    if options.report:
+        report(options.out)
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    data = options.out / "rows.jsonl"
+    if not data.is_file():
+        write_rows(data, options.rows)
+    start = options.out / START / "model"
+    for name in options.only:
+        folder = options.out / name
+        model = folder / "model"
+        if not model.is_dir():
+            own = [f"steps={options.steps}"] if name == START else overrides_of(name, options.more)
+            recipe = "lists-distill.toml" if name in METHODS else "lists.toml"
+            model = train(recipe, folder, data, own, None if name == START else start)
+        measured(name, model, folder / "points.jsonl", options.num)
+
+
+if __name__ == "__main__":
+    main()

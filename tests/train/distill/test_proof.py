@@ -1,0 +1,73 @@
+"""The scripts of recipes/distill: tasks and their checker, and runs of a few steps, measured and reported."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daguerre.train import report
+
+FOLDER = Path(__file__).resolve().parents[3] / "recipes" / "distill"
+
+
+@pytest.fixture(scope="module")
+def lists() -> Iterator[Any]:
+    """The script recipes/distill/lists.py."""
+    sys.path.insert(0, str(FOLDER))
+    try:
+        import lists
+    finally:
+        sys.path.pop(0)
+    yield lists
+    del sys.modules["lists"]
+
+
+@pytest.fixture(autouse=True)
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+
+
+def test_the_checker_takes_right_answers_and_no_others(lists: Any) -> None:
+    copy = lists.Question("copy", "abc")
+    replace = lists.Question("replace", "abc", "b", "x")
+    shuffle = lists.Question("shuffle", "abc")
+    assert copy.is_right("abc") and not copy.is_right("acb")
+    assert replace.is_right("axc") and not replace.is_right("abc") and not replace.is_right("xbc")
+    right = {"acb", "bac", "bca", "cab", "cba"}
+    texts = {a + b + c for a in "abc" for b in "abc" for c in "abc"}
+    assert {text for text in texts if shuffle.is_right(text)} == right
+    assert {shuffle.answer(random.Random(seed)) for seed in range(60)} == right
+
+
+def test_rows_have_right_answers_and_no_held_out_list(lists: Any, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in lists.write_rows(tmp_path / "rows.jsonl", 600).read_text().splitlines()]
+    assert 0.85 < len(rows) / 600 < 0.95
+    asked = {question.prompt: question for question in lists.questions(600, 0)}
+    assert {question.task for question in asked.values()} == set(lists.TASKS)
+    for row in rows:
+        prompt = row["template"].replace("<gap>", "")
+        assert asked[prompt].is_right("".join(row["fills"])) and not lists.held_out(asked[prompt])
+    assert len({len(prompt) for prompt in asked}) == 1
+
+
+def test_runs_are_trained_measured_and_reported(lists: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lists, "POINTS", [("margin", {"steps": 2}), ("threshold", {"threshold": 0.5})])
+    monkeypatch.setattr(lists, "RESULTS", tmp_path / "made.json")
+    few = ["--out", str(tmp_path / "runs"), "--rows", "300", "--num", "5", "--steps", "2", "--more", "2"]
+    lists.main([*few, "--only", "start", "more", "sdtt"])
+    lists.report(tmp_path / "runs", tmp_path / "made.json")
+    values = json.loads((tmp_path / "made.json").read_text())
+    assert list(values["runs"]) == ["start", "more", "sdtt"]
+    for points in values["runs"].values():
+        assert [point["task"] for point in points] == [task for task in lists.TASKS for _ in range(2)]
+        assert all(0 <= point["exact"] <= 1 <= point["forwards"] <= 6 for point in points)
+        assert [point["forwards"] for point in points if point["policy"] == "margin"] == [2.0] * 3
+    assert (tmp_path / "made.md").read_text().count("| sdtt |") == 2
+    assert (tmp_path / "made.png").stat().st_size > 1000
