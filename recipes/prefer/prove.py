@@ -121,12 +121,14 @@ def gather(data: Path) -> dict[str, Any]:
         "change": change(before, after),
         "before": {k: v for k, v in before.items() if k not in ("file", "failed")},
         "after": {k: v for k, v in after.items() if k not in ("file", "failed")},
-        "pairs": sum(1 for _ in (data / LINES).open(encoding="utf-8")),
+        "pairs": (data / LINES).read_text(encoding="utf-8").count("\n"),
         "training": {"minutes": float(log["minutes"][-1]), "steps": int(log["step"][-1])},
         "recipe": {name: recipe[name] for name in ("prefer", "lora", "optim", "stages", "steps", "seed")},
         "log": {name: values.tolist() for name, values in log.items() if name in CURVES},
         "held": {name: values.tolist() for name, values in held.items() if name in CURVES},
         "machine": machine_facts(),
+        "date": time.strftime("%Y-%m-%d"),
+        "command": "python recipes/prefer/prove.py --data DIR",
     }
 
 
@@ -155,7 +157,7 @@ def page(values: dict[str, Any]) -> str:
     for word in ("whole", "open"):
         old, new = (side["verdicts"].get(word, 0) / moved["samples"] for side in (before, after))
         lines.append(f"| {word} | {100 * old:.1f}% | {100 * new:.1f}% | |")
-    for old, new in zip(before["bits"], after["bits"], strict=True):
+    for old, new in zip(before["bits"], after["bits"], strict=False):
         name = "bits per byte, left to right" if old["layout"] == "ar" else f"bits per byte, spans of {old['layout']}"
         lines.append(
             f"| {name} | {old['value']:.3f} | {new['value']:.3f} | {100 * (new['value'] / old['value'] - 1):+.2f}% |"
@@ -180,11 +182,25 @@ def write(path: Path, text: str) -> None:
         file.write(text.encode())
 
 
-def report(data: Path, results: Path = RESULTS) -> None:
-    """JSON and Markdown of what was measured."""
-    values = gather(data)
+def report(data: Path, results: Path = RESULTS, others: Sequence[Path] = ()) -> None:
+    """JSON and Markdown of what was measured; of other folders the main figures."""
+    values = gather(data) | {"others": {folder.name: gather(folder) for folder in others}}
+    text = page(values)
+    if others:
+        heads = ("run", "pairs", "beta", "sft", "rate", "steps", "failures", "bits per byte", "in comments")
+        text += f"\nOther runs of the same model:\n\n| {' | '.join(heads)} |\n"
+        text += "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+    for name, one in values["others"].items():
+        prefer, optim = one["recipe"]["prefer"], one["recipe"]["optim"]
+        text += (
+            f"| {name} | {one['pairs']} | {prefer['beta']:g} | {prefer['sft']:g} | {optim['adamw_lr']:g} | "
+            f"{one['training']['steps']} | {100 * one['change']['relative']:+.1f}% "
+            f"({100 * one['change']['low']:+.1f} to {100 * one['change']['high']:+.1f}) | "
+            f"{100 * (one['after']['bits'][0]['value'] / one['before']['bits'][0]['value'] - 1):+.2f}% | "
+            f"{100 * one['after']['hidden']:.1f}% |\n"
+        )
     write(results, json.dumps(values, indent=1) + "\n")
-    write(results.with_suffix(".md"), page(values))
+    write(results.with_suffix(".md"), text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -195,9 +211,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=4, help="of each (%(default)s)")
     parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for the recipe")
     parser.add_argument("--report", action="store_true", help="write the report of what was measured")
+    parser.add_argument("--others", type=Path, nargs="+", default=[], help="folders of other runs, for the report")
     options = parser.parse_args(arguments)
     if options.report:
-        report(options.data)
+        report(options.data, others=options.others)
         return
     data, which = options.data, options.model
     if not (data / BEFORE).is_file():
