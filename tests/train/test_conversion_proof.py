@@ -1,0 +1,57 @@
+"""The proof of conversions, trained and reported for a moment."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from daguerre.train import report
+
+SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "conversion" / "prove.py"
+TINY = "model.width=32 model.num_layers=1 model.num_heads=2 model.num_kv_heads=1 model.mlp_width=32".split()
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("conversion_proof", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+    monkeypatch.setattr(report, "draw_curves", lambda run: run)
+    monkeypatch.setattr(module, "TEXTS", 3)
+    monkeypatch.setattr(module, "DRAWS", 2)
+    monkeypatch.setattr(module, "CHARACTERS", 80)
+    return module
+
+
+def test_a_model_is_converted_and_one_trained_from_scratch(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = "".join(json.dumps({"text": f"def f{i}(a):\n    return a + {i}\n"}) + "\n" for i in range(300))
+    (tmp_path / "library.jsonl").write_text(lines)
+    start = script.train(tmp_path, "ar", 2, TINY, None) / "model"
+    for to, shape in script.SHAPES.items():
+        script.train(tmp_path, f"{to}-converted", 2, [f"convert.to={to}", "anneal=0"], start)
+        script.train(tmp_path, f"{to}-scratch", 2, [*shape, *TINY], None)
+    monkeypatch.setattr(script, "RESULTS", tmp_path / "conversion.json")
+    script.report(tmp_path)
+    said = (tmp_path / "conversion.md").read_text()
+    assert "| diffullama | 2 |" in said and "| sdar | 2 |" in said
+    assert (tmp_path / "conversion.png").stat().st_size > 1000
+    runs = json.loads((tmp_path / "conversion.json").read_text())["runs"]
+    assert len(runs) == 5 and all(0 < run["bits"] < 20 for run in runs)
+
+
+def test_rows_are_whole_lines_of_the_library(script: ModuleType, tmp_path: Path) -> None:
+    text = "".join(f"value_{i} = {i} * {i}\n" for i in range(300))
+    (tmp_path / "one.py").write_text(text)
+    found = list(script.rows(tmp_path))
+    assert "".join(found) == text
+    assert len(found) > 3
