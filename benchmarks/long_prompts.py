@@ -143,7 +143,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.threads == 1 else time.perf_counter
     shape, folder = shape_of(given.shape), longer(given.shape, given.folder)
-    found: dict[str, Any] = {"machine": machine_facts(), "command": " ".join(sys.argv), "shape": given.shape}
+    found: dict[str, Any] = {
+        "machine": machine_facts(),
+        "command": " ".join("DIR" if one == str(given.folder) else one for one in sys.argv),
+        "shape": given.shape,
+    }
     found |= {"parameters": None, "clock": clock.__name__, "rounds": given.rounds, "prompts": {}, "contexts": {}}
     models = {weights: model_of(folder, weights) for weights in WEIGHTS}
     found["weights_mb"] = {weights: model.denoiser.num_bytes / 1e6 for weights, model in models.items()}

@@ -126,7 +126,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             "stderr": float(more.std(ddof=1) / len(more) ** 0.5),
             "agreement": float((top == likeliest).mean()),
         }
-    facts = {"machine": machine_facts(), "versions": versions(), "command": " ".join(sys.argv), "sharp": SHARP}
+    facts = {
+        "machine": machine_facts(),
+        "versions": versions(),
+        "command": " ".join("DIR" if one == str(given.folder) else one for one in sys.argv),
+        "sharp": SHARP,
+    }
     return facts | {"shape": given.shape, "tokens": int(reference.size), "texts": len(texts), "kinds": kinds}
 
 

@@ -112,7 +112,8 @@ def main() -> None:
     cases = [case for kind in KINDS for case in spread(list(find_cases(load_frozen(), judge, kind)), given.cases)]
     if not cases:
         raise InputError(f"{given.packages} has no package of the held-out sample: run with --install first")
-    found: dict[str, Any] = {"machine": machine_facts(), "command": " ".join(sys.argv)}
+    how = " ".join("DIR" if one == str(given.packages) else one for one in sys.argv)
+    found: dict[str, Any] = {"machine": machine_facts(), "command": how}
     found |= {"samples": given.samples, "temperature": given.temperature, "seed": given.seed}
     found |= {"packages": sorted({case.test.document.package for case in cases}), "models": {}}
     if given.out.exists():
