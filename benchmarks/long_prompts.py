@@ -138,6 +138,11 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> float:
     return statistics.median(one / other for one, other in zip(above, below, strict=True))
 
 
+def command(given: argparse.Namespace) -> str:
+    """What was called, without the folder's name."""
+    return " ".join("DIR" if one == str(given.folder) else one for one in sys.argv)
+
+
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """Everything, as JSON."""
     torch.set_num_threads(given.threads)
@@ -145,7 +150,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     shape, folder = shape_of(given.shape), longer(given.shape, given.folder)
     found: dict[str, Any] = {
         "machine": machine_facts(),
-        "command": " ".join("DIR" if one == str(given.folder) else one for one in sys.argv),
+        "command": command(given),
         "shape": given.shape,
     }
     found |= {"parameters": None, "clock": clock.__name__, "rounds": given.rounds, "prompts": {}, "contexts": {}}

@@ -105,6 +105,11 @@ def read(logits: Logits, texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.nd
     return np.array(nats), np.array(likeliest)
 
 
+def command(given: argparse.Namespace) -> str:
+    """What was called, without the folder's name."""
+    return " ".join("DIR" if one == str(given.folder) else one for one in sys.argv)
+
+
 def measure(given: argparse.Namespace) -> dict[str, Any]:
     """All kinds, one in memory at a time."""
     folder = sharpened(given.shape, given.folder)
@@ -129,7 +134,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     facts = {
         "machine": machine_facts(),
         "versions": versions(),
-        "command": " ".join("DIR" if one == str(given.folder) else one for one in sys.argv),
+        "command": command(given),
         "sharp": SHARP,
     }
     return facts | {"shape": given.shape, "tokens": int(reference.size), "texts": len(texts), "kinds": kinds}
