@@ -124,4 +124,6 @@ class Trace:
             arrays = [s[f.name] for f in fields(Decision)]
             start, end = s["span"]
             steps.append(TraceStep(int(s["step"]), (int(start), int(end)), Decision(*arrays)))
+            if not np.isfinite([steps[-1].decision.probabilities, steps[-1].decision.confidence]).all():
+                raise DataError("a number of this trace is not finite: record it again")
         return cls(Canvas(tokens, opened, gaps, pins=np.array(value["pins"], dtype=np.int64)), tuple(steps))

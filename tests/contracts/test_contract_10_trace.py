@@ -70,7 +70,18 @@ def test_a_damaged_trace_is_refused_in_one_line(causal: Model) -> None:
     good = causal.generate("a", 8).trace.to_json()
     value = json.loads(good)
     value["steps"][0]["positions"][0] = 0  # a given position
-    broken = [good[:-5], "[]", "3", "{}", json.dumps(value), json.dumps({**json.loads(good), "version": 9})]
+    endless = json.loads(good)
+    endless["steps"][0]["confidence"][0] = float("nan")
+    broken = [
+        json.dumps(endless),
+        good.replace('"probabilities":[', '"probabilities":[1e999,', 1),
+        good[:-5],
+        "[]",
+        "3",
+        "{}",
+        json.dumps(value),
+        json.dumps({**json.loads(good), "version": 9}),
+    ]
     del value["steps"][0]["tokens"]
     for text in [*broken, json.dumps(value)]:
         with pytest.raises(DataError) as caught:

@@ -357,6 +357,8 @@ HOSTILE = (
     *("{{ '{:>1000000000}'.format(1) }}", "{{ '{:>{}}'.format(1, 1000000000) }}", "{{ [1]|batch(10**9, 0)|list }}"),
     *("{{ [1]|slice(10**9)|list }}", "{{ ('a\n' * 1000000)|indent(10**6) }}", "{{ [[1]]|tojson(indent=10**9) }}"),
     "{% set n = namespace(s='x' * 1000) %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+    "{{ ('a' ~ messages|length)" + "|join('ab')" * 40 + " }}",
+    "{{ 'ab'" + "|join(',')" * 40 + " }}",
     "{% set n = namespace(s='x' * 1000) %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
     "{% set n = namespace(s=[1] * 1000) %}{% for i in range(60) %}{% set n.s = n.s + n.s %}{% endfor %}",
     *("{{ ('a' * 1000000).replace('a', 'b' * 1000000) }}", "{{ ('a' * 1000000)|replace('a', 'b' * 1000000) }}"),

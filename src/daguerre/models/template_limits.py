@@ -16,9 +16,9 @@ from jinja2.exceptions import SecurityError
 MAX_STEPS = 500_000
 """Turns of loops, calls, and numbers of ranges, of one rendering."""
 MAX_LENGTH = 10_000_000
-"""Of the text, in characters, and of what an operator makes."""
+"""Of the text, in characters, and of what an operator, a method or a filter makes."""
 MAX_MADE = 100_000_000
-"""Characters and items that operators, calls and filters make in one rendering, and that one of them may make."""
+"""Characters and items that operators, calls and filters make in one rendering."""
 MAX_BITS = 100_000
 """Of a whole number that is made."""
 MAX_SECONDS = 10.0
@@ -78,7 +78,7 @@ def check_operator(operator: str, left: Any, right: Any) -> None:
 def check_growth(name: str, subject: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """SecurityError for a method or filter, of `subject`, whose result may be too large."""
     values = (*args, *named.values())
-    if name in GROWING and _size(subject) * max(map(_size, values), default=1) > MAX_MADE:
+    if name in GROWING and _size(subject) * max(map(_size, values), default=1) > MAX_LENGTH:
         raise SecurityError(f"the result of {name} may be too large")
     if name in ("format", "format_map") and isinstance(subject, str) and WIDE.search(subject):
         raise SecurityError("a format has a width that is too large")
