@@ -28,7 +28,7 @@ LAYERS = (
     ("canvas", "trace"),
     ("models", "noise", "sampling"),
     ("decoding",),
-    ("scoring",),
+    ("scoring", "instructions"),
     ("model",),
     ("engine",),
     ("daguerre",),
