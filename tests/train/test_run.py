@@ -270,7 +270,7 @@ SHAPE = {"width": 32, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "mlp_w
 def test_every_recipe_has_its_own_test() -> None:
     """draft: test_drafting.py, verified: test_acceptance.py, trajectory: test_trajectory.py, concepts:
     test_concept_loss.py, tiny: test_held_files.py, sft: sft/test_sft_runs.py, lora: test_lora.py,
-    convert: sft/test_convert.py.
+    convert: sft/test_convert.py, and the folders prefer, reinforce and distill.
     """
     folder = Path(__file__).parents[2] / "recipes"
     known = {
@@ -289,6 +289,9 @@ def test_every_recipe_has_its_own_test() -> None:
         "sft",
         "lora",
         "convert",
+        "prefer",
+        "reinforce",
+        "distill",
     }
     assert {path.stem for path in folder.glob("*.toml")} == known
 
