@@ -105,7 +105,7 @@ class EvalOptions:
     workers         processes that examples are spread over, with the same results; "bits", "draft" and "speculation"
                     run in this one
     dtype, backend, quantize  of a model that is named, as in `daguerre.load`; "draft" is always computed by PyTorch
-    revision, family, adapter, tokenizer  likewise
+    revision, family, adapter, tokenizer, rope_scaling  likewise
     plain, twin, corpus, keep, parts   see `Beside`; of task "concepts" alone
     """
 
@@ -120,6 +120,7 @@ class EvalOptions:
     family: str | None = None
     adapter: str | None = None
     tokenizer: str | None = None
+    rope_scaling: str | None = None
     plain: str | None = "default"
     twin: str | None = None
     corpus: Path | None = None
@@ -142,7 +143,8 @@ class EvalOptions:
     @property
     def chosen(self) -> dict[str, Any]:
         """Which model is meant, beside its name: options of `daguerre.load`."""
-        named = {name: getattr(self, name) for name in ("revision", "family", "adapter", "tokenizer")}
+        names = ("revision", "family", "adapter", "tokenizer", "rope_scaling")
+        named = {name: getattr(self, name) for name in names}
         return {name: value for name, value in named.items() if value is not None}
 
     @classmethod

@@ -157,7 +157,9 @@ def test_what_is_wrong_with_the_data_is_one_line_before_anything_is_written(
         assert "\n" not in str(caught.value)
         assert not (tmp_path / "run").exists()
     run_training("sft", data=[pairs], out=tmp_path / "run", **usual)
-    with pytest.raises(DaguerreError, match="holds prompts and answers: train on it with the recipe sft"):
+    with pytest.raises(
+        DaguerreError, match="holds prompts, or prompts and answers: train on it with the recipe for them"
+    ):
         run_training("adapt", data=tmp_path / "run" / DATA, out=tmp_path / "other", **usual)
     with pytest.raises(DaguerreError, match="several --data are for prompts and answers"):
         run_training("adapt", data=[tmp_path, tmp_path], out=tmp_path / "other", **usual)
