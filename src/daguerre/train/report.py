@@ -143,7 +143,7 @@ class Reporter:
             self.bar.update(self.task, description=what)
 
     def step(self, report: StepReport) -> None:
-        levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)} | dict(report.parts)
+        levels = {f"masked_{i}": v for i, v in enumerate(report.by_level)}
         row = {
             k: getattr(report, k)
             for k in (

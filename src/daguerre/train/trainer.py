@@ -139,8 +139,8 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
-        usual = self.loss is batch_loss or recipe.prefer is not None or recipe.distill is not None
-        if usual and not isinstance(self.batches, PolicyBatches):
+        counted = self.loss is batch_loss or isinstance(self.loss, PreferenceLoss | Distillation)
+        if counted and not isinstance(self.batches, PolicyBatches):
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):

@@ -52,7 +52,7 @@ def two(make_model: MakeModel, **facts: Any) -> tuple[Backbone, Backbone]:
 
 def lesson_of(student: Backbone, teacher: Backbone, batch: Batch, seed: int = 0, **options: Any) -> Lesson:
     held = Teacher(student)
-    held.renew(dict(teacher.named_parameters()), 0)
+    held.renew(dict(teacher.named_parameters()))
     generator = torch.Generator().manual_seed(seed)
     return Lesson(student, held, Distill(**options), batch, 1.0, generator, "sdpa")
 
@@ -206,7 +206,7 @@ def test_gradients_reach_the_student_and_its_weights_come_back(
     before = {name: weight.detach().clone() for name, weight in student.named_parameters()}
     options = Distill(method=method, sharpness=0.5, steps=4)
     held = Teacher(student)
-    held.renew(dict(teacher.named_parameters()), 0)
+    held.renew(dict(teacher.named_parameters()))
     loss = Distillation(options, held, Average(student, 0.9))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
         report = loss.at(0.5)(student, batch)

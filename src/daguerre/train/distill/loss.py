@@ -42,7 +42,7 @@ class Distillation:
         """The loss at this share of a run; where a round begins the teacher is renewed."""
         number = min(int(share * self.options.rounds), self.options.rounds - 1)
         if number > self.teacher.round:
-            self.teacher.renew(self.average.values, number)
+            self.teacher.begin(number, self.average.values)
         return replace(self, share=share)
 
     def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
@@ -70,7 +70,7 @@ class Distillation:
             hidden = run_batch(model, batch.tokens[:, :num], text, attn_impl=attn_impl)
             return model.logits(hidden[sequence, row]).log_softmax(-1)
 
-        with self.teacher.teaching(model):
+        with self.teacher.in_place(model):
             taught = laws()
         each = kl(taught, laws())
         return Terms(each.mean(), float(each.mean().detach()), len(each), {})
@@ -94,4 +94,4 @@ class Distillation:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state`."""
-        self.teacher.restore(state["teacher"])
+        self.teacher.load(state["teacher"])

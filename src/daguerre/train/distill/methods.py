@@ -89,7 +89,7 @@ def sdtt(lesson: Lesson) -> Terms:
     """The mean KL of masked tokens, in a state of the data, to what the teacher says when it commits them."""
     batch, answers = lesson.batch, answers_of(lesson.batch, lesson.offset)
     visible = random_state(answers, lesson.generator)
-    with lesson.teacher.teaching(lesson.student):
+    with lesson.teacher.in_place(lesson.student):
         found = lesson.decoded(batch, answers, visible=visible, most=lesson.options.skip, keeps_laws=True)
     assert found.log_probs is not None
     log_probs = lesson.logits(batch, answers, ~visible, visible, answers.target).log_softmax(-1)
@@ -115,7 +115,7 @@ def trajectories(lesson: Lesson) -> Terms:
     """The mean cross-entropy, in states of the teacher's decoding, of what it commits in the next steps."""
     options = lesson.options
     answers = answers_of(lesson.batch, lesson.offset)
-    with lesson.teacher.teaching(lesson.student):
+    with lesson.teacher.in_place(lesson.student):
         found = lesson.decoded(lesson.batch, answers)
     right = answers.all_of_group(found.tokens == answers.target)
     num = options.states
@@ -172,7 +172,7 @@ def on_policy(lesson: Lesson) -> Terms:
     log_probs = logits.log_softmax(-1)
     forced = (step == options.steps - 1)[masked]
     each = log_policy(log_probs, found.tokens[masked], (found.step == step)[masked], forced, options.sharpness)
-    with lesson.teacher.teaching(lesson.student):
+    with lesson.teacher.in_place(lesson.student):
         start = lesson.logits(batch, answers, masked, visible, found.tokens).log_softmax(-1)
     scale = (found.steps * answers.num_groups / len(answers.group))[answers.group][masked]  # per token of an answer
     gain = (worth[answers.group][masked] * scale * each).sum() / answers.num_groups
@@ -207,7 +207,7 @@ def goal_of(lesson: Lesson, num: int, answers: Answers) -> Tensor:
     """The tokens (N,) of answers that are right, of the batch `num` times."""
     if lesson.options.goal == "data":
         return answers.target
-    with lesson.teacher.teaching(lesson.student):
+    with lesson.teacher.in_place(lesson.student):
         found = lesson.decoded(lesson.batch, answers_of(lesson.batch, lesson.offset))
     return found.tokens.repeat(num)
 

@@ -5,8 +5,6 @@ Letters: B sequences, R rows, P pairs, N draws of masks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +18,7 @@ from daguerre.files import synced_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
 from daguerre.train.batch import Batch, LossReport
+from daguerre.train.earlier import Earlier
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.prefer.batches import PairBatch
 from daguerre.train.prefer.options import Prefer
@@ -41,20 +40,15 @@ class LogProbs(NamedTuple):
         return LogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
 
 
-class Reference:
-    """The trained weights as they were when a run began; the others do not change. Of an adapter these are its factors,
-    whose product is 0 then: the model without the adapter.
-    """
-
-    def __init__(self, model: Backbone) -> None:
-        self.weights = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+class Reference(Earlier):
+    """The trained weights as they were when a run began, which it keeps in a file."""
 
     def keep(self, run: Path, resumed: bool) -> None:
         """Write them into a run; of one that is resumed, read them. CheckpointError where they are not there."""
         path = run / FILE
         if not resumed:
             with synced_write(path) as file:
-                torch.save({name: weight.cpu() for name, weight in self.weights.items()}, file)
+                torch.save({name: weight.cpu() for name, weight in self.values.items()}, file)
             return
         try:
             found: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
@@ -62,21 +56,9 @@ class Reference:
             raise CheckpointError(
                 f"{path}, the weights that the run began with, cannot be read: begin the run again without --resume"
             ) from error
-        if {n: w.shape for n, w in found.items()} != {n: w.shape for n, w in self.weights.items()}:
+        if {n: w.shape for n, w in found.items()} != {n: w.shape for n, w in self.values.items()}:
             raise CheckpointError(f"{path} holds other weights than this run trains: resume with its own recipe")
-        self.weights = {name: weight.to(self.weights[name]) for name, weight in found.items()}
-
-    @contextmanager
-    def in_place(self, model: Backbone) -> Iterator[None]:
-        """The model with these weights inside the block, without a copy."""
-        trained = {name: model.get_parameter(name).data for name in self.weights}
-        try:
-            for name, weight in self.weights.items():
-                model.get_parameter(name).data = weight
-            yield
-        finally:
-            for name, weight in trained.items():
-                model.get_parameter(name).data = weight
+        self.restore(found)
 
 
 class PreferenceLoss:
@@ -87,7 +69,7 @@ class PreferenceLoss:
 
     def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
         assert isinstance(batch, PairBatch)
-        with torch.no_grad(), self.reference.in_place(model):
+        with self.reference.in_place(model):
             start = log_probs(model, batch, attn_impl)
         found = log_probs(model, batch, attn_impl)
         loss, parts = preference(found, start, batch.sizes, self.options)

@@ -6,8 +6,7 @@ checkpoints, so that a run that is resumed between these steps goes on with them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from daguerre.models.core.backbone import Backbone
+from daguerre.train.earlier import Earlier
 from daguerre.train.reinforce.answers import Answer, PolicyBatch, batch_of, estimates
 from daguerre.train.reinforce.prompts import Prompt
 from daguerre.train.reinforce.rollouts import Roller
@@ -41,7 +40,7 @@ class PolicyBatches:
 
     def __init__(self, roller: Roller, prompts: Sequence[Prompt], seed: int, attn_impl: str, start: bool) -> None:
         self.roller, self.prompts, self.seed, self.attn_impl = roller, prompts, seed, attn_impl
-        self.start = _trained(roller.model) if start else {}
+        self.start = Earlier(roller.model) if start else None
         self.rollout: Rollout | None = None
 
     def draw(self, index: int, stage: Stage) -> PolicyBatch:
@@ -52,8 +51,8 @@ class PolicyBatches:
             self.rollout = self._roll(number, stage)
         batch = self._batch(self.rollout.answers, index, stage)
         start = None
-        if self.start:
-            with _weights(self.roller.model, self.start):
+        if self.start is not None:
+            with self.start.in_place(self.roller.model):
                 start = self._estimates(batch)
         return replace(batch, old=self.rollout.old.get(index), start=start)
 
@@ -65,12 +64,13 @@ class PolicyBatches:
             "answers": [{f.name: getattr(each, f.name) for f in fields(each)} for each in rollout.answers],
             "old": rollout.old,
         }
-        return {"start": {name: value.clone() for name, value in self.start.items()}, "rollout": made}
+        start = None if self.start is None else self.start.values
+        return {"start": start, "rollout": made}
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        device = next(self.roller.model.parameters()).device
-        self.start = {name: value.to(device) for name, value in state["start"].items()}
+        if self.start is not None:
+            self.start.restore(state["start"])
         made = state["rollout"]
         answers = made and [Answer(**each) for each in made["answers"]]
         self.rollout = made and Rollout(made["number"], answers, made["old"])
@@ -104,21 +104,3 @@ class PolicyBatches:
 
 def _number(*seed: int) -> int:
     return int(np.random.SeedSequence(list(seed)).generate_state(1)[0])
-
-
-def _trained(model: Backbone) -> dict[str, Tensor]:
-    """Copies of the weights that are trained."""
-    return {name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad}
-
-
-@contextmanager
-def _weights(model: Backbone, values: dict[str, Tensor]) -> Iterator[None]:
-    """The model with other values of the trained weights inside the block; nothing is copied."""
-    held = {name: model.get_parameter(name).data for name in values}
-    try:
-        for name, value in values.items():
-            model.get_parameter(name).data = value
-        yield
-    finally:
-        for name, value in held.items():
-            model.get_parameter(name).data = value
