@@ -32,10 +32,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from daguerre.errors import MissingExtra
 from daguerre.evals.bench.job import YARDSTICK, random_config, random_model, random_tokens, torch_dtype
 from daguerre.evals.machine import machine_facts
-from daguerre.files import atomic_write
+from daguerre.evals.results import new_figure, write_figure, write_report
 from daguerre.models.backends.native_backend import NativeBackend
 from daguerre.models.backends.native_cache import NativeCache, Page
 from daguerre.models.backends.torch_backend import TorchBackend
@@ -191,14 +190,8 @@ def page(report: dict[str, Any], picture: str) -> str:
 
 
 def draw(report: dict[str, Any], path: Path) -> None:
-    """Memory, a token and a block against the length. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(13.0, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Memory, a token and a block against the length."""
+    figure = new_figure(13.0, 4.2)
     panels = figure.subplots(1, 3)
     titles = (
         ("cache_bytes", 1e-6, "Memory of the cache, MB"),
@@ -215,8 +208,7 @@ def draw(report: dict[str, Any], path: Path) -> None:
         panel.xaxis.set_major_formatter("{x:,.0f}")
         panel.grid(alpha=0.25)
     panels[0].legend(frameon=False, fontsize=8)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def main() -> None:
@@ -243,10 +235,7 @@ def main() -> None:
         "sides": {name: in_process(arguments, name) for name in options.sides},
         "whole": {name: in_process([*arguments, "--at-once"], name) for name in options.whole},
     }
-    with atomic_write(options.out) as file:
-        file.write((json.dumps(report, indent=1) + "\n").encode())
-    with atomic_write(options.out.with_suffix(".md")) as file:
-        file.write(page(report, options.out.with_suffix(".png").name).encode())
+    write_report(options.out, report, page(report, options.out.with_suffix(".png").name))
     draw(report, options.out.with_suffix(".png"))
 
 

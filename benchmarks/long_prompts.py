@@ -29,7 +29,7 @@ from daguerre.evals.bench.families import model_of
 from daguerre.evals.bench.family_files import FamilyShape, checkpoint, config_of, shape_of
 from daguerre.evals.bench.rows import behind
 from daguerre.evals.machine import machine_facts
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_report
 from daguerre.models.backends.native_cache import NativeCache, Page
 from daguerre.models.forward import Backend, Draws, Forward, Hidden, Layout, Rules
 
@@ -240,10 +240,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     found = measure(given)
-    with atomic_write(given.out) as file:
-        file.write((json.dumps(found, indent=1) + "\n").encode())
-    with atomic_write(given.out.with_suffix(".md")) as file:
-        file.write(table(found).encode())
+    write_report(given.out, found, table(found))
 
 
 if __name__ == "__main__":

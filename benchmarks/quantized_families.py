@@ -27,7 +27,7 @@ from daguerre.evals.bench.family_files import WEIGHTS, checkpoint, quantize
 from daguerre.evals.bench.peers import LlamaCpp
 from daguerre.evals.bench.worker import versions
 from daguerre.evals.machine import machine_facts
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_report
 from daguerre.model import load
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
@@ -167,10 +167,7 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=RESULTS)
     given = options.parse_args()
     found = measure(given)
-    with atomic_write(given.out) as file:
-        file.write((json.dumps(found, indent=1) + "\n").encode())
-    with atomic_write(given.out.with_suffix(".md")) as file:
-        file.write(table(found).encode())
+    write_report(given.out, found, table(found))
     print(table(found), end="")
 
 

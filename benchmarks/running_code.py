@@ -23,9 +23,9 @@ from rich.progress import Progress
 from daguerre.errors import InputError
 from daguerre.evals.infilling import BEAM
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import write_report
 from daguerre.evals.running.cases import KINDS, Case, Judge, find_cases
 from daguerre.evals.running.scores import Score, answers, judged, score, writers
-from daguerre.files import atomic_write
 from daguerre.heldout import load_frozen
 from daguerre.model import load
 
@@ -124,10 +124,7 @@ def main() -> None:
         before = found["models"].get(name or path, [])
         kept = [one for one in before if one["method"] not in given.methods]
         found["models"][name or path] = kept + [asdict(one) for one in scores]
-        with atomic_write(given.out) as file:
-            file.write((json.dumps(found, indent=1) + "\n").encode())
-        with atomic_write(given.out.with_suffix(".md")) as file:
-            file.write(table(found).encode())
+        write_report(given.out, found, table(found))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from daguerre.errors import DaguerreError, DataError, MissingExtra
+from daguerre.errors import DaguerreError, DataError
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import new_figure, write_figure, write_json, write_report
 from daguerre.files import atomic_write
 from daguerre.heldout import load_frozen
 from daguerre.model import Model, load
@@ -89,8 +90,7 @@ def train(out: Path, name: str, steps: int, overrides: list[str], start: Path | 
     )
     bits, error = bits_per_byte(load(trained))
     facts = {"name": name, "steps": steps, "trained": read_extra(trained)["trained"], "bits": bits, "stderr": error}
-    with atomic_write(folder / "result.json") as file:
-        file.write((json.dumps(facts | {"machine": machine_facts()}) + "\n").encode())
+    write_json(folder / "result.json", facts | {"machine": machine_facts()})
     print(name, steps, f"{bits:.3f} bits per byte (standard error {error:.3f})", flush=True)
     return folder
 
@@ -137,13 +137,7 @@ def table(runs: list[dict[str, Any]]) -> str:
 
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
     """The curves."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(6.4, 4.4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(6.4, 4.4)
     axes = figure.subplots()
     for color, to in enumerate(SHAPES):
         for how, style in (("converted", "-"), ("scratch", "--")):
@@ -155,16 +149,14 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     axes.axhline(next(run["bits"] for run in runs if run["name"] == "ar"), color="gray", linewidth=1)
     axes.set(xscale="log", xlabel="steps (gray: the autoregressive model)", ylabel="bits per byte, a bound")
     axes.legend(frameon=False)
-    figure.savefig(path)
+    write_figure(figure, path)
 
 
 def report(out: Path) -> None:
     runs = [json.loads(path.read_text()) for path in sorted(out.glob("*/result.json"))]
     if not any(run["name"] == "ar" for run in runs):
         raise DataError(f"{out} has no results: train first")
-    with atomic_write(RESULTS) as file:
-        file.write((json.dumps({"runs": runs}, indent=1) + "\n").encode())
-    RESULTS.with_suffix(".md").write_text(table(runs), encoding="utf-8")
+    write_report(RESULTS, {"runs": runs}, table(runs))
     draw(runs, RESULTS.with_suffix(".png"))
 
 
@@ -181,7 +173,6 @@ def main() -> None:
     start = train(given.out, "ar", given.start, [], None) / "model"
     for steps in given.steps:
         for to, shape in SHAPES.items():
-            assert to in CONVERSIONS
             anneal = ["anneal=0.2" if CONVERSIONS[to]["context"] == "full" else "anneal=0"]
             train(given.out, f"{to}-converted", steps, [f"convert.to={to}", *anneal], start)
             train(given.out, f"{to}-scratch", steps, shape, None)

@@ -23,8 +23,9 @@ import numpy as np
 from daguerre.decoding.drive import Together
 from daguerre.decoding.plans import plan_fill
 from daguerre.decoding.sample import Sample
-from daguerre.errors import DataError, MissingExtra
+from daguerre.errors import DataError
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import new_figure, write_figure, write_report
 from daguerre.files import atomic_write
 from daguerre.model import Model, load
 from daguerre.router.values import wilson
@@ -217,14 +218,8 @@ def page(values: dict[str, Any]) -> str:
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Right answers against forwards of each task, by run. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(12.0, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Right answers against forwards of each task, by run."""
+    figure = new_figure(12.0, 4.2)
     panels = figure.subplots(1, len(TASKS), sharey=True)
     for panel, task in zip(panels, TASKS, strict=True):
         for color, (name, points) in enumerate(values["runs"].items()):
@@ -237,17 +232,13 @@ def draw(values: dict[str, Any], path: Path) -> None:
         panel.grid(alpha=0.25)
         panel.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}%")
     panels[0].legend(frameon=False)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    with atomic_write(results) as file:
-        file.write((json.dumps(values, indent=1) + "\n").encode())
-    with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(values).encode())
+    write_report(results, values, page(values))
     draw(values, results.with_suffix(".png"))
 
 

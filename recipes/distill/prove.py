@@ -25,8 +25,9 @@ sys.path.append(str(HERE.parent / "sudoku"))
 from evaluate import Measured, line, measure, read_rows, share  # noqa: E402
 from puzzles import GAPS, HELD  # noqa: E402
 
-from daguerre.errors import DataError, InputError, MissingExtra  # noqa: E402
+from daguerre.errors import DataError, InputError  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
+from daguerre.evals.results import new_figure, write_figure, write_report  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
@@ -133,14 +134,8 @@ def page(values: dict[str, Any]) -> str:
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Exact share against forwards, a panel a policy. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(13.0, 4.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Exact share against forwards, a panel a policy."""
+    figure = new_figure(13.0, 4.6)
     policies = list(dict.fromkeys(policy for policy, _ in POINTS))
     panels = figure.subplots(1, len(policies), sharey=True)
     for panel, policy in zip(panels, policies, strict=True):
@@ -156,17 +151,13 @@ def draw(values: dict[str, Any], path: Path) -> None:
     panels[0].set_xscale("log", base=2)
     panels[0].xaxis.set_major_formatter("{x:g}")
     panels[0].legend(frameon=False)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    with atomic_write(results) as file:
-        file.write((json.dumps(values, indent=1) + "\n").encode())
-    with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(values).encode())
+    write_report(results, values, page(values))
     draw(values, results.with_suffix(".png"))
 
 

@@ -25,11 +25,11 @@ from make import HELD
 from tasks import Row
 
 import daguerre
-from daguerre.errors import DataError, MissingExtra
+from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.correction import Revision, revised_text
 from daguerre.evals.machine import machine_facts
-from daguerre.files import atomic_write
+from daguerre.evals.results import new_figure, write_figure, write_json, write_report
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
@@ -183,14 +183,8 @@ def _measured(one: dict[str, Any]) -> Measured:
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Exact shares against tokens of training. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(7.0, 4.4), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Exact shares against tokens of training."""
+    figure = new_figure(7.0, 4.4)
     panel = figure.subplots()
     for color, task in enumerate(values["curve"][0]["exact"]):
         points = [(point["tokens"] / 1e6, share(point["exact"][task])) for point in values["curve"]]
@@ -212,8 +206,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
     panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f}%")
     panel.grid(alpha=0.25)
     panel.legend(frameon=False)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def report(run: Path, results: Path = RESULTS) -> None:
@@ -221,16 +214,9 @@ def report(run: Path, results: Path = RESULTS) -> None:
     values = gather(run)
     if "tasks" in values:
         values["tasks"] = {"shares": values["tasks"]["shares"], "wrong": values["tasks"]["wrong"][:40]}
-    write_json(results, values)
-    with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(values).encode())
+    write_report(results, values, page(values))
     if values["curve"]:
         draw(values, results.with_suffix(".png"))
-
-
-def write_json(path: Path, value: Any) -> None:
-    with atomic_write(path) as file:
-        file.write((json.dumps(value, indent=1) + "\n").encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

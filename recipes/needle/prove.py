@@ -21,11 +21,11 @@ import numpy as np
 from texts import DEPTHS, LENGTHS, Probe, probes
 
 import daguerre
-from daguerre.errors import DataError, MissingExtra
+from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import new_figure, write_figure, write_json, write_report
 from daguerre.evals.statistics import wilson
-from daguerre.files import atomic_write
 from daguerre.heldout import load_frozen
 from daguerre.model import Model
 from daguerre.models.forward import Forward, Hidden, KeyCache, Layout, Logits
@@ -100,14 +100,9 @@ def measure_to(out: Path, name: str, num: int, windows: int) -> Path:
     """Measure a model, unless its file is there."""
     path = out / f"needle-{name.replace('/', '_').replace('@', '_').replace(':', '_')}.json"
     if not path.is_file():
+        out.mkdir(parents=True, exist_ok=True)
         write_json(path, measure(name, num, windows))
     return path
-
-
-def write_json(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write((json.dumps(value, indent=1) + "\n").encode())
 
 
 # ---- the report -----------------------------------------------------------------------------------------------------
@@ -169,14 +164,8 @@ def page(values: list[dict[str, Any]]) -> str:
 
 
 def draw(values: list[dict[str, Any]], path: Path) -> None:
-    """Heat maps: exact and digits by length and depth, a column for each model. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(4.3 * len(values), 5.6), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Heat maps: exact and digits by length and depth, a column for each model."""
+    figure = new_figure(4.3 * len(values), 5.6)
     panels = figure.subplots(2, len(values), squeeze=False)
     for column, one in enumerate(values):
         lengths = sorted({cell["length"] for cell in one["grid"]})
@@ -199,16 +188,13 @@ def draw(values: list[dict[str, Any]], path: Path) -> None:
             panel.set_yticks(range(len(lengths)), [f"{length:,}" for length in lengths])
             panel.set_title(f"{one['model']}: {'exact, %' if what == 'exact' else 'digits, %'}", fontsize=10)
             panel.set_xlabel("depth of the needle, % of the text", fontsize=8)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of what was measured."""
     values = gather(out)
-    write_json(results, values)
-    with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(values).encode())
+    write_report(results, values, page(values))
     draw(values, results.with_suffix(".png"))
 
 

@@ -27,7 +27,7 @@ import daguerre
 from daguerre.errors import DataError
 from daguerre.evals.bits import bits_per_byte
 from daguerre.evals.machine import machine_facts
-from daguerre.files import atomic_write
+from daguerre.evals.results import write_json, write_report
 from daguerre.heldout import load_frozen
 from daguerre.train.checkpoint import CHECKPOINTS, list_checkpoints
 from daguerre.train.curves import read_columns
@@ -177,11 +177,6 @@ def page(values: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
-
-
 def report(data: Path, results: Path = RESULTS, others: Sequence[Path] = ()) -> None:
     """JSON and Markdown of what was measured; of other folders the main figures."""
     values = gather(data) | {"others": {folder.name: gather(folder) for folder in others}}
@@ -199,8 +194,7 @@ def report(data: Path, results: Path = RESULTS, others: Sequence[Path] = ()) -> 
             f"{100 * (one['after']['bits'][0]['value'] / one['before']['bits'][0]['value'] - 1):+.2f}% | "
             f"{100 * one['after']['hidden']:.1f}% |\n"
         )
-    write(results, json.dumps(values, indent=1) + "\n")
-    write(results.with_suffix(".md"), text)
+    write_report(results, values, text)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -218,10 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     data, which = options.data, options.model
     if not (data / BEFORE).is_file():
-        write(data / BEFORE, json.dumps(measure(daguerre.load(which), options.prompts, options.samples)) + "\n")
+        write_json(data / BEFORE, measure(daguerre.load(which), options.prompts, options.samples))
     trained = train(data, which, options.overrides)
     tuned = daguerre.load(which, adapter=trained) if trained.name == "adapter" else daguerre.load(trained)
-    write(data / AFTER, json.dumps(measure(tuned, options.prompts, options.samples)) + "\n")
+    write_json(data / AFTER, measure(tuned, options.prompts, options.samples))
     print(page(gather(data)))
 
 

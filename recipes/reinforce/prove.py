@@ -32,6 +32,7 @@ from daguerre.decoding.drive import Together  # noqa: E402
 from daguerre.decoding.plans import plan_generate  # noqa: E402
 from daguerre.decoding.sample import Sample  # noqa: E402
 from daguerre.evals.machine import machine_facts  # noqa: E402
+from daguerre.evals.results import new_figure, write_figure, write_json, write_report  # noqa: E402
 from daguerre.files import atomic_write  # noqa: E402
 from daguerre.model import Model, load  # noqa: E402
 from daguerre.models.loading import read_extra  # noqa: E402
@@ -157,8 +158,7 @@ def score(task: str, what: str, out: Path) -> None:
         "interval": wilson(share, num),
         "machine": machine_facts(),
     }
-    with atomic_write(folder / "result.json") as file:
-        file.write((json.dumps(value, indent=1) + "\n").encode())
+    write_json(folder / "result.json", value)
     print(f"{task}, {what}: {right} of {num}")
 
 
@@ -183,21 +183,14 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
 
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of the runs that are done."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     names = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
     found = [
         json.loads(path.read_text())
         for task, what in names
         if (path := out / f"{task}-{what}" / "result.json").is_file()
     ]
-    with atomic_write(results) as file:
-        file.write((json.dumps(found, indent=1) + "\n").encode())
-    with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(found).encode())
-    figure = Figure(figsize=(12.0, 4.2), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    write_report(results, found, page(found))
+    figure = new_figure(12.0, 4.2)
     for panel, task in zip(figure.subplots(1, 2), TASKS, strict=True):
         for one in (one for one in found if one["task"] == task and one["run"] not in (START, SFT)):
             log = read_columns(out / f"{task}-{one['run']}" / "log.csv")
@@ -211,8 +204,7 @@ def report(out: Path, results: Path = RESULTS) -> None:
         panel.grid(alpha=0.25)
         if panel.lines:
             panel.legend(frameon=False)
-    with atomic_write(results.with_suffix(".png")) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, results.with_suffix(".png"))
 
 
 def page(found: Sequence[dict[str, Any]]) -> str:

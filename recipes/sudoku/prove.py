@@ -22,8 +22,9 @@ from typing import Any
 from evaluate import ADAPTIVE, POINTS, STATIC, Measured, best, line, measure, read_rows, share
 from puzzles import GAPS, HELD, TRAIN
 
-from daguerre.errors import DataError, InputError, MissingExtra
+from daguerre.errors import DataError, InputError
 from daguerre.evals.machine import machine_facts
+from daguerre.evals.results import new_figure, write_figure, write_json, write_report
 from daguerre.files import atomic_write
 from daguerre.model import load
 from daguerre.models.loading import read_extra
@@ -121,11 +122,6 @@ def read_points(path: Path) -> list[Measured]:
     return [Measured(**json.loads(line)) for line in lines]
 
 
-def write_json(path: Path, value: Any) -> None:
-    with atomic_write(path) as file:
-        file.write((json.dumps(value, indent=1) + "\n").encode())
-
-
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
@@ -168,14 +164,8 @@ def page(values: dict[str, Any]) -> str:
 
 
 def draw(values: dict[str, Any], path: Path) -> None:
-    """Exact share against minutes of training, and against forwards by policy. MissingExtra without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra("matplotlib", "train") from None
-    figure = Figure(figsize=(12.0, 4.8), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    """Exact share against minutes of training, and against forwards by policy."""
+    figure = new_figure(12.0, 4.8)
     time_panel, effort_panel = figure.subplots(1, 2)
     for color, side in enumerate(SIDES):
         points = [(run["minutes"], Measured(**run["best"])) for run in values["runs"] if run["side"].endswith(side)]
@@ -198,8 +188,7 @@ def draw(values: dict[str, Any], path: Path) -> None:
         panel.grid(alpha=0.25)
         if panel.lines:
             panel.legend(frameon=False)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png")
+    write_figure(figure, path)
 
 
 def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> None:
@@ -215,9 +204,7 @@ def _line(panel: Any, points: list[tuple[float, Measured]], **style: Any) -> Non
 def report(out: Path, results: Path = RESULTS) -> None:
     """JSON, Markdown and picture of a folder of runs."""
     values = gather(out)
-    write_json(results, values)
-    with atomic_write(results.with_suffix(".md")) as file:
-        file.write(page(values).encode())
+    write_report(results, values, page(values))
     draw(values, results.with_suffix(".png"))
 
 

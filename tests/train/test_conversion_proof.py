@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from daguerre.train import report
+from recipe_scripts import recipe_scripts
 
-SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "conversion" / "prove.py"
 TINY = "model.width=32 model.num_layers=1 model.num_heads=2 model.num_kv_heads=1 model.mlp_width=32".split()
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("conversion_proof", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
-    monkeypatch.setattr(report, "draw_curves", lambda run: run)
-    monkeypatch.setattr(module, "TEXTS", 3)
-    monkeypatch.setattr(module, "DRAWS", 2)
-    monkeypatch.setattr(module, "CHARACTERS", 80)
-    return module
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    with recipe_scripts("conversion", "prove") as found:
+        module: ModuleType = found.prove
+        monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
+        monkeypatch.setattr(report, "draw_curves", lambda run: run)
+        monkeypatch.setattr(module, "TEXTS", 3)
+        monkeypatch.setattr(module, "DRAWS", 2)
+        monkeypatch.setattr(module, "CHARACTERS", 80)
+        yield module
 
 
 def test_a_model_is_converted_and_one_trained_from_scratch(

@@ -6,11 +6,11 @@ import ast
 import inspect
 import json
 import random
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,6 +22,7 @@ from daguerre.train import report
 from daguerre.train.corpus.sources import Package
 from daguerre.train.recipe import load_recipe
 from daguerre.train.run import run_training
+from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "instructions"
 TINY = [
@@ -36,37 +37,17 @@ TINY = [
 ]
 
 
-class Scripts(NamedTuple):
-    pieces: Any
-    statements: Any
-    merges: Any
-    tasks: Any
-    make: Any
-    evaluate: Any
-    prove: Any
+@pytest.fixture(scope="module")
+def scripts() -> Iterator[SimpleNamespace]:
+    """The scripts of recipes/instructions."""
+    with recipe_scripts(
+        "instructions", "pieces", "statements", "merges", "tasks", "make", "evaluate", "prove"
+    ) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    """The scripts, which import each other by name."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import evaluate
-        import make
-        import merges
-        import pieces
-        import prove
-        import statements
-        import tasks
-    finally:
-        sys.path.pop(0)
-    yield Scripts(pieces, statements, merges, tasks, make, evaluate, prove)
-    for name in Scripts._fields:
-        del sys.modules[name]
-
-
-@pytest.fixture(scope="module")
-def made(scripts: Scripts) -> dict[str, list[Any]]:
+def made(scripts: SimpleNamespace) -> dict[str, list[Any]]:
     """Rows of every task, of files of the frozen sample."""
     tokenizer, rng = Tokenizer.default("2k"), random.Random(1)
     files = list(scripts.pieces.held_files())[::6]
@@ -83,7 +64,9 @@ def test_every_task_is_made(made: dict[str, list[Any]]) -> None:
     assert all(len(rows) >= 10 for rows in made.values()), {task: len(rows) for task, rows in made.items()}
 
 
-def test_a_merge_is_what_the_labels_of_its_answer_point_at(scripts: Scripts, made: dict[str, list[Any]]) -> None:
+def test_a_merge_is_what_the_labels_of_its_answer_point_at(
+    scripts: SimpleNamespace, made: dict[str, list[Any]]
+) -> None:
     kinds = set()
     for row in made["apply"]:
         facts, kinds = row.facts, kinds | set(row.kind.split("+"))
@@ -98,7 +81,7 @@ def test_a_merge_is_what_the_labels_of_its_answer_point_at(scripts: Scripts, mad
     assert kinds >= {"insert", "replace", "mutate", "delete"}
 
 
-def test_the_rule_needs_the_lines_that_it_looks_for(scripts: Scripts) -> None:
+def test_the_rule_needs_the_lines_that_it_looks_for(scripts: SimpleNamespace) -> None:
     rule, gap = scripts.merges.merge_by_rule, "# ... existing code ..."
     code = ["a", "b", "c", "d"]
     assert rule(code, [gap, "b", "x", "c", gap]) == ["a", "b", "x", "c", "d"]
@@ -209,7 +192,7 @@ def test_a_next_edit_goes_on_with_the_change_of_the_history(made: dict[str, list
 
 
 def test_files_of_held_out_packages_are_not_trained_on(
-    scripts: Scripts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scripts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     functions = (
         f"def {name}(path):\n    return os.path.join(path, '{name}')\n" for name in ("first", "second", "third")
@@ -224,7 +207,7 @@ def test_files_of_held_out_packages_are_not_trained_on(
     assert [package for package, _ in scripts.pieces.training_files(0)] == ["ours"]  # and no near duplicate
 
 
-def test_answers_are_checked_as_the_task_says(scripts: Scripts) -> None:
+def test_answers_are_checked_as_the_task_says(scripts: SimpleNamespace) -> None:
     exact, row = scripts.evaluate.is_exact, scripts.tasks.Row
     assert exact(row("apply", "", "", "1 a\nb\n"), "1 a\n2\n")  # the file is what counts
     assert not exact(row("apply", "", "", "1 a\n"), "1 a")
@@ -235,7 +218,7 @@ def test_answers_are_checked_as_the_task_says(scripts: Scripts) -> None:
 
 
 def test_the_recipe_makes_a_model_that_says_its_tasks(
-    scripts: Scripts, made: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: SimpleNamespace, made: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(report, "_tensorboard", lambda *rest: None)
     monkeypatch.setattr(report, "draw_curves", lambda run: run)
@@ -253,7 +236,7 @@ def test_the_recipe_makes_a_model_that_says_its_tasks(
         load_recipe(recipe, ["sft.tasks=['dance']"])
 
 
-def test_the_report_has_what_was_measured(scripts: Scripts, made: dict[str, list[Any]], tmp_path: Path) -> None:
+def test_the_report_has_what_was_measured(scripts: SimpleNamespace, made: dict[str, list[Any]], tmp_path: Path) -> None:
     prove, evaluate = scripts.prove, scripts.evaluate
     rows = made["apply"][:4]
     found = evaluate.measured("apply", rows, [True, False, True, True], [50, 150, 250, 90])

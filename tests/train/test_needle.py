@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,32 +21,20 @@ from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
 from daguerre.train.run import run_training
 from daguerre.train.shards import write_tokens
+from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "needle"
 LINE = re.compile(r"^(assert )?(\w+)_(\w+) ==? (\d{5})$")
 
 
-class Scripts(NamedTuple):
-    texts: Any
-    prove: Any
-
-
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    """The scripts of recipes/needle, which import each other by name."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import prove
-        import texts
-    finally:
-        sys.path.pop(0)
+def scripts() -> Iterator[SimpleNamespace]:
+    """The scripts of recipes/needle, which see a few held-out files."""
     few = load_frozen()[:12]
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (texts, prove):
+    with recipe_scripts("needle", "texts", "prove") as found, pytest.MonkeyPatch.context() as patch:
+        for module in (found.texts, found.prove):
             patch.setattr(module, "load_frozen", lambda: few)
-        yield Scripts(texts, prove)
-    for name in Scripts._fields:
-        del sys.modules[name]
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +54,7 @@ def filler(tokenizer: Tokenizer, num: int) -> list[int]:
     return [token for document in load_frozen()[:8] for token in tokenizer.encode(document.text)][:num]
 
 
-def test_lines_are_planted_between_lines_at_their_depth(scripts: Scripts) -> None:
+def test_lines_are_planted_between_lines_at_their_depth(scripts: SimpleNamespace) -> None:
     lines = [f"line {number:2}\n" for number in range(10)]
     text = scripts.texts.planted(lines, [(0.95, "late\n"), (0.0, "first\n"), (0.5, "b\n"), (0.41, "a\n")])
     assert [line for line in text.splitlines(keepends=True) if line in lines] == lines
@@ -80,7 +67,7 @@ def test_lines_are_planted_between_lines_at_their_depth(scripts: Scripts) -> Non
     assert order[order.index("late") + 1] == "line  9"
 
 
-def test_every_question_is_behind_its_needle_and_has_its_value(scripts: Scripts, tokenizer: Tokenizer) -> None:
+def test_every_question_is_behind_its_needle_and_has_its_value(scripts: SimpleNamespace, tokenizer: Tokenizer) -> None:
     rng = np.random.default_rng(0)
     for length in (512, 2048):
         tokens = scripts.texts.training_text(filler(tokenizer, 3000), tokenizer, length, rng)
@@ -97,7 +84,7 @@ def test_every_question_is_behind_its_needle_and_has_its_value(scripts: Scripts,
 
 
 def test_names_and_values_of_training_are_never_asked_for_in_held_out_texts(
-    scripts: Scripts, tokenizer: Tokenizer
+    scripts: SimpleNamespace, tokenizer: Tokenizer
 ) -> None:
     texts, rng = scripts.texts, np.random.default_rng(1)
     taught, asked = texts.draw_needles(200, False, rng), texts.draw_needles(200, True, rng)
@@ -107,7 +94,7 @@ def test_names_and_values_of_training_are_never_asked_for_in_held_out_texts(
     assert len(set(texts.WORDS)) == len(texts.WORDS) > 150
 
 
-def test_a_held_out_text_has_a_needle_at_each_depth_and_fits(scripts: Scripts, tokenizer: Tokenizer) -> None:
+def test_a_held_out_text_has_a_needle_at_each_depth_and_fits(scripts: SimpleNamespace, tokenizer: Tokenizer) -> None:
     texts = scripts.texts
     for length in (512, 1024):
         for probe in texts.probes(tokenizer, length, 2):
@@ -122,7 +109,7 @@ def test_a_held_out_text_has_a_needle_at_each_depth_and_fits(scripts: Scripts, t
 
 
 def test_an_answer_is_exact_where_the_model_writes_it(
-    scripts: Scripts, make_model: MakeModel, tokenizer: Tokenizer
+    scripts: SimpleNamespace, make_model: MakeModel, tokenizer: Tokenizer
 ) -> None:
     """The most likely tokens after the right ones are those of greedy text up to the first wrong one."""
     made = make_model(max_positions=512)
@@ -146,7 +133,7 @@ def test_an_answer_is_exact_where_the_model_writes_it(
 
 
 def test_the_recipe_trains_is_measured_and_reported(
-    scripts: Scripts, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: SimpleNamespace, make_model: MakeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few steps on a tiny model, whose positions become four times as many."""
     texts, made, rng = scripts.texts, make_model(max_positions=128), np.random.default_rng(0)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,29 +13,16 @@ import pytest
 import daguerre
 from daguerre.model import Model
 from daguerre.train import report
+from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "prefer"
 
 
-class Scripts(NamedTuple):
-    written: Any
-    pairs: Any
-    prove: Any
-
-
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    """The scripts of recipes/prefer, which import each other by name."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import pairs
-        import prove
-        import written
-    finally:
-        sys.path.pop(0)
-    yield Scripts(written, pairs, prove)
-    for name in Scripts._fields:
-        del sys.modules[name]
+def scripts() -> Iterator[SimpleNamespace]:
+    """The scripts of recipes/prefer."""
+    with recipe_scripts("prefer", "written", "pairs", "prove") as found:
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -61,12 +47,12 @@ def scripts() -> Iterator[Scripts]:
         ("x = 1\n", "\0\n", False, "failed"),
     ],
 )
-def test_the_verdict(scripts: Scripts, prompt: str, text: str, ended: bool, word: str) -> None:
+def test_the_verdict(scripts: SimpleNamespace, prompt: str, text: str, ended: bool, word: str) -> None:
     one = scripts.written.judged(prompt, text, ended)
     assert one.verdict == word and one.failed == (word == "failed")
 
 
-def test_where_texts_of_a_pair_are_cut(scripts: Scripts) -> None:
+def test_where_texts_of_a_pair_are_cut(scripts: SimpleNamespace) -> None:
     written = scripts.written
     assert written.up_to_failure("x = 1\n", "y = 2\nz = )\nw = 3\nv = )\n") == "y = 2\nz = )\n"
     assert written.up_to_failure("", "y = (\n1\n2\n") == "y = (\n1\n2\n"
@@ -74,7 +60,7 @@ def test_where_texts_of_a_pair_are_cut(scripts: Scripts) -> None:
     assert written.as_long_as("ab\n", "xxxx\n") == "ab\n"
 
 
-def test_how_much_of_a_text_is_no_code(scripts: Scripts) -> None:
+def test_how_much_of_a_text_is_no_code(scripts: SimpleNamespace) -> None:
     shares = scripts.written.shares
     assert shares("x = 1\n", "# abc\ny = 2\n") == (5, 12)
     assert shares("x = '''\n", "abc\nd'''\ny = 2\n")[0] == len("abc\nd'''")
@@ -82,7 +68,7 @@ def test_how_much_of_a_text_is_no_code(scripts: Scripts) -> None:
     assert shares("# abc\n", "y = (1,\n") == (0, 8)
 
 
-def test_prompts_are_whole_lines_that_can_go_on(scripts: Scripts, default: Model, tmp_path: Path) -> None:
+def test_prompts_are_whole_lines_that_can_go_on(scripts: SimpleNamespace, default: Model, tmp_path: Path) -> None:
     written = scripts.written
     held = written.held_out_prompts(default.tokenizer, 12, 0)
     library = written.library_prompts(default.tokenizer, 6, 0, Path(json.__file__).parent)
@@ -101,7 +87,7 @@ def default() -> Model:
 
 
 def test_the_proof_for_a_moment(
-    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pairs, training, figures before and after, and the report; a step that is done is not repeated."""
     monkeypatch.setattr(report, "draw_curves", lambda run: run)
@@ -136,7 +122,7 @@ def test_the_proof_for_a_moment(
     assert "| bits per byte, left to right |" in results.with_suffix(".md").read_text()
 
 
-def test_the_change_is_that_of_all_samples_together(scripts: Scripts) -> None:
+def test_the_change_is_that_of_all_samples_together(scripts: SimpleNamespace) -> None:
     before = {"file": ["a", "a", "b"], "failed": [[True, True], [True, False], [True, False]]}
     after = {"file": ["a", "a", "b"], "failed": [[True, False], [False, False], [True, False]]}
     found = scripts.prove.change(before, after)

@@ -10,8 +10,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, permutations, product
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,32 +19,17 @@ import pytest
 from daguerre.model import load
 from daguerre.train import report
 from daguerre.train.recipe import load_recipe
+from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes" / "sudoku"
 TINY = "steps=3 model.width=32 model.num_layers=1 model.mlp_width=32 stages.0.sequences=8 sft.held_out=0.2".split()
 
 
-class Scripts(NamedTuple):
-    boards: Any
-    puzzles: Any
-    evaluate: Any
-    prove: Any
-
-
 @pytest.fixture(scope="module")
-def scripts() -> Iterator[Scripts]:
-    """The scripts of recipes/sudoku, which import each other by name."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import boards
-        import evaluate
-        import prove
-        import puzzles
-    finally:
-        sys.path.pop(0)
-    yield Scripts(boards, puzzles, evaluate, prove)
-    for name in Scripts._fields:
-        del sys.modules[name]
+def scripts() -> Iterator[SimpleNamespace]:
+    """The scripts of recipes/sudoku."""
+    with recipe_scripts("sudoku", "boards", "puzzles", "evaluate", "prove") as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +40,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def boards(scripts: Scripts) -> ModuleType:
+def boards(scripts: SimpleNamespace) -> ModuleType:
     module: ModuleType = scripts.boards
     return module
 
@@ -161,7 +146,7 @@ def test_rotations_and_reflections_are_among_the_symmetries(boards: ModuleType) 
 # ---- what is trained on and what is held out ------------------------------------------------------------------------
 
 
-def test_no_held_out_puzzle_is_a_training_puzzle_under_a_symmetry(scripts: Scripts) -> None:
+def test_no_held_out_puzzle_is_a_training_puzzle_under_a_symmetry(scripts: SimpleNamespace) -> None:
     source = scripts.puzzles.Source(2, 5, 8)
     held, train = scripts.puzzles.split(source.all(), 40, 300)
     board = scripts.boards.Board(2)
@@ -173,7 +158,7 @@ def test_no_held_out_puzzle_is_a_training_puzzle_under_a_symmetry(scripts: Scrip
     assert all(list(scripts.boards.solutions(board, one.puzzle)) == [one.solution] for one in held + train)
 
 
-def test_a_puzzle_of_a_form_that_is_held_out_is_not_trained_on(scripts: Scripts) -> None:
+def test_a_puzzle_of_a_form_that_is_held_out_is_not_trained_on(scripts: SimpleNamespace) -> None:
     boards, puzzles = scripts.boards, scripts.puzzles
     board, rng = boards.Board(3), random.Random(0)
     forms, (first, second) = boards.Canonical(board), (boards.random_solution(board, rng) for _ in range(2))
@@ -182,7 +167,7 @@ def test_a_puzzle_of_a_form_that_is_held_out_is_not_trained_on(scripts: Scripts)
     assert puzzles.split(iter(made), 1, 1) == ([made[0]], [made[2]])
 
 
-def test_puzzles_depend_on_the_seed_alone(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_puzzles_depend_on_the_seed_alone(scripts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripts.puzzles, "AT_ONCE", 4)
     source = scripts.puzzles.Source()
     found = list(islice(source.all(), 6))
@@ -190,7 +175,7 @@ def test_puzzles_depend_on_the_seed_alone(scripts: Scripts, monkeypatch: pytest.
     assert all(36 <= sum(map(bool, one.puzzle)) <= 45 for one in found)
 
 
-def write_puzzles(scripts: Scripts, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def write_puzzles(scripts: SimpleNamespace, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     words = f"--out {folder} --size 2 --givens 5 8 --train 40 --held 6".split()
     monkeypatch.setattr(sys, "argv", ["puzzles.py", *words])
     scripts.puzzles.main()
@@ -198,7 +183,7 @@ def write_puzzles(scripts: Scripts, folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_both_files_have_the_same_puzzles(
-    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = write_puzzles(scripts, tmp_path / "puzzles", monkeypatch)
     assert "40 puzzles to train on and 6 held out" in capsys.readouterr().out
@@ -229,7 +214,7 @@ def test_the_two_sides_differ_in_nothing_but_the_context_and_the_loss() -> None:
 
 @pytest.mark.parametrize("side", ["diffusion", "ar"])
 def test_a_run_is_trained_once_and_measured_by_whoever_finds_it_unmeasured(
-    scripts: Scripts, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: SimpleNamespace, side: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = write_puzzles(scripts, tmp_path / "puzzles", monkeypatch)
     run = partial(scripts.prove.run_side, scripts.prove.SMALL[side], 1.0, data, tmp_path / "runs", 5, TINY)
@@ -252,7 +237,7 @@ def killed(*rest: Any) -> None:
 
 
 def test_a_model_is_asked_for_the_empty_cells_alone(
-    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluate, data = scripts.evaluate, write_puzzles(scripts, tmp_path / "puzzles", monkeypatch)
     folder = scripts.prove.run_side(scripts.prove.SMALL["diffusion"], 1.0, data, tmp_path / "runs", 2, TINY).parent
@@ -268,7 +253,7 @@ def test_a_model_is_asked_for_the_empty_cells_alone(
 
 
 def test_the_report_has_every_run_and_every_point(
-    scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, runs = write_puzzles(scripts, tmp_path / "puzzles", monkeypatch), tmp_path / "runs"
     for side in ("diffusion", "ar"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from daguerre.train import report
+from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[3] / "recipes" / "distill"
 
@@ -19,13 +19,8 @@ FOLDER = Path(__file__).resolve().parents[3] / "recipes" / "distill"
 @pytest.fixture(scope="module")
 def lists() -> Iterator[Any]:
     """The script recipes/distill/lists.py."""
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import lists
-    finally:
-        sys.path.pop(0)
-    yield lists
-    del sys.modules["lists"]
+    with recipe_scripts("distill", "lists") as found:
+        yield found.lists
 
 
 @pytest.fixture(autouse=True)

@@ -12,25 +12,16 @@ from types import ModuleType
 import pytest
 
 from daguerre.train import report
+from recipe_scripts import recipe_scripts
 
 FOLDER = Path(__file__).resolve().parents[3] / "recipes" / "reinforce"
-MADE = ("prove", "rewards", "countdown", "boards", "puzzles", "evaluate")
 
 
 @pytest.fixture(scope="module")
 def scripts() -> Iterator[tuple[ModuleType, ModuleType, ModuleType]]:
     """The modules prove, rewards and countdown."""
-    before = list(sys.path)
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import countdown
-        import prove
-        import rewards
-    finally:
-        sys.path[:] = before
-    yield prove, rewards, countdown
-    for name in MADE:
-        sys.modules.pop(name, None)
+    with recipe_scripts("reinforce", "prove", "rewards", "countdown") as found:
+        yield found.prove, found.rewards, found.countdown
 
 
 def test_a_filled_grid_is_right_if_every_unit_has_every_digit(scripts: tuple[ModuleType, ...]) -> None:
