@@ -23,7 +23,7 @@ from daguerre.train.checkpoint import CHECKPOINTS, find_checkpoint, list_checkpo
 from daguerre.train.corpus.harvest import NO_TIME
 from daguerre.train.prefer.rows import PairReader
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
-from daguerre.train.reinforce.prompts import PromptFiles
+from daguerre.train.reinforce.prompts import PromptReader, PromptSplit
 from daguerre.train.sft.corpus import AnswerFiles
 from daguerre.train.sft.files import KINDS, data_files
 from daguerre.train.shards import is_corpus
@@ -147,7 +147,8 @@ def _answers(data: Sequence[Path], folder: Path, recipe: Recipe) -> Corpus:
     data_files(data)
     longest = max(stage.length for stage in recipe.stages)
     if recipe.reinforce is not None:
-        return CopiedPrompts(data, copy, longest, recipe.reinforce.held_out, length=recipe.reinforce.length)
+        reads = PromptReader(recipe.reinforce.length)
+        return CopiedAnswers(data, copy, longest, recipe.reinforce.held_out, reads, split=PromptSplit)
     if recipe.prefer is not None:
         return CopiedAnswers(data, copy, longest, recipe.prefer.held_out, PairReader(recipe.prefer.ends), pairs=True)
     assert recipe.sft is not None
@@ -229,11 +230,6 @@ class CopiedAnswers(AnswerFiles):
         with atomic_write(self.out / ORIGIN) as file:
             file.write(_names(self.paths))
         return self.out
-
-
-@dataclass(frozen=True)
-class CopiedPrompts(CopiedAnswers, PromptFiles):
-    """Files of prompts that are written into a run as a corpus."""
 
 
 def _is_copy(copy: Path, *data: Path) -> bool:

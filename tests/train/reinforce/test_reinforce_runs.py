@@ -20,8 +20,8 @@ from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.train import report
 from daguerre.train.recipe import load_recipe
-from daguerre.train.reinforce.prompts import prompts_of
-from daguerre.train.run import CopiedPrompts, run_training
+from daguerre.train.reinforce.prompts import PromptReader, PromptSplit, prompts_of
+from daguerre.train.run import CopiedAnswers, run_training
 from daguerre.train.shards import Shard
 from daguerre.train.trainer import Trainer
 from training_runs import rows, run_until
@@ -77,7 +77,8 @@ def reward(tmp_path: Path) -> str:
 def trainer(start: str, data: Path, out: Path, sets: list[str], **options: Any) -> Trainer:
     recipe = load_recipe("reinforce", [*SHORT, *sets])
     assert recipe.reinforce is not None
-    files = CopiedPrompts([data], out / "data", 32, recipe.reinforce.held_out, length=recipe.reinforce.length)
+    reads = PromptReader(recipe.reinforce.length)
+    files = CopiedAnswers([data], out / "data", 32, recipe.reinforce.held_out, reads, split=PromptSplit)
     return Trainer(recipe, out, files, start_from=start, quiet=True, **options)
 
 
@@ -201,7 +202,7 @@ def test_what_is_wrong_is_one_line(starts: dict[str, str], data: Path, reward: s
         ([good, "stages.0.sequences=3"], "groups of 4"),
         ([good, "loaders=1"], "leave out loaders"),
         ([good, "lora.rank=2", "lora.dropout=0.1"], "lora.dropout = 0.0"),
-        ([good, "reinforce.length=60"], "no row of prompts.jsonl is a prompt"),
+        ([good, "reinforce.length=60"], "no row of prompts.jsonl can be trained on"),
         ([good.replace("short", "none")], "no function 'none'"),
         ([good.replace("short", "broken")], "the reward failed on the answer"),
         (['reinforce.command=["no-such-program"]'], "not found: no-such-program"),

@@ -10,28 +10,24 @@ All other keys are for the reward, and so are those of "messages" and "fills".
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from daguerre.decoding.text_spans import MARK
-from daguerre.errors import DataError, InputError, UnsupportedError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.files import atomic_write
-from daguerre.models.core.config import ModelConfig
 from daguerre.models.tokenizer import Tokenizer
-from daguerre.train.sft.corpus import AnswerFiles, Left, Split, with_held_out
-from daguerre.train.sft.files import data_files, rows_of
+from daguerre.train.sft.corpus import Split
 from daguerre.train.sft.formats import read_row
 from daguerre.train.sft.rendering import Renderer
 from daguerre.train.sft.texts import Text
-from daguerre.train.shards import META, TOKEN_TYPE, Shard
+from daguerre.train.shards import Shard
 
 OWN = ("prompt", "messages", "tools", "template")
 
@@ -48,62 +44,40 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class PromptFiles(AnswerFiles):
-    """Files of prompts, as `AnswerFiles`. `length`: the most tokens of an answer, or of a gap."""
-
-    length: int = 64
-
-    def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
-        left, renderer = Left(), Renderer(tokenizer, config)
-        rows = with_held_out(self._prompts(renderer, left), self.held_out)
-        if (first := next(rows, None)) is None:
-            raise DataError(f"no row of {self.paths[0].name} is a prompt to answer: {left.line() or 'there is none'}")
-        self.out.mkdir(parents=True, exist_ok=True)
-        (self.out / META).unlink(missing_ok=True)
-        kind, num = TOKEN_TYPE if config.vocab_size <= 65536 else np.dtype("<u4"), 0
-        with ExitStack() as stack:
-            splits = {name: Split(self.out, name, kind, stack) for name in ("train", "val")}
-            files = {name: stack.enter_context(atomic_write(_file(self.out, name))) for name in splits}
-            for held, texts in chain([first], rows):
-                num += 1
-                side = "val" if held else "train"
-                for text in texts:
-                    assert isinstance(text, _Encoded)
-                    splits[side].add(text, tokenizer)
-                    files[side].write((json.dumps(text.row) + "\n").encode())
-        for split in splits.values():
-            split.close(self.out)
-        self._finish(splits, tokenizer, kind, {"rows": num, "left_out": left.counts, "line": left.line()})
-        return self.out
-
-    def _prompts(self, renderer: Renderer, left: Left) -> Iterator[tuple[float, list[Text]]]:
-        for file in data_files(self.paths):
-            for number, row in rows_of(file):
-                try:
-                    if isinstance(row, InputError):
-                        raise row
-                    made = self._encoded(read_prompt(row, renderer, self.length), renderer)
-                except InputError as error:
-                    left.add(str(error), f"{file.name}:{number}")
-                    continue
-                said = json.dumps(row, sort_keys=True, default=str).encode()
-                yield int(hashlib.sha256(said).hexdigest()[:8], 16) / 2**32, [made]
-
-    def _encoded(self, prompt: Prompt, renderer: Renderer) -> _Encoded:
-        if prompt.gaps and renderer.config.context != "full":
-            raise UnsupportedError("templates need a model with full context: give rows {'prompt': ...}")
-        ids = renderer.tokenizer.encode(prompt.text.replace(MARK, ""), begins=True)
-        if len(ids) + (sum(prompt.gaps) or self.length) > self.longest:
-            raise InputError(f"they and their answers are longer than {self.longest} tokens")
-        row = {"text": prompt.text, "gaps": prompt.gaps, "fields": prompt.fields}
-        return _Encoded(np.array(ids, dtype=np.int64), np.zeros(len(ids), dtype=bool), row)
-
-
-@dataclass(frozen=True)
-class _Encoded(Text):
+class EncodedPrompt(Text):
     """The tokens of a prompt, and the row that is kept of it."""
 
     row: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PromptReader:
+    """Makes the prompt of a row. `length`: the most tokens of an answer, or of a gap."""
+
+    length: int
+
+    def __call__(self, renderer: Renderer, row: object, longest: int) -> list[Text]:
+        prompt = read_prompt(row, renderer, self.length)
+        if prompt.gaps and renderer.config.context != "full":
+            raise UnsupportedError("templates need a model with full context: give rows {'prompt': ...}")
+        ids = renderer.tokenizer.encode(prompt.text.replace(MARK, ""), begins=True)
+        if len(ids) + (sum(prompt.gaps) or self.length) > longest:
+            raise InputError(f"they and their answers are longer than {longest} tokens")
+        kept = {"text": prompt.text, "gaps": prompt.gaps, "fields": prompt.fields}
+        return [EncodedPrompt(np.array(ids, dtype=np.int64), np.zeros(len(ids), dtype=bool), kept)]
+
+
+class PromptSplit(Split):
+    """A split of prompts, with their rows beside it."""
+
+    def __init__(self, folder: Path, name: str, kind: np.dtype[Any], stack: ExitStack) -> None:
+        super().__init__(folder, name, kind, stack)
+        self.rows = stack.enter_context(atomic_write(_file(folder, name)))
+
+    def add(self, text: Text, tokenizer: Tokenizer) -> None:
+        assert isinstance(text, EncodedPrompt)
+        super().add(text, tokenizer)
+        self.rows.write((json.dumps(text.row) + "\n").encode())
 
 
 def read_prompt(row: object, renderer: Renderer, length: int) -> Prompt:

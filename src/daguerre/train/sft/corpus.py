@@ -70,6 +70,28 @@ def answer_texts(renderer: Renderer, row: object, longest: int) -> list[Text]:
     return short
 
 
+class Split:
+    """A split that is being written."""
+
+    def __init__(self, folder: Path, name: str, kind: np.dtype[Any], stack: ExitStack) -> None:
+        self.name, self.kind, self.starts, self.num_bytes = name, kind, [0], list[int]()
+        self.tokens: IO[bytes] = stack.enter_context(atomic_write(folder / f"{name}.bin"))
+        self.answers: IO[bytes] = stack.enter_context(atomic_write(folder / f"{name}.answers.bin"))
+
+    def add(self, text: Text, tokenizer: Tokenizer) -> None:
+        self.tokens.write(text.tokens.astype(self.kind).tobytes())
+        self.answers.write(text.answer.astype(np.uint8).tobytes())
+        self.starts.append(self.starts[-1] + len(text.tokens))
+        self.num_bytes.append(len(tokenizer.decode_bytes(text.tokens.tolist())))
+
+    def close(self, folder: Path) -> None:
+        save_array(folder / f"{self.name}.starts.npy", self.starts)
+        save_array(folder / f"{self.name}.bytes.npy", self.num_bytes)
+
+    def facts(self) -> dict[str, int]:
+        return {"tokens": self.starts[-1], "bytes": sum(self.num_bytes), "documents": len(self.num_bytes)}
+
+
 @dataclass(frozen=True)
 class AnswerFiles:
     """Files of prompts and answers. Called with a model's tokenizer and config, it writes them into `out` as a corpus.
@@ -77,6 +99,7 @@ class AnswerFiles:
     longest   tokens of the longest text; rows with more are left out
     held_out  share of the rows that is held out
     reads     makes the texts of a row; `pairs`: always two, one to be preferred to the other
+    split     writes those of a split
     """
 
     paths: Sequence[Path]
@@ -85,6 +108,7 @@ class AnswerFiles:
     held_out: float
     reads: Reads = answer_texts
     pairs: bool = False
+    split: type[Split] = Split
 
     def __call__(self, tokenizer: Tokenizer, config: ModelConfig) -> Path:
         files = data_files(self.paths)
@@ -97,7 +121,7 @@ class AnswerFiles:
         (self.out / META).unlink(missing_ok=True)
         kind, num = TOKEN_TYPE if config.vocab_size <= 65536 else np.dtype("<u4"), 0
         with ExitStack() as stack:
-            splits = {name: Split(self.out, name, kind, stack) for name in ("train", "val")}
+            splits = {name: self.split(self.out, name, kind, stack) for name in ("train", "val")}
             for held, texts in chain([first], rows):
                 num += 1
                 for text in texts:
@@ -151,28 +175,6 @@ def with_held_out(rows: Iterator[Hashed], share: float) -> Iterator[tuple[bool, 
         held = [False]
     yield from ((is_held, texts) for is_held, (_, texts) in zip(held, few, strict=True))
     yield from ((place < share, texts) for place, texts in rows)
-
-
-class Split:
-    """A split that is being written."""
-
-    def __init__(self, folder: Path, name: str, kind: np.dtype[Any], stack: ExitStack) -> None:
-        self.name, self.kind, self.starts, self.num_bytes = name, kind, [0], list[int]()
-        self.tokens: IO[bytes] = stack.enter_context(atomic_write(folder / f"{name}.bin"))
-        self.answers: IO[bytes] = stack.enter_context(atomic_write(folder / f"{name}.answers.bin"))
-
-    def add(self, text: Text, tokenizer: Tokenizer) -> None:
-        self.tokens.write(text.tokens.astype(self.kind).tobytes())
-        self.answers.write(text.answer.astype(np.uint8).tobytes())
-        self.starts.append(self.starts[-1] + len(text.tokens))
-        self.num_bytes.append(len(tokenizer.decode_bytes(text.tokens.tolist())))
-
-    def close(self, folder: Path) -> None:
-        save_array(folder / f"{self.name}.starts.npy", self.starts)
-        save_array(folder / f"{self.name}.bytes.npy", self.num_bytes)
-
-    def facts(self) -> dict[str, int]:
-        return {"tokens": self.starts[-1], "bytes": sum(self.num_bytes), "documents": len(self.num_bytes)}
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer) -> None:
