@@ -100,14 +100,21 @@ def table(found: dict[str, Any]) -> str:
         "",
         f"{found['tokens']:,} tokens of held-out text in {found['windows']} windows, by the native backend.",
         "",
-        "| matrices | nats a token | more than float32 | standard error | likeliest token as in float32 |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        *rows_of("matrices", found["kinds"]),
     ]
-    for name, kind in found["kinds"].items():
-        lines.append(
-            f"| {name} | {kind['nats']:.4f} | {kind['more']:+.4f} | {kind['stderr']:.4f} | {kind['agreement']:.2%} |"
-        )
     return "\n".join(lines) + "\n"
+
+
+def rows_of(what: str, kinds: dict[str, dict[str, float]]) -> list[str]:
+    """A table of the figures of each kind."""
+    return [
+        f"| {what} | nats a token | more than float32 | standard error | likeliest token as in float32 |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(
+            f"| {name} | {kind['nats']:.4f} | {kind['more']:+.4f} | {kind['stderr']:.4f} | {kind['agreement']:.2%} |"
+            for name, kind in kinds.items()
+        ),
+    ]
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from quantized import KINDS, logits_of
+from quantized import KINDS, logits_of, rows_of
 
 from daguerre.evals.bench.family_files import WEIGHTS, checkpoint, quantize
 from daguerre.evals.bench.peers import LlamaCpp
@@ -148,13 +148,8 @@ def table(found: dict[str, Any]) -> str:
         f"Random weights of the shape with a last norm {found['sharp']:g} times as large; {found['tokens']:,} tokens "
         f"of {found['texts']} texts of its own. The reference is float32.",
         "",
-        "| weights | nats a token | more than float32 | standard error | likeliest token as in float32 |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        *rows_of("weights", found["kinds"]),
     ]
-    for name, kind in found["kinds"].items():
-        lines.append(
-            f"| {name} | {kind['nats']:.4f} | {kind['more']:+.4f} | {kind['stderr']:.4f} | {kind['agreement']:.2%} |"
-        )
     return "\n".join(lines) + "\n"
 
 
