@@ -27,7 +27,8 @@ def main(features: list[str]) -> None:
         assert found[0].is_file(), found
     reference = load(backend="torch", dtype="float32")
     right = reference.nll(TEXT, kind="ar").value
-    text = reference.generate(PROMPT, max_tokens=12).text
+    caches = ("auto", "approximate_int8")
+    text, rounded = (reference.generate(PROMPT, max_tokens=12, cache=cache).text for cache in caches)
     tokens = len(reference.tokenizer.encode(TEXT))
     for quantize, near in NEAR.items():
         model = load(backend="native", dtype="float32", quantize=quantize)
@@ -36,6 +37,8 @@ def main(features: list[str]) -> None:
         sys.stdout.flush()
         assert off < near
         assert quantize == "approximate_int4" or model.generate(PROMPT, max_tokens=12).text == text
+        if quantize is None:
+            assert model.generate(PROMPT, max_tokens=12, cache="approximate_int8").text == rounded
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert model.generate("x = ", max_tokens=24, schema=schema, mode="ar").finish_reason == "stop"
 
