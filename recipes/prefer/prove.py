@@ -58,16 +58,16 @@ def train(data: Path, model: str, overrides: Sequence[str]) -> Path:
     )
 
 
-def measure(model: Any, num: int, each: int) -> dict[str, Any]:
+def measure(model: Any, num: int, each: int, seed: int) -> dict[str, Any]:
     """Failures of `each` samples of `num` held-out prompts, and bits per byte of the held-out sample."""
-    return failures(model, num, each) | bits(model)
+    return failures(model, num, each, seed) | bits(model)
 
 
-def failures(model: Any, num: int, each: int) -> dict[str, Any]:
+def failures(model: Any, num: int, each: int, seed: int) -> dict[str, Any]:
     began = time.process_time()
-    prompts = held_out_prompts(model.tokenizer, num, 0)
+    prompts = held_out_prompts(model.tokenizer, num, seed)
     failed, verdicts, hidden, size = list[list[bool]](), Counter[str](), 0, 0
-    for prompt, written in zip(prompts, samples(model, prompts, each, 0), strict=True):
+    for prompt, written in zip(prompts, samples(model, prompts, each, seed), strict=True):
         failed.append([one.failed for one in written])
         verdicts.update(one.verdict for one in written)
         for one in written:
@@ -203,6 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", default="default", help="the model that the pairs are of (%(default)s)")
     parser.add_argument("--prompts", type=int, default=400, help="held-out prompts (%(default)s)")
     parser.add_argument("--samples", type=int, default=4, help="of each (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of the prompts and samples (%(default)s)")
     parser.add_argument("--set", nargs="+", default=[], dest="overrides", help="key=value for the recipe")
     parser.add_argument("--report", action="store_true", help="write the report of what was measured")
     parser.add_argument("--others", type=Path, nargs="+", default=[], help="folders of other runs, for the report")
@@ -212,10 +213,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     data, which = options.data, options.model
     if not (data / BEFORE).is_file():
-        write_json(data / BEFORE, measure(daguerre.load(which), options.prompts, options.samples))
+        write_json(data / BEFORE, measure(daguerre.load(which), options.prompts, options.samples, options.seed))
     trained = train(data, which, options.overrides)
     tuned = daguerre.load(which, adapter=trained) if trained.name == "adapter" else daguerre.load(trained)
-    write_json(data / AFTER, measure(tuned, options.prompts, options.samples))
+    write_json(data / AFTER, measure(tuned, options.prompts, options.samples, options.seed))
     print(page(gather(data)))
 
 

@@ -166,7 +166,8 @@ class Reporter:
                     self.board.add_scalar(f"train/{name}", value, report.step)
         what = f"loss {_loss(report):.2f}"
         if "reward" in report.parts:
-            what = f"reward {report.parts['reward']:.3f}  kl {report.parts['kl']:.4f}"
+            distance = "" if math.isnan(report.parts["kl"]) else f"  kl {report.parts['kl']:.4f}"
+            what = f"reward {report.parts['reward']:.3f}{distance}"
         line = f"step {report.step:,}  {report.tokens_per_second:,.0f} tokens/s  {what}"
         if self.bar is not None:
             self.bar.update(self.task, completed=report.share, description=line)

@@ -127,6 +127,5 @@ def answer_of(sample: Sample, ends: Sequence[int]) -> Answer:
                 continue
             asked.append(position)
             ended = int(canvas.tokens[position]) in ends and not sample.plan.around
-    place = torch.tensor(asked)
-    followers, ends_of = (torch.tensor(each, dtype=torch.int64) for each in (behind, end))
+    place, followers, ends_of = (torch.tensor(each, dtype=torch.int64) for each in (asked, behind, end))
     return Answer(torch.from_numpy(canvas.tokens.copy()), place, followers, ends_of, torch.from_numpy(step)[place])
