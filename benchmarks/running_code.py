@@ -3,7 +3,7 @@
     python benchmarks/running_code.py --packages DIR --install            held-out packages, at the sample's versions
     python benchmarks/running_code.py --packages DIR [default NAME=PATH ...]    benchmarks/results/running-code.*
 
-Every answer runs in a sandbox (Linux). Set OMP_NUM_THREADS=1.
+Every answer runs in a sandbox (Linux). The report is written after each way of writing. Set OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -47,12 +47,14 @@ def spread(cases: Sequence[Case], limit: int) -> list[Case]:
     return [cases[number * len(cases) // limit] for number in range(limit)] if len(cases) > limit else list(cases)
 
 
-def measure(given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name: str, path: str) -> list[Score]:
-    """The scores of one model, for each way of writing and each kind of case."""
-    model, out = load(path, backend="native"), list[Score]()
+def measure(
+    given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name: str, path: str
+) -> Iterator[tuple[str, list[Score]]]:
+    """Each way of writing of one model, with its scores for each kind of case."""
+    model = load(path, backend="native")
     with Progress(disable=not sys.stderr.isatty()) as progress:
         for method, write in writers(model).items():
-            samples = 0 if method == BEAM else given.samples
+            samples, scores = 0 if method == BEAM else given.samples, list[Score]()
             for kind in KINDS if method in given.methods else ():
                 some = [case for case in cases if case.kind == kind]
                 greedy, passed, began = [], [], time.perf_counter()
@@ -60,9 +62,10 @@ def measure(given: argparse.Namespace, judge: Judge, cases: Sequence[Case], name
                     first, sampled = answers(write, case, samples, given.temperature, given.seed)
                     greedy.append(first)
                     passed.append(judged(judge, case, first, sampled))
-                out.append(score(method, some, greedy, passed, samples))
-                print(line(name, out[-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
-    return out
+                scores.append(score(method, some, greedy, passed, samples))
+                print(line(name, scores[-1]), f"{time.perf_counter() - began:.0f} s", flush=True)
+            if scores:
+                yield method, scores
 
 
 def line(name: str, one: Score) -> str:
@@ -120,11 +123,10 @@ def main() -> None:
         found["models"] = json.loads(given.out.read_text())["models"]
     for named in given.models:
         name, _, path = named.rpartition("=")
-        scores = measure(given, judge, cases, name or path, path)
-        before = found["models"].get(name or path, [])
-        kept = [one for one in before if one["method"] not in given.methods]
-        found["models"][name or path] = kept + [asdict(one) for one in scores]
-        write_report(given.out, found, table(found))
+        for method, scores in measure(given, judge, cases, name or path, path):
+            kept = [one for one in found["models"].get(name or path, []) if one["method"] != method]
+            found["models"][name or path] = kept + [asdict(one) for one in scores]
+            write_report(given.out, found, table(found))
 
 
 if __name__ == "__main__":
