@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.sampling.constraints import compiled
+from daguerre.sampling.constraints import compiled, weights
 from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.programme import Programme
 from daguerre.sampling.constraints.reference.lattice import Lattice
@@ -273,12 +273,62 @@ def test_weights_of_classes_equal_those_of_the_reference(kind: type, monkeypatch
             assert np.array_equal(getattr(fast, name), getattr(alone, name))
         factors = rng.normal(size=(5, 4)) - 9
         factors[2, 1] = -np.inf
-        assert np.array_equal(*(weights.likeliest(factors, 0.3) for weights in (fast, slow)))
+        same_kept(fast.likeliest(factors, 0.3), slow.likeliest(factors, 0.3))
         us = rng.random(40)
         drawn = [[weights.token(1, cls, float(u)) for u in us for cls in range(4)] for weights in (fast, slow)]
         assert np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
-        firsts = [[weights.first(i, cls) for i in range(1, 5) for cls in range(4)] for weights in (fast, slow)]
+        firsts = [[weights.first(np.full(5, cls))[1:].tolist() for cls in range(4)] for weights in (fast, slow)]
         assert firsts[0] == firsts[1]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.9, 0.999, 1 - 1e-7])
+def test_the_likeliest_tokens_are_those_of_the_slow_reference(
+    kind: type, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With classes of unlike sizes, ties, likely tokens that the language forbids, and much of a row cut off;
+    and whatever the number of threads.
+    """
+    rng, num = np.random.default_rng(1), 12
+    classes = rng.choice(7, size=40_000, p=[0.7, 0.2, 0.05, 0.03, 0.01, 0.009, 0.001]) - 1
+    classes[:6] = range(6)
+    automaton = TokenAutomaton.of_edges(
+        np.array([True]), classes.astype(np.int32), triple([[0] * 6, [0] * 6, list(range(6))])
+    )
+    logits = (rng.normal(size=(num, 40_000)) * rng.uniform(0.2, 8, (num, 1))).astype(kind)
+    logits[1, 300:] = -np.inf
+    logits[3] = logits[3].round()  # many are equal
+    logits[4] += 1000
+    logits[5, classes == NONE] += 60  # the likeliest are forbidden
+    logits[6] = 0.0
+    shares = rng.dirichlet(np.full(6, 0.5), num)
+    shares[7] = [0, 0, 1, 0, 0, 0]
+    (fast,) = weigh(logits, automaton, [0.8])
+    with np.errstate(divide="ignore"):
+        factors = np.log(shares) - fast.all_AC  # so that classes have these shares
+    factors[~np.isfinite(factors)] = -np.inf
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "library", lambda: None)
+        (slow,) = weigh(logits, automaton, [0.8])
+    wanted = slow.likeliest(factors, share)
+    assert np.isfinite(wanted.logp_AV).any(1).all()
+    for threads in (1, 3):
+        monkeypatch.setattr(weights, "threads_for", lambda _, number=threads: number)
+        same_kept(fast.likeliest(factors, share), wanted)
+
+
+def same_kept(fast: weights.Weights, slow: weights.Weights) -> None:
+    """Whether the same tokens are left, with the same weights, and draws of them."""
+    assert isinstance(fast, weights.Kept)
+    for row, kept in zip(slow.logp_AV, fast.kept, strict=True):
+        assert np.array_equal(np.flatnonzero(row > -np.inf), np.sort(kept))
+    classes = fast.all_AC > -np.inf
+    assert np.array_equal(classes, slow.all_AC > -np.inf)
+    shift = np.maximum(slow.all_AC.max(1, keepdims=True), -1e300)
+    np.testing.assert_allclose(fast.all_AC[classes], (slow.all_AC - shift)[classes], atol=1e-5)
+    pairs = [(i, cls) for i, cls in np.argwhere(classes).tolist()]
+    drawn = [[one.token(i, cls, u) for i, cls in pairs for u in (0.0, 0.31, 0.77)] for one in (fast, slow)]
+    assert not pairs or np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
 
 
 def test_a_text_far_less_likely_than_what_the_language_forbids_is_found_and_weighed() -> None:

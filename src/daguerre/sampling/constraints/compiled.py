@@ -87,13 +87,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_possible": (Int, (Pointer,)),
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
-    **{
-        f"weigh_{kind}": (None, (Pointer, Long, Long, Pointer, Pointer, Long, Pointer, Long, *PLACES)) for kind in KINDS
-    },
-    **{f"first_{kind}": (Int, (Pointer, Long, Float, Pointer, Int)) for kind in KINDS},
+    **{f"weigh_{kind}": (None, (Pointer, Long, Long, *CLASSES, Pointer, Long, *PLACES, Int)) for kind in KINDS},
+    **{f"first_{kind}": (None, (Pointer, Long, Long, Pointer, Long, *(Pointer,) * 3, Int)) for kind in KINDS},
     **{f"draw_{kind}": (Int, (Pointer, Pointer, Long, Float, Float, Pointer, Float)) for kind in KINDS},
     **{
-        f"likeliest_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, Pointer, Float, Float, Float, Pointer))
+        f"likeliest_{kind}": (
+            None,
+            (Pointer, Long, Long, Pointer, Long, Pointer, Float, Pointer, Float, Float, *(Pointer,) * 3, Int),
+        )
         for kind in KINDS
     },
 }

@@ -35,6 +35,7 @@ from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 from daguerre.sampling.constraints.weights import (
     Weights,
     best_of_bundles,
+    log_add,
     log_sum_of_bundles,
     sum_of_bundles,
     weigh,
@@ -216,19 +217,17 @@ class Weighed:
     def best(self) -> np.ndarray:
         """See `Programme.best`."""
         pairs, most_AC = self.automaton.pairs, self.weights.most_AC
-        out = np.empty(len(self.wanted), dtype=np.int64)
+        chosen = np.empty(len(self.wanted), dtype=np.int64)
         for i, bundle in enumerate(self.paths.best()[self.wanted - self.first].tolist()):
             classes = pairs.classes[pairs.starts[bundle] : pairs.starts[bundle + 1]]
-            out[i] = self.weights.first(i, int(classes[most_AC[i].take(classes).argmax()]))
-        return out
+            chosen[i] = classes[most_AC[i].take(classes).argmax()]
+        return self.weights.first(chosen)
 
     def sample(self, u_A: np.ndarray, top_p: float = 1.0) -> np.ndarray:
         """See `Programme.sample`."""
         if top_p < 1.0:
             with suppress(InputError):
-                return self.programme.weigh(
-                    self.weights.likeliest(self._share_AC, top_p), temperature=float(self.weights.temperature)
-                ).sample(u_A)
+                return Weighed(self.programme, self.weights.likeliest(self._share_AC, top_p), best=False).sample(u_A)
         u_P = np.zeros(self.end - self.first)
         u_P[self.wanted - self.first] = u_A
         bundles_P, rest_P = self.paths.draw(u_P)
@@ -280,7 +279,7 @@ class Weighed:
     def _share_AC(self) -> np.ndarray:
         """The logarithm of the factor from a token's weight to its marginal, for each class."""
         bundles, first = self.automaton.pairs.bundles_of
-        return np.asarray(np.logaddexp.reduceat(self._shares_AB[:, bundles], first[:-1], axis=1))
+        return log_add(self._shares_AB[:, bundles], first)
 
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
         """See `Programme.probabilities`."""

@@ -13,7 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
+from daguerre.models.contention import CONTENTION
 from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.indices import ranges
@@ -26,6 +28,8 @@ BLOCK = 256
 """A token of a larger class is drawn in two steps: first a block of this many tokens, then one of them."""
 CACHED = 1 << 16
 """Bytes of rows that are worked on at a time, in one buffer: new memory is expensive."""
+MANY = 1 << 18
+"""Logits from which on rows are shared by threads."""
 TINY = 1e-30
 """Below it a sum of float32 may have lost small terms."""
 
@@ -66,7 +70,8 @@ class Sums:
         self.blocks_TAB = np.empty((*self.total_TA.shape, int(self.first_block[-1])))
         out = address(self.top_A), address(self.sum_TAC), most, address(self.total_TA), address(self.blocks_TAB)
         held = address(order), address(first), len(first) - 1, address(temperatures), len(temperatures)
-        getattr(made, f"weigh_{KINDS[logits.dtype]}")(address(logits), *map(int, logits.shape), *held, *out)
+        weigh_rows = getattr(made, f"weigh_{KINDS[logits.dtype]}")
+        weigh_rows(address(logits), *map(int, logits.shape), *held, *out, threads_for(logits))
 
     def _sum(self, t: int) -> None:
         """The slow reference of `weigh_classes`."""
@@ -82,6 +87,11 @@ class Sums:
             np.exp((held - self.top_A[rows, None]) / self.temperatures[t], out=held)
             self.sum_TAC[t, rows] = np.add.reduceat(held[:, : first[-1]], first[:-1], axis=1)
             self.total_TA[t, rows] = held.sum(axis=1, dtype=np.float64)
+
+
+def threads_for(logits: np.ndarray) -> int:
+    """How many threads share the rows of logits (A, V): as many as a forward uses, where there is enough to do."""
+    return CONTENTION.threads(torch.get_num_threads()) if logits.size >= MANY else 1
 
 
 class Weights:
@@ -126,48 +136,58 @@ class Weights:
         if len(tokens) == 1:
             return int(tokens[0])
         if self._made is not None:
-            draw, row = getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}"), self.logp_AV[i]
-            blocks = None if self.sum_AC[i, cls] < TINY else address(self._blocks_AB[i, self._first_block[cls] :])
-            top = float(self.top_A[i])
-            return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, blocks, u))
+            faint = self.sum_AC[i, cls] < TINY
+            return self.draw(i, tokens, None if faint else self._blocks_AB[i, self._first_block[cls] :], u)
         logs = self.logp_AV[i].take(tokens)
         weights = np.exp((logs - logs.max()) / self.temperature)
         block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)
         held = slice(block * BLOCK, (block + 1) * BLOCK)
         return int(tokens[held][pick(weights[held], u)[0]])
 
-    def first(self, i: int, cls: int) -> int:
-        """The likeliest token of a class in a row, the first of several."""
-        logits, most, automaton = self.logp_AV[i], float(self.most_AC[i, cls]), self.automaton
-        if self._made is not None:
-            find, classes = getattr(self._made, f"first_{KINDS[logits.dtype]}"), automaton.class_of_token
-            return int(find(address(logits), len(logits), most, address(classes.astype(np.int32, copy=False)), cls))
-        tokens = automaton.tokens_of(cls)
-        return int(tokens[logits.take(tokens).argmax()])
+    def draw(self, i: int, tokens: np.ndarray, blocks: np.ndarray | None, u: float) -> int:
+        """One of some tokens of a row, by the library; `blocks` as of `weigh_classes`."""
+        assert self._made is not None
+        draw, row, top = getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}"), self.logp_AV[i], float(self.top_A[i])
+        known = None if blocks is None else address(blocks)
+        return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, known, u))
 
-    def likeliest(self, factor_AC: np.ndarray, share: float) -> np.ndarray:
-        """The logits (A, V), minus infinity at all but the fewest likeliest tokens whose probabilities sum to `share`;
-        of equally likely ones, the first. factor_AC: logarithm of the factor from a token's weight, relative to the
-        row's likeliest token, to its probability.
-        """
-        automaton, logits = self.automaton, self.logp_AV
-        least = math.log1p(-share) - math.log(automaton.vocab_size)  # all below it together have less than 1 - share
-        factor_AC = factor_AC - (self.top_A.astype(np.float64) / self.temperature)[:, None]
+    def first(self, classes_A: np.ndarray) -> np.ndarray:
+        """(A,): the likeliest token of a class in each row, the first of several."""
+        logits, most, automaton = self.logp_AV, self.most_AC, self.automaton
         if self._made is None:
-            return self._likeliest(factor_AC, least, share)
-        out_AV = np.empty_like(logits)
-        keep, (order, first) = (
-            getattr(self._made, f"likeliest_{KINDS[logits.dtype]}"),
-            (automaton.order, automaton.first_token),
-        )
-        held = address(order), address(first), len(first) - 1
-        for row, factor, out in zip(logits, np.ascontiguousarray(factor_AC), out_AV, strict=True):
-            limits = float(self.temperature), least, share
-            keep(address(row), len(row), *held, address(factor), *limits, address(out))
-        return out_AV
+            of_class = [automaton.tokens_of(cls) for cls in classes_A.tolist()]
+            found = [int(held[row.take(held).argmax()]) for row, held in zip(logits, of_class, strict=True)]
+            return np.array(found, dtype=np.int64)
+        out, chosen = np.empty(len(logits), dtype=np.int64), np.ascontiguousarray(classes_A, dtype=np.int64)
+        held = automaton.class_of_token.astype(np.int32, copy=False)
+        rows = address(logits), *map(int, logits.shape), address(most), most.shape[1]
+        find = getattr(self._made, f"first_{KINDS[logits.dtype]}")
+        find(*rows, address(held), address(chosen), address(out), threads_for(logits))
+        return out
+
+    def likeliest(self, factor_AC: np.ndarray, share: float) -> Weights:
+        """The weights of the fewest likeliest tokens of each row whose probabilities sum to `share`; of equally likely
+        ones, the first. factor_AC: logarithm of the factor from a token's weight, relative to the row's likeliest
+        token, to its probability.
+        """
+        automaton, logits, top_A = self.automaton, self.logp_AV, self.top_A
+        least = math.log1p(-share) - math.log(automaton.vocab_size)  # all below it together have less than 1 - share
+        factor_AC = factor_AC - (top_A.astype(np.float64) / self.temperature)[:, None]
+        if self._made is None:
+            kept_AV = self._likeliest(factor_AC, least, share)
+            return weigh(kept_AV, automaton, [float(self.temperature)], best=False)[0]
+        kept_AV, count_A = np.empty(logits.shape, dtype=np.int32), np.empty(len(logits), dtype=np.int64)
+        shares_AC, classes = np.empty(factor_AC.shape), automaton.class_of_token.astype(np.int32, copy=False)
+        keep = getattr(self._made, f"likeliest_{KINDS[logits.dtype]}")
+        given = address(logits), *map(int, logits.shape), address(classes), automaton.num_classes
+        limits = address(factor_AC), float(self.temperature), address(top_A), least, share
+        keep(*given, *limits, address(shares_AC), address(kept_AV), address(count_A), threads_for(logits))
+        with np.errstate(divide="ignore"):
+            logs_AC = np.log(shares_AC) - np.where(shares_AC > 0, factor_AC, 0.0)
+        return Kept(self, logs_AC, [row[:count] for row, count in zip(kept_AV, count_A.tolist(), strict=True)])
 
     def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
-        """The slow reference of `keep_likeliest` in native/weights.h."""
+        """The slow reference of `Likeliest` in native/weights.h: the logits, minus infinity of all other tokens."""
         automaton, out_AV = self.automaton, np.full_like(self.logp_AV, -np.inf)
         tokens, counts = automaton.order[: automaton.first_token[-1]], np.diff(automaton.first_token)
         for row, logits, factor in zip(out_AV, self.logp_AV, factor_AC, strict=True):
@@ -196,6 +216,24 @@ class Weights:
         return np.asarray(np.logaddexp.reduceat(held, np.cumsum(counts) - counts))
 
 
+class Kept(Weights):
+    """Some tokens of each row, as `Weights` has all of them: `kept` lists them in their order.
+
+    `logs_AC` are the logarithms of their weights by class; they become relative to the likeliest class.
+    """
+
+    def __init__(self, weights: Weights, logs_AC: np.ndarray, kept: Sequence[np.ndarray]) -> None:
+        self.logp_AV, self.temperature, self._weights, self.kept = weights.logp_AV, weights.temperature, weights, kept
+        most_A = logs_AC.max(axis=1)
+        self.all_AC = logs_AC - np.where(most_A > -np.inf, most_A, 0.0)[:, None]
+        self.sum_AC = np.exp(self.all_AC)
+
+    def token(self, i: int, cls: int, u: float) -> int:
+        """One of the kept tokens of a class, drawn by u in [0, 1) from their weights in a row."""
+        kept = self.kept[i]
+        return self._weights.draw(i, kept[self._weights.automaton.class_of_token.take(kept) == cls], None, u)
+
+
 def best_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
     """(P, B): the highest score of a class of each bundle."""
     return np.maximum.reduceat(scores_PC.take(pairs.classes, axis=1), pairs.starts[:-1], axis=1)
@@ -208,4 +246,13 @@ def sum_of_bundles(weights_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
 
 def log_sum_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
     """(P, B): the log of the sum of exponentials over each bundle."""
-    return np.asarray(np.logaddexp.reduceat(scores_PC.take(pairs.classes, axis=1), pairs.starts[:-1], axis=1))
+    return log_add(scores_PC.take(pairs.classes, axis=1), pairs.starts)
+
+
+def log_add(logs: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """(P, N): the log of the sum of exponentials of logs[:, starts[n] : starts[n + 1]]; none of these is empty."""
+    most = np.maximum.reduceat(logs, starts[:-1], axis=1)
+    most = np.where(most > -np.inf, most, 0.0)
+    sums = np.add.reduceat(np.exp(logs - most.repeat(np.diff(starts), axis=1)), starts[:-1], axis=1)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(sums) + most)

@@ -184,18 +184,22 @@ void paths_shares(Paths *paths, double *out, int32_t *error) {
 }
 
 void weigh_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                 const double *temperatures, int64_t num, float *top, double *sum, float *most, double *all, double *blocks) {
-    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks);
+                 const double *temperatures, int64_t num, float *top, double *sum, float *most, double *all, double *blocks,
+                 int32_t threads) {
+    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks, threads);
 }
 void weigh_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                  const double *temperatures, int64_t num, double *top, double *sum, double *most, double *all, double *blocks) {
-    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks);
+                  const double *temperatures, int64_t num, double *top, double *sum, double *most, double *all, double *blocks,
+                 int32_t threads) {
+    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks, threads);
 }
-int32_t first_float(const float *logits, int64_t vocabulary, double wanted, const int32_t *class_of_token, int32_t own) {
-    return first_token<float>(logits, vocabulary, wanted, class_of_token, own);
+void first_float(const float *logits, int64_t rows, int64_t vocabulary, const float *most, int64_t classes, const int32_t *class_of_token,
+                 const int64_t *chosen, int64_t *tokens, int32_t threads) {
+    first_tokens<float>(logits, rows, vocabulary, most, classes, class_of_token, chosen, tokens, threads);
 }
-int32_t first_double(const double *logits, int64_t vocabulary, double wanted, const int32_t *class_of_token, int32_t own) {
-    return first_token<double>(logits, vocabulary, wanted, class_of_token, own);
+void first_double(const double *logits, int64_t rows, int64_t vocabulary, const double *most, int64_t classes, const int32_t *class_of_token,
+                 const int64_t *chosen, int64_t *tokens, int32_t threads) {
+    first_tokens<double>(logits, rows, vocabulary, most, classes, class_of_token, chosen, tokens, threads);
 }
 int32_t draw_float(const float *logits, const int32_t *tokens, int64_t size, double temperature, double top, const double *blocks,
                   double u) {
@@ -205,13 +209,15 @@ int32_t draw_double(const double *logits, const int32_t *tokens, int64_t size, d
                   double u) {
     return draw_token<double>(logits, tokens, size, temperature, top, blocks, u);
 }
-void likeliest_float(const float *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                     const double *factor, double temperature, double least, double share, float *out) {
-    keep_likeliest<float>(logits, vocabulary, order, first, classes, factor, temperature, least, share, out);
+void likeliest_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *class_of_token, int64_t classes,
+                     const double *factor, double temperature, const float *top, double least, double share, double *shares, int32_t *kept,
+                     int64_t *count, int32_t threads) {
+    keep_likeliest<float>(logits, rows, vocabulary, class_of_token, classes, factor, temperature, top, least, share, shares, kept, count, threads);
 }
-void likeliest_double(const double *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                      const double *factor, double temperature, double least, double share, double *out) {
-    keep_likeliest<double>(logits, vocabulary, order, first, classes, factor, temperature, least, share, out);
+void likeliest_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *class_of_token, int64_t classes,
+                     const double *factor, double temperature, const double *top, double least, double share, double *shares, int32_t *kept,
+                     int64_t *count, int32_t threads) {
+    keep_likeliest<double>(logits, rows, vocabulary, class_of_token, classes, factor, temperature, top, least, share, shares, kept, count, threads);
 }
 
 }  // extern "C"

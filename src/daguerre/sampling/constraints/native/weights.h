@@ -82,13 +82,15 @@ template <bool KEEP> double sum_of_exponentials(double *held, int64_t size, doub
 // behind the last class have none.
 template <class Logit>
 void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                   const double *temperatures, int64_t num, Logit *top, double *sum, Logit *most, double *all, double *blocks) {
+                   const double *temperatures, int64_t num, Logit *top, double *sum, Logit *most, double *all, double *blocks,
+                   int32_t threads) {
     int64_t num_blocks = 0;
     for (int64_t c = 0; c < classes; c++) num_blocks += (first[c + 1] - first[c] + BLOCK - 1) / BLOCK;
     std::fill(sum, sum + num * rows * classes, 0.0);
     std::fill(all, all + num * rows, 0.0);
-    Logit held[BLOCK];
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t row = 0; row < rows; row++) {
+        Logit held[BLOCK];
         const Logit *own = logits + row * vocabulary;
         Logit highest = largest(own, vocabulary, Logit(LOW));
         if (highest == Logit(LOW)) highest = 0;
@@ -117,7 +119,7 @@ void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const 
 
 // The first token of a class with a logit that one of them has.
 template <class Logit>
-int32_t first_token(const Logit *logits, int64_t vocabulary, Logit wanted, const int32_t *class_of_token, int32_t own) {
+int32_t token_with(const Logit *logits, int64_t vocabulary, Logit wanted, const int32_t *class_of_token, int32_t own) {
     constexpr int64_t STEP = 128;
     auto among = [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++)
@@ -132,6 +134,15 @@ int32_t first_token(const Logit *logits, int64_t vocabulary, Logit wanted, const
         if (found >= 0) return found;
     }
     return among(begin, vocabulary);
+}
+
+// The likeliest token of a class of each row, the first of several; `most` (A, C) is of `weigh_classes`.
+template <class Logit>
+void first_tokens(const Logit *logits, int64_t rows, int64_t vocabulary, const Logit *most, int64_t classes, const int32_t *class_of_token,
+                  const int64_t *chosen, int64_t *tokens, int32_t threads) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t row = 0; row < rows; row++)
+        tokens[row] = token_with(logits + row * vocabulary, vocabulary, most[row * classes + chosen[row]], class_of_token, int32_t(chosen[row]));
 }
 
 // One of some tokens, drawn by u in [0, 1) from their logits; `top` and `blocks` are of `weigh_classes`, or `blocks` is null.
@@ -161,49 +172,141 @@ int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Log
     return tokens[begin + Paths::pick(cumulated, rest, &rest)];
 }
 
-// The fewest likeliest tokens of a row whose probabilities sum to `share`; of equally likely ones the first. The probability
-// of a token is e^(its logit over the temperature + factor[its class]); those below e^least are left out. Other entries of
-// `out` (V,) become minus infinity.
+// The fewest likeliest tokens of rows whose probabilities sum to `share`; of equally likely ones the first. The probability
+// of a token is e^(its logit over the temperature + factor[its class]); those below e^least are left out. `kept` (A, V) begins
+// with `count` (A,) tokens in their order, whose probabilities `shares` (A, C) sums by class.
 //
-// A first pass sums probabilities by bins of their logarithms, a second keeps the bins above the one in which the sum is
-// reached; only that bin is sorted.
-template <class Logit>
-void keep_likeliest(const Logit *logits, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                    const double *factor, double temperature, double least, double share, Logit *out) {
-    constexpr int PER_NAT = 16;
-    const int bins = std::max(1, int(-least * PER_NAT) + 2);
-    vector<double> mass(bins, 0.0);
-    Logit held[BLOCK];
-    auto each = [&](auto act) {  // the tokens that are likely enough, with the logarithm of their probability and its bin
-        for (int64_t c = 0; c < classes; c++) {
-            if (factor[c] == LOW) continue;
-            const double bound = (least - factor[c]) * temperature;
-            for (int64_t begin = first[c]; begin < first[c + 1]; begin += BLOCK) {
-                int64_t size = std::min(BLOCK, first[c + 1] - begin);
-                for (int64_t i = 0; i < size; i++) held[i] = logits[order[begin + i]];
-                if (double(largest(held, size, Logit(LOW))) < bound) continue;
-                for (int64_t i = 0; i < size; i++) {
-                    if (double(held[i]) < bound) continue;
-                    double log = double(held[i]) / temperature + factor[c];
-                    act(order[begin + i], log, std::min(bins - 1, std::max(0, int(-log * PER_NAT))));
+// In float32 a bound is found that leaves a little more than `share` above it, then the few tokens above that are looked at
+// exactly.
+class Likeliest {
+    static constexpr int BOUNDS = 8;          // tried at a time
+    static constexpr double SLACK = 1e-3;     // more than the error of the sums in float32
+    static constexpr float CLOSE = 0.2f;      // logarithm of the highest bound found to the next one tried above it
+    static constexpr int PER_NAT = 16;        // bins of logarithms
+    struct Near {
+        double log, prob;
+        int32_t token, cls;
+        bool kept;
+    };
+    vector<float> prob_, more_;  // of tokens, and of classes
+    vector<double> mass_;
+    vector<Near> near_;
+    vector<int32_t> last_;
+
+    template <class Logit>
+    static void logarithms(const Logit *__restrict logits, const int32_t *__restrict classes, int64_t size, Logit top, float scale,
+                           const float *__restrict more, float *__restrict out) {
+        for (int64_t i = 0; i < size; i++) out[i] = float(logits[i] - top) * scale + more[classes[i]];
+    }
+    // Adds probabilities to the sums over those that reach each of some bounds.
+    static void add(const float *prob, int64_t size, const float *bounds, Floats *above) {
+        Floats sums[BOUNDS], least[BOUNDS];  // in registers
+        for (int k = 0; k < BOUNDS; k++) sums[k] = above[k], least[k] = Floats{} + bounds[k];
+        for (int64_t i = 0; i < size; i += LANES) {
+            Floats each = *reinterpret_cast<const Floats *>(prob + i);
+            for (int k = 0; k < BOUNDS; k++) sums[k] += (Floats)((Ints)each & (each >= least[k]));
+        }
+        for (int k = 0; k < BOUNDS; k++) above[k] = sums[k];
+    }
+    // The lowest of BOUNDS steps down from e^high to e^low, and where sums reach `wanted`: the step below, else `low`.
+    template <class Sums> static std::pair<float, float> narrowed(float low, float high, double wanted, Sums sums) {
+        float bounds[BOUNDS];
+        Floats above[BOUNDS] = {};
+        auto log = [&](int k) { return high + (low - high) * float(k + 1) / (BOUNDS + 1); };
+        for (int k = 0; k < BOUNDS; k++) bounds[k] = std::exp(log(k));
+        sums(bounds, above);
+        for (int k = 0; k < BOUNDS; k++) {
+            double sum = 0;
+            for (int i = 0; i < LANES; i++) sum += above[k][i];
+            if (sum >= wanted) return {log(k), k ? log(k - 1) : high};
+        }
+        return {low, log(BOUNDS - 1)};
+    }
+
+  public:
+    template <class Logit>
+    void keep(const Logit *logits, int64_t vocabulary, const int32_t *class_of_token, int64_t classes, const double *factor,
+              double temperature, Logit top, double least, double share, double *shares, int32_t *kept, int64_t *count) {
+        prob_.resize(vocabulary + LANES);
+        more_.assign(classes + 1, float(LOW));  // the first is that of no class
+        for (int64_t c = 0; c < classes; c++) more_[c + 1] = float(factor[c] + double(top) / temperature);
+        const float scale = float(1 / temperature);
+        float low = float(least - SLACK), high = SLACK;
+        std::tie(low, high) = narrowed(low, high, share * (1 + SLACK), [&](const float *bounds, Floats *above) {
+            for (int64_t begin = 0; begin < vocabulary; begin += BLOCK) {
+                const int64_t size = std::min(BLOCK, vocabulary - begin);
+                float *own = prob_.data() + begin;
+                logarithms(logits + begin, class_of_token + begin, size, top, scale, more_.data() + 1, own);
+                for (int64_t i = size; i % LANES; i++) own[i] = float(LOW);
+                for (int64_t i = 0; i < size; i += LANES) {
+                    Floats &each = *reinterpret_cast<Floats *>(own + i);
+                    each = exponential(each);
                 }
+                add(own, size, bounds, above);
+            }
+        });
+        while (high - low > CLOSE) {
+            std::tie(low, high) = narrowed(low, high, share * (1 + SLACK), [&](const float *bounds, Floats *above) {
+                add(prob_.data(), vocabulary, bounds, above);
+            });
+        }
+        near_.clear();
+        const float bound = std::exp(low - float(SLACK));
+        for (int64_t begin = 0; begin < vocabulary; begin += LANES) {
+            int32_t number = 0;
+            for (int k = 0; k < LANES; k++) number += prob_[begin + k] >= bound;
+            for (int64_t i = begin; number && i < std::min(begin + LANES, vocabulary); i++) {
+                if (prob_[i] < bound) continue;
+                const int32_t cls = class_of_token[i];
+                double log = double(logits[i]) / temperature + factor[cls];
+                if (log >= least) near_.push_back({log, std::exp(log), int32_t(i), cls, false});
             }
         }
-    };
-    each([&](int32_t, double log, int bin) { mass[bin] += std::exp(log); });
-    int last = 0;
-    double sum = 0;
-    while (last < bins - 1 && sum + mass[last] < share) sum += mass[last++];
-    std::fill(out, out + vocabulary, Logit(LOW));
-    vector<std::pair<double, int32_t>> found;
-    each([&](int32_t token, double log, int bin) {
-        if (bin < last) out[token] = logits[token];
-        if (bin == last) found.push_back({-log, token});
-    });
-    std::sort(found.begin(), found.end());
-    for (auto [negative, token] : found) {
-        if (sum >= share) break;
-        sum += std::exp(-negative), out[token] = logits[token];
+        choose(least, share);
+        std::fill(shares, shares + classes, 0.0);
+        *count = 0;
+        for (const Near &each : near_)
+            if (each.kept) kept[(*count)++] = each.token, shares[each.cls] += each.prob;
+    }
+
+  private:
+    // Sums probabilities by bins of their logarithms, and keeps the bins above the one in which the share is reached; only
+    // that bin is sorted.
+    void choose(double least, double share) {
+        const int bins = std::max(1, int(-least * PER_NAT) + 2);
+        auto bin_of = [&](const Near &each) { return std::min(bins - 1, std::max(0, int(-each.log * PER_NAT))); };
+        mass_.assign(bins, 0.0);
+        for (const Near &each : near_) mass_[bin_of(each)] += each.prob;
+        int last = 0;
+        double sum = 0;
+        while (last < bins - 1 && sum + mass_[last] < share) sum += mass_[last++];
+        last_.clear();
+        for (size_t i = 0; i < near_.size(); i++) {
+            int bin = bin_of(near_[i]);
+            near_[i].kept = bin < last;
+            if (bin == last) last_.push_back(i);
+        }
+        std::sort(last_.begin(), last_.end(), [&](int32_t a, int32_t b) {
+            return near_[a].log != near_[b].log ? near_[a].log > near_[b].log : near_[a].token < near_[b].token;
+        });
+        for (int32_t i : last_) {
+            if (sum >= share) break;
+            sum += near_[i].prob, near_[i].kept = true;
+        }
+    }
+};
+
+template <class Logit>
+void keep_likeliest(const Logit *logits, int64_t rows, int64_t vocabulary, const int32_t *class_of_token, int64_t classes,
+                    const double *factor, double temperature, const Logit *top, double least, double share, double *shares, int32_t *kept,
+                    int64_t *count, int32_t threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        Likeliest likeliest;
+#pragma omp for schedule(dynamic)
+        for (int64_t row = 0; row < rows; row++)
+            likeliest.keep(logits + row * vocabulary, vocabulary, class_of_token, classes, factor + row * classes, temperature, top[row],
+                           least, share, shares + row * classes, kept + row * vocabulary, count + row);
     }
 }
 
