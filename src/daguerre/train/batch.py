@@ -29,7 +29,8 @@ class Batch:
     `num_tokens` is how many tokens the texts have in all; `loss`, `teacher`, `certainty` and `group` are the
     objective's; `seed` is that of random numbers that the loss needs; with `window` the loss is a mean over all
     micro-batches of a step, and `norm` this one's part. `concepts`, bool (B, T, N), are those of each
-    token of the texts, by its place there, to which `origin` refers; None: not labeled.
+    token of the texts, by its place there, to which `origin` refers; None: not labeled. `plain`, bool (B, R): rows of
+    texts without a prompt; None: not said.
     """
 
     tokens: Tensor
@@ -49,11 +50,13 @@ class Batch:
     seed: int = 0
     window: bool = False
     concepts: Tensor | None = None
+    plain: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         moved = {name: getattr(self, name).to(device) for name in TENSORS}
-        if self.concepts is not None:
-            moved["concepts"] = self.concepts.to(device)
+        for name in ("concepts", "plain"):
+            if (value := getattr(self, name)) is not None:
+                moved[name] = value.to(device)
         return replace(self, layout=replace(self.layout, rows=self.layout.rows.to(device)), **moved)
 
 

@@ -202,6 +202,8 @@ def _check(recipe: Recipe, size: int) -> None:
     for name in ("draft_head", "concepts", "prefer", "reinforce", "distill", "compile"):
         if getattr(recipe, name):
             raise InputError(f"{name} trains in one process: run it without torchrun")
+    if recipe.sft is not None and recipe.sft.keep:
+        raise InputError("sft.keep trains in one process: run it without torchrun, or set sft.keep=0")
     if recipe.lora is not None and recipe.tensor_parallel > 1:
         raise InputError("an adapter's matrices are not shared: set tensor_parallel=1")
 

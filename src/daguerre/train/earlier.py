@@ -6,9 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from daguerre.errors import CheckpointError
+from daguerre.files import synced_write
+
+FILE = "reference.pt"
+"""The file in a run of the trained weights as they were at its start."""
 
 
 class Earlier:
@@ -46,3 +53,24 @@ class Earlier:
             for name, weight in weights.items():
                 weight.data = trained[name]
             torch.clear_autocast_cache()
+
+
+class Reference(Earlier):
+    """The trained weights as they were when a run began, which it keeps in a file."""
+
+    def keep(self, run: Path, resumed: bool) -> None:
+        """Write them into a run; of one that is resumed, read them. CheckpointError where they are not there."""
+        path = run / FILE
+        if not resumed:
+            with synced_write(path) as file:
+                torch.save({name: weight.cpu() for name, weight in self.values.items()}, file)
+            return
+        try:
+            found: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # torch.load raises almost anything on a damaged file
+            raise CheckpointError(
+                f"{path}, the weights that the run began with, cannot be read: begin the run again without --resume"
+            ) from error
+        if {n: w.shape for n, w in found.items()} != {n: w.shape for n, w in self.values.items()}:
+            raise CheckpointError(f"{path} holds other weights than this run trains: resume with its own recipe")
+        self.restore(found)

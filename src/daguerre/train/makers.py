@@ -31,6 +31,7 @@ from daguerre.train.reinforce.rollouts import Mixed, Roller
 from daguerre.train.sft.batches import AnswerBatches
 from daguerre.train.sft.corpus import answers_line
 from daguerre.train.sft.evaluation import AnswerEvaluation
+from daguerre.train.sft.keeping import KeepingLoss
 from daguerre.train.sft.presets import AnswerLoss
 from daguerre.train.sft.start import check_answers, rainbow_ids
 from daguerre.train.shards import Shard
@@ -74,6 +75,8 @@ def make_loss(recipe: Recipe, model: Backbone, average: Average, usual: BatchLos
         return Distillation.of(recipe.distill, model, average)
     if recipe.prefer is not None:
         return PreferenceLoss(recipe.prefer, model)
+    if recipe.sft is not None and recipe.sft.keep:
+        return KeepingLoss(recipe.sft.keep, model)
     if recipe.concepts is not None:
         return ConceptLoss(recipe.concepts)
     return drafting_loss if recipe.draft_head else usual

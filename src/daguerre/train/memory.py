@@ -93,7 +93,8 @@ def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, d
     trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     num = sum(weight.numel() for weight in trained.values())
     muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
-    kept = FLOAT * num if recipe.prefer is not None or recipe.distill is not None else 0  # earlier values
+    compared = recipe.prefer is not None or recipe.distill is not None or (recipe.sft is not None and recipe.sft.keep)
+    kept = FLOAT * num if compared else 0  # earlier values
     return Memory(
         weights=(sum(weight.numel() * weight.itemsize for weight in model.parameters()) + kept) // devices,
         gradients=FLOAT * num // devices,

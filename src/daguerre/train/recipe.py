@@ -203,6 +203,8 @@ class Recipe:
                 raise InputError("recipe: stages.N.block_size and corruption belong to [sft]: leave them out")
         elif self.mixture or self.draft_head or self.concepts is not None:
             raise InputError("recipe: [sft] trains answers and nothing else: leave out mixture, draft_head, concepts")
+        elif self.sft.keep and (self.distill is not None or self.convert is not None or self.model is not None):
+            raise InputError("recipe: sft.keep keeps what a trained model does: leave out distill, convert and model")
         if self.convert is not None and (self.sft is None or self.model is not None):
             raise InputError("recipe: [convert] needs [sft], and a model to start from in place of [model]")
         opens = self.convert is not None and CONVERSIONS[self.convert.to]["context"] == "full"

@@ -71,6 +71,7 @@ from daguerre.train.row_pool import DRAWN, RowPool, Rows, rows_of
 from daguerre.train.self_generated import with_self_generated_tokens
 from daguerre.train.sft.batches import with_common_norm
 from daguerre.train.sft.evaluation import AnswerEvaluation
+from daguerre.train.sft.keeping import KeepingLoss
 from daguerre.train.sft.presets import taught
 from daguerre.train.sft.start import loss_of_answers, prepared
 from daguerre.train.sharded_checkpoint import Held as HeldState
@@ -125,7 +126,7 @@ class Trainer:
         out.mkdir(parents=True, exist_ok=True)
         if self.devices.is_first:
             keep(start_from, out, self._resumed, recipe.convert, self.model.config)
-        if isinstance(self.loss, PreferenceLoss):
+        if isinstance(self.loss, PreferenceLoss | KeepingLoss):
             self.loss.reference.keep(out, self._resumed)
         if found is not None and saved is not None:
             self._restore(found, *saved)
@@ -139,7 +140,7 @@ class Trainer:
         self.reporter.say(line)
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
-        counted = self.loss is batch_loss or isinstance(self.loss, PreferenceLoss | Distillation)
+        counted = self.loss is batch_loss or isinstance(self.loss, PreferenceLoss | KeepingLoss | Distillation)
         if counted and not isinstance(self.batches, PolicyBatches):
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())

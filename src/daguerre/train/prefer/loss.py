@@ -5,7 +5,6 @@ Letters: B sequences, R rows, P pairs, N draws of masks.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,18 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from daguerre.errors import CheckpointError
-from daguerre.files import synced_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.batched import run_batch
 from daguerre.train.batch import Batch, LossReport
-from daguerre.train.earlier import Earlier
+from daguerre.train.earlier import Reference
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.prefer.batches import PairBatch
 from daguerre.train.prefer.options import Prefer
-
-FILE = "reference.pt"
-"""The file in a run of the trained weights as they were at its start."""
 
 
 class LogProbs(NamedTuple):
@@ -38,27 +32,6 @@ class LogProbs(NamedTuple):
     def margins(self) -> LogProbs:
         """What the chosen answers have more than the rejected ones."""
         return LogProbs(self.mean[0::2] - self.mean[1::2], self.by_draw[0::2] - self.by_draw[1::2])
-
-
-class Reference(Earlier):
-    """The trained weights as they were when a run began, which it keeps in a file."""
-
-    def keep(self, run: Path, resumed: bool) -> None:
-        """Write them into a run; of one that is resumed, read them. CheckpointError where they are not there."""
-        path = run / FILE
-        if not resumed:
-            with synced_write(path) as file:
-                torch.save({name: weight.cpu() for name, weight in self.values.items()}, file)
-            return
-        try:
-            found: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch.load raises almost anything on a damaged file
-            raise CheckpointError(
-                f"{path}, the weights that the run began with, cannot be read: begin the run again without --resume"
-            ) from error
-        if {n: w.shape for n, w in found.items()} != {n: w.shape for n, w in self.values.items()}:
-            raise CheckpointError(f"{path} holds other weights than this run trains: resume with its own recipe")
-        self.restore(found)
 
 
 class PreferenceLoss:

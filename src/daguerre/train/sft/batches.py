@@ -14,6 +14,8 @@ from functools import cached_property, lru_cache
 from itertools import chain
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from daguerre.errors import DataError
 from daguerre.models.core.config import ModelConfig
@@ -46,11 +48,12 @@ class AnswerBatches:
         config = replace(self.config, block_size=size) if self.config.context == "block" else self.config
         first = index * stage.sequences
         packs = [self._pack(first + i, stage.length) for i in range(stage.sequences)]
-        texts = self._padded([[self.text(document) for document in pack.tolist()] for pack in packs], size)
+        documents = [[self.text(document) for document in pack.tolist()] for pack in packs]
+        texts = self._padded(documents, size)
         offset, num, made = rng.random(), sum(map(len, texts)), 0
         rows: list[list[Example]] = []
-        answers = list[int]()
-        for together in texts:
+        answers, plain = list[int](), list[list[bool]]()
+        for whole, together in zip(documents, texts, strict=True):
             copies = []
             for text in together:
                 u = (offset + made / num) % 1.0
@@ -58,7 +61,9 @@ class AnswerBatches:
                 made += 1
             rows += map(list, zip(*copies, strict=True))
             answers += [int(text.answer.sum()) for text in together] * len(copies[0])
-        return replace(self._batch(rows, answers, config), seed=int(rng.integers(2**63)))
+            plain += [[bool(text.answer[len(config.first) :].all()) for text in whole]] * len(copies[0])
+        batch = self._batch(rows, answers, config)
+        return replace(batch, seed=int(rng.integers(2**63)), plain=_rows_of(plain, batch))
 
     def text(self, document: int) -> Text:
         """One text of the corpus."""
@@ -145,6 +150,14 @@ class AnswerBatches:
         if self.loss.normalizer == "answer":
             return len(answers)
         return sum(answers) if self.loss.normalizer == "supervised" else num_masked
+
+
+def _rows_of(documents: Sequence[Sequence[bool]], batch: Batch) -> Tensor:
+    """Which rows (B, R) are of these documents of each sequence."""
+    chosen = torch.zeros(len(documents), max(map(len, documents)), dtype=torch.bool)
+    for row, values in zip(chosen, documents, strict=True):
+        row[: len(values)] = torch.tensor(values)
+    return chosen.gather(1, batch.layout.rows.document)
 
 
 def _kinds(example: Example) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

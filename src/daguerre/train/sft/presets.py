@@ -81,7 +81,8 @@ class Sft:
     block in block context: "supervised": ends of text, which are trained as the answer is (LLaDA); "unsupervised":
     nothing in full context, and masks that are no targets in block context (Fast-dLLM v2); "rainbow": an end of text
     and then `rainbow` distinct tokens in turn, which are trained (arXiv 2510.03680). `tasks` are those of
-    `daguerre.instructions` that the data teaches: the model says so, and `daguerre serve` answers them with it.
+    `daguerre.instructions` that the data teaches: the model says so, and `daguerre serve` answers them with it. `keep`:
+    rows of plain text teach the law that the model had at the start, with this weight (`sft.keeping`); 0: themselves.
     """
 
     preset: str = AUTO
@@ -97,6 +98,7 @@ class Sft:
     errors: float = 0.1
     rainbow: int = 7
     held_out: float = 0.1
+    keep: float = 0.0
     tasks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
@@ -115,6 +117,7 @@ class Sft:
                 raise unknown("sft.tasks", task, TASKS)
         if self.clean is not None:
             at_least(0, self, "clean")
+        at_least(0, self, "keep")
         at_least(1, self, "rainbow")
         for name in ("cart", "errors", "held_out"):
             if not 0 < getattr(self, name) < 1:
