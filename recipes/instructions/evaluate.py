@@ -3,11 +3,11 @@
 Answers are written greedily, in mode "speculative", whose text is that of one token a forward. What counts as exact:
 
     apply                    the whole file without labels, byte for byte
-    rename, fix, next_edit   the lines that change and their numbers, byte for byte, and so the file that they make
+    rename                   the places that change, and so the file that they make, byte for byte
+    fix, next_edit           the lines that change and their numbers, byte for byte, and so the file that they make
     type, call               the expression, as a syntax tree
 
-Beside them: `rule` merges by equal lines (`merges.merge_by_rule`); `revise` is the existing reading of tokens again, by
-the model that `--revise` names, which is told the wrong line and has to make that line right.
+Beside them: `rule` merges by equal lines (`merges.merge_by_rule`), or renames every word that is the name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import daguerre
 from daguerre.decoding.drive import Together
 from daguerre.decoding.plans import plan_generate
 from daguerre.decoding.sample import Sample
-from daguerre.instructions import read_listing
+from daguerre.instructions import places_of, read_listing, read_rename, replaced
 from daguerre.model import Model
 from daguerre.router.values import wilson
 
@@ -114,6 +114,11 @@ def _same_line(row: Row, answer: str) -> bool:
     return answer == row.completion
 
 
+def _same_names(row: Row, answer: str) -> bool:
+    made = read_rename(row.facts["code"], *row.facts["names"], answer, *row.facts["region"])
+    return answer.endswith("\n") and made == list(row.facts["result"])
+
+
 def _same_tree(row: Row, answer: str) -> bool:
     try:
         return ast.dump(ast.parse(answer.strip(), mode="eval")) == ast.dump(
@@ -125,7 +130,7 @@ def _same_tree(row: Row, answer: str) -> bool:
 
 CHECKS: dict[str, Callable[[Row, str], bool]] = {
     "apply": _same_text,
-    "rename": _same_line,
+    "rename": _same_names,
     "fix": _same_line,
     "type": _same_tree,
     "call": _same_tree,
@@ -152,7 +157,15 @@ def measured(task: str, rows: Sequence[Row], found: Sequence[bool], sizes: Seque
     if task == "apply":
         rule = [merge_by_rule(row.facts["code"], row.facts["snippet"]) == row.facts["merged"] for row in rows]
         beside["rule"] = Share.of(rule)
+    if task == "rename":
+        beside["rule"] = Share.of([_every_place(row) == row.facts["result"] for row in rows])
     return Measured(task, Share.of(found), of["k"], of["l"], beside)
+
+
+def _every_place(row: Row) -> list[str]:
+    old, new = row.facts["names"]
+    places = places_of(row.facts["code"], old, *row.facts["region"])
+    return replaced(row.facts["code"], places, old, [new] * len(places))
 
 
 def kinds_of(rows: Sequence[Row]) -> list[str]:

@@ -24,14 +24,12 @@ from daguerre.files import atomic_write
 from daguerre.models.tokenizer import Tokenizer
 
 TRAIN, HELD = "train.jsonl", "held.jsonl"
-SHARES = {"apply": 0.52, "rename": 0.19, "fix": 0.17, "type": 0.02, "call": 0.04, "next_edit": 0.06}
+SHARES = {"apply": 0.58, "rename": 0.15, "fix": 0.14, "type": 0.02, "call": 0.05, "next_edit": 0.06}
 """Of the tasks that are trained on."""
-PLAIN = 0.18
-"""Rows of plain code, as a share of those of tasks: about a third of all tokens."""
+PLAIN = 0.3
+"""Rows of plain code, as a share of those of tasks: two fifths of all tokens."""
 MOST_TOKENS = 830
-"""Tokens of a prompt and its answer."""
-MOST_RENAMED = 230
-"""The same of renames to train on: short ones, in which more of the answer is what is renamed."""
+"""Tokens of a prompt and its answer, and of plain code."""
 FEW = 3000
 """Pieces that donors are taken of."""
 TRIES = 12
@@ -43,29 +41,32 @@ def rows_of(
     tasks: Mapping[str, float],
     seed: int,
     tokenizer: Tokenizer,
-    most: Mapping[str, int] | None = None,
 ) -> Iterator[Row]:
-    """A task of each piece that has one; `most`: tokens of a task's rows, where these are not MOST_TOKENS."""
+    """A task of each piece that has one."""
     for number, piece in enumerate(pieces):
         rng = random.Random(f"{seed} {number}")
         task = rng.choices(list(tasks), list(tasks.values()))[0]
-        limit = (most or {}).get(task, MOST_TOKENS)
         for _ in range(TRIES):
             row = MAKERS[task](piece, donors, rng)
-            if row is not None and len(tokenizer.encode(row.prompt)) + len(tokenizer.encode(row.completion)) <= limit:
+            if (
+                row is not None
+                and len(tokenizer.encode(row.prompt)) + len(tokenizer.encode(row.completion)) <= MOST_TOKENS
+            ):
                 yield row
                 break
 
 
-def plain_rows(files: Iterable[tuple[str, str]], seed: int, characters: int = 2600) -> Iterator[dict[str, str]]:
-    """Windows of files, from the beginning of a line to the end of one."""
+def plain_rows(
+    files: Iterable[tuple[str, str]], seed: int, tokenizer: Tokenizer, characters: int = 2200
+) -> Iterator[dict[str, str]]:
+    """Windows of files, from the beginning of a line to the end of one, of at most MOST_TOKENS."""
     rng = random.Random(seed)
     for _, text in files:
         start = 0 if len(text) < characters or rng.random() < 0.2 else rng.randrange(len(text) - characters // 2)
         start = text.find("\n", start) + 1 if start else 0
         part = text[start : start + characters]
         part = part if start + characters >= len(text) else part[: part.rfind("\n") + 1]
-        if len(part) > 300:
+        if len(part) > 300 and len(tokenizer.encode(part)) <= MOST_TOKENS:
             yield {"text": part}
 
 
@@ -84,9 +85,9 @@ def main() -> None:
     donors = Donors()
     for piece in pieces[:FEW]:
         donors.add(piece)
-    made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer, {"rename": MOST_RENAMED}))
+    made = list(rows_of(pieces, donors, SHARES, options.seed, tokenizer))
     written = [json.dumps({"prompt": row.prompt, "completion": row.completion}) for row in made]
-    windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn))
+    windows = (row for turn in range(9) for row in plain_rows(files, options.seed + turn, tokenizer))
     written += [json.dumps(row) for _, row in zip(range(int(PLAIN * len(made))), windows, strict=False)]
     rng.shuffle(written)
     options.out.mkdir(parents=True, exist_ok=True)

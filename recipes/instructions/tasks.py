@@ -1,8 +1,8 @@
 """Tasks that the syntax tree makes of a piece of code, each with its one right answer.
 
 rename      identifiers of one function ("here"), or all of a file ("everywhere"); strings and comments stay; the
-            answer has the lines that change
-fix         one line has a planted error; the answer is that line as it was
+            places that have the name as a word are shown with letters, and the answer has those that change
+fix         a line has a planted error; the answer is that line as it was
 type        an annotation was taken away; the answer is that annotation
 call        values for parameters, in any order; the answer is the call: parameters without a default by position, the
             others by name, in the order of the definition
@@ -20,6 +20,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from string import ascii_letters
 from typing import Any
 
 from merges import WORD, merge_of
@@ -33,12 +34,16 @@ from daguerre.instructions import (
     fix_prompt,
     labeled,
     next_edit_prompt,
+    places_of,
     rename_prompt,
+    replaced,
     type_prompt,
 )
 
 MOST_PLACES = 12
 """Lines of the region of a next edit."""
+MOST_NAMED = 26
+"""Places of a name to be renamed."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +88,6 @@ def in_strings(piece: Piece) -> set[str]:
     }
 
 
-def replaced(lines: Sequence[str], sites: Sequence[tuple[int, int]], old: str, new: str) -> list[str]:
-    """Lines with a name at these places (line, column) replaced."""
-    out = list(lines)
-    for line, column in sorted(set(sites), reverse=True):
-        assert out[line][column:].startswith(old)
-        out[line] = out[line][:column] + new + out[line][column + len(old) :]
-    return out
-
-
 def fresh_name(piece: Piece, donors: Donors, rng: random.Random) -> str | None:
     """A name of another file that this one does not have."""
     name = rng.choice(donors.names)
@@ -109,10 +105,23 @@ def rename_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     old, sites, function = found
     if old in in_strings(piece):
         return None
-    kind = "everywhere" if function is None else "here"
-    made = replaced(piece.lines, sites, old, new)
-    facts = {"code": piece.lines, "result": made, "places": len(sites)}
-    return Row("rename", kind, rename_prompt(piece.lines, old, new, function), changes(piece.lines, made), facts)
+    kind, region = "everywhere", (1, len(piece.lines))
+    if function is not None:
+        kind, region = "here", (function.lineno, function.end_lineno or function.lineno)
+    places, due = places_of(piece.lines, old, *region), set(sites)
+    if len(places) > MOST_NAMED or not due <= set(places):
+        return None
+    made = renamed(piece.lines, sites, old, new)
+    answer = " ".join(letter for letter, place in zip(ascii_letters, places, strict=False) if place in due) + "\n"
+    facts = {"code": piece.lines, "result": made, "names": [old, new], "region": region}
+    return Row("rename", kind, rename_prompt(piece.lines, old, new, *region), answer, facts)
+
+
+def renamed(lines: Sequence[str], sites: Sequence[tuple[int, int]], old: str, new: str) -> list[str]:
+    """Lines with a name at these places (line, column) replaced."""
+    places = sorted(set(sites))
+    assert all(lines[line][column:].startswith(old) for line, column in places)
+    return replaced(lines, places, old, [new] * len(places))
 
 
 def _everywhere(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]], None] | None:
@@ -126,7 +135,7 @@ def _everywhere(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, 
     return old, places[old], None
 
 
-def _here(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]], str] | None:
+def _here(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]], ast.FunctionDef] | None:
     functions = [node for node in ast.walk(piece.tree) if isinstance(node, ast.FunctionDef)]
     names = [node.name for node in functions]
     functions = [node for node in functions if names.count(node.name) == 1]
@@ -139,7 +148,7 @@ def _here(piece: Piece, rng: random.Random) -> tuple[str, list[tuple[int, int]],
         return None
     also = {name for name in bound if len(re.findall(rf"\b{name}\b", piece.text)) > len(_sites(function, name))}
     old = rng.choice(sorted(also or bound))
-    return old, _sites(function, old), function.name
+    return old, _sites(function, old), function
 
 
 def _sites(function: ast.AST, name: str) -> list[tuple[int, int]]:
@@ -248,7 +257,7 @@ def fix_row(piece: Piece, donors: Donors, rng: random.Random) -> Row | None:
     at, wrong = planted
     code = [*piece.lines[:at], wrong, *piece.lines[at + 1 :]]
     facts = {"code": code, "line": at, "right": piece.lines[at]}
-    return Row("fix", kind, fix_prompt(code), labeled(at + 1, piece.lines[at]), facts)
+    return Row("fix", kind, fix_prompt(code, at + 1), labeled(at + 1, piece.lines[at]), facts)
 
 
 # ---- signatures -----------------------------------------------------------------------------------------------------
@@ -363,7 +372,7 @@ def _renamed_lines(piece: Piece, donors: Donors, rng: random.Random) -> tuple[st
     new, found = fresh_name(piece, donors, rng), _everywhere(piece, rng)
     if new is None or found is None or found[0] in in_strings(piece):
         return None
-    return "rename", replaced(piece.lines, found[1], found[0], new)
+    return "rename", renamed(piece.lines, found[1], found[0], new)
 
 
 def _called_lines(piece: Piece, donors: Donors, rng: random.Random) -> tuple[str, list[str]] | None:

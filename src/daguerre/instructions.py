@@ -21,7 +21,7 @@ label of the line that it copies. Labels say which of two equal lines is meant, 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from string import ascii_letters
 
@@ -90,15 +90,48 @@ def apply_prompt(code: Sequence[str], snippet: Sequence[str]) -> str:
     return f"{FILE}{listing(code)}#> apply\n{lettered(snippet)}{RESULT}"
 
 
-def rename_prompt(code: Sequence[str], old: str, new: str, function: str | None = None) -> str:
-    """Rename a name in one function, or everywhere; the answer has the lines that change (`changes`)."""
-    where = "" if function is None else f" in {function}"
-    return f"{FILE}{listing(code)}#> rename {old} to {new}{where}\n{RESULT}"
+def places_of(code: Sequence[str], name: str, first: int = 1, last: int | None = None) -> list[tuple[int, int]]:
+    """(line, column), from 0, of each place in lines `first` to `last`, from 1, that has a name as a word."""
+    last = len(code) if last is None else last
+    word = re.compile(rf"\b{re.escape(name)}\b")
+    return [(i, found.start()) for i in range(first - 1, last) for found in word.finditer(code[i])]
 
 
-def fix_prompt(code: Sequence[str]) -> str:
-    """Find the line that is wrong; the answer is a listing of that line, as it should be."""
-    return f"{FILE}{listing(code)}#> fix\n{RESULT}"
+def replaced(code: Sequence[str], places: Iterable[tuple[int, int]], old: str, texts: Iterable[str]) -> list[str]:
+    """Lines with a text in place of a name at each of these places, which are in order."""
+    out = list(code)
+    for (line, column), text in reversed(list(zip(places, texts, strict=True))):
+        out[line] = out[line][:column] + text + out[line][column + len(old) :]
+    return out
+
+
+def rename_prompt(code: Sequence[str], old: str, new: str, first: int = 1, last: int | None = None) -> str:
+    """Rename a name in lines `first` to `last`, from 1 (None: to the end). The lines there that have it as a word are
+    shown again, with a letter for each such place; the answer has the letters of those that change (`read_rename`).
+    InputError for more places than there are letters.
+    """
+    places = places_of(code, old, first, last)
+    if len(places) > len(ascii_letters):
+        raise InputError(
+            f"{old} is there {len(places)} times, and {len(ascii_letters)} places can be shown: name fewer lines"
+        )
+    lines = replaced(code, places, old, [f"${letter}" for letter, _ in zip(ascii_letters, places, strict=False)])
+    shown = "".join(labeled(i + 1, lines[i]) for i in sorted({line for line, _ in places}))
+    return f"{FILE}{listing(code)}#> rename {old} to {new}\n{shown}{RESULT}"
+
+
+def read_rename(
+    code: Sequence[str], old: str, new: str, answer: str, first: int = 1, last: int | None = None
+) -> list[str]:
+    """The lines with the name changed at the places that an answer names."""
+    said, places = set(answer.split()), places_of(code, old, first, last)
+    chosen = [place for letter, place in zip(ascii_letters, places, strict=False) if letter in said]
+    return replaced(code, chosen, old, [new] * len(chosen))
+
+
+def fix_prompt(code: Sequence[str], line: int) -> str:
+    """Write the line of this number, from 1, as it should be; the answer is a listing of it."""
+    return f"{FILE}{listing(code)}#> fix\n{labeled(line, code[line - 1])}{RESULT}"
 
 
 def type_prompt(code: Sequence[str], what: str) -> str:

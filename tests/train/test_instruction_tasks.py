@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from daguerre.errors import InputError
-from daguerre.instructions import MARKER, changed, lines_of, read_listing
+from daguerre.instructions import MARKER, changed, lines_of, read_listing, read_rename, rename_prompt
 from daguerre.model import load
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train import report
@@ -32,7 +33,14 @@ TINY = [
         "tokenizer=bytes",
         "precision=float32",
     ),
-    *("stages.0.length=2048", "stages.0.sequences=1", "sft.held_out=0.1", "model.width=32", "model.num_layers=1"),
+    *(
+        "stages.0.length=2048",
+        "stages.0.sequences=1",
+        "sft.held_out=0.1",
+        "sft.keep=0",
+        "model.width=32",
+        "model.num_layers=1",
+    ),
     *("model.num_heads=2", "model.num_kv_heads=1", "model.mlp_width=32", "model.max_positions=2048"),
 ]
 
@@ -117,12 +125,29 @@ class Renamed(ast.NodeTransformer):
 def test_a_rename_is_that_of_the_tree(made: dict[str, list[Any]]) -> None:
     kinds = []
     for row in made["rename"]:
-        said = row.prompt.rsplit("#> rename ", 1)[1].split("\n")[0].replace(" in ", " to ").split(" to ")
-        tree = ast.parse("\n".join(row.facts["code"]))
-        wanted = Renamed(said[0], said[1], said[2] if row.kind == "here" else None).visit(tree)
-        assert ast.dump(ast.parse("\n".join(changed(row.facts["code"], row.completion)))) == ast.dump(wanted)
+        code, names, region = (row.facts[name] for name in ("code", "names", "region"))
+        said, shown = row.prompt.rsplit("#> rename ", 1)[1].removesuffix("#> result\n").split("\n", 1)
+        assert said.split(" to ") == names
+        tree = ast.parse("\n".join(code))
+        functions = {node.lineno: node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        wanted = Renamed(*names, functions[region[0]] if row.kind == "here" else None).visit(tree)
+        made = read_rename(code, *names, row.completion, *region)
+        assert made == row.facts["result"] and ast.dump(ast.parse("\n".join(made))) == ast.dump(wanted)
+        numbers = [int(line.split(" ", 1)[0]) for line in lines_of(shown)]
+        assert read_listing(re.sub(r"\$[a-zA-Z]\b", names[0], shown)) == "".join(code[n - 1] + "\n" for n in numbers)
         kinds.append(row.kind)
     assert min(kinds.count("here"), kinds.count("everywhere")) > 3
+
+
+def test_an_answer_names_the_places_of_a_rename() -> None:
+    code = ["x = 1", "def f(x):", "    return x + g(x=x, y='x')", "max = x"]
+    prompt = rename_prompt(code, "x", "y", 2, 3)
+    assert prompt.endswith("#> rename x to y\n2 def f($a):\n3     return $b + g($c=$d, y='$e')\n#> result\n")
+    assert read_rename(code, "x", "y", "a b d\n", 2, 3)[1:3] == ["def f(y):", "    return y + g(x=y, y='x')"]
+    assert read_rename(code, "x", "longer", "f g ! a\n")[0] == "longer = 1"
+    assert read_rename(code, "x", "y", "\n") == code
+    with pytest.raises(InputError, match="52 places can be shown"):
+        rename_prompt(["x x x"] * 18, "x", "y")
 
 
 def test_a_planted_error_is_in_one_line(made: dict[str, list[Any]]) -> None:
