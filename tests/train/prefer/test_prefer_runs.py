@@ -21,8 +21,8 @@ from daguerre.model import Model
 from daguerre.models.loading import save_model
 from daguerre.train import report
 from daguerre.train.curves import read_columns
+from daguerre.train.earlier import FILE
 from daguerre.train.lora import Lora
-from daguerre.train.prefer.loss import FILE
 from daguerre.train.prefer.options import Prefer
 from daguerre.train.recipe import Recipe, load_recipe, recipe_from_dict
 from daguerre.train.run import DATA, run_training
