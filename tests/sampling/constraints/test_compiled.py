@@ -127,6 +127,23 @@ def test_a_small_vocabulary_loses_the_same_states(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
+    "pattern",
+    ["(a|[b-d]x|é){0,300}", '[^"\\\\]{0,600}("|\\\\n)?', "([a-z]{0,300}[0-9]|[a-f]{7}){2}|(z.){300}", "(a{299}b)*c"],
+)
+def test_many_states_that_bytes_change_alike_lift_to_the_same(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their functions are long lists, for which bytes that act alike are looked for."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices('abcxz09é"\\n', k=rng.randint(1, 5))).encode() for _ in range(400)]
+    texts = [bytes([byte]) for byte in range(256)] + words + words[:9]
+    vocabulary = Vocabulary.of(rng.sample(texts, len(texts)))
+    first = lift(made := regex_dfa(pattern, Budget()), vocabulary, Budget())
+    with without_library(monkeypatch):
+        second = lift(made, vocabulary, Budget())
+    assert len(made.table.accept) > 290
+    assert_equal(first, second)
+
+
+@pytest.mark.parametrize(
     ("limits", "pattern"),
     [
         ({"max_states": 50}, "(a|b)*a(a|b){9}"),

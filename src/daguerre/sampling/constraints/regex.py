@@ -39,6 +39,8 @@ from daguerre.sampling.constraints.nfa import Nfa
 from daguerre.sampling.constraints.utf8 import ANY, LAST, SURROGATES, Ranges, outside, ranges_of
 
 MAX_NESTING = 100
+NODE = 300
+"""About how many bytes a part of a tree takes: for the budget's memory."""
 
 LOOKS = ("(?=", "(?!")
 REFUSED_GROUPS = {
@@ -53,28 +55,28 @@ REFUSED_GROUPS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Chars:
     """One character of a set."""
 
     ranges: Ranges
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sequence:
     """One part after another; none is the empty text."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """Any one of the parts."""
 
     parts: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """A part `least` to `most` times; most None is without end."""
 
@@ -83,14 +85,14 @@ class Repeat:
     most: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Anchor:
     """The start of the text, or its end."""
 
     at_end: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Call:
     """A rule of the grammar."""
 
@@ -100,14 +102,14 @@ class Call:
 Node = Chars | Sequence | Choice | Repeat | Anchor | Call
 
 
-def parse(pattern: str) -> Node:
+def parse(pattern: str, budget: Budget) -> Node:
     """The tree of a pattern. InputError, with the place, for syntax that the dialect does not have."""
-    return _Parser(pattern).parse()
+    return _Parser(pattern, budget).parse()
 
 
 def regex_dfa(pattern: str, budget: Budget, search: bool = False) -> Dfa:
     """The minimal automaton of the texts that match as a whole or, with `search`, that hold a match somewhere."""
-    looks, tree = _Parser(pattern).parse_all(search)
+    looks, tree = _Parser(pattern, budget).parse_all(search)
     found = _tree_dfa(tree, pattern, budget, search)
     for negative, look in looks:
         begins = _tree_dfa(Sequence((Anchor(False), look)), pattern, budget, search=True)
@@ -136,7 +138,7 @@ def grammar_dfa(rules: Mapping[str, str], start: str, depth: int, budget: Budget
     """
     if start not in rules:
         raise unknown("rule", start, rules)
-    trees = {name: parse(pattern) for name, pattern in rules.items()}
+    trees = {name: parse(pattern, budget) for name, pattern in rules.items()}
     nfa = new_nfa(budget)
     entry = nfa.state()
     last = write(nfa, trees[start], entry, trees, dict.fromkeys(rules, depth) | {start: depth - 1}, rules[start])
@@ -183,8 +185,8 @@ def shown(pattern: str) -> str:
 
 
 class _Parser:
-    def __init__(self, pattern: str) -> None:
-        self.pattern, self.at, self.nesting = pattern, 0, 0
+    def __init__(self, pattern: str, budget: Budget) -> None:
+        self.pattern, self.at, self.nesting, self.budget = pattern, 0, 0, budget
         self.either_case = self.take("(?i)")
 
     def parse_all(self, search: bool) -> tuple[list[tuple[bool, Node]], Node]:
@@ -247,6 +249,7 @@ class _Parser:
 
     def repeated(self) -> Node:
         began = self.at
+        self.budget.hold(NODE)
         node = self.atom()
         counts = self.counts()
         if counts is None:

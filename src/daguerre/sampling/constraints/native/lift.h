@@ -2,20 +2,50 @@
 
 #pragma once
 
+#include <cctype>
 #include <numeric>
 
 #include "dfa.h"
 
 namespace daguerre {
 
-// The tokens of a vocabulary as a trie, its nodes in the order of a search by depth. A node is the text of some tokens,
-// or the beginning of others.
+// The bytes in at most 64 groups: letters, digits, and others that automata of text seldom tell apart.
+struct Groups {
+    uint8_t of_byte[256];
+    vector<vector<uint8_t>> bytes;
+
+    Groups() {
+        auto begins = [](int byte) {  // whether a byte begins a group; others are in that of the byte before
+            constexpr int SINGLE[] = {'\t', '\n', 0x0b, '\r', 0x0e, 'A', 'a', 0x7f, 0x80, 0x90, 0xa0, 0xc0, 0xc2, 0xe0, 0xe1, 0xed, 0xee, 0xf0, 0xf1, 0xf4, 0xf5};
+            bool special = byte >= ' ' && byte < 0x7f && !std::isalnum(byte);
+            return !byte || special || byte == '0' || std::find(std::begin(SINGLE), std::end(SINGLE), byte) != std::end(SINGLE);
+        };
+        for (int byte = 0; byte < 256; byte++) {
+            if (begins(byte)) bytes.push_back({});
+            of_byte[byte] = bytes.size() - 1;
+            bytes.back().push_back(byte);
+        }
+    }
+    static const Groups &of() {
+        static const Groups groups;
+        return groups;
+    }
+};
+
+// The tokens of a vocabulary as a trie. A node is the text of some tokens, or the beginning of others. The nodes below one
+// lie side by side: most of them are looked at and left, and would each be waited for elsewhere.
 struct Vocabulary {
-    vector<uint8_t> byte;
-    vector<int32_t> depth, behind;       // `behind`: the first node that does not begin with this one's text
-    vector<int32_t> tokens, first_token;  // the tokens of node n are tokens[first_token[n]] to ...[n + 1]
-    vector<int32_t> several;             // for each node -1, or the place in `below` of a node with several others below it
-    vector<Bytes> below;                 // the bytes of these others
+    struct Node {
+        uint64_t below = 0;              // the groups of the bytes of all nodes below
+        int32_t first = 0;               // the first of those that are one byte longer
+        int32_t first_token, end_token;  // the tokens that begin with this text, in the order of `tokens`
+        int32_t behind_own;              // the first of them that is longer
+        int32_t lowest = INT32_MAX;      // of all of them
+        int16_t number = 0;              // of nodes that are one byte longer
+        uint8_t byte;
+    };
+    vector<Node> nodes;      // the first is the empty text
+    vector<int32_t> tokens;  // in the order of their texts
     int32_t size = 0;
 
     Vocabulary(const uint8_t *text, const int64_t *offsets, const int64_t *lengths, int32_t number) : size(number) {
@@ -27,35 +57,54 @@ struct Vocabulary {
             return held ? held < 0 : lengths[a] != lengths[b] ? lengths[a] < lengths[b] : a < b;
         };
         std::sort(order.begin(), order.end(), compare);
-        vector<int32_t> path;  // the node at each depth, from depth 1
+        vector<Node> sorted{{}};      // in the order of a search by depth
+        vector<int32_t> behind{0};    // the first node there that does not begin with this one's text
+        vector<int32_t> path{0};      // the nodes of the text of token `before`
         int32_t before = -1;
+        auto leave = [&](size_t depth) {
+            for (; path.size() > depth; path.pop_back()) {
+                behind[path.back()] = sorted.size();
+                sorted[path.back()].end_token = tokens.size();
+            }
+        };
         for (int32_t t : order) {
-            const uint8_t *own = text + offsets[t];
             int64_t common = 0;
+            const uint8_t *own = text + offsets[t];
             if (before >= 0) {
                 const uint8_t *other = text + offsets[before];
                 int64_t most = std::min(lengths[t], lengths[before]);
                 while (common < most && own[common] == other[common]) common++;
             }
-            while (int64_t(path.size()) > common) behind[path.back()] = byte.size(), path.pop_back();
+            leave(common + 1);
             for (int64_t i = common; i < lengths[t]; i++) {
-                path.push_back(byte.size());
-                byte.push_back(own[i]), depth.push_back(i), behind.push_back(0), first_token.push_back(tokens.size());
+                sorted[path.back()].number++;
+                path.push_back(sorted.size());
+                sorted.push_back({}), behind.push_back(0);
+                sorted.back().byte = own[i];
+                sorted.back().first_token = sorted.back().behind_own = tokens.size();
+            }
+            uint64_t below = 0;
+            for (int64_t i = lengths[t]; i >= 0; below |= i ? 1ull << Groups::of().of_byte[own[i - 1]] : 0, i--) {
+                Node &node = sorted[path[i]];
+                node.lowest = std::min(node.lowest, t), node.below |= below;
             }
             tokens.push_back(t);
+            sorted[path.back()].behind_own = tokens.size();
             before = t;
         }
-        for (int32_t node : path) behind[node] = byte.size();
-        first_token.push_back(tokens.size());
-        several.assign(byte.size(), -1);
-        for (int32_t node = 0; node < int32_t(byte.size()); node++) {
-            if (behind[node] - node < SEVERAL) continue;
-            several[node] = below.size();
-            below.push_back({});
-            for (int32_t other = node + 1; other < behind[node]; other++) below.back().add(byte[other]);
+        leave(0);
+        sorted[0].first_token = 0;
+        nodes.reserve(sorted.size());
+        nodes.push_back(sorted[0]);
+        vector<int32_t> place(sorted.size(), 0);
+        for (size_t at = 0; at < sorted.size(); at++) {
+            nodes[place[at]].first = nodes.size();
+            for (int32_t next = at + 1; next < behind[at]; next = behind[next]) {
+                place[next] = nodes.size();
+                nodes.push_back(sorted[next]);
+            }
         }
     }
-    static constexpr int32_t SEVERAL = 4;
 };
 
 // An automaton over tokens, as `tokens.TokenAutomaton` holds it: the pairs of state q are first[q] to first[q + 1], each
@@ -66,92 +115,26 @@ struct Lifted {
     vector<int64_t> first{0}, starts{0};
 };
 
-// What texts do to some of the states: function f takes src to dst for every pair of its list, and all other states to
-// nothing.
-//
-// The states are treated in two parts. Letters act alike on most states within strings, so few functions of these differ;
-// within names and words each letter acts differently, but few such states are left after a byte.
-class Functions {
-    static constexpr int32_t UNKNOWN = -1;
-    const size_t states_;
-    const int columns_;
-    const vector<int32_t> &next_, &column_of_byte_;
-    vector<int32_t> after_;  // (functions, K): UNKNOWN, or a function
-    vector<int32_t> held_;
-    struct Tried {
-        Bytes stays, changes;  // bytes behind which a function is known to be the same, or another
-    };
-    vector<Tried> tried_;
-    Meter &meter_;
-
-  public:
-    Lists lists;  // pairs, one after another; list 0 is that of nothing
-    int32_t identity;
-
-    Functions(const vector<int32_t> &states, size_t number, const vector<int32_t> &next, const vector<int32_t> &column_of_byte,
-              Meter &meter)
-        : states_(number), columns_(next.size() / number), next_(next), column_of_byte_(column_of_byte), meter_(meter) {
-        lists.number(nullptr, 0);
-        for (int32_t q : states) held_.push_back(q), held_.push_back(q);
-        identity = lists.number(held_);
-    }
-
-    // The function of a text that is one byte longer.
-    int32_t after(int32_t function, int byte) {
-        size_t at = size_t(function) * columns_ + column_of_byte_[byte];
-        if (at >= after_.size()) {
-            after_.resize((lists.size() + lists.size() / 2 + 64) * columns_, UNKNOWN);
-        }
-        if (after_[at] == UNKNOWN) {
-            held_.resize(std::max(held_.size(), lists.count(function) + 2));
-            const int32_t *next = next_.data() + column_of_byte_[byte] * states_;
-            int32_t *end = held_.data();
-            for (const int32_t *pair = lists.begin(function), *last = lists.end(function); pair != last; pair += 2) {
-                int32_t to = next[pair[1]];
-                end[0] = pair[0], end[1] = to;
-                end += to >= 0 ? 2 : 0;  // without a branch that nobody can predict
-            }
-            meter_.spend(lists.count(function) + 32);
-            after_[at] = lists.number(held_.data(), end - held_.data());
-            meter_.edges(lists.items() / 2);
-        }
-        return after_[at];
-    }
-
-    // Whether a function stays as it is behind any text of some bytes.
-    bool stays(int32_t function, const Bytes &bytes) {
-        if (size_t(function) >= tried_.size()) tried_.resize(lists.size() + lists.size() / 2 + 64);
-        Tried &tried = tried_[function];
-        if ((bytes & tried.changes).any()) return false;
-        Bytes open = bytes.without(tried.stays);
-        while (open.any()) {
-            int byte = open.lowest();
-            if (after(function, byte) != function) return tried.changes.add(byte), false;
-            tried.stays.add(byte);
-            open = bytes.without(tried.stays);
-        }
-        return true;
-    }
-};
-
 // The transitions of an automaton as a table (K, Q), -1 for none; bytes that act alike in every state share a column.
 struct Columns {
     vector<int32_t> of_byte = vector<int32_t>(256, 0), next;
+    int number;  // K
 
     Columns(const Dfa &dfa, Meter &meter) {
         vector<uint64_t> code(256, 0);
         for (size_t i = 0; i < dfa.arcs.size(); i++) dfa.arcs[i].bytes.for_each([&](int byte) { code[byte] += mix(i); });
-        Map<uint64_t, int32_t> number;
+        Map<uint64_t, int32_t> known;
         vector<int32_t> lowest;
         for (int byte = 0; byte < 256; byte++) {
-            auto [held, fresh] = number.try_emplace(code[byte], number.size());
+            auto [held, fresh] = known.try_emplace(code[byte], known.size());
             of_byte[byte] = held->second;
             if (fresh) lowest.push_back(byte);
         }
-        next.assign(dfa.size() * lowest.size(), -1);
+        number = lowest.size();
+        next.assign(dfa.size() * number, -1);
         for (size_t q = 0; q < dfa.size(); q++)
-            for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++, meter.spend(lowest.size()))
-                for (size_t k = 0; k < lowest.size(); k++)
+            for (int64_t i = dfa.first[q]; i < dfa.first[q + 1]; i++, meter.spend(number))
+                for (int k = 0; k < number; k++)
                     if (dfa.arcs[i].bytes.has(lowest[k])) next[k * dfa.size() + q] = dfa.arcs[i].to;
     }
     // Whether all letters lead from a state to the same one.
@@ -159,6 +142,143 @@ struct Columns {
         int32_t to = next[of_byte['a'] * states + q];
         for (int byte = 'b'; byte <= 'z'; byte++)
             if (next[of_byte[byte] * states + q] != to) return false;
+        return true;
+    }
+};
+
+// Which columns act alike on a set of states: of a state these are the bytes of one arc, and those of none.
+class AlikeColumns {
+    const Dfa &dfa_;
+    const Columns &columns_;
+    Meter &meter_;
+    Lists patterns_;                // the bytes of the arcs of a state
+    vector<int32_t> pattern_of_, some_state_;  // of each state, and a state of each
+    Lists sets_;                    // sets of patterns
+    vector<vector<int32_t>> first_;  // for each set, and each column of it the first column that acts alike
+    vector<uint8_t> seen_;
+    vector<int32_t> held_;
+
+    void prepare() {
+        for (size_t q = 0; q < dfa_.size(); q++) {
+            held_.clear();
+            for (int64_t i = dfa_.first[q]; i < dfa_.first[q + 1]; i++)
+                for (uint64_t word : dfa_.arcs[i].bytes.word) held_.push_back(word), held_.push_back(word >> 32);
+            pattern_of_.push_back(patterns_.number(held_));
+            if (patterns_.size() > some_state_.size()) some_state_.push_back(q);
+            meter_.spend(held_.size() + 8);
+        }
+        seen_.assign(patterns_.size(), 0);
+    }
+    vector<int32_t> compare(const vector<int32_t> &patterns) {
+        vector<uint64_t> code(columns_.number, 0);
+        for (int32_t pattern : patterns) {
+            int32_t q = some_state_[pattern];
+            for (int k = 0; k < columns_.number; k++) code[k] = mix(code[k] ^ uint32_t(columns_.next[k * dfa_.size() + q]));
+        }
+        meter_.spend(patterns.size() * columns_.number);
+        Map<uint64_t, int32_t> first;
+        vector<int32_t> out;
+        for (int k = 0; k < columns_.number; k++) out.push_back(first.try_emplace(code[k], k).first->second);
+        return out;
+    }
+
+  public:
+    AlikeColumns(const Dfa &dfa, const Columns &columns, Meter &meter) : dfa_(dfa), columns_(columns), meter_(meter) {}
+
+    // The number of the set of patterns of the states that a list of pairs leads to.
+    int32_t set(const int32_t *pair, const int32_t *end) {
+        if (pattern_of_.empty()) prepare();
+        meter_.spend((end - pair) / 2);
+        for (; pair != end; pair += 2) seen_[pattern_of_[pair[1]]] = 1;
+        held_.clear();
+        for (size_t pattern = 0; pattern < seen_.size(); pattern++)
+            if (seen_[pattern]) held_.push_back(pattern), seen_[pattern] = 0;
+        size_t set = sets_.number(held_);
+        if (set == first_.size()) first_.push_back(compare(held_));
+        return set;
+    }
+    // The first column that acts as a column does on all states of a set's patterns.
+    int32_t first(int32_t set, int column) const { return first_[set][column]; }
+};
+
+// What texts do to some of the states: function f takes src to dst for every pair of its list, and all other states to
+// nothing.
+//
+// The states are treated in two parts. Letters act alike on most states within strings, so few functions of these differ;
+// within names and words each letter acts differently, but few such states are left after a byte.
+class Functions {
+    static constexpr int32_t UNKNOWN = -1;
+    static constexpr size_t MANY = 512;  // items of a list that is worth looking at for columns that act alike on it
+    const size_t states_;
+    const Columns &columns_;
+    AlikeColumns &alike_;
+    vector<int32_t> after_;  // (functions, K): UNKNOWN, or a function
+    vector<int32_t> set_;    // of the columns that act alike on a function's states: UNKNOWN, or its number
+    vector<int32_t> held_;
+    struct Tried {
+        uint64_t stays = 0, changes = 0;  // groups behind whose bytes a function is known to be the same, or not always
+    };
+    vector<Tried> tried_;
+    Meter &meter_;
+
+    int first_alike(int32_t function, int column) {
+        if (size_t(function) >= set_.size()) set_.resize(lists.size() + lists.size() / 2 + 64, UNKNOWN);
+        if (set_[function] == UNKNOWN) set_[function] = alike_.set(lists.begin(function), lists.end(function));
+        return alike_.first(set_[function], column);
+    }
+    int32_t composed(int32_t function, int column) {
+        held_.resize(std::max(held_.size(), lists.count(function) + 2));
+        const int32_t *next = columns_.next.data() + column * states_;
+        int32_t *end = held_.data();
+        for (const int32_t *pair = lists.begin(function), *last = lists.end(function); pair != last; pair += 2) {
+            int32_t to = next[pair[1]];
+            end[0] = pair[0], end[1] = to;
+            end += to >= 0 ? 2 : 0;  // without a branch that nobody can predict
+        }
+        meter_.spend(lists.count(function) + 32);
+        int32_t found = lists.number(held_.data(), end - held_.data());
+        meter_.edges(lists.items() / 2);
+        return found;
+    }
+
+  public:
+    Lists lists;  // pairs, one after another; list 0 is that of nothing
+    int32_t identity;
+
+    Functions(const vector<int32_t> &states, size_t number, const Columns &columns, AlikeColumns &alike, Meter &meter)
+        : states_(number), columns_(columns), alike_(alike), meter_(meter) {
+        lists.number(nullptr, 0);
+        for (int32_t q : states) held_.push_back(q), held_.push_back(q);
+        identity = lists.number(held_);
+    }
+
+    // The function of a text that is one byte longer.
+    int32_t after(int32_t function, int byte) { return after_column(function, columns_.of_byte[byte]); }
+
+    int32_t after_column(int32_t function, int column) {
+        size_t at = size_t(function) * columns_.number + column;
+        if (at >= after_.size()) {
+            after_.resize((lists.size() + lists.size() / 2 + 64) * columns_.number, UNKNOWN);
+        }
+        if (after_[at] == UNKNOWN) {
+            int alike = lists.count(function) < MANY ? column : first_alike(function, column);
+            int32_t found = alike == column ? composed(function, column) : after_column(function, alike);
+            after_[at] = found;
+        }
+        return after_[at];
+    }
+
+    // Whether a function stays as it is behind any text of bytes of some groups.
+    bool stays(int32_t function, uint64_t groups) {
+        if (size_t(function) >= tried_.size()) tried_.resize(lists.size() + lists.size() / 2 + 64);
+        Tried tried = tried_[function];
+        if (groups & tried.changes) return false;
+        for (uint64_t open = groups & ~tried.stays; open; open &= open - 1) {
+            const auto &bytes = Groups::of().bytes[__builtin_ctzll(open)];
+            bool same = std::all_of(bytes.begin(), bytes.end(), [&](int byte) { return after(function, byte) == function; });
+            (same ? tried_[function].stays : tried_[function].changes) |= open & -open;
+            if (!same) return false;
+        }
         return true;
     }
 };
@@ -344,40 +464,39 @@ inline std::unique_ptr<Lifted> lift(const Dfa &dfa, const Vocabulary &vocabulary
     vector<uint8_t> part(dfa.size());
     vector<int32_t> states[2];
     for (size_t q = 0; q < dfa.size(); q++) states[part[q] = columns.alike(q, dfa.size())].push_back(q);
-    Functions functions[2] = {{states[0], dfa.size(), columns.next, columns.of_byte, meter},
-                              {states[1], dfa.size(), columns.next, columns.of_byte, meter}};
+    AlikeColumns alike(dfa, columns, meter);
+    Functions functions[2] = {{states[0], dfa.size(), columns, alike, meter}, {states[1], dfa.size(), columns, alike, meter}};
     auto out = std::make_unique<Lifted>();
     out->accept = dfa.accept;
     vector<int32_t> found(vocabulary.tokens.size(), -1);  // the class of each token, in the order of the trie
     Numbers class_of;        // of two functions
     vector<int32_t> lowest;  // the first token of each
-    vector<std::pair<int32_t, int32_t>> path{{functions[0].identity, functions[1].identity}};
-    for (size_t node = 0; node < vocabulary.byte.size();) {
-        int32_t depth = vocabulary.depth[node], byte = vocabulary.byte[node];
-        auto [before0, before1] = path[depth];
-        int32_t found0 = before0 ? functions[0].after(before0, byte) : 0, found1 = before1 ? functions[1].after(before1, byte) : 0;
-        if (!found0 && !found1) {
-            node = vocabulary.behind[node];
-            continue;
+    struct Below {  // the nodes below one, and the functions of its text
+        int32_t first, number, function0, function1;
+    };
+    const Vocabulary::Node *nodes = vocabulary.nodes.data();
+    vector<Below> waiting{{nodes[0].first, nodes[0].number, functions[0].identity, functions[1].identity}};
+    while (!waiting.empty()) {
+        auto [first, number, function0, function1] = waiting.back();
+        waiting.pop_back();
+        meter.spend(number);
+        for (const Vocabulary::Node *node = nodes + first; node != nodes + first + number; node++) {
+            int32_t found0 = function0 ? functions[0].after(function0, node->byte) : 0;
+            int32_t found1 = function1 ? functions[1].after(function1, node->byte) : 0;
+            if (!found0 && !found1) continue;
+            // where no byte below changes the function any more, all tokens below are alike
+            bool whole = (!found0 || functions[0].stays(found0, node->below)) && (!found1 || functions[1].stays(found1, node->below));
+            if (!whole) {
+                __builtin_prefetch(nodes + node->first);
+                waiting.push_back({node->first, node->number, found0, found1});
+            }
+            int32_t end_token = whole ? node->end_token : node->behind_own;
+            if (node->first_token == end_token) continue;
+            int32_t c = class_of.number(int64_t(found0) << 32 | found1);
+            std::fill(found.begin() + node->first_token, found.begin() + end_token, c);
+            if (size_t(c) == lowest.size()) lowest.push_back(INT32_MAX);
+            lowest[c] = std::min(lowest[c], whole ? node->lowest : vocabulary.tokens[node->first_token]);
         }
-        if (path.size() < size_t(depth) + 2) path.resize(depth + 2);
-        path[depth + 1] = {found0, found1};
-        // where no byte below changes the function any more, all tokens below are alike
-        bool whole = vocabulary.several[node] >= 0;
-        if (whole) {
-            const Bytes &below = vocabulary.below[vocabulary.several[node]];
-            whole = (!found0 || functions[0].stays(found0, below)) && (!found1 || functions[1].stays(found1, below));
-        }
-        int32_t last = whole ? vocabulary.behind[node] : node + 1;
-        int32_t begin = vocabulary.first_token[node], end = vocabulary.first_token[last];
-        if (begin < end) {
-            int32_t number = class_of.number(int64_t(found0) << 32 | found1);
-            std::fill(found.begin() + begin, found.begin() + end, number);
-            if (size_t(number) == lowest.size()) lowest.push_back(INT32_MAX);
-            lowest[number] = std::min(lowest[number], *std::min_element(&vocabulary.tokens[begin], &vocabulary.tokens[end - 1] + 1));
-        }
-        node = last;
-        meter.spend(1);
     }
     const vector<int64_t> &used = class_of.values;
     vector<int32_t> order(used.size()), number(used.size()), function_of_class[2];

@@ -157,10 +157,16 @@ struct Bytes {
     }
 };
 
-// Lists of numbers, each held once and known by its place.
+// Lists of numbers, each held once and known by its place. They do not move.
 class Lists {
-    vector<int32_t> items_;
-    vector<int64_t> first_{0};
+    static constexpr size_t CHUNK = 1 << 20;  // items of a chunk, or those of one list that is longer
+    struct List {
+        const int32_t *begin;
+        size_t count;
+    };
+    vector<vector<int32_t>> chunks_;
+    vector<List> lists_;
+    size_t items_ = 0;
     vector<int32_t> table_ = vector<int32_t>(1024, -1);
     size_t hashed_ = 0;
 
@@ -189,11 +195,11 @@ class Lists {
     }
 
   public:
-    size_t size() const { return first_.size() - 1; }
-    const int32_t *begin(size_t list) const { return items_.data() + first_[list]; }
-    const int32_t *end(size_t list) const { return items_.data() + first_[list + 1]; }
-    size_t count(size_t list) const { return first_[list + 1] - first_[list]; }
-    size_t items() const { return items_.size(); }
+    size_t size() const { return lists_.size(); }
+    const int32_t *begin(size_t list) const { return lists_[list].begin; }
+    const int32_t *end(size_t list) const { return lists_[list].begin + lists_[list].count; }
+    size_t count(size_t list) const { return lists_[list].count; }
+    size_t items() const { return items_; }
 
     int32_t number(const vector<int32_t> &held) { return number(held.data(), held.size()); }
     int32_t number(const int32_t *held, size_t length) {
@@ -205,8 +211,15 @@ class Lists {
     }
     // A list that `number` does not find: the caller knows it by other means.
     int32_t add(const int32_t *held, size_t length) {
-        items_.insert(items_.end(), held, held + length);
-        first_.push_back(items_.size());
+        if (chunks_.empty() || chunks_.back().capacity() - chunks_.back().size() < length) {
+            size_t room = chunks_.empty() ? CHUNK >> 10 : std::min(CHUNK, 2 * chunks_.back().capacity());
+            chunks_.push_back({});
+            chunks_.back().reserve(std::max(room, length));
+        }
+        vector<int32_t> &chunk = chunks_.back();
+        lists_.push_back({chunk.data() + chunk.size(), length});
+        chunk.insert(chunk.end(), held, held + length);
+        items_ += length;
         return size() - 1;
     }
 };
