@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,10 @@ from daguerre.models.processor import LEVELS, VARIABLE
 from daguerre.models.threads import num_cpus
 from daguerre.models.tokenizer import Tokenizer
 from scripted import Scripted
+
+# Each client of HTTP reads all certificates of the system, which takes 50 ms; the tests talk to this machine alone.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = os.devnull
 
 MakeModel = Callable[..., Model]
 KEPT_DAYS = 30

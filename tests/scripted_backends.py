@@ -129,11 +129,11 @@ def scripted(*backends: Scripted) -> Iterator[None]:
             server = await asyncio.start_server(one.serve, "127.0.0.1", one.port)
             one.port = server.sockets[0].getsockname()[1]
             servers.append(server)
-        ready.set()
 
     def run() -> None:
         asyncio.set_event_loop(loop)
         loop.run_until_complete(start())
+        loop.call_soon(ready.set)  # a stop that came before it runs for ever would be lost
         loop.run_forever()
         for task in asyncio.all_tasks(loop):
             task.cancel()

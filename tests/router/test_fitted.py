@@ -38,7 +38,7 @@ def test_what_graded_shadows_teach_decides_later_requests(tmp_path: Path) -> Non
             ask(url, asking(number))
         shadows(log, 200)
         path = log.write(tmp_path / "log.jsonl")
-    found = fit_quality(read_outcomes(path), folds=5, seed=0)
+    found = fit_quality(read_outcomes(path), folds=2, seed=0)
     assert found.backends == ("a",), "of the other there is no wrong answer to learn from"
     found.save(tmp_path / "quality.npz")
     using = {"quality_model": str(tmp_path / "quality.npz"), "steps": {"plan": {"quality": 0.6}}}
