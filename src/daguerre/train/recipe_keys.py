@@ -104,6 +104,7 @@ MEANINGS: dict[str, str] = {
     "prefer.beta": "what margins of log-probability are multiplied by: the lower, the further from the start",
     "prefer.smoothing": "share of the pairs that are taken to be the wrong way round",
     "prefer.sft": "weight of the mean next-token or masked loss of the chosen answer",
+    "prefer.keep": "weight of the divergence from the model as it began, on next tokens of prompts",
     "prefer.times": "masks that estimate an answer's log-probability, where it is not exact",
     "prefer.antithetic": "each mask's complement besides, and everything masked",
     "prefer.ends": "an end of text follows answers that are plain texts; false: they are cut off",

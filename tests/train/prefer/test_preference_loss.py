@@ -17,9 +17,11 @@ import torch
 from answers import STAGE, masked_loss
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
+from daguerre.models.core.backbone import Backbone
+from daguerre.models.core.batched import BatchLayout, run_batch
 from daguerre.models.denoiser import BackboneDenoiser
 from daguerre.scoring.likelihood import score_tokens
-from daguerre.train.prefer.loss import LogProbs, PreferenceLoss, log_probs, preference
+from daguerre.train.prefer.loss import LogProbs, PreferenceLoss, log_probs, preference, prompt_rows
 from daguerre.train.prefer.masks import COMMON, noised_views
 from daguerre.train.prefer.options import Prefer, pair_loss
 from daguerre.train.sft.texts import Span, Text
@@ -229,3 +231,42 @@ def test_options_out_of_range_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=why):
             Prefer(**options)
+
+
+def test_keep_adds_the_divergence_of_next_tokens_of_prompts(make_model: Callable[..., Model], tmp_path: Path) -> None:
+    model = make_model()
+    model.backbone.requires_grad_(True)
+    made = pair_batches(some_preferences(9), tmp_path, model)
+    batch = made.draw(0, STAGE)
+    prompts = prompt_rows(batch)
+    losses = {keep: PreferenceLoss(Prefer(keep=keep), model.backbone) for keep in (0.0, 3.0)}
+    assert losses[3.0](model.backbone, batch).parts["away"] == 0
+    changed = copy.deepcopy(model.backbone)
+    with torch.no_grad():
+        for weight in changed.parameters():
+            weight.add_(0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+
+    def law(backbone: Backbone, tokens: np.ndarray) -> torch.Tensor:
+        with torch.no_grad():
+            hidden = run_batch(backbone, torch.from_numpy(tokens)[None], BatchLayout.causal(len(tokens)))
+            return backbone.logits(hidden[0]).double().log_softmax(-1)
+
+    away, count = 0.0, 0
+    for number in range(STAGE.sequences):
+        text = made.text(2 * made._pair(number, STAGE.length))
+        given = int(np.flatnonzero(text.answer)[0])
+        laws = [law(one, text.tokens[:given]) for one in (model.backbone, changed)]
+        able = torch.isfinite(laws[0])
+        away += float((laws[0].exp() * (laws[0] - laws[1]))[able].view(given, -1)[: given - 1].sum())
+        count += given - 1
+        assert prompts[2 * number].tolist() == [place < given - 1 for place in range(prompts.shape[1])]
+        assert not prompts[2 * number + 1].any()
+    plain, kept = (loss(changed, batch) for loss in losses.values())
+    assert kept.parts["away"] == pytest.approx(away / count, rel=1e-4) and away > 0
+    assert kept.loss.item() == pytest.approx(plain.loss.item() + 3 * away / count, rel=1e-4)
+
+
+def test_keep_needs_next_tokens(make_model: Callable[..., Model]) -> None:
+    model = make_model(context="block", shift=False, block_size=4)
+    with pytest.raises(UnsupportedError, match=r"prefer\.keep needs next tokens"):
+        PreferenceLoss(Prefer(keep=1.0), model.backbone)

@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from daguerre.errors import UnsupportedError
 from daguerre.models.core.backbone import Backbone
-from daguerre.models.core.batched import run_batch
+from daguerre.models.core.batched import CLEAN, run_batch
 from daguerre.train.batch import Batch, LossReport
+from daguerre.train.distill.methods import kl
 from daguerre.train.earlier import Reference
 from daguerre.train.noising import IGNORE, NUM_LEVELS
 from daguerre.train.prefer.batches import PairBatch
@@ -35,24 +37,49 @@ class LogProbs(NamedTuple):
 
 
 class PreferenceLoss:
-    """The loss that a recipe's [prefer] asks for, as a function of a model and a batch of pairs."""
+    """The loss that a recipe's [prefer] asks for, as a function of a model and a batch of pairs. "away" in its parts is
+    the divergence that `keep` is the weight of. UnsupportedError for `keep` and a model without next tokens.
+    """
 
     def __init__(self, options: Prefer, model: Backbone) -> None:
+        if options.keep and model.config.context != "causal":
+            raise UnsupportedError(
+                "prefer.keep needs next tokens of prompts, in causal context, and this model has "
+                f"{model.config.context} context: leave prefer.keep at 0"
+            )
         self.options, self.reference = options, Reference(model)
 
     def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
         assert isinstance(batch, PairBatch)
+        prompts = prompt_rows(batch) if self.options.keep else torch.zeros_like(batch.tokens, dtype=torch.bool)
         with self.reference.in_place(model):
-            start = log_probs(model, batch, attn_impl)
-        found = log_probs(model, batch, attn_impl)
-        loss, parts = preference(found, start, batch.sizes, self.options)
+            hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
+            start = log_probs_of(model, batch, hidden)
+            taught = model.logits(hidden[prompts]).float().log_softmax(-1)
+        hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
+        loss, parts = preference(log_probs_of(model, batch, hidden), start, batch.sizes, self.options)
+        if self.options.keep:
+            away = kl(taught, model.logits(hidden[prompts]).float().log_softmax(-1)).sum() / prompts.sum().clamp(min=1)
+            loss, parts = loss + self.options.keep * away, parts | {"away": float(away.detach())}
         nothing = np.zeros(NUM_LEVELS)
         return LossReport(loss, 0.0, 0, nothing, nothing.astype(np.int64), parts=parts)
 
 
+def prompt_rows(batch: PairBatch) -> Tensor:
+    """Rows, bool (B, R), that predict a token of a prompt, in the texts of chosen answers: those before all rows with a
+    target.
+    """
+    before = (batch.target != IGNORE).int().cumsum(1) == 0
+    return before & (batch.layout.rows.span == CLEAN) & (batch.text % 2 == 0)
+
+
 def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> LogProbs:
     """The log-probabilities of a batch's answers."""
-    hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
+    return log_probs_of(model, batch, run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl))
+
+
+def log_probs_of(model: Backbone, batch: PairBatch, hidden: Tensor) -> LogProbs:
+    """The same from hidden states (B, R, D)."""
     learned = batch.target != IGNORE
     found = -F.cross_entropy(model.logits(hidden[learned]).float(), batch.target[learned], reduction="none")
     weighted, text, draw = batch.weight[learned] * found, batch.text[learned], batch.draw[learned]

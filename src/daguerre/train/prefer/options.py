@@ -22,11 +22,15 @@ class Prefer:
     answer (VRPO, LLaDA 1.5, arXiv 2505.19223), which both models see; with `antithetic` each mask's complement and
     everything masked besides. `ends`: an end of text follows an answer that is a plain text. `held_out`: share of the
     rows that is held out.
+
+    `keep` times the mean divergence KL(start || model) of the prompts' next tokens is added, in causal context: what
+    the model says of text that nobody compares stays as it was.
     """
 
     beta: float = 0.1
     smoothing: float = 0.0
     sft: float = 0.0
+    keep: float = 0.0
     times: int = 4
     antithetic: bool = True
     ends: bool = True
@@ -39,7 +43,7 @@ class Prefer:
             raise InputError(f"recipe: prefer.smoothing is a share from 0 to below one half, not {self.smoothing}")
         if not 0 < self.held_out < 1:
             raise InputError(f"recipe: prefer.held_out is a share between 0 and 1, not {self.held_out}")
-        at_least(0, self, "sft")
+        at_least(0, self, "sft", "keep")
         at_least(1, self, "times")
 
 
