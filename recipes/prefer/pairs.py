@@ -1,6 +1,6 @@
 """Pairs of answers from a model's own samples: of a prompt's samples one that parses, and one that does not.
 
-    python recipes/prefer/pairs.py --out DIR [--model MODEL] [--prompts 500] [--samples 8] [--source FOLDER]
+    python recipes/prefer/pairs.py --out DIR [--model MODEL] [--prompts 1600] [--samples 8] [--source FOLDER]
 
 texts.jsonl   The rejected text ends with the line where the parser stops, and the chosen one with the line at which it
               is as long, so that the difference is no matter of length.
@@ -83,10 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder of pairs.jsonl")
     parser.add_argument("--model", default="default", help="the model that is sampled (%(default)s)")
-    parser.add_argument("--prompts", type=int, default=500, help="beginnings of code (%(default)s)")
+    parser.add_argument("--prompts", type=int, default=1600, help="beginnings of code (%(default)s)")
     parser.add_argument("--samples", type=int, default=8, help="of each (%(default)s)")
     parser.add_argument("--source", type=Path, help="a folder of Python, in place of the standard library")
-    parser.add_argument("--lines", type=int, default=480, help="texts whose lines are paired (%(default)s)")
+    parser.add_argument("--lines", type=int, default=2150, help="texts whose lines are paired (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     model = daguerre.load(options.model)
