@@ -111,3 +111,11 @@ def _constraints() -> None:
     from daguerre.sampling.constraints.compiled import library as constraints
 
     assert constraints() is not None
+
+
+@pytest.mark.parametrize("source", prebuilt.SOURCES, ids=lambda source: source.name)
+def test_what_shares_work_between_threads_is_compiled_for_it(source: prebuilt.Source) -> None:
+    """Without the flag a compiler skips these lines and says nothing."""
+    texts = [path.read_text(encoding="utf-8") for path in source.folder.iterdir() if path.suffix in (".h", ".cpp")]
+    assert any("#pragma omp" in text for text in texts)
+    assert "-fopenmp" in source.flags

@@ -42,7 +42,7 @@ SOURCES = (
         "the library of constraints",
         PACKAGE / "sampling" / "constraints" / "native",
         "automata.cpp",
-        ("-O3", "-std=c++17", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
+        ("-O3", "-std=c++17", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi"),
     ),
 )
 NATIVE, CONSTRAINTS = SOURCES
