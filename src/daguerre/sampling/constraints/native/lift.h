@@ -9,10 +9,10 @@
 
 namespace daguerre {
 
-// The bytes in at most 64 groups: letters, digits, and others that automata of text seldom tell apart.
+// The bytes in at most 64 groups, each a range: letters, digits, and others that automata of text seldom tell apart.
 struct Groups {
     uint8_t of_byte[256];
-    vector<vector<uint8_t>> bytes;
+    int first[65], number = 0;  // the bytes of group g are first[g] to first[g + 1]
 
     Groups() {
         auto begins = [](int byte) {  // whether a byte begins a group; others are in that of the byte before
@@ -21,10 +21,10 @@ struct Groups {
             return !byte || special || byte == '0' || std::find(std::begin(SINGLE), std::end(SINGLE), byte) != std::end(SINGLE);
         };
         for (int byte = 0; byte < 256; byte++) {
-            if (begins(byte)) bytes.push_back({});
-            of_byte[byte] = bytes.size() - 1;
-            bytes.back().push_back(byte);
+            if (begins(byte)) first[number++] = byte;
+            of_byte[byte] = number - 1;
         }
+        first[number] = 256;
     }
     static const Groups &of() {
         static const Groups groups;
@@ -189,10 +189,13 @@ class AlikeColumns {
     int32_t set(const int32_t *pair, const int32_t *end) {
         if (pattern_of_.empty()) prepare();
         meter_.spend((end - pair) / 2);
-        for (; pair != end; pair += 2) seen_[pattern_of_[pair[1]]] = 1;
         held_.clear();
-        for (size_t pattern = 0; pattern < seen_.size(); pattern++)
-            if (seen_[pattern]) held_.push_back(pattern), seen_[pattern] = 0;
+        for (; pair != end; pair += 2) {
+            int32_t pattern = pattern_of_[pair[1]];
+            if (!seen_[pattern]) seen_[pattern] = 1, held_.push_back(pattern);
+        }
+        for (int32_t pattern : held_) seen_[pattern] = 0;
+        std::sort(held_.begin(), held_.end());
         size_t set = sets_.number(held_);
         if (set == first_.size()) first_.push_back(compare(held_));
         return set;
@@ -274,8 +277,9 @@ class Functions {
         Tried tried = tried_[function];
         if (groups & tried.changes) return false;
         for (uint64_t open = groups & ~tried.stays; open; open &= open - 1) {
-            const auto &bytes = Groups::of().bytes[__builtin_ctzll(open)];
-            bool same = std::all_of(bytes.begin(), bytes.end(), [&](int byte) { return after(function, byte) == function; });
+            const int *first = Groups::of().first + __builtin_ctzll(open);
+            bool same = true;
+            for (int byte = first[0]; same && byte < first[1]; byte++) same = after(function, byte) == function;
             (same ? tried_[function].stays : tried_[function].changes) |= open & -open;
             if (!same) return false;
         }
