@@ -51,16 +51,16 @@ class PreferenceLoss:
 
     def __call__(self, model: Backbone, batch: Batch, attn_impl: str = "sdpa") -> LossReport:
         assert isinstance(batch, PairBatch)
-        prompts = prompt_rows(batch) if self.options.keep else torch.zeros_like(batch.tokens, dtype=torch.bool)
+        keep = self.options.keep
         with self.reference.in_place(model):
             hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
             start = log_probs_of(model, batch, hidden)
-            taught = model.logits(hidden[prompts]).float().log_softmax(-1)
+            taught = prompt_laws(model, batch, hidden) if keep else None
         hidden = run_batch(model, batch.tokens, batch.layout, attn_impl=attn_impl)
         loss, parts = preference(log_probs_of(model, batch, hidden), start, batch.sizes, self.options)
-        if self.options.keep:
-            away = kl(taught, model.logits(hidden[prompts]).float().log_softmax(-1)).sum() / prompts.sum().clamp(min=1)
-            loss, parts = loss + self.options.keep * away, parts | {"away": float(away.detach())}
+        if taught is not None:
+            away = kl(taught, prompt_laws(model, batch, hidden)).sum() / max(1, len(taught))
+            loss, parts = loss + keep * away, parts | {"away": float(away.detach())}
         nothing = np.zeros(NUM_LEVELS)
         return LossReport(loss, 0.0, 0, nothing, nothing.astype(np.int64), parts=parts)
 
@@ -71,6 +71,11 @@ def prompt_rows(batch: PairBatch) -> Tensor:
     """
     before = (batch.target != IGNORE).int().cumsum(1) == 0
     return before & (batch.layout.rows.span == CLEAN) & (batch.text % 2 == 0)
+
+
+def prompt_laws(model: Backbone, batch: PairBatch, hidden: Tensor) -> Tensor:
+    """Log-probabilities (A, V) of the tokens that `prompt_rows` predict, from hidden states (B, R, D)."""
+    return model.logits(hidden[prompt_rows(batch)]).log_softmax(-1)
 
 
 def log_probs(model: Backbone, batch: PairBatch, attn_impl: str = "sdpa") -> LogProbs:
