@@ -119,3 +119,7 @@ def test_what_shares_work_between_threads_is_compiled_for_it(source: prebuilt.So
     texts = [path.read_text(encoding="utf-8") for path in source.folder.iterdir() if path.suffix in (".h", ".cpp")]
     assert any("#pragma omp" in text for text in texts)
     assert "-fopenmp" in source.flags
+    for path in library.places(source, processor.compiler_flags()):
+        if path.is_file():
+            code = path.read_bytes()
+            assert b"GOMP_parallel" in code or b"__kmpc_fork_call" in code, path
