@@ -13,6 +13,7 @@ from daguerre.sampling.constraints.indices import NONE
 from daguerre.sampling.constraints.programme import Programme
 from daguerre.sampling.constraints.reference.lattice import Lattice
 from daguerre.sampling.constraints.spans import CompiledPaths, span
+from daguerre.sampling.constraints.tiles import TILE, Tiles
 from daguerre.sampling.constraints.tokens import TokenAutomaton, useful
 from daguerre.sampling.constraints.weights import weigh
 
@@ -275,10 +276,30 @@ def test_weights_of_classes_equal_those_of_the_reference(kind: type, monkeypatch
         factors[2, 1] = -np.inf
         same_kept(fast.likeliest(factors, 0.3), slow.likeliest(factors, 0.3))
         us = rng.random(40)
-        drawn = [[weights.token(1, cls, float(u)) for u in us for cls in range(4)] for weights in (fast, slow)]
+        of_each = np.ones(160, dtype=np.int64), np.tile(range(4), 40), us.repeat(4)
+        drawn = [weights.draw(*of_each) for weights in (fast, slow)]
         assert np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
         firsts = [[weights.first(np.full(5, cls))[1:].tolist() for cls in range(4)] for weights in (fast, slow)]
         assert firsts[0] == firsts[1]
+
+
+@pytest.mark.parametrize("size", [1, TILE, 3 * TILE + 5])
+def test_tiles_hold_each_token_once_in_its_class(size: int) -> None:
+    classes = np.random.default_rng(2).integers(NONE, 6, size=size).astype(np.int32)
+    classes[-1] = 6
+    order = np.argsort(np.where(classes == NONE, 7, classes), kind="stable").astype(np.int32)
+    first = np.concatenate([[0], np.cumsum(np.bincount(classes[classes != NONE], minlength=7))])
+    tiles = Tiles.of(order, first)
+    seen, begins = np.zeros(size, dtype=int), np.concatenate([[0], tiles.end[:-1]])
+    for tile in range(-(-size // TILE)):
+        for s in range(tiles.first[tile], tiles.first[tile + 1]):
+            tokens = tile * TILE + tiles.place[begins[s] : tiles.end[s]].astype(int)
+            seen[tokens] += 1
+            assert (classes[tokens] == (NONE if tiles.cls[s] == 7 else tiles.cls[s])).all()
+            number = tiles.segment[s]
+            assert tokens.tolist() == order[tiles.starts[number] : tiles.starts[number + 1]].tolist()
+            assert tiles.of_class[tiles.cls[s]] <= number < tiles.of_class[tiles.cls[s] + 1]
+    assert (seen == 1).all()
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -286,8 +307,8 @@ def test_weights_of_classes_equal_those_of_the_reference(kind: type, monkeypatch
 def test_the_likeliest_tokens_are_those_of_the_slow_reference(
     kind: type, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With classes of unlike sizes, ties, likely tokens that the language forbids, and much of a row cut off;
-    and whatever the number of threads.
+    """With classes of unlike sizes, ties, likely tokens that the language forbids, much of a row cut off, and rows of
+    which a sample of tokens says nothing, or too little; and whatever the number of threads.
     """
     rng, num = np.random.default_rng(1), 12
     classes = rng.choice(7, size=40_000, p=[0.7, 0.2, 0.05, 0.03, 0.01, 0.009, 0.001]) - 1
@@ -301,6 +322,9 @@ def test_the_likeliest_tokens_are_those_of_the_slow_reference(
     logits[4] += 1000
     logits[5, classes == NONE] += 60  # the likeliest are forbidden
     logits[6] = 0.0
+    sampled = np.arange(40_000) % 1024 < 16  # of native/likeliest.h
+    logits[8, sampled] = -np.inf
+    logits[9, sampled] -= 3
     shares = rng.dirichlet(np.full(6, 0.5), num)
     shares[7] = [0, 0, 1, 0, 0, 0]
     (fast,) = weigh(logits, automaton, [0.8])
@@ -320,15 +344,15 @@ def test_the_likeliest_tokens_are_those_of_the_slow_reference(
 def same_kept(fast: weights.Weights, slow: weights.Weights) -> None:
     """Whether the same tokens are left, with the same weights, and draws of them."""
     assert isinstance(fast, weights.Kept)
-    for row, kept in zip(slow.logp_AV, fast.kept, strict=True):
-        assert np.array_equal(np.flatnonzero(row > -np.inf), np.sort(kept))
+    for i, row in enumerate(slow.logp_AV):
+        assert np.array_equal(np.flatnonzero(row > -np.inf), np.sort(fast.tokens(i)))
     classes = fast.all_AC > -np.inf
     assert np.array_equal(classes, slow.all_AC > -np.inf)
     shift = np.maximum(slow.all_AC.max(1, keepdims=True), -1e300)
     np.testing.assert_allclose(fast.all_AC[classes], (slow.all_AC - shift)[classes], atol=1e-5)
-    pairs = [(i, cls) for i, cls in np.argwhere(classes).tolist()]
-    drawn = [[one.token(i, cls, u) for i, cls in pairs for u in (0.0, 0.31, 0.77)] for one in (fast, slow)]
-    assert not pairs or np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
+    rows, of_rows = np.repeat(np.argwhere(classes), 3, axis=0).T
+    drawn = [one.draw(rows, of_rows, np.tile((0.0, 0.31, 0.77), len(rows) // 3)) for one in (fast, slow)]
+    assert not len(rows) or np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
 
 
 def test_a_text_far_less_likely_than_what_the_language_forbids_is_found_and_weighed() -> None:

@@ -22,7 +22,6 @@ Pointer, Int, Long, Text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctyp
 Float = ctypes.c_double
 KINDS = ("float", "double")
 PLACES = (Pointer,) * 5
-CLASSES = (Pointer, Pointer, Long)
 Error = ctypes.POINTER(Int)
 
 
@@ -30,6 +29,30 @@ class Transitions(ctypes.Structure):
     """The pairs of states of a token automaton."""
 
     _fields_ = [*((name, Pointer) for name in ("first", "dst", "bundle")), ("states", Long), ("bundles", Long)]
+
+
+class Tiles(ctypes.Structure):
+    """A vocabulary in tiles: see native/weights.h."""
+
+    _fields_ = [
+        *((name, Pointer) for name in "place end segment cls first of_class".split()),
+        *((name, Long) for name in "size classes vocabulary".split()),
+    ]
+
+
+class Classes(ctypes.Structure):
+    """The tokens of a vocabulary by class: see native/likeliest.h."""
+
+    _fields_ = [*((name, Pointer) for name in "of_token order first".split()), ("classes", Long), ("vocabulary", Long)]
+
+
+class Draws(ctypes.Structure):
+    """Draws of tokens: see native/weights.h."""
+
+    _fields_ = [
+        *((name, Pointer) for name in "tokens row begin end first_part num_parts u parts starts".split()),
+        *((name, Long) for name in "size vocabulary all_parts".split()),
+    ]
 
 
 class Uses(ctypes.Structure):
@@ -87,13 +110,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_possible": (Int, (Pointer,)),
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
-    **{f"weigh_{kind}": (None, (Pointer, Long, Long, *CLASSES, Pointer, Long, *PLACES, Int)) for kind in KINDS},
+    **dict.fromkeys(("sum_lists", "best_of_lists"), (None, (Pointer, Long, Long, Pointer, Pointer, Long, Pointer))),
+    **{f"weigh_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, *PLACES, Int)) for kind in KINDS},
     **{f"first_{kind}": (None, (Pointer, Long, Long, Pointer, Long, *(Pointer,) * 3, Int)) for kind in KINDS},
-    **{f"draw_{kind}": (Int, (Pointer, Pointer, Long, Float, Float, Pointer, Float)) for kind in KINDS},
+    **{f"draw_{kind}": (None, (Pointer, Pointer, Float, Pointer, Pointer, Int)) for kind in KINDS},
     **{
         f"likeliest_{kind}": (
             None,
-            (Pointer, Long, Long, Pointer, Long, Pointer, Float, Pointer, Float, Float, *(Pointer,) * 3, Int),
+            (Pointer, Long, Pointer, Pointer, Float, Pointer, Float, Float, *(Pointer,) * 3, Int),
         )
         for kind in KINDS
     },

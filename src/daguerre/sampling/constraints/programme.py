@@ -38,6 +38,7 @@ from daguerre.sampling.constraints.weights import (
     log_add,
     log_sum_of_bundles,
     sum_of_bundles,
+    sum_of_classes,
     weigh,
 )
 
@@ -232,11 +233,7 @@ class Weighed:
         u_P[self.wanted - self.first] = u_A
         bundles_P, rest_P = self.paths.draw(u_P)
         at = self.wanted - self.first
-        classes, rest_A = self._classes(bundles_P[at], rest_P[at])
-        out = np.empty(len(at), dtype=np.int64)
-        for i, (cls, u) in enumerate(zip(classes.tolist(), rest_A.tolist(), strict=True)):
-            out[i] = self.weights.token(i, cls, u)
-        return out
+        return self.weights.draw(np.arange(len(at)), *self._classes(bundles_P[at], rest_P[at]))
 
     def _classes(self, bundles_A: np.ndarray, u_A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(a class of each bundle, the unused part of u), drawn for all positions at once."""
@@ -252,14 +249,6 @@ class Weighed:
         chosen = np.minimum(total.searchsorted(target, side="right"), total.searchsorted(ends))
         rest = (target - total[chosen] + weights[chosen]) / weights[chosen]
         return classes[chosen], rest.clip(0.0, BELOW_ONE)
-
-    @cached_property
-    def _shares_AB(self) -> np.ndarray:
-        """The logarithm of the factor from a class's probability to its marginal, in each bundle that has it."""
-        at = self.wanted - self.first
-        with np.errstate(divide="ignore"):
-            shares_AB, score_AB = np.log(self.paths.shares()[at]), self._score_PB[at]
-        return np.asarray(shares_AB - np.where(score_AB == -np.inf, 0.0, score_AB))
 
     def marginals(self) -> np.ndarray:
         """See `Programme.marginals`."""
@@ -278,8 +267,16 @@ class Weighed:
     @property
     def _share_AC(self) -> np.ndarray:
         """The logarithm of the factor from a token's weight to its marginal, for each class."""
-        bundles, first = self.automaton.pairs.bundles_of
-        return log_add(self._shares_AB[:, bundles], first)
+        pairs, at = self.automaton.pairs, self.wanted - self.first
+        shares_AB = self.paths.shares()[at]
+        with np.errstate(divide="ignore"):
+            if not self.paths.is_exact:
+                weight_AB = self._weight_PB[at]
+                return np.log(sum_of_classes(shares_AB / np.where(weight_AB > 0, weight_AB, 1.0), pairs))
+            score_AB = self._score_PB[at]
+            logs_AB = np.log(shares_AB) - np.where(score_AB == -np.inf, 0.0, score_AB)
+        bundles, first = pairs.bundles_of
+        return log_add(logs_AB[:, bundles], first)
 
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
         """See `Programme.probabilities`."""

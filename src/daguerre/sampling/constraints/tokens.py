@@ -25,6 +25,7 @@ from daguerre.sampling.constraints.compiled import Call, Handle, address
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
 from daguerre.sampling.constraints.reference import lift as reference
+from daguerre.sampling.constraints.tiles import Tiles
 
 FIELDS = ("accept", "class_of_token")
 PAIRS = ("first", "dst", "bundle", "starts", "classes")
@@ -72,7 +73,7 @@ class Pairs:
     def bundles_of(self) -> tuple[np.ndarray, np.ndarray]:
         """(bundles, first): those that class c is in are bundles[first[c]:first[c+1]]."""
         order = np.argsort(self.classes, kind="stable")
-        bundles = np.repeat(np.arange(self.num_bundles), np.diff(self.starts))[order]
+        bundles = np.repeat(np.arange(self.num_bundles, dtype=np.int32), np.diff(self.starts))[order]
         return bundles, np.searchsorted(self.classes[order], np.arange(int(self.classes.max(initial=NONE)) + 2))
 
     def taking(self, cls: int) -> np.ndarray:
@@ -131,6 +132,10 @@ class TokenAutomaton:
         """(C+1,): the tokens of class c are order[first_token[c]:first_token[c+1]]."""
         counts = np.bincount(self.class_of_token[self.class_of_token != NONE], minlength=self.num_classes)
         return np.concatenate([[0], np.cumsum(counts)])
+
+    @cached_property
+    def tiles(self) -> Tiles:
+        return Tiles.of(self.order, self.first_token)
 
     @property
     def edges(self) -> Edges:

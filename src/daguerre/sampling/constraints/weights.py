@@ -7,6 +7,7 @@ Letters: A wanted positions, P positions of a span, C classes, S classes of all 
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from functools import cached_property
@@ -63,15 +64,14 @@ class Sums:
             self._sum_compiled(self.made)
 
     def _sum_compiled(self, made: Any) -> None:
-        automaton, logits, temperatures = self.automaton, self.logp_AV, self.temperatures.astype(np.float64)
-        order, first = automaton.order, automaton.first_token
+        logits, tiles, temperatures = self.logp_AV, self.automaton.tiles, self.temperatures.astype(np.float64)
         most = address(self.most_AC) if len(self.most_AC) else None
-        self.first_block = np.concatenate([[0], np.cumsum(-(-np.diff(first) // BLOCK))])
-        self.blocks_TAB = np.empty((*self.total_TA.shape, int(self.first_block[-1])))
-        out = address(self.top_A), address(self.sum_TAC), most, address(self.total_TA), address(self.blocks_TAB)
-        held = address(order), address(first), len(first) - 1, address(temperatures), len(temperatures)
-        weigh_rows = getattr(made, f"weigh_{KINDS[logits.dtype]}")
-        weigh_rows(address(logits), *map(int, logits.shape), *held, *out, threads_for(logits))
+        self.parts_TAS = np.empty((*self.total_TA.shape, len(tiles.segment)))
+        out = address(self.top_A), address(self.sum_TAC), most, address(self.total_TA), address(self.parts_TAS)
+        arrays = tiles.place, tiles.end, tiles.segment, tiles.cls, tiles.first, tiles.of_class
+        sizes = len(tiles.segment), self.automaton.num_classes, self.automaton.vocab_size
+        held = ctypes.byref(compiled.Tiles(*map(address, arrays), *sizes)), address(temperatures), len(temperatures)
+        getattr(made, f"weigh_{KINDS[logits.dtype]}")(address(logits), len(logits), *held, *out, threads_for(logits))
 
     def _sum(self, t: int) -> None:
         """The slow reference of `weigh_classes`."""
@@ -108,7 +108,7 @@ class Weights:
         self.temperature, self.top_A, self.most_AC = sums.temperatures[t], sums.top_A, sums.most_AC
         self.sum_AC = sums.sum_TAC[t]
         if sums.made is not None:
-            self._first_block, self._blocks_AB = sums.first_block, sums.blocks_TAB[t]
+            self._parts_AS = sums.parts_TAS[t]
         with np.errstate(divide="ignore"):
             self.total_A = np.log(sums.total_TA[t]) + self.top_A / np.float64(self.temperature)
         self.faint = np.nonzero(self.sum_AC < TINY)
@@ -130,26 +130,43 @@ class Weights:
             out[self.faint] = self._faint_logs
         return out
 
-    def token(self, i: int, cls: int, u: float) -> int:
-        """One of the tokens of a class, drawn by u in [0, 1) from their weights in a row."""
-        tokens = self.automaton.tokens_of(cls)
-        if len(tokens) == 1:
-            return int(tokens[0])
-        if self._made is not None:
-            faint = self.sum_AC[i, cls] < TINY
-            return self.draw(i, tokens, None if faint else self._blocks_AB[i, self._first_block[cls] :], u)
+    def draw(self, rows: np.ndarray, classes: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """(N,): of each of some rows a token of a class, drawn by u in [0, 1) from their weights in the row."""
+        first = self.automaton.first_token
+        begin, end = first[classes], first[classes + 1]
+        if self._made is None:
+            each = zip(rows.tolist(), begin.tolist(), end.tolist(), u.tolist(), strict=True)
+            return np.array([self._drawn(i, self.automaton.order[b:e], one) for i, b, e, one in each], dtype=np.int64)
+        of_class = self.automaton.tiles.of_class
+        known = np.where(self.sum_AC[rows, classes] < TINY, 0, of_class[classes + 1] - of_class[classes])
+        return self._draw(rows, self.automaton.order, begin, end, of_class[classes], known, u)
+
+    def _draw(
+        self,
+        rows: np.ndarray,
+        tokens: np.ndarray,
+        begin: np.ndarray,
+        end: np.ndarray,
+        first_part: np.ndarray,
+        num_parts: np.ndarray,
+        u: np.ndarray,
+    ) -> np.ndarray:
+        """`draw_tokens` of the library."""
+        starts, logits, out = self.automaton.tiles.starts, self.logp_AV, np.empty(len(rows), dtype=np.int64)
+        of_each = [np.ascontiguousarray(one, dtype=np.int64) for one in (rows, begin, end, first_part, num_parts)]
+        arrays = tokens, *of_each, np.ascontiguousarray(u, dtype=np.float64), self._parts_AS, starts
+        draws = compiled.Draws(*map(address, arrays), len(rows), logits.shape[1], len(starts) - 1)
+        given = address(logits), address(self.top_A), float(self.temperature), ctypes.byref(draws), address(out)
+        getattr(self._made, f"draw_{KINDS[logits.dtype]}")(*given, threads_for(logits))
+        return out
+
+    def _drawn(self, i: int, tokens: np.ndarray, u: float) -> int:
+        """The slow reference of `draw_token` in native/weights.h."""
         logs = self.logp_AV[i].take(tokens)
         weights = np.exp((logs - logs.max()) / self.temperature)
         block, u = pick(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64), u)
         held = slice(block * BLOCK, (block + 1) * BLOCK)
         return int(tokens[held][pick(weights[held], u)[0]])
-
-    def draw(self, i: int, tokens: np.ndarray, blocks: np.ndarray | None, u: float) -> int:
-        """One of some tokens of a row, by the library; `blocks` as of `weigh_classes`."""
-        assert self._made is not None
-        draw, row, top = getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}"), self.logp_AV[i], float(self.top_A[i])
-        known = None if blocks is None else address(blocks)
-        return int(draw(address(row), address(tokens), len(tokens), float(self.temperature), top, known, u))
 
     def first(self, classes_A: np.ndarray) -> np.ndarray:
         """(A,): the likeliest token of a class in each row, the first of several."""
@@ -176,15 +193,17 @@ class Weights:
         if self._made is None:
             kept_AV = self._likeliest(factor_AC, least, share)
             return weigh(kept_AV, automaton, [float(self.temperature)], best=False)[0]
-        kept_AV, count_A = np.empty(logits.shape, dtype=np.int32), np.empty(len(logits), dtype=np.int64)
+        kept_AV, ends_AC = np.empty(logits.shape, dtype=np.int32), np.empty(factor_AC.shape, dtype=np.int64)
         shares_AC, classes = np.empty(factor_AC.shape), automaton.class_of_token.astype(np.int32, copy=False)
+        arrays = map(address, (classes, automaton.order, automaton.first_token))
+        on = ctypes.byref(compiled.Classes(*arrays, automaton.num_classes, automaton.vocab_size))
         keep = getattr(self._made, f"likeliest_{KINDS[logits.dtype]}")
-        given = address(logits), *map(int, logits.shape), address(classes), automaton.num_classes
         limits = address(factor_AC), float(self.temperature), address(top_A), least, share
-        keep(*given, *limits, address(shares_AC), address(kept_AV), address(count_A), threads_for(logits))
+        out = address(shares_AC), address(kept_AV), address(ends_AC)
+        keep(address(logits), len(logits), on, *limits, *out, threads_for(logits))
         with np.errstate(divide="ignore"):
             logs_AC = np.log(shares_AC) - np.where(shares_AC > 0, factor_AC, 0.0)
-        return Kept(self, logs_AC, [row[:count] for row, count in zip(kept_AV, count_A.tolist(), strict=True)])
+        return Kept(self, logs_AC, kept_AV, ends_AC)
 
     def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
         """The slow reference of `Likeliest` in native/weights.h: the logits, minus infinity of all other tokens."""
@@ -217,31 +236,56 @@ class Weights:
 
 
 class Kept(Weights):
-    """Some tokens of each row, as `Weights` has all of them: `kept` lists them in their order.
+    """Some tokens of each row, as `Weights` has all of them: `tokens` lists them.
 
     `logs_AC` are the logarithms of their weights by class; they become relative to the likeliest class.
     """
 
-    def __init__(self, weights: Weights, logs_AC: np.ndarray, kept: Sequence[np.ndarray]) -> None:
-        self.logp_AV, self.temperature, self._weights, self.kept = weights.logp_AV, weights.temperature, weights, kept
+    def __init__(self, weights: Weights, logs_AC: np.ndarray, kept_AV: np.ndarray, ends_AC: np.ndarray) -> None:
+        self.logp_AV, self.temperature, self._weights = weights.logp_AV, weights.temperature, weights
+        self._kept_AV, self._ends_AC = kept_AV, ends_AC
         most_A = logs_AC.max(axis=1)
         self.all_AC = logs_AC - np.where(most_A > -np.inf, most_A, 0.0)[:, None]
         self.sum_AC = np.exp(self.all_AC)
 
-    def token(self, i: int, cls: int, u: float) -> int:
-        """One of the kept tokens of a class, drawn by u in [0, 1) from their weights in a row."""
-        kept = self.kept[i]
-        return self._weights.draw(i, kept[self._weights.automaton.class_of_token.take(kept) == cls], None, u)
+    def tokens(self, i: int) -> np.ndarray:
+        """Those of a row, class by class, each in ascending order."""
+        return np.asarray(self._kept_AV[i, : self._ends_AC[i, -1]])
+
+    def draw(self, rows: np.ndarray, classes: np.ndarray, u: np.ndarray) -> np.ndarray:
+        """See `Weights.draw`."""
+        begin = np.where(classes > 0, self._ends_AC[rows, classes - 1], 0)
+        offset, nothing = rows * self.logp_AV.shape[1], np.zeros_like(rows)
+        ends = offset + begin, offset + self._ends_AC[rows, classes]
+        return self._weights._draw(rows, self._kept_AV, *ends, nothing, nothing, u)
 
 
 def best_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
     """(P, B): the highest score of a class of each bundle."""
-    return np.maximum.reduceat(scores_PC.take(pairs.classes, axis=1), pairs.starts[:-1], axis=1)
+    return over_lists("best_of_lists", np.maximum, scores_PC, pairs.classes, pairs.starts)
 
 
 def sum_of_bundles(weights_PC: np.ndarray, pairs: Pairs) -> np.ndarray:
     """(P, B): the sum over each bundle."""
-    return np.add.reduceat(weights_PC.take(pairs.classes, axis=1), pairs.starts[:-1], axis=1)
+    return over_lists("sum_lists", np.add, weights_PC, pairs.classes, pairs.starts)
+
+
+def sum_of_classes(weights_AB: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """(A, C): the sum over the bundles that each class is in."""
+    return over_lists("sum_lists", np.add, weights_AB, *pairs.bundles_of)
+
+
+def over_lists(name: str, reduce: np.ufunc, values: np.ndarray, members: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """values (P, N) float64, reduced over each of some lists of columns to (P, M): `members` (int32) of list m are
+    members[starts[m]:starts[m+1]], and not empty.
+    """
+    made = compiled.library()
+    if made is None:
+        return np.asarray(reduce.reduceat(values.take(members, axis=1), starts[:-1], axis=1))
+    values, out = np.ascontiguousarray(values, dtype=np.float64), np.empty((len(values), len(starts) - 1))
+    arrays = map(address, (members, starts))
+    getattr(made, name)(address(values), *values.shape, *arrays, out.shape[1], address(out))
+    return out
 
 
 def log_sum_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:

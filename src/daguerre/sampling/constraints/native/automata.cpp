@@ -5,7 +5,7 @@
 #include "lift.h"
 #include "linking.h"
 #include "spans.h"
-#include "weights.h"
+#include "likeliest.h"
 
 using namespace daguerre;
 
@@ -183,15 +183,13 @@ void paths_shares(Paths *paths, double *out, int32_t *error) {
     guarded(error, 0, [&] { return paths->shares(out), 0; });
 }
 
-void weigh_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                 const double *temperatures, int64_t num, float *top, double *sum, float *most, double *all, double *blocks,
-                 int32_t threads) {
-    weigh_classes<float>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks, threads);
+void weigh_float(const float *logits, int64_t rows, const Tiles *tiles, const double *temperatures, int64_t num, float *top, double *sum,
+                 float *most, double *all, double *parts, int32_t threads) {
+    weigh_classes<float>(logits, rows, *tiles, temperatures, num, top, sum, most, all, parts, threads);
 }
-void weigh_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                  const double *temperatures, int64_t num, double *top, double *sum, double *most, double *all, double *blocks,
-                 int32_t threads) {
-    weigh_classes<double>(logits, rows, vocabulary, order, first, classes, temperatures, num, top, sum, most, all, blocks, threads);
+void weigh_double(const double *logits, int64_t rows, const Tiles *tiles, const double *temperatures, int64_t num, double *top, double *sum,
+                  double *most, double *all, double *parts, int32_t threads) {
+    weigh_classes<double>(logits, rows, *tiles, temperatures, num, top, sum, most, all, parts, threads);
 }
 void first_float(const float *logits, int64_t rows, int64_t vocabulary, const float *most, int64_t classes, const int32_t *class_of_token,
                  const int64_t *chosen, int64_t *tokens, int32_t threads) {
@@ -201,23 +199,26 @@ void first_double(const double *logits, int64_t rows, int64_t vocabulary, const 
                  const int64_t *chosen, int64_t *tokens, int32_t threads) {
     first_tokens<double>(logits, rows, vocabulary, most, classes, class_of_token, chosen, tokens, threads);
 }
-int32_t draw_float(const float *logits, const int32_t *tokens, int64_t size, double temperature, double top, const double *blocks,
-                  double u) {
-    return draw_token<float>(logits, tokens, size, temperature, top, blocks, u);
+void sum_lists(const double *values, int64_t rows, int64_t columns, const int32_t *members, const int64_t *starts, int64_t num, double *out) {
+    reduce_lists<false>(values, rows, columns, members, starts, num, out);
 }
-int32_t draw_double(const double *logits, const int32_t *tokens, int64_t size, double temperature, double top, const double *blocks,
-                  double u) {
-    return draw_token<double>(logits, tokens, size, temperature, top, blocks, u);
+void best_of_lists(const double *values, int64_t rows, int64_t columns, const int32_t *members, const int64_t *starts, int64_t num,
+                   double *out) {
+    reduce_lists<true>(values, rows, columns, members, starts, num, out);
 }
-void likeliest_float(const float *logits, int64_t rows, int64_t vocabulary, const int32_t *class_of_token, int64_t classes,
-                     const double *factor, double temperature, const float *top, double least, double share, double *shares, int32_t *kept,
-                     int64_t *count, int32_t threads) {
-    keep_likeliest<float>(logits, rows, vocabulary, class_of_token, classes, factor, temperature, top, least, share, shares, kept, count, threads);
+void draw_float(const float *logits, const float *top, double temperature, const Draws *draws, int64_t *out, int32_t threads) {
+    draw_tokens<float>(logits, top, temperature, *draws, out, threads);
 }
-void likeliest_double(const double *logits, int64_t rows, int64_t vocabulary, const int32_t *class_of_token, int64_t classes,
-                     const double *factor, double temperature, const double *top, double least, double share, double *shares, int32_t *kept,
-                     int64_t *count, int32_t threads) {
-    keep_likeliest<double>(logits, rows, vocabulary, class_of_token, classes, factor, temperature, top, least, share, shares, kept, count, threads);
+void draw_double(const double *logits, const double *top, double temperature, const Draws *draws, int64_t *out, int32_t threads) {
+    draw_tokens<double>(logits, top, temperature, *draws, out, threads);
+}
+void likeliest_float(const float *logits, int64_t rows, const Classes *on, const double *factor, double temperature, const float *top,
+                     double least, double share, double *shares, int32_t *kept, int64_t *ends, int32_t threads) {
+    keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, ends, threads);
+}
+void likeliest_double(const double *logits, int64_t rows, const Classes *on, const double *factor, double temperature, const double *top,
+                      double least, double share, double *shares, int32_t *kept, int64_t *ends, int32_t threads) {
+    keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, ends, threads);
 }
 
 }  // extern "C"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "limits.h"
@@ -10,35 +11,57 @@
 namespace daguerre {
 
 #ifdef __AVX512F__
-constexpr int LANES = 16;
+constexpr int BYTES = 64;
 #else
-constexpr int LANES = 8;  // longer vectors would be passed through memory
+constexpr int BYTES = 32;  // longer vectors would be passed through memory
 #endif
-typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES), aligned(4)));
 
-// e^x for x <= 0, to about one part in ten million; 0 below -87.
-inline Floats exponential(Floats x) {
-    Floats held = x < -87.0f ? Floats{} - 87.0f : x;
-    Ints whole = __builtin_convertvector(held * 1.44269504f - 0.5f, Ints);  // rounds to the nearest, since x <= 0
-    Floats rounded = __builtin_convertvector(whole, Floats), r = held - rounded * 0.693359375f + rounded * 2.12194440e-4f;
-    Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    Ints bits = ((whole + 127) << 23) & (x >= -87.0f);
-    return p * (Floats)bits;
-}
+// Vectors of a type, and e^x in them: 2^r is 1 + r (w_n + r (w_n-1 + ...)) for r of at most a half.
+template <class Number> struct Lanes;
+template <> struct Lanes<float> {
+    typedef float Many __attribute__((vector_size(BYTES), aligned(4)));
+    typedef int32_t Bits __attribute__((vector_size(BYTES), aligned(4)));
+    static constexpr int WIDTH = BYTES / 4, MANTISSA = 23, BIAS = 127;
+    static constexpr float POLYNOMIAL[] = {1.535336099e-4f, 1.339887525e-3f, 9.618437368e-3f, 5.550332469e-2f, 2.402264791e-1f, 6.931472029e-1f};
+};
+template <> struct Lanes<double> {
+    typedef double Many __attribute__((vector_size(BYTES), aligned(8)));
+    typedef int64_t Bits __attribute__((vector_size(BYTES), aligned(8)));
+    static constexpr int WIDTH = BYTES / 8, MANTISSA = 52, BIAS = 1023;
+    static constexpr double POLYNOMIAL[] = {  // Taylor's
+        2.5678435993488206e-11, 4.4455382718708116e-10, 7.0549116208011233e-09, 1.0178086009239699e-07, 1.3215486790144309e-06, 1.5252733804059840e-05,
+        1.5403530393381609e-04, 1.3333558146428443e-03, 9.6181291076284772e-03, 5.5504108664821580e-02, 2.4022650695910071e-01, 6.9314718055994531e-01};
+};
 
-constexpr int64_t BLOCK = 256;
+// e^(x * scale) for x <= 0, in float32 to about one part in ten million; 0 where 2^-127, in float64 2^-1023, is as near.
+template <class Number> class Exponential {
+    using L = Lanes<Number>;
+    Number high_, low_, lowest_;  // of scale / ln 2, the first digits and the rest
+
+  public:
+    explicit Exponential(Number scale) {
+        const double whole = double(scale) * 1.4426950408889634;
+        high_ = Number(whole), low_ = Number(whole - double(high_)), lowest_ = Number(-L::BIAS / whole);
+    }
+    typename L::Many operator()(typename L::Many x) const {
+        using Many = typename L::Many;
+        constexpr Number SHIFT = Number(int64_t(3) << (L::MANTISSA - 1)) + L::BIAS;  // adding it rounds, and leaves an exponent's bits
+        const Many held = x < lowest_ ? Many{} + lowest_ : x, shifted = held * high_ + SHIFT, rounded = shifted - SHIFT;
+        const Many r = (held * high_ - rounded) + held * low_;
+        Many p = Many{} + L::POLYNOMIAL[0];
+        for (size_t i = 1; i < std::size(L::POLYNOMIAL); i++) p = p * r + L::POLYNOMIAL[i];
+        p = p * r + Number(1);
+        return p * (Many)((typename L::Bits)shifted << L::MANTISSA);
+    }
+};
+
+constexpr int64_t TILE = 4096;
 
 constexpr double LOW = -std::numeric_limits<double>::infinity();
 
 // The largest, in lanes, since a chain of comparisons waits for each one.
 template <class Number> Number largest(const Number *held, int64_t size, Number out) {
-    constexpr int WIDE = 4 * LANES;
+    constexpr int WIDE = 4 * Lanes<Number>::WIDTH;
     if (size < WIDE) {
         for (int64_t i = 0; i < size; i++) out = held[i] > out ? held[i] : out;
         return out;
@@ -52,67 +75,99 @@ template <class Number> Number largest(const Number *held, int64_t size, Number 
     return *std::max_element(lane, lane + WIDE);
 }
 
-// The sum of e^((held - top) * scale) of at most a block, which become these exponentials if they are to be kept.
-template <bool KEEP> double sum_of_exponentials(float *held, int64_t size, float top, float scale) {
-    const float low = -std::numeric_limits<float>::infinity();
-    while (size % LANES) held[size++] = low;  // a block has room
-    Floats sum = {0};
-    for (int64_t i = 0; i < size; i += LANES) {
-        Floats each = exponential((*reinterpret_cast<Floats *>(held + i) - top) * scale);
-        if (KEEP) *reinterpret_cast<Floats *>(held + i) = each;
-        sum += each;
-    }
-    double out = 0;
-    for (int k = 0; k < LANES; k++) out += sum[k];
-    return out;
+// e^((logit - top) * scale) of some logits; `out` has room for a vector more, and may be `logits` where these have.
+template <class Number> void exponentials(const Number *logits, int64_t size, Number top, Number scale, Number *out) {
+    using Many = typename Lanes<Number>::Many;
+    constexpr int WIDTH = Lanes<Number>::WIDTH;
+    const Exponential<Number> exponential(scale);
+    int64_t i = 0;
+    for (; i + WIDTH <= size; i += WIDTH)
+        *reinterpret_cast<Many *>(out + i) = exponential(*reinterpret_cast<const Many *>(logits + i) - top);
+    if (i == size) return;
+    Many last = Many{} + Number(LOW);
+    for (int k = 0; i + k < size; k++) last[k] = logits[i + k];
+    *reinterpret_cast<Many *>(out + i) = exponential(last - top);
 }
-template <bool KEEP> double sum_of_exponentials(double *held, int64_t size, double top, double scale) {
+
+// The sum of held[place[i]], and with MOST the largest of logits[place[i]] and `most`. The sum is cut, since a long one in
+// float32 loses digits.
+template <bool MOST, class Number> double sum_at(const Number *held, const Number *logits, const uint16_t *place, int64_t size, Number *most) {
+    constexpr int64_t WAYS = 4, CUT = 128;
     double out = 0;
-    for (int64_t i = 0; i < size; i++) {
-        double each = std::exp((held[i] - top) * scale);
-        if (KEEP) held[i] = each;
-        out += each;
+    Number high[WAYS] = {Number(LOW), Number(LOW), Number(LOW), Number(LOW)};
+    while (size >= WAYS) {
+        const int64_t end = std::min(size & -WAYS, CUT);
+        Number part[WAYS] = {};
+        for (int64_t i = 0; i < end; i += WAYS)
+            for (int k = 0; k < WAYS; k++) {
+                part[k] += held[place[i + k]];
+                if (MOST) high[k] = logits[place[i + k]] > high[k] ? logits[place[i + k]] : high[k];
+            }
+        out += double(part[0] + part[1]) + double(part[2] + part[3]);
+        place += end, size -= end;
     }
+    for (int64_t i = 0; i < size; i++) {
+        out += held[place[i]];
+        if (MOST) high[0] = logits[place[i]] > high[0] ? logits[place[i]] : high[0];
+    }
+    if (MOST) *most = std::max({*most, high[0], high[1], high[2], high[3]});
     return out;
 }
 
+// A vocabulary in tiles of TILE tokens, which a cache holds. The tokens of a class in a tile are a segment. Those without a
+// class count as the last class. See tiles.py.
+struct Tiles {
+    const uint16_t *place;    // (V,): tile by tile, and there segment by segment, each token's place in its tile
+    const int32_t *end;       // (S,): in this order, where the tokens of each segment end
+    const int32_t *segment;   // (S,): in this order, the number of each segment if they are counted class by class
+    const int32_t *cls;       // (S,): in this order, the class of each
+    const int64_t *first;     // (N + 1,): in this order, the first segment of each tile
+    const int64_t *of_class;  // (C + 2,): class by class, the first segment of each class
+    int64_t size, classes, vocabulary;
+};
+
 // For each row of logits (A, V): the highest, and `most` (A, C), if given, of classes of tokens. For each of T temperatures,
 // sums of exponentials, of the difference to the highest over the temperature: `sum` (T, A, C) of classes, `all` (T, A) of all
-// tokens, and `blocks` (T, A, B) of each block of a class. The tokens of class c are order[first[c]] to ...[c + 1], and those
-// behind the last class have none.
+// tokens, and `parts` (T, A, S) of segments, class by class.
+//
+// A tile's exponentials lie in their order, and its segments are gathered from there: from a whole row each would come from
+// another line of a farther cache.
 template <class Logit>
-void weigh_classes(const Logit *logits, int64_t rows, int64_t vocabulary, const int32_t *order, const int64_t *first, int64_t classes,
-                   const double *temperatures, int64_t num, Logit *top, double *sum, Logit *most, double *all, double *blocks,
-                   int32_t threads) {
-    int64_t num_blocks = 0;
-    for (int64_t c = 0; c < classes; c++) num_blocks += (first[c + 1] - first[c] + BLOCK - 1) / BLOCK;
-    std::fill(sum, sum + num * rows * classes, 0.0);
-    std::fill(all, all + num * rows, 0.0);
+void weigh_classes(const Logit *logits, int64_t rows, const Tiles &tiles, const double *temperatures, int64_t num, Logit *top, double *sum,
+                   Logit *most, double *all, double *parts, int32_t threads) {
+    const int64_t vocabulary = tiles.vocabulary, classes = tiles.classes;
+    if (most) std::fill(most, most + rows * classes, Logit(LOW));
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t row = 0; row < rows; row++) {
-        Logit held[BLOCK];
+        Logit held[TILE + Lanes<Logit>::WIDTH];
         const Logit *own = logits + row * vocabulary;
         Logit highest = largest(own, vocabulary, Logit(LOW));
         if (highest == Logit(LOW)) highest = 0;
         top[row] = highest;
-        double *block = blocks + row * num_blocks;
-        for (int64_t c = 0; c <= classes; c++) {  // the last are the tokens without a class
-            Logit most_here = Logit(LOW);
-            int64_t end = c < classes ? first[c + 1] : vocabulary;
-            for (int64_t begin = first[c]; begin < end; begin += BLOCK) {
-                int64_t size = std::min(BLOCK, end - begin);
-                for (int64_t i = 0; i < size; i++) held[i] = own[order[begin + i]];
-                if (most) most_here = largest(held, size, most_here);
-                for (int64_t t = 0; t < num; t++) {
-                    double part = sum_of_exponentials<false>(held, size, highest, Logit(1 / Logit(temperatures[t])));
-                    all[t * rows + row] += part;
-                    if (c == classes) continue;
-                    sum[(t * rows + row) * classes + c] += part;
-                    block[t * rows * num_blocks] = part;
+        for (int64_t begin = 0, tile = 0; begin < vocabulary; begin += TILE, tile++) {
+            for (int64_t t = 0; t < num; t++) {
+                double *part = parts + (t * rows + row) * tiles.size;
+                exponentials(own + begin, std::min(TILE, vocabulary - begin), highest, Logit(1 / Logit(temperatures[t])), held);
+                for (int64_t s = tiles.first[tile]; s < tiles.first[tile + 1]; s++) {
+                    const int64_t start = s ? tiles.end[s - 1] : 0, size = tiles.end[s] - start;
+                    const uint16_t *place = tiles.place + start;
+                    double &sum_here = part[tiles.segment[s]];
+                    if (t || !most || tiles.cls[s] == classes)
+                        sum_here = sum_at<false, Logit>(held, nullptr, place, size, nullptr);
+                    else
+                        sum_here = sum_at<true>(held, own + begin, place, size, most + row * classes + tiles.cls[s]);
                 }
-                block++;
             }
-            if (c < classes && most) most[row * classes + c] = most_here;
+        }
+        for (int64_t t = 0; t < num; t++) {
+            const double *part = parts + (t * rows + row) * tiles.size;
+            double *of_class = sum + (t * rows + row) * classes, total = 0;
+            for (int64_t c = 0; c <= classes; c++) {
+                const double here = std::accumulate(part + tiles.of_class[c], part + tiles.of_class[c + 1], 0.0);
+                if (c < classes) of_class[c] = here;
+                total += here;
+            }
+            all[t * rows + row] = total;
         }
     }
 }
@@ -145,169 +200,72 @@ void first_tokens(const Logit *logits, int64_t rows, int64_t vocabulary, const L
         tokens[row] = token_with(logits + row * vocabulary, vocabulary, most[row * classes + chosen[row]], class_of_token, int32_t(chosen[row]));
 }
 
-// One of some tokens, drawn by u in [0, 1) from their logits; `top` and `blocks` are of `weigh_classes`, or `blocks` is null.
+// One of some tokens, drawn by u in [0, 1) from their logits. They are in `num` segments, which begin at starts[k] - starts[0]
+// and have the sums parts[k] of exponentials of the difference to `top`; or `num` is 0 where that is not known.
 template <class Logit>
-int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Logit temperature, Logit top, const double *blocks, double u) {
-    Logit held[BLOCK], scale = 1 / temperature;
-    if (!blocks) top = Logit(LOW);
-    auto block = [&](int64_t begin) {
-        int64_t number = std::min(BLOCK, size - begin);
-        for (int64_t i = 0; i < number; i++) held[i] = logits[tokens[begin + i]];
+int32_t draw_token(const Logit *logits, const int32_t *tokens, int64_t size, Logit temperature, Logit top, const double *parts,
+                   const int64_t *starts, int64_t num, double u) {
+    if (size == 1) return tokens[0];
+    Logit held[TILE + Lanes<Logit>::WIDTH];
+    const bool known = num > 0;
+    auto begin = [&](int64_t k) { return known ? starts[k] - starts[0] : std::min(size, k * TILE); };
+    auto gather = [&](int64_t k) {
+        const int64_t first = begin(k), number = begin(k + 1) - first;
+        for (int64_t i = 0; i < number; i++) held[i] = logits[tokens[first + i]];
         return number;
     };
-    for (int64_t begin = 0; !blocks && begin < size; begin += BLOCK) {
-        int64_t number = block(begin);
-        top = largest(held, number, top);
-    }
+    if (!known) num = (size + TILE - 1) / TILE, top = Logit(LOW);
+    for (int64_t k = 0; !known && k < num; k++) top = largest(held, gather(k), top);
+    auto weights = [&](int64_t k) {
+        const int64_t number = gather(k);
+        exponentials(held, number, top, 1 / temperature, held);
+        return number;
+    };
     vector<double> cumulated;
-    for (int64_t begin = 0; begin < size; begin += BLOCK) {
-        double sum = blocks ? *blocks++ : sum_of_exponentials<false>(held, block(begin), top, scale);
-        cumulated.push_back(sum + (begin ? cumulated.back() : 0));
+    for (int64_t k = 0; k < num; k++) {
+        double sum = known ? parts[k] : 0;
+        for (int64_t i = 0, number = known ? 0 : weights(k); i < number; i++) sum += held[i];
+        cumulated.push_back(sum + (k ? cumulated.back() : 0));
     }
     double rest;
-    int64_t begin = Paths::pick(cumulated, u, &rest) * BLOCK, number = block(begin);
-    sum_of_exponentials<true>(held, number, top, scale);
+    const int64_t k = Paths::pick(cumulated, u, &rest), number = weights(k);
     cumulated.assign(held, held + number);
     std::partial_sum(cumulated.begin(), cumulated.end(), cumulated.begin());
-    return tokens[begin + Paths::pick(cumulated, rest, &rest)];
+    return tokens[begin(k) + Paths::pick(cumulated, rest, &rest)];
 }
 
-// The fewest likeliest tokens of rows whose probabilities sum to `share`; of equally likely ones the first. The probability
-// of a token is e^(its logit over the temperature + factor[its class]); those below e^least are left out. `kept` (A, V) begins
-// with `count` (A,) tokens in their order, whose probabilities `shares` (A, C) sums by class.
-//
-// In float32 a bound is found that leaves a little more than `share` above it, then the few tokens above that are looked at
-// exactly.
-class Likeliest {
-    static constexpr int BOUNDS = 8;          // tried at a time
-    static constexpr double SLACK = 1e-3;     // more than the error of the sums in float32
-    static constexpr float CLOSE = 0.2f;      // logarithm of the highest bound found to the next one tried above it
-    static constexpr int PER_NAT = 16;        // bins of logarithms
-    struct Near {
-        double log, prob;
-        int32_t token, cls;
-        bool kept;
-    };
-    vector<float> prob_, more_;  // of tokens, and of classes
-    vector<double> mass_;
-    vector<Near> near_;
-    vector<int32_t> last_;
-
-    template <class Logit>
-    static void logarithms(const Logit *__restrict logits, const int32_t *__restrict classes, int64_t size, Logit top, float scale,
-                           const float *__restrict more, float *__restrict out) {
-        for (int64_t i = 0; i < size; i++) out[i] = float(logits[i] - top) * scale + more[classes[i]];
-    }
-    // Adds probabilities to the sums over those that reach each of some bounds.
-    static void add(const float *prob, int64_t size, const float *bounds, Floats *above) {
-        Floats sums[BOUNDS], least[BOUNDS];  // in registers
-        for (int k = 0; k < BOUNDS; k++) sums[k] = above[k], least[k] = Floats{} + bounds[k];
-        for (int64_t i = 0; i < size; i += LANES) {
-            Floats each = *reinterpret_cast<const Floats *>(prob + i);
-            for (int k = 0; k < BOUNDS; k++) sums[k] += (Floats)((Ints)each & (each >= least[k]));
-        }
-        for (int k = 0; k < BOUNDS; k++) above[k] = sums[k];
-    }
-    // The lowest of BOUNDS steps down from e^high to e^low, and where sums reach `wanted`: the step below, else `low`.
-    template <class Sums> static std::pair<float, float> narrowed(float low, float high, double wanted, Sums sums) {
-        float bounds[BOUNDS];
-        Floats above[BOUNDS] = {};
-        auto log = [&](int k) { return high + (low - high) * float(k + 1) / (BOUNDS + 1); };
-        for (int k = 0; k < BOUNDS; k++) bounds[k] = std::exp(log(k));
-        sums(bounds, above);
-        for (int k = 0; k < BOUNDS; k++) {
-            double sum = 0;
-            for (int i = 0; i < LANES; i++) sum += above[k][i];
-            if (sum >= wanted) return {log(k), k ? log(k - 1) : high};
-        }
-        return {low, log(BOUNDS - 1)};
-    }
-
-  public:
-    template <class Logit>
-    void keep(const Logit *logits, int64_t vocabulary, const int32_t *class_of_token, int64_t classes, const double *factor,
-              double temperature, Logit top, double least, double share, double *shares, int32_t *kept, int64_t *count) {
-        prob_.resize(vocabulary + LANES);
-        more_.assign(classes + 1, float(LOW));  // the first is that of no class
-        for (int64_t c = 0; c < classes; c++) more_[c + 1] = float(factor[c] + double(top) / temperature);
-        const float scale = float(1 / temperature);
-        float low = float(least - SLACK), high = SLACK;
-        std::tie(low, high) = narrowed(low, high, share * (1 + SLACK), [&](const float *bounds, Floats *above) {
-            for (int64_t begin = 0; begin < vocabulary; begin += BLOCK) {
-                const int64_t size = std::min(BLOCK, vocabulary - begin);
-                float *own = prob_.data() + begin;
-                logarithms(logits + begin, class_of_token + begin, size, top, scale, more_.data() + 1, own);
-                for (int64_t i = size; i % LANES; i++) own[i] = float(LOW);
-                for (int64_t i = 0; i < size; i += LANES) {
-                    Floats &each = *reinterpret_cast<Floats *>(own + i);
-                    each = exponential(each);
-                }
-                add(own, size, bounds, above);
-            }
-        });
-        while (high - low > CLOSE) {
-            std::tie(low, high) = narrowed(low, high, share * (1 + SLACK), [&](const float *bounds, Floats *above) {
-                add(prob_.data(), vocabulary, bounds, above);
-            });
-        }
-        near_.clear();
-        const float bound = std::exp(low - float(SLACK));
-        for (int64_t begin = 0; begin < vocabulary; begin += LANES) {
-            int32_t number = 0;
-            for (int k = 0; k < LANES; k++) number += prob_[begin + k] >= bound;
-            for (int64_t i = begin; number && i < std::min(begin + LANES, vocabulary); i++) {
-                if (prob_[i] < bound) continue;
-                const int32_t cls = class_of_token[i];
-                double log = double(logits[i]) / temperature + factor[cls];
-                if (log >= least) near_.push_back({log, std::exp(log), int32_t(i), cls, false});
-            }
-        }
-        choose(least, share);
-        std::fill(shares, shares + classes, 0.0);
-        *count = 0;
-        for (const Near &each : near_)
-            if (each.kept) kept[(*count)++] = each.token, shares[each.cls] += each.prob;
-    }
-
-  private:
-    // Sums probabilities by bins of their logarithms, and keeps the bins above the one in which the share is reached; only
-    // that bin is sorted.
-    void choose(double least, double share) {
-        const int bins = std::max(1, int(-least * PER_NAT) + 2);
-        auto bin_of = [&](const Near &each) { return std::min(bins - 1, std::max(0, int(-each.log * PER_NAT))); };
-        mass_.assign(bins, 0.0);
-        for (const Near &each : near_) mass_[bin_of(each)] += each.prob;
-        int last = 0;
-        double sum = 0;
-        while (last < bins - 1 && sum + mass_[last] < share) sum += mass_[last++];
-        last_.clear();
-        for (size_t i = 0; i < near_.size(); i++) {
-            int bin = bin_of(near_[i]);
-            near_[i].kept = bin < last;
-            if (bin == last) last_.push_back(i);
-        }
-        std::sort(last_.begin(), last_.end(), [&](int32_t a, int32_t b) {
-            return near_[a].log != near_[b].log ? near_[a].log > near_[b].log : near_[a].token < near_[b].token;
-        });
-        for (int32_t i : last_) {
-            if (sum >= share) break;
-            sum += near_[i].prob, near_[i].kept = true;
-        }
-    }
+// Draws: of each a row of logits (A, V), its tokens, and its segments, of which parts (A, S) has the sums.
+struct Draws {
+    const int32_t *tokens;
+    const int64_t *row, *begin, *end, *first_part, *num_parts;  // (N,): the place of tokens, and of segments
+    const double *u;                                            // (N,)
+    const double *parts;
+    const int64_t *starts;  // of all segments
+    int64_t size, vocabulary, all_parts;
 };
 
 template <class Logit>
-void keep_likeliest(const Logit *logits, int64_t rows, int64_t vocabulary, const int32_t *class_of_token, int64_t classes,
-                    const double *factor, double temperature, const Logit *top, double least, double share, double *shares, int32_t *kept,
-                    int64_t *count, int32_t threads) {
-#pragma omp parallel num_threads(threads)
-    {
-        Likeliest likeliest;
-#pragma omp for schedule(dynamic)
-        for (int64_t row = 0; row < rows; row++)
-            likeliest.keep(logits + row * vocabulary, vocabulary, class_of_token, classes, factor + row * classes, temperature, top[row],
-                           least, share, shares + row * classes, kept + row * vocabulary, count + row);
+void draw_tokens(const Logit *logits, const Logit *top, double temperature, const Draws &draws, int64_t *out, int32_t threads) {
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t n = 0; n < draws.size; n++) {
+        const int64_t row = draws.row[n], part = draws.first_part[n], begin = draws.begin[n];
+        out[n] = draw_token(logits + row * draws.vocabulary, draws.tokens + begin, draws.end[n] - begin, Logit(temperature), top[row],
+                            draws.parts + row * draws.all_parts + part, draws.starts + part, draws.num_parts[n], draws.u[n]);
     }
+}
+
+// Of each of some lists of columns the sums, or with BEST the largest, in each row: values (P, N) to out (P, M). List m is
+// members[starts[m]] to ...[starts[m + 1]], and not empty.
+template <bool BEST>
+void reduce_lists(const double *values, int64_t rows, int64_t columns, const int32_t *members, const int64_t *starts, int64_t num,
+                  double *out) {
+    for (int64_t row = 0; row < rows; row++, values += columns)
+        for (int64_t m = 0; m < num; m++) {
+            double own = values[members[starts[m]]];
+            for (int64_t i = starts[m] + 1; i < starts[m + 1]; i++)
+                own = BEST ? std::max(own, values[members[i]]) : own + values[members[i]];
+            *out++ = own;
+        }
 }
 
 }  // namespace daguerre
