@@ -1,4 +1,5 @@
-"""ThreadSanitizer over the kernels' check, which runs whole forwards by three threads: `make sanitize`.
+"""ThreadSanitizer over the kernels' check, which runs whole forwards by three threads, and over what the constraints do
+with rows of logits: `make sanitize`.
 
 Its threads are those of `native/openmp.cpp`, since the waits of the compiler's own OpenMP cannot be seen.
 """
@@ -13,7 +14,7 @@ import pytest
 
 from backends import ISAS, flags_of
 from daguerre.models.backends.library import find_compiler
-from daguerre.models.prebuilt import NATIVE
+from daguerre.models.prebuilt import CONSTRAINTS, NATIVE, Source
 
 FOLDER = Path(__file__).with_name("native")
 WAITS = """
@@ -36,13 +37,19 @@ int main() {
 pytestmark = pytest.mark.skipif(os.environ.get("SANITIZER") != "thread", reason="takes minutes: make sanitize")
 
 
-def ran(source: Path, folder: Path, *flags: str) -> str:
+def ran(source: Path, folder: Path, *flags: str, library: Source = NATIVE) -> str:
     """What a program says, compiled with our own threads and the sanitizer."""
     program = folder / "program"
-    compiler = [find_compiler(), *NATIVE.flags, "-O1", "-g", "-fsanitize=thread", *flags]
-    subprocess.run([*compiler, "-I", NATIVE.folder, source, FOLDER / "openmp.cpp", "-o", program], check=True)
+    compiler = [find_compiler(), *library.flags, "-O1", "-g", "-fsanitize=thread", *flags]
+    subprocess.run([*compiler, "-I", library.folder, source, FOLDER / "openmp.cpp", "-o", program], check=True)
     done = subprocess.run([program], check=False, capture_output=True, text=True)
     return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_no_two_threads_of_a_constraint_write_where_another_reads(isa: str, tmp_path: Path) -> None:
+    said = ran(FOLDER / "constraints.cpp", tmp_path, *flags_of(isa), library=CONSTRAINTS)
+    assert said.startswith("equal") and "WARNING" not in said, said[:4_000]
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -1,4 +1,4 @@
-// OpenMP on std::thread, as much of it as the kernels use. ThreadSanitizer sees these threads wait for each other; how those
+// OpenMP on std::thread, as much of it as the kernels and the constraints use. ThreadSanitizer sees these threads wait for each other; how those
 // of the compiler's own runtime do, it cannot see, and takes every barrier of theirs for none.
 
 #include <algorithm>
@@ -34,6 +34,13 @@ void run(void (*body)(void*), void* data, Team* in, int as) {
   team = before, number = number_before, place = place_before;
 }
 
+void run_all(void (*body)(void*), void* data, Team& made) {
+  std::vector<std::thread> others;
+  for (int i = 1; i < made.size; i++) others.emplace_back(run, body, data, &made, i);
+  run(body, data, &made, 0);
+  for (std::thread& one : others) one.join();
+}
+
 bool next(long* from, long* to) {
   if (!team) return false;
   std::lock_guard<std::mutex> held(team->lock);
@@ -65,10 +72,13 @@ int omp_get_num_threads() { return team ? team->size : 1; }
 
 void GOMP_parallel(void (*body)(void*), void* data, unsigned threads, unsigned) {
   Team made(threads ? (int)threads : 1);
-  std::vector<std::thread> others;
-  for (int i = 1; i < made.size; i++) others.emplace_back(run, body, data, &made, i);
-  run(body, data, &made, 0);
-  for (std::thread& one : others) one.join();
+  run_all(body, data, made);
+}
+void GOMP_parallel_loop_nonmonotonic_dynamic(void (*body)(void*), void* data, unsigned threads, long from, long end, long step, long chunk,
+                                             unsigned) {
+  Team made(threads ? (int)threads : 1);
+  made.shares[0] = {true, from, end, step, chunk};
+  run_all(body, data, made);
 }
 
 void GOMP_barrier() {

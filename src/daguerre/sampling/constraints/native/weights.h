@@ -6,7 +6,7 @@
 #include <iterator>
 #include <numeric>
 
-#include "limits.h"
+#include "spans.h"
 
 namespace daguerre {
 
