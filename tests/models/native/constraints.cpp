@@ -63,11 +63,13 @@ template <class Logit> vector<double> made(const Given<Logit> &given, int32_t th
     for (int64_t i = 0; i < ROWS * CLASSES; i++) factor[i] = std::log(sum[i] / all[i / CLASSES]) - std::log(sum[i]) - double(top[i / CLASSES]);
     vector<int32_t> kept(ROWS * SIZE, -1);
     const Classes on{given.of_token.data(), given.order.data(), given.first_token.data(), CLASSES, SIZE};
-    keep_likeliest(given.logits.data(), ROWS, on, factor.data(), 1.0, top.data(), -14.0, 0.8, shares.data(), kept.data(), ends.data(), threads);
+    vector<double> probs(ROWS * SIZE, -1);
+    keep_likeliest(given.logits.data(), ROWS, on, factor.data(), 1.0, top.data(), -14.0, 0.8, shares.data(), kept.data(), probs.data(), ends.data(),
+                   threads);
 
     vector<double> out;
     auto add = [&](const auto &held) { out.insert(out.end(), held.begin(), held.end()); };
-    add(top), add(most), add(sum), add(all), add(parts), add(firsts), add(drawn), add(shares), add(kept), add(ends);
+    add(top), add(most), add(sum), add(all), add(parts), add(firsts), add(drawn), add(shares), add(kept), add(probs), add(ends);
     return out;
 }
 

@@ -111,13 +111,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
     **dict.fromkeys(("sum_lists", "best_of_lists"), (None, (Pointer, Long, Long, Pointer, Pointer, Long, Pointer))),
+    "draw_kept": (None, (*(Pointer,) * 5, Long, Pointer)),
     **{f"weigh_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, *PLACES, Int)) for kind in KINDS},
     **{f"first_{kind}": (None, (Pointer, Long, Long, Pointer, Long, *(Pointer,) * 3, Int)) for kind in KINDS},
     **{f"draw_{kind}": (None, (Pointer, Pointer, Float, Pointer, Pointer, Int)) for kind in KINDS},
     **{
         f"likeliest_{kind}": (
             None,
-            (Pointer, Long, Pointer, Pointer, Float, Pointer, Float, Float, *(Pointer,) * 3, Int),
+            (Pointer, Long, Pointer, Pointer, Float, Pointer, Float, Float, *(Pointer,) * 4, Int),
         )
         for kind in KINDS
     },

@@ -137,27 +137,14 @@ class Weights:
         if self._made is None:
             each = zip(rows.tolist(), begin.tolist(), end.tolist(), u.tolist(), strict=True)
             return np.array([self._drawn(i, self.automaton.order[b:e], one) for i, b, e, one in each], dtype=np.int64)
-        of_class = self.automaton.tiles.of_class
-        known = np.where(self.sum_AC[rows, classes] < TINY, 0, of_class[classes + 1] - of_class[classes])
-        return self._draw(rows, self.automaton.order, begin, end, of_class[classes], known, u)
-
-    def _draw(
-        self,
-        rows: np.ndarray,
-        tokens: np.ndarray,
-        begin: np.ndarray,
-        end: np.ndarray,
-        first_part: np.ndarray,
-        num_parts: np.ndarray,
-        u: np.ndarray,
-    ) -> np.ndarray:
-        """`draw_tokens` of the library."""
-        starts, logits, out = self.automaton.tiles.starts, self.logp_AV, np.empty(len(rows), dtype=np.int64)
-        of_each = [np.ascontiguousarray(one, dtype=np.int64) for one in (rows, begin, end, first_part, num_parts)]
-        arrays = tokens, *of_each, np.ascontiguousarray(u, dtype=np.float64), self._parts_AS, starts
-        draws = compiled.Draws(*map(address, arrays), len(rows), logits.shape[1], len(starts) - 1)
-        given = address(logits), address(self.top_A), float(self.temperature), ctypes.byref(draws), address(out)
-        getattr(self._made, f"draw_{KINDS[logits.dtype]}")(*given, threads_for(logits))
+        tiles, out = self.automaton.tiles, np.empty(len(rows), dtype=np.int64)
+        known = np.where(self.sum_AC[rows, classes] < TINY, 0, tiles.of_class[classes + 1] - tiles.of_class[classes])
+        places = [np.ascontiguousarray(one) for one in (rows, begin, end, tiles.of_class[classes], known)]
+        arrays = self.automaton.order, *places, np.ascontiguousarray(u, dtype=np.float64), self._parts_AS, tiles.starts
+        sizes = len(rows), self.automaton.vocab_size, len(tiles.segment)
+        draws = ctypes.byref(compiled.Draws(*map(address, arrays), *sizes))
+        given = address(self.logp_AV), address(self.top_A), float(self.temperature), draws, address(out)
+        getattr(self._made, f"draw_{KINDS[self.logp_AV.dtype]}")(*given, threads_for(self.logp_AV))
         return out
 
     def _drawn(self, i: int, tokens: np.ndarray, u: float) -> int:
@@ -193,17 +180,18 @@ class Weights:
         if self._made is None:
             kept_AV = self._likeliest(factor_AC, least, share)
             return weigh(kept_AV, automaton, [float(self.temperature)], best=False)[0]
-        kept_AV, ends_AC = np.empty(logits.shape, dtype=np.int32), np.empty(factor_AC.shape, dtype=np.int64)
+        kept_AV, probs_AV = np.empty(logits.shape, dtype=np.int32), np.empty(logits.shape)
+        ends_AC = np.empty(factor_AC.shape, dtype=np.int64)
         shares_AC, classes = np.empty(factor_AC.shape), automaton.class_of_token.astype(np.int32, copy=False)
         arrays = map(address, (classes, automaton.order, automaton.first_token))
         on = ctypes.byref(compiled.Classes(*arrays, automaton.num_classes, automaton.vocab_size))
         keep = getattr(self._made, f"likeliest_{KINDS[logits.dtype]}")
         limits = address(factor_AC), float(self.temperature), address(top_A), least, share
-        out = address(shares_AC), address(kept_AV), address(ends_AC)
+        out = map(address, (shares_AC, kept_AV, probs_AV, ends_AC))
         keep(address(logits), len(logits), on, *limits, *out, threads_for(logits))
         with np.errstate(divide="ignore"):
             logs_AC = np.log(shares_AC) - np.where(shares_AC > 0, factor_AC, 0.0)
-        return Kept(self, logs_AC, kept_AV, ends_AC)
+        return Kept(self, logs_AC, kept_AV, probs_AV, ends_AC)
 
     def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
         """The slow reference of `Likeliest` in native/weights.h: the logits, minus infinity of all other tokens."""
@@ -236,14 +224,16 @@ class Weights:
 
 
 class Kept(Weights):
-    """Some tokens of each row, as `Weights` has all of them: `tokens` lists them.
+    """Some tokens of each row, as `Weights` has all of them; they and their weights stand class by class.
 
     `logs_AC` are the logarithms of their weights by class; they become relative to the likeliest class.
     """
 
-    def __init__(self, weights: Weights, logs_AC: np.ndarray, kept_AV: np.ndarray, ends_AC: np.ndarray) -> None:
-        self.logp_AV, self.temperature, self._weights = weights.logp_AV, weights.temperature, weights
-        self._kept_AV, self._ends_AC = kept_AV, ends_AC
+    def __init__(
+        self, weights: Weights, logs_AC: np.ndarray, kept_AV: np.ndarray, probs_AV: np.ndarray, ends_AC: np.ndarray
+    ) -> None:
+        self.logp_AV, self.temperature, self._made = weights.logp_AV, weights.temperature, weights._made
+        self._kept_AV, self._probs_AV, self._ends_AC = kept_AV, probs_AV, ends_AC
         most_A = logs_AC.max(axis=1)
         self.all_AC = logs_AC - np.where(most_A > -np.inf, most_A, 0.0)[:, None]
         self.sum_AC = np.exp(self.all_AC)
@@ -254,10 +244,13 @@ class Kept(Weights):
 
     def draw(self, rows: np.ndarray, classes: np.ndarray, u: np.ndarray) -> np.ndarray:
         """See `Weights.draw`."""
-        begin = np.where(classes > 0, self._ends_AC[rows, classes - 1], 0)
-        offset, nothing = rows * self.logp_AV.shape[1], np.zeros_like(rows)
-        ends = offset + begin, offset + self._ends_AC[rows, classes]
-        return self._weights._draw(rows, self._kept_AV, *ends, nothing, nothing, u)
+        assert self._made is not None
+        offset, out = rows * self.logp_AV.shape[1], np.empty(len(rows), dtype=np.int64)
+        begin = offset + np.where(classes > 0, self._ends_AC[rows, classes - 1], 0)
+        end, u = offset + self._ends_AC[rows, classes], np.ascontiguousarray(u, dtype=np.float64)
+        arrays = map(address, (self._kept_AV, self._probs_AV, begin, end, u))
+        self._made.draw_kept(*arrays, len(out), address(out))
+        return out
 
 
 def best_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:

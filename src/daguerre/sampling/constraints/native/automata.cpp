@@ -212,13 +212,16 @@ void draw_float(const float *logits, const float *top, double temperature, const
 void draw_double(const double *logits, const double *top, double temperature, const Draws *draws, int64_t *out, int32_t threads) {
     draw_tokens<double>(logits, top, temperature, *draws, out, threads);
 }
+void draw_kept(const int32_t *kept, const double *probs, const int64_t *begin, const int64_t *end, const double *u, int64_t size, int64_t *out) {
+    daguerre::draw_kept(kept, probs, begin, end, u, size, out);
+}
 void likeliest_float(const float *logits, int64_t rows, const Classes *on, const double *factor, double temperature, const float *top,
-                     double least, double share, double *shares, int32_t *kept, int64_t *ends, int32_t threads) {
-    keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, ends, threads);
+                     double least, double share, double *shares, int32_t *kept, double *probs, int64_t *ends, int32_t threads) {
+    keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, probs, ends, threads);
 }
 void likeliest_double(const double *logits, int64_t rows, const Classes *on, const double *factor, double temperature, const double *top,
-                      double least, double share, double *shares, int32_t *kept, int64_t *ends, int32_t threads) {
-    keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, ends, threads);
+                      double least, double share, double *shares, int32_t *kept, double *probs, int64_t *ends, int32_t threads) {
+    keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, probs, ends, threads);
 }
 
 }  // extern "C"

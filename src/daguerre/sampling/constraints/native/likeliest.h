@@ -37,19 +37,20 @@ template <class Logit> class Likeliest {
     const Classes &on_;
     vector<float> more_;             // (C + 1,), of classes, and first of none
     vector<Logit> needed_, sought_;  // (C + 1,): a token's least logit; the second infinite for classes that are not large
-    std::unique_ptr<int32_t[]> found_;  // tokens: few of many
-    vector<int32_t> cls_, bin_, last_, chosen_;
-    vector<double> log_, prob_, sorted_, mass_;
+    std::unique_ptr<int32_t[]> found_, cls_;  // tokens, few of many, and the class of each
+    vector<int32_t> bin_, last_, chosen_;
+    vector<double> log_, prob_, mass_;
     vector<int64_t> next_;
 
   public:
     explicit Likeliest(const Classes &on)
-        : on_(on), more_(on.classes + 1), needed_(on.classes + 1), sought_(on.classes + 1), found_(new int32_t[2 * on.vocabulary + RUN]) {}
+        : on_(on), more_(on.classes + 1), needed_(on.classes + 1), sought_(on.classes + 1),
+          found_(new int32_t[on.vocabulary + RUN]), cls_(new int32_t[on.vocabulary + 1]) {}
 
-    // `kept` begins with the tokens, class by class, each in ascending order; those of class c end at ends[c], and have
-    // shares[c].
+    // `kept` and `probs` begin with the tokens and their probabilities, class by class, each in ascending order; those of
+    // class c end at ends[c], and have shares[c].
     void keep(const Logit *logits, const double *factor, double temperature, Logit top, double least, double share, double *shares,
-              int32_t *kept, int64_t *ends) {
+              int32_t *kept, double *probs, int64_t *ends) {
         double bound = on_.vocabulary > FEW ? std::max(least, estimated(logits, factor, temperature, top, least, share)) : least;
         for (double by = LOWERED; look(logits, factor, temperature, top, least, bound) < share && bound > least; by *= 2)
             bound = std::max(least, bound - by);
@@ -57,14 +58,13 @@ template <class Logit> class Likeliest {
         next_.assign(on_.classes + 1, 0);
         for (int i = 0; i < size; i++) next_[cls_[chosen_[i]] + 1]++;
         std::partial_sum(next_.begin(), next_.end(), next_.begin());
-        sorted_.resize(size);
         for (int i = 0; i < size; i++) {
             const int64_t place = next_[cls_[chosen_[i]]]++;
-            kept[place] = found_[chosen_[i]], sorted_[place] = prob_[chosen_[i]];
+            kept[place] = found_[chosen_[i]], probs[place] = prob_[chosen_[i]];
         }
         for (int64_t c = 0, begin = 0; c < on_.classes; begin = ends[c++]) {
             ends[c] = next_[c];
-            shares[c] = std::accumulate(sorted_.begin() + begin, sorted_.begin() + ends[c], 0.0);
+            shares[c] = std::accumulate(probs + begin, probs + ends[c], 0.0);
         }
     }
 
@@ -124,15 +124,19 @@ template <class Logit> class Likeliest {
             sought_[c + 1] = is_large(c) ? needed_[c + 1] : never;
             lowest = std::min(lowest, sought_[c + 1]);
         }
-        int32_t *all = lowest < never ? reaching(logits, on_.vocabulary, lowest, found_.get()) : found_.get(), *end = found_.get();
-        for (const int32_t *token = found_.get(); token < all; token++)
-            *end = *token, end += logits[*token] >= sought_[on_.of_token[*token] + 1];
-        for (int64_t c = 0; c < on_.classes; c++)
-            if (!is_large(c) && needed_[c + 1] < never)
-                end = reaching(logits, on_.order + on_.first[c], on_.first[c + 1] - on_.first[c], needed_[c + 1], end);
-        const int size = int(end - found_.get());
-        cls_.resize(size), log_.resize(size), prob_.resize(size + Lanes<double>::WIDTH);
-        for (int i = 0; i < size; i++) cls_[i] = on_.of_token[found_[i]];
+        const int64_t all = lowest < never ? reaching(logits, on_.vocabulary, lowest, found_.get()) - found_.get() : 0;
+        int size = 0;
+        for (int64_t i = 0; i < all; i++) {
+            const int32_t token = found_[i], cls = on_.of_token[token];
+            found_[size] = token, cls_[size] = cls, size += logits[token] >= sought_[cls + 1];
+        }
+        for (int64_t c = 0; c < on_.classes; c++) {
+            if (is_large(c) || needed_[c + 1] == never) continue;
+            const int64_t first = on_.first[c], number = on_.first[c + 1] - first;
+            const int32_t *end = reaching(logits, on_.order + first, number, needed_[c + 1], found_.get() + size);
+            while (found_.get() + size < end) cls_[size++] = int32_t(c);
+        }
+        log_.resize(size), prob_.resize(size + Lanes<double>::WIDTH);
         for (int i = 0; i < size; i++) log_[i] = double(logits[found_[i]]) / temperature + factor[cls_[i]];
         exponentials(log_.data(), size, 0.0, 1.0, prob_.data());
         for (int i = 0; i < size; i++) prob_[i] = log_[i] < least ? 0.0 : prob_[i];
@@ -165,17 +169,28 @@ template <class Logit> class Likeliest {
     }
 };
 
-// `Likeliest` for each of some rows: shares (A, C), kept (A, V), ends (A, C).
+// `Likeliest` for each of some rows: shares (A, C), kept (A, V), probs (A, V), ends (A, C).
 template <class Logit>
 void keep_likeliest(const Logit *logits, int64_t rows, const Classes &on, const double *factor, double temperature, const Logit *top,
-                    double least, double share, double *shares, int32_t *kept, int64_t *ends, int32_t threads) {
+                    double least, double share, double *shares, int32_t *kept, double *probs, int64_t *ends, int32_t threads) {
 #pragma omp parallel num_threads(threads)
     {
         Likeliest<Logit> likeliest(on);
 #pragma omp for schedule(dynamic)
         for (int64_t row = 0; row < rows; row++)
             likeliest.keep(logits + row * on.vocabulary, factor + row * on.classes, temperature, top[row], least, share,
-                           shares + row * on.classes, kept + row * on.vocabulary, ends + row * on.classes);
+                           shares + row * on.classes, kept + row * on.vocabulary, probs + row * on.vocabulary, ends + row * on.classes);
+    }
+}
+
+// (N,): of each pair of ends the token at which u in [0, 1) of the sum of these weights is reached.
+inline void draw_kept(const int32_t *kept, const double *probs, const int64_t *begin, const int64_t *end, const double *u, int64_t size,
+                      int64_t *out) {
+    for (int64_t n = 0; n < size; n++) {
+        const double at = u[n] * std::accumulate(probs + begin[n], probs + end[n], 0.0);
+        int64_t place = begin[n];
+        for (double sum = probs[place]; sum <= at && place + 1 < end[n]; sum += probs[place]) place++;
+        out[n] = kept[place];
     }
 }
 
