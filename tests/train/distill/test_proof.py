@@ -66,3 +66,24 @@ def test_runs_are_trained_measured_and_reported(lists: Any, tmp_path: Path, monk
         assert [point["forwards"] for point in points if point["policy"] == "margin"] == [2.0] * 3
     assert (tmp_path / "made.md").read_text().count("| sdtt |") == 2
     assert (tmp_path / "made.png").stat().st_size > 1000
+
+
+def test_blocks_of_the_default_model_are_trained_measured_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with recipe_scripts("distill", "blocks") as found:
+        blocks, out = found.blocks, tmp_path / "runs"
+        monkeypatch.setattr(blocks, "SETTINGS", [blocks.AR, blocks.Decode(mode="block", block_size=8, threshold=0.5)])
+        monkeypatch.setattr(blocks, "TOKENS", 16)
+        blocks.main(["--out", str(out), "--minutes", "0.02", "--answers", "30", "--num", "2", "--only", "more", "sdtt"])
+        blocks.report(out, tmp_path / "made.json")
+        rows = [json.loads(line) for line in (out / blocks.ANSWERS).read_text().splitlines()]
+        assert len(rows) > 20 and all(row["prompt"].endswith("\n") and row["completion"] for row in rows)
+    runs = json.loads((tmp_path / "made.json").read_text())["runs"]
+    assert list(runs) == ["start", "more", "sdtt"]
+    for name, points in runs.items():
+        assert [point["threshold"] for point in points] == [None, 0.5]
+        for point in points:
+            assert 0 <= point["exact"][1] <= point["exact"][0] <= point["exact"][2] <= 1 and point["tokens"] > 0
+        assert name != "start" or points[0]["same"][0] == 1.0
+    assert "| mode ar |" in (tmp_path / "made.md").read_text() and (tmp_path / "made.png").stat().st_size > 1000
