@@ -108,6 +108,7 @@ def test_the_proof_for_a_moment(
         assert scripts.written.verdict(row["prompt"]) != "failed"
     whole = {row["prompt"] + row["rejected"] for row in texts}
     assert all(row["prompt"] + row["rejected"] in whole and row["chosen"].count("\n") == 1 for row in rows)
+    check_code_pairs(scripts, tmp_path)
     few = ["--prompts", "6", "--samples", "2", "--set", "steps=2", "eval_steps=0", "stages.0.sequences=2"]
     scripts.prove.main(["--data", str(tmp_path), *few])
     assert "| failures to parse |" in capsys.readouterr().out
@@ -120,6 +121,21 @@ def test_the_proof_for_a_moment(
     values = json.loads(results.read_text())
     assert values["pairs"] == len(rows) and values["training"]["steps"] == 2 and values["change"]["samples"] == 12
     assert "| bits per byte, left to right |" in results.with_suffix(".md").read_text()
+
+
+def check_code_pairs(scripts: SimpleNamespace, folder: Path) -> None:
+    """With --code the same texts give pairs of lines and of rests of lines, and no comment is chosen for a line."""
+    (folder / "code").mkdir()
+    (folder / "code" / "texts.jsonl").write_bytes((folder / "texts.jsonl").read_bytes())
+    scripts.pairs.main(["--out", str(folder / "code"), "--code", "--source", json.__path__[0]])
+    rows = [json.loads(line) for line in (folder / "code" / "lines.jsonl").read_text().splitlines()]
+    inside = [row for row in rows if not row["prompt"].endswith("\n")]
+    assert inside and len(inside) < len(rows)
+    for row in rows:
+        assert scripts.written.verdict(row["prompt"] + row["chosen"]) != "failed"
+        assert row not in inside or scripts.written.verdict(row["prompt"] + row["rejected"]) == "failed"
+        assert row["chosen"] != row["rejected"] and row["chosen"].count("\n") == 1
+        assert row in inside or not row["chosen"].strip().startswith(scripts.pairs.EVASIONS)
 
 
 def test_the_change_is_that_of_all_samples_together(scripts: SimpleNamespace) -> None:
