@@ -3,9 +3,9 @@
 #include <new>
 
 #include "lift.h"
+#include "likeliest.h"
 #include "linking.h"
 #include "spans.h"
-#include "likeliest.h"
 
 using namespace daguerre;
 
