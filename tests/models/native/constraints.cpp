@@ -49,10 +49,11 @@ template <class Logit> vector<double> made(const Given<Logit> &given, int32_t th
     const double temperatures[2] = {1.0, 0.7};
     vector<Logit> top(ROWS), most(ROWS * CLASSES);
     vector<double> sum(2 * ROWS * CLASSES), all(2 * ROWS), parts(2 * ROWS * tiles.size), shares(ROWS * CLASSES), u(ROWS, 0.4);
-    weigh_classes(given.logits.data(), ROWS, tiles, temperatures, 2, top.data(), sum.data(), most.data(), all.data(), parts.data(), threads);
+    const Sums<Logit> sums{temperatures, 2, top.data(), most.data(), sum.data(), all.data(), parts.data()};
+    weigh_classes(given.logits.data(), ROWS, tiles, sums, threads);
 
     vector<int64_t> chosen(ROWS, 3), firsts(ROWS), row(ROWS), begin(ROWS, given.first_token[3]), until(ROWS, given.first_token[4]);
-    vector<int64_t> part(ROWS, given.of_class[3]), number(ROWS, given.of_class[4] - given.of_class[3]), drawn(ROWS), ends(ROWS * CLASSES);
+    vector<int64_t> part(ROWS, given.of_class[3]), number(ROWS, given.of_class[4] - given.of_class[3]), drawn(ROWS);
     first_tokens(given.logits.data(), ROWS, SIZE, most.data(), CLASSES, given.of_token.data(), chosen.data(), firsts.data(), threads);
     for (int64_t i = 0; i < ROWS; i++) row[i] = i, number[i] *= i % 2;
     const Draws draws{given.order.data(), row.data(), begin.data(), until.data(), part.data(), number.data(),
@@ -61,15 +62,15 @@ template <class Logit> vector<double> made(const Given<Logit> &given, int32_t th
 
     vector<double> factor(ROWS * CLASSES);
     for (int64_t i = 0; i < ROWS * CLASSES; i++) factor[i] = std::log(sum[i] / all[i / CLASSES]) - std::log(sum[i]) - double(top[i / CLASSES]);
-    vector<int32_t> kept(ROWS * SIZE, -1);
     const Classes on{given.of_token.data(), given.order.data(), given.first_token.data(), CLASSES, SIZE};
-    vector<double> probs(ROWS * SIZE, -1);
-    keep_likeliest(given.logits.data(), ROWS, on, factor.data(), 1.0, top.data(), -14.0, 0.8, shares.data(), kept.data(), probs.data(), ends.data(),
-                   threads);
+    auto kept = keep_likeliest(given.logits.data(), ROWS, on, factor.data(), 1.0, top.data(), -14.0, 0.8, shares.data(), threads);
 
     vector<double> out;
     auto add = [&](const auto &held) { out.insert(out.end(), held.begin(), held.end()); };
-    add(top), add(most), add(sum), add(all), add(parts), add(firsts), add(drawn), add(shares), add(kept), add(probs), add(ends);
+    add(top), add(most), add(sum), add(all), add(parts), add(firsts), add(drawn), add(shares);
+    for (const Kept &one : *kept)
+        for (int64_t i = 0; i < one.size; i++) out.insert(out.end(), {double(one.token[i]), double(one.cls[i]), one.prob[i]});
+    delete kept;
     return out;
 }
 

@@ -111,17 +111,16 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
     **dict.fromkeys(("sum_lists", "best_of_lists"), (None, (Pointer, Long, Long, Pointer, Pointer, Long, Pointer))),
-    "draw_kept": (None, (*(Pointer,) * 5, Long, Pointer)),
     **{f"weigh_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, *PLACES, Int)) for kind in KINDS},
     **{f"first_{kind}": (None, (Pointer, Long, Long, Pointer, Long, *(Pointer,) * 3, Int)) for kind in KINDS},
     **{f"draw_{kind}": (None, (Pointer, Pointer, Float, Pointer, Pointer, Int)) for kind in KINDS},
     **{
-        f"likeliest_{kind}": (
-            None,
-            (Pointer, Long, Pointer, Pointer, Float, Pointer, Float, Float, *(Pointer,) * 4, Int),
-        )
+        f"likeliest_{kind}": (Pointer, (Pointer, Long, *(Pointer,) * 2, Float, Pointer, Float, Float, Pointer, Int))
         for kind in KINDS
     },
+    "kept_free": (None, (Pointer,)),
+    "kept_draw": (None, (*(Pointer,) * 4, Long, Pointer)),
+    "kept_tokens": (None, (Pointer, Long, Pointer)),
 }
 """Each function of the library: what it returns, and its arguments."""
 

@@ -215,6 +215,11 @@ class Weighed:
         values_PC[fixed - self.first, programme.fixed[fixed]] = certain
         return values_PC
 
+    @cached_property
+    def _share_PB(self) -> np.ndarray:
+        """(P, B): the probability that a path takes each bundle at each position."""
+        return self.paths.shares()
+
     def best(self) -> np.ndarray:
         """See `Programme.best`."""
         pairs, most_AC = self.automaton.pairs, self.weights.most_AC
@@ -268,7 +273,7 @@ class Weighed:
     def _share_AC(self) -> np.ndarray:
         """The logarithm of the factor from a token's weight to its marginal, for each class."""
         pairs, at = self.automaton.pairs, self.wanted - self.first
-        shares_AB = self.paths.shares()[at]
+        shares_AB = self._share_PB[at]
         with np.errstate(divide="ignore"):
             if not self.paths.is_exact:
                 weight_AB = self._weight_PB[at]
@@ -287,7 +292,7 @@ class Weighed:
         held = bundles[ranges(first[known], first[known + 1])]
         at = (self.wanted - self.first).repeat(counts)
         with np.errstate(divide="ignore"):
-            shares = np.log(self.paths.shares()[at, held])
+            shares = np.log(self._share_PB[at, held])
         logp = (self.weights.logp_AV[rows, tokens] - self.weights.top_A) / self.weights.temperature
         logs = logp.astype(np.float64).repeat(counts) + shares - self._log_PB(at, held)
         sums = np.bincount(rows.repeat(counts), np.exp(logs), minlength=len(tokens))

@@ -180,18 +180,11 @@ class Weights:
         if self._made is None:
             kept_AV = self._likeliest(factor_AC, least, share)
             return weigh(kept_AV, automaton, [float(self.temperature)], best=False)[0]
-        kept_AV, probs_AV = np.empty(logits.shape, dtype=np.int32), np.empty(logits.shape)
-        ends_AC = np.empty(factor_AC.shape, dtype=np.int64)
-        shares_AC, classes = np.empty(factor_AC.shape), automaton.class_of_token.astype(np.int32, copy=False)
-        arrays = map(address, (classes, automaton.order, automaton.first_token))
-        on = ctypes.byref(compiled.Classes(*arrays, automaton.num_classes, automaton.vocab_size))
+        on, shares_AC = classes_of(automaton), np.empty(factor_AC.shape)
+        limits = address(factor_AC), float(self.temperature), address(top_A), least, share, address(shares_AC)
         keep = getattr(self._made, f"likeliest_{KINDS[logits.dtype]}")
-        limits = address(factor_AC), float(self.temperature), address(top_A), least, share
-        out = map(address, (shares_AC, kept_AV, probs_AV, ends_AC))
-        keep(address(logits), len(logits), on, *limits, *out, threads_for(logits))
-        with np.errstate(divide="ignore"):
-            logs_AC = np.log(shares_AC) - np.where(shares_AC > 0, factor_AC, 0.0)
-        return Kept(self, logs_AC, kept_AV, probs_AV, ends_AC)
+        kept = keep(address(logits), len(logits), ctypes.byref(on), *limits, threads_for(logits))
+        return Kept(self, compiled.Handle(self._made, kept, "kept_free"), factor_AC, shares_AC)
 
     def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
         """The slow reference of `Likeliest` in native/weights.h: the logits, minus infinity of all other tokens."""
@@ -224,33 +217,41 @@ class Weights:
 
 
 class Kept(Weights):
-    """Some tokens of each row, as `Weights` has all of them; they and their weights stand class by class.
+    """Some tokens of each row, which the library keeps, as `Weights` has all of them.
 
-    `logs_AC` are the logarithms of their weights by class; they become relative to the likeliest class.
+    factor_AC  logarithm of the factor from e^(logit / temperature) to a probability
+    shares_AC  the sum of the probabilities of each class's
     """
 
-    def __init__(
-        self, weights: Weights, logs_AC: np.ndarray, kept_AV: np.ndarray, probs_AV: np.ndarray, ends_AC: np.ndarray
-    ) -> None:
-        self.logp_AV, self.temperature, self._made = weights.logp_AV, weights.temperature, weights._made
-        self._kept_AV, self._probs_AV, self._ends_AC = kept_AV, probs_AV, ends_AC
+    def __init__(self, weights: Weights, kept: compiled.Handle, factor_AC: np.ndarray, shares_AC: np.ndarray) -> None:
+        self.logp_AV, self._kept = weights.logp_AV, kept
+        with np.errstate(divide="ignore"):
+            logs_AC = np.log(shares_AC) - np.where(shares_AC > 0, factor_AC, 0.0)
         most_A = logs_AC.max(axis=1)
         self.all_AC = logs_AC - np.where(most_A > -np.inf, most_A, 0.0)[:, None]
         self.sum_AC = np.exp(self.all_AC)
 
-    def tokens(self, i: int) -> np.ndarray:
-        """Those of a row, class by class, each in ascending order."""
-        return np.asarray(self._kept_AV[i, : self._ends_AC[i, -1]])
+    def tokens(self, row: int) -> np.ndarray:
+        """Those of a row, in ascending order."""
+        marked = np.zeros(self.logp_AV.shape[1], dtype=np.uint8)
+        self._kept.made.kept_tokens(self._kept.pointer, row, address(marked))
+        return np.flatnonzero(marked)
 
     def draw(self, rows: np.ndarray, classes: np.ndarray, u: np.ndarray) -> np.ndarray:
         """See `Weights.draw`."""
-        assert self._made is not None
-        offset, out = rows * self.logp_AV.shape[1], np.empty(len(rows), dtype=np.int64)
-        begin = offset + np.where(classes > 0, self._ends_AC[rows, classes - 1], 0)
-        end, u = offset + self._ends_AC[rows, classes], np.ascontiguousarray(u, dtype=np.float64)
-        arrays = map(address, (self._kept_AV, self._probs_AV, begin, end, u))
-        self._made.draw_kept(*arrays, len(out), address(out))
+        out, kinds = np.empty(len(rows), dtype=np.int64), (np.int64, np.int64, np.float64)
+        each = [np.ascontiguousarray(one, dtype=kind) for one, kind in zip((rows, classes, u), kinds, strict=True)]
+        self._kept.made.kept_draw(self._kept.pointer, *map(address, each), len(out), address(out))
         return out
+
+
+def classes_of(automaton: TokenAutomaton) -> compiled.Classes:
+    """The tokens of a vocabulary by class, as the library has them."""
+    of_token = automaton.class_of_token.astype(np.int32, copy=False)
+    arrays = of_token, automaton.order, automaton.first_token
+    out = compiled.Classes(*map(address, arrays), automaton.num_classes, automaton.vocab_size)
+    out.arrays = arrays  # which it points to
+    return out
 
 
 def best_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:

@@ -185,11 +185,11 @@ void paths_shares(Paths *paths, double *out, int32_t *error) {
 
 void weigh_float(const float *logits, int64_t rows, const Tiles *tiles, const double *temperatures, int64_t num, float *top, double *sum,
                  float *most, double *all, double *parts, int32_t threads) {
-    weigh_classes<float>(logits, rows, *tiles, temperatures, num, top, sum, most, all, parts, threads);
+    weigh_classes<float>(logits, rows, *tiles, {temperatures, num, top, most, sum, all, parts}, threads);
 }
 void weigh_double(const double *logits, int64_t rows, const Tiles *tiles, const double *temperatures, int64_t num, double *top, double *sum,
                   double *most, double *all, double *parts, int32_t threads) {
-    weigh_classes<double>(logits, rows, *tiles, temperatures, num, top, sum, most, all, parts, threads);
+    weigh_classes<double>(logits, rows, *tiles, {temperatures, num, top, most, sum, all, parts}, threads);
 }
 void first_float(const float *logits, int64_t rows, int64_t vocabulary, const float *most, int64_t classes, const int32_t *class_of_token,
                  const int64_t *chosen, int64_t *tokens, int32_t threads) {
@@ -212,16 +212,22 @@ void draw_float(const float *logits, const float *top, double temperature, const
 void draw_double(const double *logits, const double *top, double temperature, const Draws *draws, int64_t *out, int32_t threads) {
     draw_tokens<double>(logits, top, temperature, *draws, out, threads);
 }
-void draw_kept(const int32_t *kept, const double *probs, const int64_t *begin, const int64_t *end, const double *u, int64_t size, int64_t *out) {
-    daguerre::draw_kept(kept, probs, begin, end, u, size, out);
+std::vector<Kept> *likeliest_float(const float *logits, int64_t rows, const Classes *on, const double *factor, double temperature,
+                                   const float *top, double least, double share, double *shares, int32_t threads) {
+    return keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, threads);
 }
-void likeliest_float(const float *logits, int64_t rows, const Classes *on, const double *factor, double temperature, const float *top,
-                     double least, double share, double *shares, int32_t *kept, double *probs, int64_t *ends, int32_t threads) {
-    keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, probs, ends, threads);
+std::vector<Kept> *likeliest_double(const double *logits, int64_t rows, const Classes *on, const double *factor, double temperature,
+                                   const double *top, double least, double share, double *shares, int32_t threads) {
+    return keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, threads);
 }
-void likeliest_double(const double *logits, int64_t rows, const Classes *on, const double *factor, double temperature, const double *top,
-                      double least, double share, double *shares, int32_t *kept, double *probs, int64_t *ends, int32_t threads) {
-    keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, kept, probs, ends, threads);
+void kept_free(std::vector<Kept> *kept) { delete kept; }
+void kept_draw(const std::vector<Kept> *kept, const int64_t *row, const int64_t *cls, const double *u, int64_t size, int64_t *out) {
+    for (int64_t n = 0; n < size; n++) out[n] = (*kept)[row[n]].draw(int32_t(cls[n]), u[n]);
+}
+// Marks the tokens of a row.
+void kept_tokens(const std::vector<Kept> *kept, int64_t row, uint8_t *out) {
+    const Kept &held = (*kept)[row];
+    for (int64_t i = 0; i < held.size; i++) out[held.token[i]] = held.prob[i] > 0;
 }
 
 }  // extern "C"

@@ -89,29 +89,31 @@ template <class Number> void exponentials(const Number *logits, int64_t size, Nu
     *reinterpret_cast<Many *>(out + i) = exponential(last - top);
 }
 
-// The sum of held[place[i]], and with MOST the largest of logits[place[i]] and `most`. The sum is cut, since a long one in
+// The sums of held[t][place[i]], and with MOST the largest of logits[place[i]] and `most`. A sum is cut, since a long one in
 // float32 loses digits.
-template <bool MOST, class Number> double sum_at(const Number *held, const Number *logits, const uint16_t *place, int64_t size, Number *most) {
+template <int T, bool MOST, class Number>
+[[gnu::always_inline]] inline void sums_at(const Number (*held)[TILE + Lanes<Number>::WIDTH], const Number *logits, const uint16_t *place,
+                                           int64_t size, double *sum, Number *most) {
     constexpr int64_t WAYS = 4, CUT = 128;
-    double out = 0;
     Number high[WAYS] = {Number(LOW), Number(LOW), Number(LOW), Number(LOW)};
+    double out[T] = {};
     while (size >= WAYS) {
         const int64_t end = std::min(size & -WAYS, CUT);
-        Number part[WAYS] = {};
+        Number part[T][WAYS] = {};
         for (int64_t i = 0; i < end; i += WAYS)
             for (int k = 0; k < WAYS; k++) {
-                part[k] += held[place[i + k]];
+                for (int t = 0; t < T; t++) part[t][k] += held[t][place[i + k]];
                 if (MOST) high[k] = logits[place[i + k]] > high[k] ? logits[place[i + k]] : high[k];
             }
-        out += double(part[0] + part[1]) + double(part[2] + part[3]);
+        for (int t = 0; t < T; t++) out[t] += double(part[t][0] + part[t][1]) + double(part[t][2] + part[t][3]);
         place += end, size -= end;
     }
     for (int64_t i = 0; i < size; i++) {
-        out += held[place[i]];
+        for (int t = 0; t < T; t++) out[t] += held[t][place[i]];
         if (MOST) high[0] = logits[place[i]] > high[0] ? logits[place[i]] : high[0];
     }
+    for (int t = 0; t < T; t++) sum[t] = out[t];
     if (MOST) *most = std::max({*most, high[0], high[1], high[2], high[3]});
-    return out;
 }
 
 // A vocabulary in tiles of TILE tokens, which a cache holds. The tokens of a class in a tile are a segment. Those without a
@@ -126,48 +128,67 @@ struct Tiles {
     int64_t size, classes, vocabulary;
 };
 
-// For each row of logits (A, V): the highest, and `most` (A, C), if given, of classes of tokens. For each of T temperatures,
-// sums of exponentials, of the difference to the highest over the temperature: `sum` (T, A, C) of classes, `all` (T, A) of all
-// tokens, and `parts` (T, A, S) of segments, class by class.
-//
-// A tile's exponentials lie in their order, and its segments are gathered from there: from a whole row each would come from
-// another line of a farther cache.
-template <class Logit>
-void weigh_classes(const Logit *logits, int64_t rows, const Tiles &tiles, const double *temperatures, int64_t num, Logit *top, double *sum,
-                   Logit *most, double *all, double *parts, int32_t threads) {
-    const int64_t vocabulary = tiles.vocabulary, classes = tiles.classes;
-    if (most) std::fill(most, most + rows * classes, Logit(LOW));
+// For each row of logits (A, V): the highest, `top`, and `most` (A, C), if given, of classes of tokens. For each of T
+// temperatures, sums of exponentials, of the difference to the highest over the temperature: `sum` (T, A, C) of classes, `all`
+// (T, A) of all tokens, and `parts` (T, A, S) of segments, class by class.
+template <class Logit> struct Sums {
+    const double *temperatures;
+    int64_t num;
+    Logit *top, *most;
+    double *sum, *all, *parts;
+};
+
+// The segments of a tile of `size` logits, for temperatures `first` to first + T; part (T,), where their sums go.
+template <int T, bool MOST, class Logit>
+void sum_tile(const Logit *logits, int64_t size, const Tiles &tiles, int64_t tile, Logit top, const double *temperatures,
+              double *const *part, Logit *most) {
+    Logit held[T][TILE + Lanes<Logit>::WIDTH];
+    double sum[T];
+    for (int t = 0; t < T; t++) exponentials(logits, size, top, Logit(1 / Logit(temperatures[t])), held[t]);
+    for (int64_t s = tiles.first[tile]; s < tiles.first[tile + 1]; s++) {
+        const int64_t start = s ? tiles.end[s - 1] : 0, number = tiles.end[s] - start;
+        if (MOST && tiles.cls[s] < tiles.classes)
+            sums_at<T, true>(held, logits, tiles.place + start, number, sum, most + tiles.cls[s]);
+        else
+            sums_at<T, false, Logit>(held, nullptr, tiles.place + start, number, sum, nullptr);
+        for (int t = 0; t < T; t++) part[t][tiles.segment[s]] = sum[t];
+    }
+}
+
+// `Sums` of rows of logits. A tile's exponentials lie in their order, and its segments are gathered from there: from a whole
+// row each would come from another line of a farther cache.
+template <class Logit> void weigh_classes(const Logit *logits, int64_t rows, const Tiles &tiles, const Sums<Logit> &out, int32_t threads) {
+    const int64_t classes = tiles.classes;
+    if (out.most) std::fill(out.most, out.most + rows * classes, Logit(LOW));
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t row = 0; row < rows; row++) {
-        Logit held[TILE + Lanes<Logit>::WIDTH];
-        const Logit *own = logits + row * vocabulary;
-        Logit highest = largest(own, vocabulary, Logit(LOW));
-        if (highest == Logit(LOW)) highest = 0;
-        top[row] = highest;
-        for (int64_t begin = 0, tile = 0; begin < vocabulary; begin += TILE, tile++) {
-            for (int64_t t = 0; t < num; t++) {
-                double *part = parts + (t * rows + row) * tiles.size;
-                exponentials(own + begin, std::min(TILE, vocabulary - begin), highest, Logit(1 / Logit(temperatures[t])), held);
-                for (int64_t s = tiles.first[tile]; s < tiles.first[tile + 1]; s++) {
-                    const int64_t start = s ? tiles.end[s - 1] : 0, size = tiles.end[s] - start;
-                    const uint16_t *place = tiles.place + start;
-                    double &sum_here = part[tiles.segment[s]];
-                    if (t || !most || tiles.cls[s] == classes)
-                        sum_here = sum_at<false, Logit>(held, nullptr, place, size, nullptr);
-                    else
-                        sum_here = sum_at<true>(held, own + begin, place, size, most + row * classes + tiles.cls[s]);
-                }
-            }
+        const Logit *own = logits + row * tiles.vocabulary;
+        Logit top = largest(own, tiles.vocabulary, Logit(LOW)), *most = out.most ? out.most + row * classes : nullptr;
+        if (top == Logit(LOW)) top = 0;
+        out.top[row] = top;
+        auto parts = [&](int64_t t) { return out.parts + (t * rows + row) * tiles.size; };
+        for (int64_t begin = 0, tile = 0; begin < tiles.vocabulary; begin += TILE, tile++) {
+            auto add = [&](auto num, auto with_most, int64_t t) {
+                double *const part[2] = {parts(t), parts(t + num - 1)};
+                const int64_t size = std::min(TILE, tiles.vocabulary - begin);
+                sum_tile<num, with_most>(own + begin, size, tiles, tile, top, out.temperatures + t, part, most);
+            };
+            using One = std::integral_constant<int, 1>;
+            using Two = std::integral_constant<int, 2>;
+            int64_t t = 0;
+            if (most) add(One{}, std::true_type{}, t++);
+            for (; t + 1 < out.num; t += 2) add(Two{}, std::false_type{}, t);
+            if (t < out.num) add(One{}, std::false_type{}, t);
         }
-        for (int64_t t = 0; t < num; t++) {
-            const double *part = parts + (t * rows + row) * tiles.size;
-            double *of_class = sum + (t * rows + row) * classes, total = 0;
+        for (int64_t t = 0; t < out.num; t++) {
+            const double *part = parts(t);
+            double *of_class = out.sum + (t * rows + row) * classes, total = 0;
             for (int64_t c = 0; c <= classes; c++) {
                 const double here = std::accumulate(part + tiles.of_class[c], part + tiles.of_class[c + 1], 0.0);
                 if (c < classes) of_class[c] = here;
                 total += here;
             }
-            all[t * rows + row] = total;
+            out.all[t * rows + row] = total;
         }
     }
 }
