@@ -215,11 +215,16 @@ class Paths {
 
     // (P - begin, B): the probability that a path takes each bundle at each position.
     void shares(double *out) {
-        each([&](int64_t i, int64_t from, int64_t to, int32_t bundle, double weight) {
-            double own = logs_ ? std::exp(before(i)[from] + weight + behind(i + 1)[to] - total_[i - begin_])
-                               : before(i)[from] * weight * behind(i + 1)[to] / total_[i - begin_];
-            out[(i - begin_) * span_.on.bundles + bundle] += own;
-        });
+        for (int64_t i = begin_; i < span_.length; i++) {
+            double *own = out + (i - begin_) * span_.on.bundles;
+            const double *here = before(i), *after = behind(i + 1), total = total_[i - begin_], scale = 1 / total;
+            at(i, [&](int64_t from, auto each) {
+                if (here[from] == (logs_ ? NEVER : 0)) return;
+                each([&](int64_t to, int32_t bundle, double weight) {
+                    own[bundle] += logs_ ? std::exp(here[from] + weight + after[to] - total) : here[from] * weight * after[to] * scale;
+                });
+            });
+        }
     }
 
     static size_t pick(const vector<double> &cumulated, double u, double *rest) {
@@ -234,18 +239,18 @@ class Paths {
     }
 
   private:
-    template <class Do> void each(Do act) {
-        for (int64_t i = begin_; i < span_.length; i++) at(i, [&](auto... held) { act(i, held...); });
-    }
+    // Calls act(state before position i, each), where each(do) calls do(state after it, bundle, weight) of its pairs.
     template <class Do> void at(int64_t i, Do act) {
-        const int32_t *place = places_.at(i + 1);
+        const int32_t *place = places_.at(i + 1), *dst = span_.on.dst, *bundle = span_.on.bundle;
         const double *weight = weights(i);
         const vector<int32_t> &states = span_.states(i);
-        for (size_t s = 0; s < states.size(); s++)
-            for (int64_t pair = span_.on.first[states[s]]; pair < span_.on.first[states[s] + 1]; pair++) {
-                int32_t to = place[span_.on.dst[pair]], bundle = span_.on.bundle[pair];
-                if (to >= 0) act(int64_t(s), int64_t(to), bundle, weight[bundle]);
-            }
+        for (size_t s = 0; s < states.size(); s++) {
+            const int64_t first = span_.on.first[states[s]], last = span_.on.first[states[s] + 1];
+            act(int64_t(s), [&](auto one) {
+                for (int64_t pair = first; pair < last; pair++)
+                    if (place[dst[pair]] >= 0) one(int64_t(place[dst[pair]]), bundle[pair], weight[bundle[pair]]);
+            });
+        }
     }
     static double rescale(double *held, size_t size) {
         double top = 0;
@@ -260,7 +265,11 @@ class Paths {
         vector<double> scale(last - begin_);
         for (int64_t i = last - 1; i >= begin_; i--) {
             double *here = behind(i), *after = behind(i + 1);
-            at(i, [&](int64_t from, int64_t to, int32_t, double weight) { here[from] += weight * after[to]; });
+            at(i, [&](int64_t from, auto each) {
+                double sum = 0;
+                each([&](int64_t to, int32_t, double weight) { sum += weight * after[to]; });
+                here[from] = sum;
+            });
             scale[i - begin_] = rescale(here, span_.states(i).size());
         }
         before(begin_)[start_] = 1;
@@ -269,7 +278,10 @@ class Paths {
             for (size_t s = 0; s < span_.states(i).size(); s++) all += here[s] * onward[s];
             total_[i - begin_] = all * scale[i - begin_];
             if (!(total_[i - begin_] > SMALLEST)) return;
-            at(i, [&](int64_t from, int64_t to, int32_t, double weight) { after[to] += here[from] * weight; });
+            at(i, [&](int64_t from, auto each) {
+                const double own = here[from];
+                if (own > 0) each([&](int64_t to, int32_t, double weight) { after[to] += own * weight; });
+            });
             rescale(after, span_.states(i + 1).size());
         }
         possible = true;
@@ -283,12 +295,16 @@ class Paths {
         std::fill(behind(last), behind(last) + span_.states(last).size(), 0.0);
         for (int64_t i = last - 1; i >= begin_; i--) {
             double *here = behind(i), *after = behind(i + 1);
-            at(i, [&](int64_t from, int64_t to, int32_t, double weight) { here[from] = log_sum(here[from], weight + after[to]); });
+            at(i, [&](int64_t from, auto each) {
+                each([&](int64_t to, int32_t, double weight) { here[from] = log_sum(here[from], weight + after[to]); });
+            });
         }
         before(begin_)[start_] = 0;
         for (int64_t i = begin_; i < last; i++) {
             double *here = before(i), *after = before(i + 1);
-            at(i, [&](int64_t from, int64_t to, int32_t, double weight) { after[to] = log_sum(after[to], here[from] + weight); });
+            at(i, [&](int64_t from, auto each) {
+                if (here[from] > NEVER) each([&](int64_t to, int32_t, double weight) { after[to] = log_sum(after[to], here[from] + weight); });
+            });
         }
         double all = behind(begin_)[start_];
         std::fill(total_.begin(), total_.end(), all);
