@@ -77,11 +77,13 @@ fuzz: .venv/.dev .venv-fuzz/.atheris
 	@touch $@
 
 # The tests of the native library with AddressSanitizer and UndefinedBehaviorSanitizer, for each level of the processor in
-# turn; those of the library of constraints; then threads. Leaks are not looked for: Python leaves memory behind at its
-# end. The runtimes have to be there before Python, and malloc of each small object, so that what lies beside it is seen.
+# turn; the contracts and the tests of the library of constraints; then threads: about two hours in all. Leaks are not
+# looked for: Python leaves memory behind at its end. The runtimes have to be there before Python, and malloc of each small
+# object, so that what lies beside it is seen.
 SANITIZED := tests/models/test_native.py tests/models/test_native_draft_rows.py tests/models/test_native_gemma.py \
-  tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py tests/contracts
-SANITIZED_ONCE := $(addprefix tests/sampling/constraints/test_,compiled.py limits.py programme.py regex.py schema.py tokens.py)
+  tests/models/test_kernels.py tests/models/test_edits.py tests/models/test_draws.py
+SANITIZED_ONCE := tests/contracts \
+  $(addprefix tests/sampling/constraints/test_,compiled.py limits.py programme.py regex.py schema.py tokens.py)
 sanitize: export OMP_NUM_THREADS ?= 1
 sanitize: export HF_HUB_OFFLINE := 1
 sanitize: export ASAN_OPTIONS := detect_leaks=0

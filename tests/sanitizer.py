@@ -16,7 +16,7 @@ NAMES = os.environ.get("SANITIZER", "address,undefined")
 
 os.environ.pop("LD_PRELOAD", None)
 ADDED = (
-    *("-O0", "-g1", "-fno-omit-frame-pointer", f"-fsanitize={NAMES}"),
+    *("-O1", "-g1", "-fno-omit-frame-pointer", f"-fsanitize={NAMES}"),
     *(("-fno-sanitize-recover=all",) if "undefined" in NAMES else ()),
 )
 library.NATIVE = replace(library.NATIVE, flags=(*library.NATIVE.flags, *ADDED))
