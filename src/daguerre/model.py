@@ -45,6 +45,7 @@ from daguerre.models.loading import (
 )
 from daguerre.models.published_weights import Progress
 from daguerre.models.scaling import Extension, Scaling, read_scaling
+from daguerre.models.tensor_parallel import join_others, split_layers
 from daguerre.models.threads import Threads, check_threads, release_threads, use_threads
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.scoring.attribution import ARGUMENTS as ATTRIBUTE
@@ -394,6 +395,7 @@ def load(
     adapter: str | os.PathLike[str] | None = None,
     tokenizer: str | os.PathLike[str] | None = None,
     rope_scaling: str | Mapping[str, Any] | Extension | None = None,
+    tensor_parallel: bool = False,
     progress: Progress | None = None,
 ) -> Model:
     """A model of the package, "default" or "concepts", which has concept heads; one from a folder, such as a training
@@ -417,6 +419,9 @@ def load(
     rope_scaling  more positions than the model was trained on: "yarn:4" for four times as many, also linear, ntk,
               llama3 and none (as they are); or a mapping with the keys of transformers' `rope_scaling`
               (`daguerre.models.scaling`)
+    tensor_parallel  the processes that torchrun started share every layer (`daguerre.models.tensor_parallel`); each
+              must ask the same, and gets the whole answer. On GPUs each takes its own, and "cuda" is the device; torch
+              backend only
     progress  called with the bytes of a published model that were read, and all of them
 
     CheckpointError when the folder is missing or damaged, or cannot be downloaded; UnsupportedError for a published
@@ -425,6 +430,12 @@ def load(
     """
     where = usable_device(device)
     check_threads(threads, where)
+    if tensor_parallel:
+        if backend == "native" or quantize is not None or graphs:
+            raise UnsupportedError(
+                "layers are shared by the torch backend alone: leave out native, quantize and graphs"
+            )
+        where, backend = join_others(where), "torch"
     folder = model_folder(name, revision, family=family)
     beside = None if adapter is None else model_folder(adapter, what="an adapter")
     kind = auto_dtype(where, backend, graphs) if dtype == "auto" else DTYPES[dtype]
@@ -447,7 +458,7 @@ def load(
     changed = adapter is not None or scaling is not None
     calibrations = {} if changed else load_calibrations(folder, weights_hash(folder))  # of other answers
     model = Model(
-        loaded.backbone,
+        split_layers(loaded.backbone) if tensor_parallel else loaded.backbone,
         loaded.tokenizer,
         backend,
         calibrations,

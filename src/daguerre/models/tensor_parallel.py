@@ -7,15 +7,32 @@ gives the same answers, with its own part of the keys and values in its cache.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from daguerre.errors import UnsupportedError
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import MLP, Backbone, SelfAttention
 from daguerre.models.core.config import ModelConfig
+
+
+def join_others(device: torch.device) -> torch.device:
+    """Join the processes that torchrun started, unless that is done; the device of this process: of several GPUs its
+    own. InputError in a process that torchrun did not start.
+    """
+    if "WORLD_SIZE" not in os.environ:
+        raise InputError(
+            "tensor_parallel needs several processes: start them with `torchrun --nproc-per-node 2 PROGRAM`"
+        )
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    return device
 
 
 @dataclass(frozen=True)
@@ -64,6 +81,13 @@ def splits_of(config: ModelConfig, group: Any) -> dict[str, Split]:
                 out[f"layers.{layer}.{name}.{kind}"] = Split(0, parts, group)
         out[f"layers.{layer}.attention.out.weight"] = Split(1, heads[:1], group)
         out[f"layers.{layer}.mlp.down.weight"] = Split(1, inner, group)
+        for name, split in (
+            ("attention.qkv_draft.b", Split(0, heads, group)),
+            ("attention.out_draft.a", Split(1, heads[:1], group)),
+            ("mlp.down_draft.a", Split(1, inner, group)),
+        ):
+            if config.draft_rank_of(name.partition(".")[2].partition("_")[0]):
+                out[f"layers.{layer}.{name}.weight"] = split
     return out
 
 
@@ -89,9 +113,12 @@ def split_layers(backbone: Backbone, group: Any = None) -> Backbone:
         for last in (attention.out, mlp.down):
             if last.bias is not None and rank:  # it is added once
                 last.bias = nn.Parameter(torch.zeros_like(last.bias), requires_grad=False)
-        for first, last in ((attention.qkv, attention.out), (mlp.gate_up if mlp.gated else mlp.up, mlp.down)):
-            first.register_forward_pre_hook(lambda _, inputs: (_Copied.apply(inputs[0], group), *inputs[1:]))
-            last.register_forward_hook(lambda _, inputs, out: _Summed.apply(out, group))
+        for first in (attention.qkv, attention.qkv_draft, mlp.gate_up if mlp.gated else mlp.up):
+            if first is not None:
+                first.register_forward_pre_hook(lambda _, inputs: (_Copied.apply(inputs[0], group), *inputs[1:]))
+        for last in (attention.out, attention.out_draft, mlp.down, mlp.down_draft):
+            if last is not None:
+                last.register_forward_hook(lambda _, inputs, out: _Summed.apply(out, group))
     backbone.config = replace(
         config,
         num_heads=config.num_heads // size,
@@ -111,7 +138,6 @@ def _check(config: ModelConfig, size: int) -> None:
         "DiffusionGemma": config.gemma is not None,
         "a mixture of experts": config.experts is not None,
         "norms of all heads together": config.qk_norm and config.qk_norm_scope == "all",
-        "low-rank weights of drafts": bool(config.draft_rank),
     }
     for what, has in reasons.items():
         if has:

@@ -18,7 +18,7 @@ from torch import Tensor
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
-from daguerre.models.tensor_parallel import Split, split_layers, splits_of
+from daguerre.models.tensor_parallel import Split, join_others, split_layers, splits_of
 from daguerre.train.recipe import Recipe
 from daguerre.train.report import StepTotals
 from daguerre.train.sharded import full, like, local, norm_of
@@ -58,11 +58,7 @@ class Devices:
         _check(recipe, self.size)
         from torch.distributed.device_mesh import init_device_mesh
 
-        if device.type == "cuda":
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-            torch.cuda.set_device(device)
-        if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        device = join_others(device)
         shape = self.size // self.tensor, self.tensor
         self._mesh = init_device_mesh(device.type, shape, mesh_dim_names=("data", "tensor"))
         return device
