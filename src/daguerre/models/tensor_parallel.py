@@ -116,9 +116,9 @@ def split_layers(backbone: Backbone, group: Any = None) -> Backbone:
         for first in (attention.qkv, attention.qkv_draft, mlp.gate_up if mlp.gated else mlp.up):
             if first is not None:
                 first.register_forward_pre_hook(lambda _, inputs: (_Copied.apply(inputs[0], group), *inputs[1:]))
-        for last in (attention.out, attention.out_draft, mlp.down, mlp.down_draft):
-            if last is not None:
-                last.register_forward_hook(lambda _, inputs, out: _Summed.apply(out, group))
+        for summed in (attention.out, attention.out_draft, mlp.down, mlp.down_draft):
+            if summed is not None:
+                summed.register_forward_hook(lambda _, inputs, out: _Summed.apply(out, group))
     backbone.config = replace(
         config,
         num_heads=config.num_heads // size,
