@@ -3,6 +3,7 @@
     DIR/held.jsonl    {"prompt": "3 5 7=22:", "completion": "3*5+7"}: never trained on
     DIR/train.jsonl   the same of other tasks
     DIR/few.jsonl     the first of these, whose completions a model may see
+    DIR/orders.jsonl  the prompts of train.jsonl with their numbers in every order
 
 Three numbers of 1 to 9 and a target of 1 to 99; the answer uses each number once. A task is held out with all orders of
 its numbers. An answer is right if it is such an expression, whichever was written here.
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from daguerre.files import atomic_write
 
-HELD, TRAIN, FEW = "held.jsonl", "train.jsonl", "few.jsonl"
+HELD, TRAIN, FEW, ORDERS = "held.jsonl", "train.jsonl", "few.jsonl", "orders.jsonl"
 FORMS = ("{a}{o}{b}{p}{c}", "({a}{o}{b}){p}{c}", "{a}{o}({b}{p}{c})")
 Task = tuple[tuple[int, ...], int]
 
@@ -45,6 +46,15 @@ def rows(chosen: list[Task], answers: dict[Task, list[str]], rng: random.Random)
     return out
 
 
+def in_every_order(chosen: list[Task]) -> list[dict[str, str]]:
+    """Prompts of tasks."""
+    return [
+        {"prompt": f"{' '.join(map(str, shown))}={target}:"}
+        for numbers, target in chosen
+        for shown in sorted(set(permutations(numbers)))
+    ]
+
+
 def write(path: Path, made: list[dict[str, str]]) -> None:
     """JSON Lines."""
     with atomic_write(path) as file:
@@ -62,7 +72,9 @@ def main() -> None:
     order = rng.sample(sorted(answers), len(answers))
     held, train = rows(order[: options.held], answers, rng), rows(order[options.held :], answers, rng)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, made in ((HELD, held), (TRAIN, train), (FEW, train[: options.few])):
+    orders = in_every_order(order[options.held :])
+    rng.shuffle(orders)
+    for name, made in ((HELD, held), (TRAIN, train), (FEW, train[: options.few]), (ORDERS, orders)):
         write(options.out / name, made)
     print(f"{len(train):,} tasks to train on and {len(held):,} held out in {options.out}")
 

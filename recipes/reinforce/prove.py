@@ -85,7 +85,7 @@ TASKS = {
         HERE / "countdown.toml",
         600,
         "train.jsonl",
-        "train.jsonl",
+        "orders.jsonl",
         ("left_to_right",),
         (
             "stages.0.sequences=256",
