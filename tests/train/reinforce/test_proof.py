@@ -59,7 +59,8 @@ def test_all_written_answers_are_right_and_no_task_is_on_both_sides(
         seen[name] = {(tuple(sorted(numbers.split())), target) for numbers, target in parts}
         assert len(seen[name]) == len(rows)
     assert len(seen["held"]) == 200 and not seen["held"] & seen["train"]
-    orders = [json.loads(line)["prompt"].rstrip(":").split("=") for line in (tmp_path / "orders.jsonl").read_text().splitlines()]
+    lines = (tmp_path / "orders.jsonl").read_text().splitlines()
+    orders = [json.loads(line)["prompt"].rstrip(":").split("=") for line in lines]
     assert {(tuple(sorted(numbers.split())), target) for numbers, target in orders} == seen["train"]
     wanted = sum(len(set(permutations(numbers))) for numbers, _ in seen["train"])
     assert len({tuple(each) for each in orders}) == len(orders) == wanted
