@@ -288,7 +288,7 @@ def test_an_option_refuses_what_it_cannot_be(name: str, small: Model) -> None:
 
 
 LOADED = ("device", "dtype", "backend", "quantize", "threads", "graphs", "revision", "family", "adapter", "tokenizer")
-LOADED = (*LOADED, "progress", "name", "rope_scaling")
+LOADED = (*LOADED, "progress", "name", "rope_scaling", "tensor_parallel")
 MADE = tuple(inspect.signature(Model).parameters)
 
 

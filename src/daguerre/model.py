@@ -86,6 +86,7 @@ LOAD: dict[str, Kind] = {
     "adapter": PathName(none=True),
     "tokenizer": PathName(none=True),
     "rope_scaling": Scaling(none=True),
+    "tensor_parallel": SWITCH,
     "progress": Call(none=True),
 }
 """The kinds of the arguments of `load`."""
