@@ -170,6 +170,6 @@ lint: .venv/.dev
 	@touch .venv-clients/.short $@
 
 .venv/.bench: .venv/.dev
-	CMAKE_ARGS="-DGGML_NATIVE=ON" $(PIP) llama-cpp-python
+	CMAKE_ARGS="-DGGML_NATIVE=ON -DCMAKE_CXX_FLAGS='-fno-dse -fno-tree-dse'" $(PIP) llama-cpp-python  # GCC bug 114098: AMX
 	$(PIP) --no-build-isolation --editable ".[dev,bench]"
 	@touch $@

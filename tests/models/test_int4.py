@@ -19,8 +19,8 @@ from daguerre.models.backends.rounding import IN_GROUP, grouped, grouped_product
 from daguerre.models.backends.torch_backend import TorchBackend
 from forwards import error, logits_of
 
-SHAPES = ((3, 5), (70, 130), (64, 64), (200, 300))
-"""Outputs and inputs; most fill no panel and no chunk."""
+SHAPES = ((3, 5), (70, 130), (64, 64), (200, 300), (65, 1100))
+"""Outputs and inputs; most fill no panel and no chunk, and the last one more than the chunks that tiles take at once."""
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -45,7 +45,7 @@ def test_products_equal_the_reference(isa: str, shape: tuple[int, int]) -> None:
     """To the bit where the processor multiplies and adds in one step, else to the rounding of sums; for any number of
     rows, with rows of zeros and rows of one large number among them.
     """
-    weight, x = random(*shape) * 0.02, random(17, shape[1], seed=1)
+    weight, x = random(*shape) * 0.02, random(41, shape[1], seed=1)
     weight[1] *= -50
     weight[2, :40] = 0
     x[3] = 0
@@ -56,7 +56,7 @@ def test_products_equal_the_reference(isa: str, shape: tuple[int, int]) -> None:
         assert (got - want).abs().max() <= 1e-6 * x.abs().max() * weight.abs().sum(1).max()
     else:
         assert torch.equal(got, want)
-    for num in range(1, 17):
+    for num in (*range(1, 18), 24, 25, 32, 33):
         assert torch.equal(product(x[:num], weight), got[:num])
     assert torch.equal(product(x, weight, threads=3), got)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -179,14 +182,47 @@ def llama_api() -> Any:
     return api
 
 
-class LlamaCpp:
-    """One model and one context of llama.cpp."""
+def tiles_run(path: Path, positions: int) -> bool:
+    """Whether llama.cpp can multiply this file's matrices on AMX's tiles; True on a processor without AMX. A build by
+    GCC before 14 ends the process there, unless it was compiled as `make bench` does it (GCC bug 114098), so another
+    process tries it.
+    """
+    if not torch.cpu._is_amx_tile_supported():
+        return True
+    trial = [sys.executable, "-c", TRIAL, str(path), str(positions)]
+    run = subprocess.run(trial, check=False, capture_output=True).returncode == 0
+    if not run:
+        without_tiles.append(path)
+    return run
 
-    def __init__(self, path: Path, threads: int, positions: int) -> None:
+
+without_tiles: list[Path] = []
+"""Files whose trial failed, for the report."""
+TRIAL = """
+import sys
+import llama_cpp as api
+model = api.llama_model_load_from_file(sys.argv[1].encode(), api.llama_model_default_params())
+options = api.llama_context_default_params()
+options.n_ctx = int(sys.argv[2])
+context = api.llama_init_from_model(model, options)
+row = (api.llama_token * 32)()
+sys.exit(api.llama_decode(context, api.llama_batch_get_one(row, 32)))
+"""
+
+
+class LlamaCpp:
+    """One model and one context of llama.cpp.
+
+    apart    it computes in threads of its own, as it has to beside an engine that multiplies on AMX's tiles: it sets up
+             the tiles of a thread once, and does not notice what others do to them
+    """
+
+    def __init__(self, path: Path, threads: int, positions: int, apart: bool = False) -> None:
         api = self._api = llama_api()
+        self._thread = ThreadPoolExecutor(1) if apart else None
         self._batch: Any = None
         options = api.llama_model_default_params()
-        options.use_extra_bufts = not torch.cpu._is_amx_tile_supported()  # its 8-bit products on tiles end the process
+        options.use_extra_bufts = tiles_run(path, positions)
         self._model = api.llama_model_load_from_file(str(path).encode(), options)
         if not self._model:
             raise DataError(f"llama.cpp cannot read {path.name}: this build of it lacks the architecture")
@@ -233,7 +269,7 @@ class LlamaCpp:
         self._forget(0)
         batch = api.llama_batch_init(len(tokens), 0, 1)
         self._put(batch, tokens)
-        if status := api.llama_decode(self._context, batch):
+        if status := self._compute(batch):
             raise DataError(f"llama.cpp could not run {len(tokens)} tokens (status {status})")
         out = np.stack([self.canvas_logits(row, size) for row in range(len(tokens))])
         api.llama_batch_free(batch)
@@ -259,7 +295,7 @@ class LlamaCpp:
         def step() -> None:
             if memory := api.llama_get_memory(self._context):
                 api.llama_memory_clear(memory, True)
-            if status := api.llama_decode(self._context, self._batch):
+            if status := self._compute(self._batch):
                 raise DataError(f"llama.cpp could not run {num} tokens (status {status})")
             api.llama_synchronize(self._context)
 
@@ -278,11 +314,18 @@ class LlamaCpp:
     def _decode(self, tokens: Sequence[int]) -> None:
         api = self._api
         row = (api.llama_token * len(tokens))(*tokens)
-        if status := api.llama_decode(self._context, api.llama_batch_get_one(row, len(tokens))):
+        if status := self._compute(api.llama_batch_get_one(row, len(tokens))):
             raise DataError(f"llama.cpp could not run {len(tokens)} tokens (status {status})")
 
+    def _compute(self, batch: Any) -> int:
+        if self._thread is None:
+            return int(self._api.llama_decode(self._context, batch))
+        return int(self._thread.submit(self._api.llama_decode, self._context, batch).result())
+
     def close(self) -> None:
-        """Free its memory."""
+        """Free its memory, and end its thread."""
+        if self._thread is not None:
+            self._thread.shutdown()
         with contextlib.suppress(AttributeError):
             if self._batch is not None:
                 self._api.llama_batch_free(self._batch)

@@ -153,6 +153,9 @@ def versions() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
+    peers: Any = sys.modules.get("daguerre.evals.bench.peers")
+    if peers is not None and peers.without_tiles:
+        found["llama-cpp-python"] += " (compiled so that it fails on AMX's tiles: it ran without them)"
     return found
 
 

@@ -25,6 +25,7 @@ constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
 constexpr int WORDS = 16;   // words of a tile; the number of words of a row is a multiple of it, except in narrow matrices
+constexpr int GROUPED_TILES = 12;  // rows from which on AMX's tiles multiply 4-bit matrices
 constexpr int AHEAD = 64;   // prefetch distance in words: the processor's own prefetching is too late. Into the second cache: the
                             // first has too few lines under way for the speed of memory
 #if defined(WIDE)
@@ -257,7 +258,13 @@ template <class T>
 void multiply_block(const Worker& worker, const uint32_t* a, const uint32_t* w, int words, int rows, typename T::Sum (*sums)[VECTORS],
                     int quarters = 4) {
 #ifdef TILES
-  if constexpr (!is_grouped<T> && !std::is_same<T, Float32>::value)
+  if constexpr (is_grouped<T>) {
+    if (worker.tiles && rows >= GROUPED_TILES) {
+      const NarrowTiles narrow(worker, GroupedTiles::GROUP_WORDS);
+      GroupedTiles tiles;
+      return tiles.multiply(a, w, words, rows, sums);
+    }
+  } else if constexpr (!std::is_same<T, Float32>::value)
     if (worker.tiles && (words < WORDS || words % WORDS == 0)) {
       if (words < WORDS) return multiply_narrow_tiles<T>(a, w, words, rows, sums);
       if (quarters < 4) return multiply_some_tiles<T>(a, w, words, rows, quarters, sums);

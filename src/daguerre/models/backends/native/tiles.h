@@ -133,3 +133,85 @@ struct NarrowTiles {
 #endif
   }
 };
+
+#ifdef TILES
+// Products with 4-bit matrices. Sums of groups are exact, and they are added as `Int4::multiply_rows` adds them, so the bits are
+// the same. `NarrowTiles` has to live.
+struct GroupedTiles {
+  static constexpr int SEGMENT = 8, GROUPS = 2 * SEGMENT, ROWS = 16, GROUP_WORDS = Int4::IN_GROUP / 4;
+  alignas(64) uint32_t codes[GROUPS][GROUP_WORDS * QUARTER];  // of SEGMENT chunks of a quarter, from -8 to 7
+  alignas(64) F scales[GROUPS];
+  alignas(64) I exact[2][ROWS];  // a group's sums with 16 rows
+
+  void multiply(const uint32_t* a, const uint32_t* w, int words, int rows, F (*out)[VECTORS]) {
+    const int stride = words * Int4::PARTS;
+    for (int quarter = 0; quarter < 4; quarter++, w += (size_t)words * QUARTER)
+      for (int word = 0; word < words; word += SEGMENT * Int4::CHUNK) {
+        const int chunks = std::min(SEGMENT, (words - word) / Int4::CHUNK);
+        unpack(w + (size_t)word * QUARTER, chunks);
+        for (int row = 0; row < rows; row += ROWS) {
+          const uint32_t* from = a + (size_t)row * stride + word * Int4::PARTS;
+          if (rows - row > ROWS / 2) add<ROWS>(from, stride, chunks, word == 0, out + row, quarter);
+          else add<ROWS / 2>(from, stride, chunks, word == 0, out + row, quarter);
+        }
+      }
+  }
+
+  void unpack(const uint32_t* from, int chunks) {
+    const I low = I{} + 0x0f0f0f0f;
+    const __m512i eight = _mm512_set1_epi8(8);
+    for (int chunk = 0; chunk < chunks; chunk++, from += Int4::CHUNK * QUARTER) {
+      uint32_t* to = codes[2 * chunk];
+      for (int word = 0; word < 8; word++, to += 2 * QUARTER) {
+        const I packed = load<I>(from + word * QUARTER);
+        store(to, (I)_mm512_sub_epi8((__m512i)(packed & low), eight));
+        store(to + QUARTER, (I)_mm512_sub_epi8((__m512i)(packed >> 4 & low), eight));
+        __builtin_prefetch(from + (word + AHEAD) * QUARTER, 0, 2);
+      }
+      const I both = load<I>(from + 8 * QUARTER);
+      for (int group = 0; group < 2; group++) scales[2 * chunk + group] = Int4::scales(both, group);
+    }
+    asm volatile("" : : "r"(this) : "memory");
+  }
+
+  // Adds a segment to the sums of NUM rows in one quarter; the first one starts them. A group is summed before the last one is
+  // added: what a tile has stored can be read only some time later.
+  template <int NUM> void add(const uint32_t* a, int stride, int chunks, bool first, F (*out)[VECTORS], int quarter) {
+    F sums[NUM];
+#pragma GCC unroll 16
+    for (int row = 0; row < NUM; row++) sums[row] = first ? F{} : out[row][quarter];
+    const int last = 2 * chunks - 1;
+    sum<0>(a, stride, 0);
+    for (int group = 0;; group += 2) {
+      sum<1>(a, stride, group + 1);
+      scale<0>(a, stride, group, sums);
+      if (group + 1 < last) sum<0>(a, stride, group + 2);
+      scale<1>(a, stride, group + 1, sums);
+      if (group + 1 == last) break;
+    }
+#pragma GCC unroll 16
+    for (int row = 0; row < NUM; row++) out[row][quarter] = sums[row];
+  }
+
+  // The exact sums of a group. Those of even and odd ones take different tiles, so that they overlap.
+  template <int ODD> void sum(const uint32_t* a, int stride, int group) {
+    const uint32_t* from = a + group / 2 * Int4::CHUNK * Int4::PARTS + ODD * GROUP_WORDS;
+#define SUM(sums, inputs, weights)                     \
+  _tile_zero(sums);                                    \
+  _tile_loadd(inputs, from, stride * 4);               \
+  _tile_loadd(weights, codes[group], QUARTER * 4);     \
+  _tile_dpbssd(sums, inputs, weights);                 \
+  _tile_stored(sums, exact[ODD], QUARTER * 4)
+    if constexpr (ODD) { SUM(1, 5, 7); } else { SUM(0, 4, 6); }
+#undef SUM
+    asm volatile("" : : "r"(exact) : "memory");
+  }
+
+  template <int ODD, int NUM> void scale(const uint32_t* a, int stride, int group, F (&sums)[NUM]) {
+    const uint32_t* from = a + group / 2 * Int4::CHUNK * Int4::PARTS + Int4::CODES + ODD;
+#pragma GCC unroll 16
+    for (int row = 0; row < NUM; row++)
+      sums[row] = fused(__builtin_convertvector(exact[ODD][row], F) * scales[group], all(bits<float>(from[row * stride])), sums[row]);
+  }
+};
+#endif
