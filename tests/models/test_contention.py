@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from daguerre.models.contention import LEAST_REST, MANY, MOST_REST, WINDOW, Contention
+from daguerre.models.contention import LEAST_REST, MANY, MOST_REST, PAUSE, WINDOW, Contention
 
 FORWARD = 0.001
 TWO_ON_ONE = """
@@ -30,8 +31,8 @@ print(involuntary_switches() - before)
 class Machine:
     """A clock and a count, which grows by `rate` a second while more than `free` threads are used."""
 
-    def __init__(self, free: int, rate: float = 3 * MANY) -> None:
-        self.now, self.count, self.free, self.rate = 100.0, 7.0, free, rate
+    def __init__(self, free: int, rate: float = 3 * MANY, forward: float = FORWARD) -> None:
+        self.now, self.count, self.free, self.rate, self.forward = 100.0, 7.0, free, rate, forward
         self.contention = Contention(lambda: self.now, lambda: int(self.count))
 
     def run(self, seconds: float, most: int) -> list[int]:
@@ -39,9 +40,21 @@ class Machine:
         out, end = [], self.now + seconds
         while self.now < end:
             out.append(self.contention.threads(most))
-            self.now += FORWARD
-            self.count += FORWARD * self.rate * (out[-1] > self.free)
+            self.now += self.forward
+            self.count += self.switches(self.forward * self.rate) * (out[-1] > self.free)
         return out
+
+    def switches(self, expected: float) -> float:
+        return expected
+
+
+class Random(Machine):
+    """One whose switches come at random."""
+
+    rng = np.random.default_rng(0)
+
+    def switches(self, expected: float) -> float:
+        return float(self.rng.poisson(expected))
 
 
 def share(used: list[int], number: int) -> float:
@@ -54,6 +67,17 @@ def test_alone_all_threads_are_used() -> None:
 
 def test_a_few_switches_are_no_contention() -> None:
     assert set(Machine(free=0, rate=0.5 * MANY).run(5.0, 4)) == {4}
+
+
+@pytest.mark.parametrize("forward", [0.001, 0.03, 0.09])
+def test_what_an_idle_machine_does_at_random_is_no_contention(forward: float) -> None:
+    assert share(Random(free=0, rate=0.3 * MANY, forward=forward).run(300.0, 2), 2) > 0.99
+
+
+@pytest.mark.parametrize("forward", [0.001, 0.03, 0.4 * PAUSE])
+def test_one_more_process_is_noticed_at_random_too(forward: float) -> None:
+    used = Random(free=1, rate=1.5 * MANY, forward=forward).run(60.0, 2)
+    assert share(used, 1) > 0.7
 
 
 def test_under_contention_one_thread_is_used_nearly_always() -> None:
