@@ -47,8 +47,11 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("MODEL_CARD.md", "docs/canvas.md", "docs/speed.md", "docs/when-slower.md")
 RESULTS = ROOT / "benchmarks" / "results"
 SPEEDS = {
-    name: RESULTS / f"{name.replace('_', '-')}.json" for name in ("speed", "speed_avx2", "families", "families_avx2")
+    name: RESULTS / f"{name.replace('_', '-')}.json"
+    for name in ("speed", "speed_avx2", "families", "families_avx512", "families_avx2")
 }
+OTHERS = re.compile(r"_avx(2|512)$")
+"""What a table of a processor with less ends with."""
 NOT_MEASURED = "Not measured yet: run `daguerre bench --out benchmarks/results/speed.json` on an idle machine."
 PER_FORWARD = (1.5, 2.0, 3.0, 4.0)
 FACTS = ("model", "data", "machine", "settings", "seconds", "skipped")
@@ -102,11 +105,11 @@ def rewritten(text: str, tasks: dict[str, Any]) -> str:
     """A document with its tables written again. DataError for a table that is not in TABLES."""
 
     def write(match: re.Match[str]) -> str:
-        name, given = match[2].removesuffix("_avx2"), tasks
+        name, given = OTHERS.sub("", match[2]), tasks
         if name not in TABLES:
             raise DataError(f"no table is called {name!r}: choose one of {', '.join(TABLES)}")
         if name != match[2]:
-            given = tasks | {one: tasks.get(f"{one}_avx2", {}) for one in ("speed", "families")}
+            given = tasks | {one: tasks.get(one + match[2].removeprefix(name), {}) for one in ("speed", "families")}
         return f"{match[1]}{TABLES[name](given)}\n{match[3]}"
 
     return BLOCK.sub(write, text)
@@ -359,7 +362,7 @@ def families(tasks: dict[str, Any]) -> str:
     part, level = report["families"], report["families"]["machine"]
     rows = [[*bar, verdict(met)] for *bar, met in bench_bars(report)]
     found = [table(["", "threads", "measured", "aimed at", ""], rows)] if rows else []
-    name = "families" if level["instruction_set"] == level["best_instruction_set"] else "families-avx2"
+    name = "families" if level["instruction_set"] == "amx" else f"families-{level['instruction_set'].split('_')[0]}"
     picture = f"![families](../benchmarks/results/{name}.png)"
     return "\n\n".join([*found, families_table(part), f"{machine_text(level)}.", picture])
 
