@@ -20,7 +20,7 @@ from daguerre.models.backends.torch_backend import TorchBackend
 from forwards import error, logits_of
 
 SHAPES = ((3, 5), (70, 130), (64, 64), (200, 300), (65, 1100))
-"""Outputs and inputs; most fill no panel and no chunk, and the last one more than the chunks that tiles take at once."""
+"""Outputs and inputs; most fill no panel and no chunk, and the last one more chunks than tiles take at once."""
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:

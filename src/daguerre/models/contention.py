@@ -21,8 +21,9 @@ WINDOW = 0.1
 PAUSE = 1.0
 """Seconds between forwards after which nothing is concluded from what happened in them."""
 MANY = 100.0
-"""Involuntary context switches a second, of all threads of this process, from which on there is contention. Without any, an
-idle machine with two processors was seen to have 20 to 50, and up to 120 for a moment; with one more process 120 to 180.
+"""Involuntary context switches a second, of all threads of this process, from which on there is contention. Without
+any, an idle machine with two processors was seen to have 20 to 50, and up to 120 for a moment; with one more process
+120 to 180.
 """
 LEAST_REST, MOST_REST = 0.25, 4.0
 """Seconds after which more threads are tried again; doubled each time that this was too early."""

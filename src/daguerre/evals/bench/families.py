@@ -120,7 +120,8 @@ def measure_one(
     gc.collect()  # the models before
     failed, peer = None, None
     try:
-        peer = None if file is None else LlamaCpp(file, torch.get_num_threads(), CONTEXT + max(NEW, FULL_NEW) + 1, apart=True)
+        positions = CONTEXT + max(NEW, FULL_NEW) + 1
+        peer = None if file is None else LlamaCpp(file, torch.get_num_threads(), positions, apart=True)
     except DaguerreError as error:
         failed = str(error)
     model, block = model_of(checkpoint(name, parent), weights), shape_of(name).block

@@ -176,10 +176,12 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
             left.barh(place - offset, value, 0.38, color=shade)
             left.annotate(f" {_short(value)}{note}", (value, place - offset), va="center", fontsize=8)
     several = list(lines(part))
+    kinds = list(dict.fromkeys((line.shape, line.weights) for line in several))
     for line in several:
-        rows = list(line.rows)
-        label = f"{line.shape} {line.weights}, {_threads(line.threads)}"
-        right.plot(rows, [ms / line.rows[1] for ms in line.rows.values()], "o-", label=label, markersize=4)
+        rows, color = list(line.rows), f"C{kinds.index((line.shape, line.weights))}"
+        label, style = f"{line.shape} {line.weights}, {_threads(line.threads)}", "o-" if line.threads == "1" else "o:"
+        times = [ms / line.rows[1] for ms in line.rows.values()]
+        right.plot(rows, times, style, color=color, label=label, markersize=4)
     left.set_yticks(range(len(found)), [name for name, *_ in found], fontsize=8)
     left.invert_yaxis()
     left.margins(x=0.2)
