@@ -72,11 +72,13 @@ def near(one: list[float], other: list[float]) -> bool:
 
 
 def assert_same_model(one: Path, other: Path) -> None:
-    """Weights that are alike but for rounding: bfloat16, as they are stored."""
+    """Weights that are alike but for rounding: bfloat16, as they are stored, and gradients near zero, whose rounding
+    the optimizer makes larger. A lost micro-batch changes half of a matrix by more.
+    """
     first, second = (load_model(folder / "model")[0].state_dict() for folder in (one, other))
     assert first.keys() == second.keys()
     for name, weight in first.items():
-        assert torch.allclose(weight, second[name], rtol=2**-6, atol=1e-4), name
+        assert torch.allclose(weight, second[name], rtol=2**-6, atol=3e-4), name
 
 
 @pytest.fixture(scope="module")

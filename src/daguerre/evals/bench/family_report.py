@@ -180,8 +180,8 @@ def paint(figure: Any, part: dict[str, Any]) -> None:
     for line in several:
         rows, color = list(line.rows), f"C{kinds.index((line.shape, line.weights))}"
         label, style = f"{line.shape} {line.weights}, {_threads(line.threads)}", "o-" if line.threads == "1" else "o:"
-        times = [ms / line.rows[1] for ms in line.rows.values()]
-        right.plot(rows, times, style, color=color, label=label, markersize=4)
+        shares = [ms / line.rows[1] for ms in line.rows.values()]
+        right.plot(rows, shares, style, color=color, label=label, markersize=4)
     left.set_yticks(range(len(found)), [name for name, *_ in found], fontsize=8)
     left.invert_yaxis()
     left.margins(x=0.2)
