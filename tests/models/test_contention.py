@@ -90,6 +90,13 @@ def test_of_many_threads_as_many_as_there_is_room_for() -> None:
     assert share(used, 4) > 0.95 and min(used) == 4
 
 
+def test_one_window_of_switches_is_no_contention() -> None:
+    machine = Machine(free=0)
+    used = machine.run(0.04, 2)
+    machine.free = 2
+    assert set(used + machine.run(5.0, 2)) == {2}
+
+
 def test_after_contention_all_threads_are_used_again() -> None:
     machine = Machine(free=1)
     machine.run(10.0, 4)

@@ -44,9 +44,12 @@ class Contention:
         self._share, self._rest = 1, LEAST_REST
         self._until, self._raised = 0.0, -MOST_REST  # when more are tried, and when they were last
         self._began, self._before = -1.0, 0
+        self._suspected = False  # whether the last window had many switches
 
     def threads(self, most: int) -> int:
-        """At most so many: half as many after each window with contention, down to one."""
+        """At most so many: half as many while there is contention, down to one. It takes two windows in a row to begin:
+        one may show no more than how another library's threads spin for a moment before they sleep.
+        """
         if most == 1:
             return 1
         now, count = self._clock(), self._count()
@@ -58,9 +61,12 @@ class Contention:
         return max(1, most // self._share)
 
     def _judge(self, now: float, rate: float, most: int) -> None:
+        suspected, self._suspected = self._suspected, rate >= MANY
         if rate >= MANY:
+            too_early = now - self._raised < MOST_REST
+            if self._share == 1 and not (suspected or too_early):
+                return
             if self._share < most:
-                too_early = now - self._raised < MOST_REST
                 self._share, self._rest = 2 * self._share, min(MOST_REST, 2 * self._rest) if too_early else LEAST_REST
             self._until = now + self._rest
         elif self._share > 1 and now >= self._until:
