@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
-from daguerre.models.contention import LEAST_REST, MANY, MOST_REST, PAUSE, WINDOW, Contention
+from daguerre.models.contention import LEAST_REST, MANY, MOST_REST, WINDOW, Contention
 
 FORWARD = 0.001
 TWO_ON_ONE = """
@@ -51,7 +52,9 @@ class Machine:
 class Random(Machine):
     """One whose switches come at random."""
 
-    rng = np.random.default_rng(0)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.rng = np.random.default_rng(0)
 
     def switches(self, expected: float) -> float:
         return float(self.rng.poisson(expected))
@@ -70,12 +73,12 @@ def test_a_few_switches_are_no_contention() -> None:
 
 
 @pytest.mark.parametrize("forward", [0.001, 0.03, 0.09])
-def test_what_an_idle_machine_does_at_random_is_no_contention(forward: float) -> None:
+def test_switches_at_random_on_an_idle_machine_are_no_contention(forward: float) -> None:
     assert share(Random(free=0, rate=0.3 * MANY, forward=forward).run(300.0, 2), 2) > 0.99
 
 
-@pytest.mark.parametrize("forward", [0.001, 0.03, 0.4 * PAUSE])
-def test_one_more_process_is_noticed_at_random_too(forward: float) -> None:
+@pytest.mark.parametrize("forward", [0.001, 0.03, 0.4, 1.0])
+def test_another_process_is_noticed_by_switches_at_random(forward: float) -> None:
     used = Random(free=1, rate=1.5 * MANY, forward=forward).run(60.0, 2)
     assert share(used, 1) > 0.7
 
@@ -109,7 +112,7 @@ def test_after_contention_all_threads_are_used_again() -> None:
     assert machine.run(4 * LEAST_REST + 4 * WINDOW, 4)[-1] == 4
 
 
-def test_a_pause_is_not_judged() -> None:
+def test_what_happens_in_a_pause_is_no_contention() -> None:
     machine = Machine(free=4)
     machine.run(1.0, 4)
     machine.now, machine.count = machine.now + 60, machine.count + 1e6

@@ -17,13 +17,10 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 WINDOW = 0.1
-"""Seconds that are looked at together, at most."""
-PAUSE = 1.0
-"""Seconds between forwards after which nothing is concluded from what happened in them."""
+"""Seconds of a window of forwards, unless one takes longer. With enough switches for contention it ends sooner."""
 MANY = 100.0
-"""Involuntary context switches a second, of all threads of this process, from which on there is contention. Without
-any, an idle machine with two processors was seen to have 20 to 50, and up to 120 for a moment; with one more process
-120 to 180.
+"""Involuntary context switches a second, of all threads of this process, from which on there is contention. Two busy
+threads on two processors were seen to have 20 to 50, for moments 120; beside another busy process, 120 to 180.
 """
 LEAST_REST, MOST_REST = 0.25, 4.0
 """Seconds after which more threads are tried again; doubled each time that this was too early."""
@@ -47,16 +44,16 @@ class Contention:
         self._suspected = False  # whether the last window had many switches
 
     def threads(self, most: int) -> int:
-        """At most so many: half as many while there is contention, down to one. It takes two windows in a row to begin:
-        one may show no more than how another library's threads spin for a moment before they sleep.
+        """At most so many: half as many after each window with contention, down to one. It takes two such windows in a
+        row to begin, since the threads of another library spin for a moment before they sleep, and a window may hold a
+        pause in which others were busy.
         """
         if most == 1:
             return 1
         now, count = self._clock(), self._count()
         length, switches = now - self._began, count - self._before
         if length >= WINDOW or switches >= WINDOW * MANY:
-            if 0 < length < PAUSE:
-                self._judge(now, switches / length, most)
+            self._judge(now, switches / length, most)
             self._began, self._before = now, count
         return max(1, most // self._share)
 
