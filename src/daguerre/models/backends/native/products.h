@@ -25,7 +25,7 @@ constexpr int COLUMNS = 64, QUARTER = COLUMNS / 4, VECTORS = COLUMNS / LANES;
 constexpr int BLOCK = 32;   // rows of a product that are processed at a time: the rows of two tiles
 constexpr int GROUP = 16;   // in a gated product, GROUP columns of gates alternate with GROUP columns of values
 constexpr int WORDS = 16;   // words of a tile; the number of words of a row is a multiple of it, except in narrow matrices
-constexpr int GROUPED_TILES = 12;  // rows from which on AMX's tiles multiply 4-bit matrices
+constexpr int GROUPED_TILES = 12;  // rows from which on AMX's tiles multiply 4-bit matrices faster than vectors
 constexpr int AHEAD = 64;   // prefetch distance in words: the processor's own prefetching is too late. Into the second cache: the
                             // first has too few lines under way for the speed of memory
 #if defined(WIDE)

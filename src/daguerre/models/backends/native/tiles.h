@@ -162,32 +162,30 @@ struct GroupedTiles {
     const __m512i eight = _mm512_set1_epi8(8);
     for (int chunk = 0; chunk < chunks; chunk++, from += Int4::CHUNK * QUARTER) {
       uint32_t* to = codes[2 * chunk];
-      for (int word = 0; word < 8; word++, to += 2 * QUARTER) {
+      for (int word = 0; word < Int4::CHUNK - 1; word++, to += 2 * QUARTER) {
         const I packed = load<I>(from + word * QUARTER);
         store(to, (I)_mm512_sub_epi8((__m512i)(packed & low), eight));
         store(to + QUARTER, (I)_mm512_sub_epi8((__m512i)(packed >> 4 & low), eight));
         __builtin_prefetch(from + (word + AHEAD) * QUARTER, 0, 2);
       }
-      const I both = load<I>(from + 8 * QUARTER);
+      const I both = load<I>(from + (Int4::CHUNK - 1) * QUARTER);
       for (int group = 0; group < 2; group++) scales[2 * chunk + group] = Int4::scales(both, group);
     }
     asm volatile("" : : "r"(this) : "memory");
   }
 
-  // Adds a segment to the sums of NUM rows in one quarter; the first one starts them. A group is summed before the last one is
-  // added: what a tile has stored can be read only some time later.
+  // Adds a segment to the sums of NUM rows in one quarter; the first one starts them. Each group is summed before the one in
+  // front of it is scaled and added, since what a tile stores can be read only some time later.
   template <int NUM> void add(const uint32_t* a, int stride, int chunks, bool first, F (*out)[VECTORS], int quarter) {
     F sums[NUM];
 #pragma GCC unroll 16
     for (int row = 0; row < NUM; row++) sums[row] = first ? F{} : out[row][quarter];
-    const int last = 2 * chunks - 1;
     sum<0>(a, stride, 0);
-    for (int group = 0;; group += 2) {
+    for (int group = 0; group < 2 * chunks; group += 2) {
       sum<1>(a, stride, group + 1);
       scale<0>(a, stride, group, sums);
-      if (group + 1 < last) sum<0>(a, stride, group + 2);
+      if (group + 2 < 2 * chunks) sum<0>(a, stride, group + 2);
       scale<1>(a, stride, group + 1, sums);
-      if (group + 1 == last) break;
     }
 #pragma GCC unroll 16
     for (int row = 0; row < NUM; row++) out[row][quarter] = sums[row];
@@ -207,6 +205,7 @@ struct GroupedTiles {
     asm volatile("" : : "r"(exact) : "memory");
   }
 
+  // Adds a group's exact sums, times the scales of columns and rows.
   template <int ODD, int NUM> void scale(const uint32_t* a, int stride, int group, F (&sums)[NUM]) {
     const uint32_t* from = a + group / 2 * Int4::CHUNK * Int4::PARTS + Int4::CODES + ODD;
 #pragma GCC unroll 16
