@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,12 @@ from bench_shape import TINY
 from conftest import MakeModel
 from daguerre.errors import DaguerreError, InputError, MissingExtra, UnsupportedError
 from daguerre.evals.bench.gguf_file import write_gguf
-from daguerre.evals.bench.job import FORCED, Job, Shape, prompts, random_model
+from daguerre.evals.bench.job import FORCED, Job, Shape, prompts, random_model, remarks
 from daguerre.evals.bench.llada import llada_loop
-from daguerre.evals.bench.peers import LlamaCpp
+from daguerre.evals.bench.peers import LlamaCpp, tiles_run
 from daguerre.evals.bench.rounds import agreement, run_rounds, summary
 from daguerre.evals.bench.sides import OURS, SIDES, make, see_all, sides_for
+from daguerre.evals.bench.worker import versions
 from daguerre.models.core.config import Experts
 from daguerre.models.loading import save_model
 
@@ -167,6 +169,17 @@ def test_llama_cpp_writes_our_greedy_tokens(make_model: MakeModel, tmp_path: Pat
     assert len(set(theirs)) > 4
     assert not set(theirs) & set(reserved)
     assert theirs == [token.id for token in ours.tokens]
+
+
+def test_llama_cpp_runs_without_tiles_where_a_trial_fails_and_the_report_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(remarks, "llama-cpp-python", "")
+    monkeypatch.setattr(metadata, "version", lambda name: "1.0")
+    for supported, runs in ((False, True), (True, False)):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda supported=supported: supported)
+        assert tiles_run(tmp_path / "none.gguf", 64) == runs
+        assert versions()["llama-cpp-python"].startswith("1.0 (its build fails") == (not runs)
 
 
 def test_a_peer_that_is_not_installed_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

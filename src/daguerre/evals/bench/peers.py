@@ -23,7 +23,7 @@ import torch
 
 from daguerre.errors import DataError, MissingExtra
 from daguerre.evals.bench.gguf_file import write_gguf
-from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, model_of, random_config, torch_dtype
+from daguerre.evals.bench.job import FORCED, Job, Runner, Timing, model_of, random_config, remarks, torch_dtype
 
 DIFFUSERS_BLOCK = 32
 DIFFUSERS_OPTIONS: dict[str, Any] = {
@@ -183,21 +183,19 @@ def llama_api() -> Any:
 
 
 def tiles_run(path: Path, positions: int) -> bool:
-    """Whether llama.cpp can multiply this file's matrices on AMX's tiles; True on a processor without AMX. A build by
-    GCC before 14 ends the process there, unless it was compiled as `make bench` does it (GCC bug 114098), so another
-    process tries it.
+    """Whether llama.cpp can multiply this file's matrices on AMX's tiles; True on a processor without AMX. Another
+    process tries it, since a build by g++ 12 ends the process there (GCC bug 114098), unless it was compiled as in
+    `make bench`.
     """
     if not torch.cpu._is_amx_tile_supported():
         return True
     trial = [sys.executable, "-c", TRIAL, str(path), str(positions)]
-    run = subprocess.run(trial, check=False, capture_output=True).returncode == 0
-    if not run:
-        without_tiles.append(path)
-    return run
+    works = subprocess.run(trial, check=False, capture_output=True).returncode == 0
+    if not works:
+        remarks["llama-cpp-python"] = " (its build fails on AMX's tiles: it ran without them)"
+    return works
 
 
-without_tiles: list[Path] = []
-"""Files whose trial failed, for the report."""
 TRIAL = """
 import sys
 import llama_cpp as api
@@ -205,16 +203,16 @@ model = api.llama_model_load_from_file(sys.argv[1].encode(), api.llama_model_def
 options = api.llama_context_default_params()
 options.n_ctx = int(sys.argv[2])
 context = api.llama_init_from_model(model, options)
-row = (api.llama_token * 32)()
-sys.exit(api.llama_decode(context, api.llama_batch_get_one(row, 32)))
+num = min(32, options.n_ctx)
+sys.exit(api.llama_decode(context, api.llama_batch_get_one((api.llama_token * num)(), num)))
 """
 
 
 class LlamaCpp:
     """One model and one context of llama.cpp.
 
-    apart    it computes in threads of its own, as it has to beside an engine that multiplies on AMX's tiles: it sets up
-             the tiles of a thread once, and does not notice what others do to them
+    apart    it computes in threads of its own. It has to where another engine of the process multiplies on AMX's tiles:
+             llama.cpp sets up a thread's tiles once, and does not notice when others change them
     """
 
     def __init__(self, path: Path, threads: int, positions: int, apart: bool = False) -> None:

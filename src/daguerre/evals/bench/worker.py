@@ -19,7 +19,7 @@ from threading import Timer
 from typing import IO, Any
 
 from daguerre.errors import DaguerreError, DataError, InputError
-from daguerre.evals.bench.job import Progress
+from daguerre.evals.bench.job import Progress, remarks
 from daguerre.models import processor
 
 LIMIT = 900.0
@@ -146,16 +146,13 @@ TASKS: dict[str, Callable[..., None]] = {
 
 
 def versions() -> dict[str, str]:
-    """Versions of what this process may compute with."""
+    """Versions of what this process may compute with, and remarks on them."""
     found = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            found[name] = metadata.version(name) + remarks.get(name, "")
         except metadata.PackageNotFoundError:
             continue
-    peers: Any = sys.modules.get("daguerre.evals.bench.peers")
-    if peers is not None and peers.without_tiles:
-        found["llama-cpp-python"] += " (compiled so that it fails on AMX's tiles: it ran without them)"
     return found
 
 
