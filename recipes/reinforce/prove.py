@@ -151,7 +151,7 @@ def score(task: str, what: str, out: Path) -> None:
         "task": task,
         "run": what,
         "trained": read_extra(folder / "model")["trained"],
-        "recipe": json.loads((folder / "recipe.json").read_text()),
+        "recipe": json.loads((folder / "recipe.json").read_text().replace(f"{HERE}/", "recipes/reinforce/")),
         "parameters": model.backbone.num_parameters,
         "num": num,
         "exact": share,
