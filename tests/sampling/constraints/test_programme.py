@@ -348,11 +348,38 @@ def same_kept(fast: weights.Weights, slow: weights.Weights) -> None:
         assert np.array_equal(np.flatnonzero(row > -np.inf), fast.tokens(i))
     classes = fast.all_AC > -np.inf
     assert np.array_equal(classes, slow.all_AC > -np.inf)
-    shift = np.maximum(slow.all_AC.max(1, keepdims=True), -1e300)
-    np.testing.assert_allclose(fast.all_AC[classes], (slow.all_AC - shift)[classes], atol=1e-5)
+    logs = [one.all_AC - np.maximum(one.all_AC.max(1, keepdims=True), -1e300) for one in (fast, slow)]
+    np.testing.assert_allclose(logs[0][classes], logs[1][classes], atol=1e-5)
+    np.testing.assert_allclose(fast.sum_AC, np.exp(fast.all_AC), rtol=1e-9)
     rows, of_rows = np.repeat(np.argwhere(classes), 3, axis=0).T
     drawn = [one.draw(rows, of_rows, np.tile((0.0, 0.31, 0.77), len(rows) // 3)) for one in (fast, slow)]
     assert not len(rows) or np.mean(np.equal(*drawn)) > 0.98  # sums in another order may round to the next token
+
+
+def test_classes_drawn_and_sums_of_bundles_are_those_of_the_slow_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where u is 0 or nearly 1, and where a class has no weight."""
+    rng, compared = np.random.default_rng(9), 0
+    while compared < 60:
+        pairs = random_automaton(rng).pairs
+        values = rng.random((int(rng.integers(1, 11)), int(pairs.classes.max()) + 1)) * 10.0 ** rng.integers(-9, 9)
+        values[:, rng.random(values.shape[1]) < 0.2] = 0.0
+        sums = weights.sum_of_bundles(values, pairs)
+        likely = np.flatnonzero(sums.min(0) > 0)
+        if not len(likely):
+            continue
+        compared += 1
+        bundles = rng.choice(likely, len(values))
+        u = rng.choice([0.0, rng.random(), 1 - 2.0**-53], len(values))
+        fast = weights.draw_classes(values, pairs, bundles, u)
+        best = weights.best_of_bundles(values, pairs)
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled, "library", lambda: None)
+            np.testing.assert_allclose(sums, weights.sum_of_bundles(values, pairs), rtol=1e-12)
+            assert np.array_equal(best, weights.best_of_bundles(values, pairs))
+            slow = weights.draw_classes(values, pairs, bundles, u)
+        assert np.array_equal(fast[0], slow[0])
+        np.testing.assert_allclose(fast[1], slow[1], atol=1e-9)
+        assert (values[np.arange(len(values)), fast[0]] > 0).all()
 
 
 def test_a_text_far_less_likely_than_what_the_language_forbids_is_found_and_weighed() -> None:

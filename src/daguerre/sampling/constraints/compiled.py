@@ -111,11 +111,15 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "paths_draw": (None, (*(Pointer,) * 4, Error)),
     "paths_shares": (None, (Pointer, Pointer, Error)),
     **dict.fromkeys(("sum_lists", "best_of_lists"), (None, (Pointer, Long, Long, Pointer, Pointer, Long, Pointer))),
+    "draw_members": (None, (Pointer, Long, Long, *(Pointer,) * 6)),
     **{f"weigh_{kind}": (None, (Pointer, Long, Pointer, Pointer, Long, *PLACES, Int)) for kind in KINDS},
     **{f"first_{kind}": (None, (Pointer, Long, Long, Pointer, Long, *(Pointer,) * 3, Int)) for kind in KINDS},
     **{f"draw_{kind}": (None, (Pointer, Pointer, Float, Pointer, Pointer, Int)) for kind in KINDS},
     **{
-        f"likeliest_{kind}": (Pointer, (Pointer, Long, *(Pointer,) * 2, Float, Pointer, Float, Float, Pointer, Int))
+        f"likeliest_{kind}": (
+            Pointer,
+            (Pointer, Long, *(Pointer,) * 2, Float, Pointer, Float, Float, *(Pointer,) * 2, Int),
+        )
         for kind in KINDS
     },
     "kept_free": (None, (Pointer,)),

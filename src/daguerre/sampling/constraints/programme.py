@@ -28,13 +28,13 @@ from daguerre.sampling.constraints import compiled
 from daguerre.sampling.constraints.compiled import address
 from daguerre.sampling.constraints.forced import forced
 from daguerre.sampling.constraints.indices import DEAD, NONE, ranges
-from daguerre.sampling.constraints.reference.lattice import BELOW_ONE
 from daguerre.sampling.constraints.reference.unrolled import Unrolled
 from daguerre.sampling.constraints.spans import CompiledSpan, Paths, paths, span, transitions
 from daguerre.sampling.constraints.tokens import Pairs, TokenAutomaton
 from daguerre.sampling.constraints.weights import (
     Weights,
     best_of_bundles,
+    draw_classes,
     log_add,
     log_sum_of_bundles,
     sum_of_bundles,
@@ -198,7 +198,12 @@ class Weighed:
     @cached_property
     def _weight_PB(self) -> np.ndarray:
         """(P, B): the weight of each bundle."""
-        return sum_of_bundles(self._of_positions(self.weights.sum_AC, 0.0, 1.0), self.automaton.pairs)
+        return sum_of_bundles(self._weight_PC, self.automaton.pairs)
+
+    @cached_property
+    def _weight_PC(self) -> np.ndarray:
+        """(P, C): the weight of each class."""
+        return self._of_positions(self.weights.sum_AC, 0.0, 1.0)
 
     @cached_property
     def _score_PB(self) -> np.ndarray:
@@ -241,19 +246,12 @@ class Weighed:
         return self.weights.draw(np.arange(len(at)), *self._classes(bundles_P[at], rest_P[at]))
 
     def _classes(self, bundles_A: np.ndarray, u_A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(a class of each bundle, the unused part of u), drawn for all positions at once."""
-        pairs = self.automaton.pairs
-        counts = pairs.starts[bundles_A + 1] - pairs.starts[bundles_A]
-        rows = np.arange(len(bundles_A)).repeat(counts)
-        classes = pairs.classes[ranges(pairs.starts[bundles_A], pairs.starts[bundles_A + 1])]
-        weights = np.exp(self._log_AC(rows, classes) - self._log_PB(self.wanted - self.first, bundles_A).repeat(counts))
-        total = weights.cumsum()
-        ends = total[counts.cumsum() - 1]
-        begins = np.concatenate([[0.0], ends[:-1]])
-        target = begins + u_A * (ends - begins)
-        chosen = np.minimum(total.searchsorted(target, side="right"), total.searchsorted(ends))
-        rest = (target - total[chosen] + weights[chosen]) / weights[chosen]
-        return classes[chosen], rest.clip(0.0, BELOW_ONE)
+        """(a class of each bundle, the unused part of u)."""
+        pairs, at = self.automaton.pairs, self.wanted - self.first
+        if not self.paths.is_exact:
+            return draw_classes(self._weight_PC[at], pairs, bundles_A, u_A)
+        logs_AC = self._of_positions(self.weights.all_AC, -np.inf, 0.0)[at] - self._log_PB(at, bundles_A)[:, None]
+        return draw_classes(np.exp(np.minimum(logs_AC, 0.0)), pairs, bundles_A, u_A)
 
     def marginals(self) -> np.ndarray:
         """See `Programme.marginals`."""
@@ -297,13 +295,6 @@ class Weighed:
         logs = logp.astype(np.float64).repeat(counts) + shares - self._log_PB(at, held)
         sums = np.bincount(rows.repeat(counts), np.exp(logs), minlength=len(tokens))
         return np.where(cls == NONE, 0.0, sums)
-
-    def _log_AC(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """Some entries of `all_AC`."""
-        if self.paths.is_exact:
-            return np.asarray(self.weights.all_AC[rows, classes])
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.weights.sum_AC[rows, classes]))
 
     def _log_PB(self, positions: np.ndarray, bundles: np.ndarray) -> np.ndarray:
         """Some entries of `_score_PB`, 0 where nothing is likely."""

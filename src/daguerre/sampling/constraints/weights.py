@@ -180,11 +180,12 @@ class Weights:
         if self._made is None:
             kept_AV = self._likeliest(factor_AC, least, share)
             return weigh(kept_AV, automaton, [float(self.temperature)], best=False)[0]
-        on, shares_AC = classes_of(automaton), np.empty(factor_AC.shape)
-        limits = address(factor_AC), float(self.temperature), address(top_A), least, share, address(shares_AC)
+        on, shares_AC, sum_AC = classes_of(automaton), np.empty(factor_AC.shape), np.empty(factor_AC.shape)
+        out = address(shares_AC), address(sum_AC)
+        limits = address(factor_AC), float(self.temperature), address(top_A), least, share, *out
         keep = getattr(self._made, f"likeliest_{KINDS[logits.dtype]}")
         kept = keep(address(logits), len(logits), ctypes.byref(on), *limits, threads_for(logits))
-        return Kept(self, compiled.Handle(self._made, kept, "kept_free"), factor_AC, shares_AC)
+        return Kept(self, compiled.Handle(self._made, kept, "kept_free"), factor_AC, shares_AC, sum_AC)
 
     def _likeliest(self, factor_AC: np.ndarray, least: float, share: float) -> np.ndarray:
         """The slow reference of `Likeliest` in native/weights.h: the logits, minus infinity of all other tokens."""
@@ -221,15 +222,27 @@ class Kept(Weights):
 
     factor_AC  logarithm of the factor from e^(logit / temperature) to a probability
     shares_AC  the sum of the probabilities of each class's
+    sum_AC     the sum of the weights of each class's, on a scale for each row
     """
 
-    def __init__(self, weights: Weights, kept: compiled.Handle, factor_AC: np.ndarray, shares_AC: np.ndarray) -> None:
-        self.logp_AV, self._kept = weights.logp_AV, kept
+    def __init__(
+        self,
+        weights: Weights,
+        kept: compiled.Handle,
+        factor_AC: np.ndarray,
+        shares_AC: np.ndarray,
+        sum_AC: np.ndarray,
+    ) -> None:
+        self.logp_AV, self._kept, self.sum_AC = weights.logp_AV, kept, sum_AC
+        self._factor_AC, self._shares_AC = factor_AC, shares_AC
+
+    @cached_property
+    def all_AC(self) -> np.ndarray:
+        """See `Weights.all_AC`."""
+        less_AC = np.where(self._shares_AC > 0, -self._factor_AC, -np.inf)
+        most_A = less_AC.max(axis=1, keepdims=True)
         with np.errstate(divide="ignore"):
-            logs_AC = np.log(shares_AC) - np.where(shares_AC > 0, factor_AC, 0.0)
-        most_A = logs_AC.max(axis=1)
-        self.all_AC = logs_AC - np.where(most_A > -np.inf, most_A, 0.0)[:, None]
-        self.sum_AC = np.exp(self.all_AC)
+            return np.asarray(np.log(self._shares_AC) + (less_AC - np.where(most_A > -np.inf, most_A, 0.0)))
 
     def tokens(self, row: int) -> np.ndarray:
         """Those of a row, in ascending order."""
@@ -280,6 +293,25 @@ def over_lists(name: str, reduce: np.ufunc, values: np.ndarray, members: np.ndar
     arrays = map(address, (members, starts))
     getattr(made, name)(address(values), *values.shape, *arrays, out.shape[1], address(out))
     return out
+
+
+def draw_classes(
+    weights_AC: np.ndarray, pairs: Pairs, bundles_A: np.ndarray, u_A: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(a class of each row's bundle (A,), the unused part of u_A): drawn from the classes' weights by u in [0, 1)."""
+    made, rest = compiled.library(), np.empty(len(u_A))
+    bundles, u = bundles_A.astype(np.int64, copy=False), u_A.astype(np.float64, copy=False)
+    if made is None:
+        chosen = np.empty(len(u_A), dtype=np.int64)
+        for i, bundle in enumerate(bundles.tolist()):
+            classes = pairs.classes[pairs.starts[bundle] : pairs.starts[bundle + 1]]
+            at, rest[i] = pick(weights_AC[i].take(classes), u[i])
+            chosen[i] = classes[at]
+        return chosen, rest
+    weights, chosen = np.ascontiguousarray(weights_AC, dtype=np.float64), np.empty(len(u_A), dtype=np.int64)
+    arrays = pairs.classes, pairs.starts, np.ascontiguousarray(bundles), np.ascontiguousarray(u), chosen, rest
+    made.draw_members(address(weights), *weights.shape, *map(address, arrays))
+    return chosen, rest
 
 
 def log_sum_of_bundles(scores_PC: np.ndarray, pairs: Pairs) -> np.ndarray:

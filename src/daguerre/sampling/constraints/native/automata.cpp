@@ -206,6 +206,10 @@ void best_of_lists(const double *values, int64_t rows, int64_t columns, const in
                    double *out) {
     reduce_lists<true>(values, rows, columns, members, starts, num, out);
 }
+void draw_members(const double *weights, int64_t rows, int64_t columns, const int32_t *members, const int64_t *starts, const int64_t *list,
+                  const double *u, int64_t *chosen, double *rest) {
+    daguerre::draw_members(weights, rows, columns, members, starts, list, u, chosen, rest);
+}
 void draw_float(const float *logits, const float *top, double temperature, const Draws *draws, int64_t *out, int32_t threads) {
     draw_tokens<float>(logits, top, temperature, *draws, out, threads);
 }
@@ -213,12 +217,12 @@ void draw_double(const double *logits, const double *top, double temperature, co
     draw_tokens<double>(logits, top, temperature, *draws, out, threads);
 }
 std::vector<Kept> *likeliest_float(const float *logits, int64_t rows, const Classes *on, const double *factor, double temperature,
-                                   const float *top, double least, double share, double *shares, int32_t threads) {
-    return keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, threads);
+                                   const float *top, double least, double share, double *shares, double *sums, int32_t threads) {
+    return keep_likeliest<float>(logits, rows, *on, factor, temperature, top, least, share, shares, sums, threads);
 }
 std::vector<Kept> *likeliest_double(const double *logits, int64_t rows, const Classes *on, const double *factor, double temperature,
-                                   const double *top, double least, double share, double *shares, int32_t threads) {
-    return keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, threads);
+                                   const double *top, double least, double share, double *shares, double *sums, int32_t threads) {
+    return keep_likeliest<double>(logits, rows, *on, factor, temperature, top, least, share, shares, sums, threads);
 }
 void kept_free(std::vector<Kept> *kept) { delete kept; }
 void kept_draw(const std::vector<Kept> *kept, const int64_t *row, const int64_t *cls, const double *u, int64_t size, int64_t *out) {

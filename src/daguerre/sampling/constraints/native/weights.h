@@ -280,13 +280,36 @@ void draw_tokens(const Logit *logits, const Logit *top, double temperature, cons
 template <bool BEST>
 void reduce_lists(const double *values, int64_t rows, int64_t columns, const int32_t *members, const int64_t *starts, int64_t num,
                   double *out) {
-    for (int64_t row = 0; row < rows; row++, values += columns)
+    auto reduce = [&](auto together, int64_t row) {  // of so many rows, since each addition waits for the last
+        const double *held[together];
+        for (int r = 0; r < together; r++) held[r] = values + (row + r) * columns;
         for (int64_t m = 0; m < num; m++) {
-            double own = values[members[starts[m]]];
+            double own[together];
+            for (int r = 0; r < together; r++) own[r] = held[r][members[starts[m]]];
             for (int64_t i = starts[m] + 1; i < starts[m + 1]; i++)
-                own = BEST ? std::max(own, values[members[i]]) : own + values[members[i]];
-            *out++ = own;
+                for (int r = 0; r < together; r++) {
+                    const double next = held[r][members[i]];
+                    own[r] = BEST ? std::max(own[r], next) : own[r] + next;
+                }
+            for (int r = 0; r < together; r++) out[(row + r) * num + m] = own[r];
         }
+    };
+    int64_t row = 0;
+    for (; row + 4 <= rows; row += 4) reduce(std::integral_constant<int, 4>{}, row);
+    for (; row < rows; row++) reduce(std::integral_constant<int, 1>{}, row);
+}
+
+// Of each of some rows of classes' weights (N, C) a class of a list, drawn by u in [0, 1), and the unused part of u. The list
+// of row n is members[starts[list[n]]] to ...[starts[list[n] + 1]].
+inline void draw_members(const double *weights, int64_t rows, int64_t columns, const int32_t *members, const int64_t *starts,
+                         const int64_t *list, const double *u, int64_t *chosen, double *rest) {
+    vector<double> cumulated;
+    for (int64_t n = 0; n < rows; n++, weights += columns) {
+        const int32_t *begin = members + starts[list[n]], *end = members + starts[list[n] + 1];
+        cumulated.clear();
+        for (const int32_t *c = begin; c < end; c++) cumulated.push_back(weights[*c] + (c > begin ? cumulated.back() : 0));
+        chosen[n] = begin[Paths::pick(cumulated, u[n], rest + n)];
+    }
 }
 
 }  // namespace daguerre
