@@ -12,14 +12,14 @@ import logging
 import os
 import time
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Thread
 
 ACCESS = "daguerre.access"
 """The logger of requests, whose messages are JSON already."""
 WAITING = 10_000
 """Lines that may wait to be written."""
 SECONDS_TO_END = 1.0
-PAUSE = 0.02
+PAUSE = 0.1
 
 
 class LineWriter(logging.Handler):
@@ -28,7 +28,7 @@ class LineWriter(logging.Handler):
     def __init__(self, descriptor: int = 2) -> None:
         super().__init__()
         self._descriptor, self._lost = descriptor, 0
-        self._lines, self._ending = SimpleQueue[str | None](), Event()
+        self._lines = SimpleQueue[str | None]()
         self._thread = Thread(target=self._write, name="daguerre-log", daemon=True)
         self._thread.start()
 
@@ -49,7 +49,6 @@ class LineWriter(logging.Handler):
     def close(self) -> None:
         """Write what waits, for at most a second."""
         self._lines.put(None)
-        self._ending.set()
         self._thread.join(SECONDS_TO_END)
         super().close()
 
@@ -57,7 +56,7 @@ class LineWriter(logging.Handler):
         lines = list[str | None]()
         while None not in lines:
             lines = [self._lines.get()]
-            self._ending.wait(PAUSE)
+            time.sleep(PAUSE)
             lines += [self._lines.get() for _ in range(self._lines.qsize())]
             self._write_all([line for line in lines if line is not None])
 
