@@ -29,7 +29,7 @@ BOTH = config(
     backend("cheap", price=CHEAP, quality={"default": 0.7}),
     backend("dear", price=DEAR, quality={"default": 0.9}),
     explore=EXPLORE,
-    steps={"plan": {"slo_ms": 200}},
+    steps={"plan": {"slo_ms": 200}, "facts": {"quality": 0}},
 )
 STRICT = config(
     backend("cheap", price=CHEAP, quality={"default": 0.7}),

@@ -45,6 +45,19 @@ def test_a_backend_that_cannot_serve_a_request_does_not_get_it(
     assert alone.reason == f"no backend can serve the request: cannot {said}"
 
 
+def test_a_step_type_may_want_tags_and_facts_want_quality_unless_the_file_says_otherwise() -> None:
+    near, far = backend("near", quality={"default": 0.5}), backend("far", tags=["eu"], quality={"default": 0.9})
+    price = {"price": {"request": 1.0}}
+    given = config(near, far | price, steps={"extract": {"tags": ["eu"]}})
+
+    assert choose(request("extract"), {}, given).backend == "far"
+    assert choose(request("extract"), {}, given).candidates[0].excluded == "is not tagged eu"
+    assert choose(request("extract"), {}, config(near, steps={"extract": {"tags": ["eu"]}})).backend is None
+    assert [choose(request(step), {}, given).backend for step in ("plan", "facts")] == ["near", "far"]
+    open_to_all = config(near, far | price, steps={"facts": {"quality": 0.0}})
+    assert choose(request("facts"), {}, open_to_all).backend == "near"
+
+
 def test_a_backend_that_is_down_or_full_does_not_get_it() -> None:
     both = config(backend("a", most_in_flight=3), backend("b", price={"input": 1.0}))
     assert chosen(request(input_tokens=10), both) == ("a", "cost")

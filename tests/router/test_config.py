@@ -75,6 +75,14 @@ def test_what_is_wrong_is_named_with_its_line(old: str, new: str, line: int, sai
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("table", ["[shadow]\nbackend", "[grader]\nkind = 'judge'\njudge"])
+def test_a_table_that_names_no_backend_is_named_with_its_line(table: str) -> None:
+    text = f"{WHOLE}\n{table} = 'locl'\n"
+    with pytest.raises(DataError, match="names no backend: 'locl'; there are large, local") as caught:
+        parse_config(text, "route.toml")
+    assert str(caught.value).startswith(f"route.toml, line {len(text.splitlines())}: ")
+
+
 def test_a_backend_that_there_is_not_and_a_file_that_is_no_toml() -> None:
     with pytest.raises(InputError, match="did you mean 'local'"):
         parse_config(WHOLE, "route.toml").backend("locl")

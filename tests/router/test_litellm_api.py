@@ -16,8 +16,11 @@ import pytest
 
 from daguerre.errors import InputError, MissingExtra
 from daguerre.router import litellm_api
-from daguerre.router.config import Backend
+from daguerre.router.app import make_app, make_router
+from daguerre.router.config import Backend, Config
 from daguerre.router.litellm_api import OFFLINE, LitellmUpstream, fetches
+from daguerre.router.store import Store
+from server.conftest import running
 
 KEY = "sk-very-secret-key"
 SAID = f"key {KEY}, prompt: hi"
@@ -307,6 +310,19 @@ def test_a_stream_that_fails_or_stalls_is_an_error_after_what_it_had(fake: Fake)
     fake.reply = Wrapper(chunk(content="a"), None)
     with pytest.raises(httpx2.ReadTimeout):
         ask({**HI, "stream": True}, timeout=0.05)
+
+
+def test_a_router_asks_litellm(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_KEY", KEY)
+    given = {"name": "hosted", "api": "litellm", "model": "anthropic/claude", "key_env": "HOSTED_KEY"}
+    store, log = Store(None), list[dict[str, Any]]()
+    router = make_router(Config.model_validate({"backends": [given]}), store, lambda *_: {"plan": 1.0}, log.append)
+    with running(make_app(router, store, log.append)) as url:
+        found = httpx2.post(f"{url}/v1/chat/completions", json=HI, timeout=20)
+    assert (found.status_code, found.headers["x-route-backend"]) == (200, "hosted")
+    assert found.json() == {"object": "chat.completion", "choices": []}
+    ((name, asked),) = fake.asked
+    assert (name, asked["model"], asked["api_key"]) == ("acompletion", "anthropic/claude", KEY)
 
 
 def test_a_stream_is_closed_where_nobody_reads_it(fake: Fake) -> None:

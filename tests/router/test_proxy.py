@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager, nullcontext
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ import httpx2
 import pytest
 from starlette.requests import ClientDisconnect
 
+from daguerre.errors import InputError
 from daguerre.router import proxy, trip
 from daguerre.router.app import make_app, make_router
 from daguerre.router.attempts import Opened
 from daguerre.router.log import replay
 from daguerre.router.proxy import Whole
 from daguerre.router.store import Store
-from daguerre.router.upstream import EventCheck, merged
+from daguerre.router.upstream import EventCheck, merged, seconds_of
 from routing import config
 from scripted_backends import Reply, Scripted, answer, events, scripted
 from server.conftest import running
@@ -194,6 +196,55 @@ def test_where_all_fail_the_client_has_one_error_that_says_so() -> None:
         "no backend answered: a answered with status 500; b answered with status 500"
     )
     assert log.of_requests()[0]["status"] == 502
+
+
+@pytest.mark.parametrize("date", [False, True], ids=["seconds", "date"])
+def test_the_client_hears_when_a_backend_may_be_asked_again(date: bool) -> None:
+    after = formatdate(time.time() + 30, usegmt=True) if date else "30"
+    one = Scripted(reply=lambda body: Reply(429, b"{}", headers={"retry-after": after}))
+    with routed(one) as (url, _):
+        first, then = ask(url), ask(url)
+    assert (first.status_code, then.status_code) == (429, 503) and len(one.asked) == 1
+    assert all(25 <= int(found.headers["retry-after"]) <= 30 for found in (first, then))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("7", 7.0), ("", None), ("soon", None), ("-1", None), ("٣", None)])
+def test_a_retry_after_is_a_number_or_a_date(text: str, seconds: float | None) -> None:
+    assert seconds_of(text, 0.0) == seconds
+    assert seconds_of("Thu, 01 Jan 1970 00:01:00 GMT", 45.0) == 15.0
+    assert seconds_of("Thu, 01 Jan 1970 00:01:00 GMT", 90.0) == 0.0
+
+
+def test_a_backends_key_reaches_it_and_is_nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-of-b\n")
+    monkeypatch.setenv("KEY_OF_A", "sk-of-a")
+    one, two = Scripted(reply=lambda body: Reply(500, b"{}")), Scripted()
+    keys = {"a": {"key_env": "KEY_OF_A"}, "b": {"key_file": str(tmp_path / "key")}}
+    with routed(one, two, each=keys) as (url, log):
+        found = ask(url)
+        page = httpx2.get(f"{url}/status").text + httpx2.get(f"{url}/metrics").text
+    assert [each.headers[0]["authorization"] for each in (one, two)] == ["Bearer sk-of-a", "Bearer sk-of-b"]
+    assert "sk-of" not in json.dumps(log) + page + found.text + str(found.headers)
+    monkeypatch.delenv("KEY_OF_A")
+    with pytest.raises(InputError, match="KEY_OF_A"), routed(one, each=keys):
+        pass
+
+
+def test_a_backend_cannot_send_the_router_elsewhere() -> None:
+    inner = Scripted()
+    with scripted(inner):
+        to = {"location": f"{inner.url}/chat/completions"}
+        outer = Scripted(reply=lambda body: Reply(307, b"{}", headers=to))
+        with routed(outer) as (url, _):
+            found = ask(url)
+    assert not inner.asked and "location" not in found.headers
+
+
+def test_a_body_that_is_too_large_is_refused() -> None:
+    one = Scripted()
+    with routed(one, server={"most_body": 1000}) as (url, _):
+        assert ask(url, SAY | {"user": "u" * 2000}).status_code == 413
+    assert not one.asked
 
 
 def test_a_single_backend_is_asked_once_more() -> None:

@@ -266,6 +266,17 @@ def test_a_wish_that_is_not_allowed_is_ignored_and_said() -> None:
     assert "overrides" in found.ignored[0]
 
 
+def test_tags_are_never_ignored_and_those_of_a_key_are_added() -> None:
+    few = config(backend("near"), overrides=["slo_ms"])
+    with pytest.raises(InputError, match="x-route-tags is not allowed by this router"):
+        asked({"metadata": {"x-route-tags": "eu"}}, config=few)
+
+    found = features_of("chat", {}, {"x-route-tags": "eu"}, config(backend("near")), "id", ("gdpr", "eu"))
+
+    assert found.wishes["tags"] == ["eu", "gdpr"]
+    assert features_of("chat", {}, {}, few, "id", ("gdpr",)).wishes == {"tags": ["gdpr"]}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [

@@ -61,6 +61,24 @@ def test_a_shadow_that_is_slow_or_fails_changes_nothing_for_the_client() -> None
         assert line["error"] == error and "grade" not in line
 
 
+def test_shadows_that_fail_or_wait_leave_a_backend_to_clients() -> None:
+    """They open no circuit, and a client's request has the place that they take."""
+    two = Scripted(reply=lambda body: Reply(500, b"{}"))
+    with routed(Scripted(), two, shadow=ALL | {"most_in_flight": 9}, overrides=["backend"]) as (url, log):
+        for number in range(5):
+            ask(url)
+            shadows(log, number + 1)
+        two.reply = lambda body: Reply()
+        assert ask(url, **{"x-route-backend": "b"}).headers["x-route-backend"] == "b"
+    two, wish = Scripted(reply=says("late", delay=0.8)), {"x-route-backend": "b"}
+    one_at_a_time = {"b": {"most_in_flight": 1}}
+    with routed(Scripted(), two, shadow=ALL, each=one_at_a_time, overrides=["backend"]) as (url, log):
+        ask(url)
+        ask(url)  # whose shadow finds the place taken
+        assert ask(url, **wish).headers["x-route-backend"] == "b"
+        assert [line.get("error") for line in shadows(log, 2)[:2]] == ["busy", None]
+
+
 def test_no_more_shadows_run_than_are_allowed() -> None:
     two = Scripted(reply=says("late", delay=2.5))
     with routed(Scripted(), two, shadow=ALL | {"most_in_flight": 2}) as (url, log):

@@ -8,6 +8,7 @@ allow: the first of the two that answers wins, and the request to the other is e
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -73,7 +74,9 @@ class Attempts:
                 return await (self._open(trip, name) if hedge is None else self._either(trip, name, *hedge))
             except BackendError as error:
                 errors.append(error)
-        raise _all_failed(errors)
+        now = time.monotonic()
+        waits = [self._upstreams[name].circuit.wait(now) for name in set(_order(trip.decision))]
+        raise _all_failed(errors, min(waits, default=0.0))
 
     async def _open(self, trip: Trip, name: str, **more: Any) -> Opened:
         """The answer of one backend, once it has begun. BackendError where there is none."""
@@ -182,11 +185,14 @@ def _passed_back(reply: Reply) -> dict[str, str]:
     return {name: reply.headers[name] for name in PASSED_BACK if name in reply.headers}
 
 
-def _all_failed(errors: list[BackendError]) -> ApiError:
-    """The error where every backend that was tried failed."""
-    if not errors:
-        return ApiError("no backend takes requests at the moment: try again", 503, code="no_backend_now")
-    last = errors[-1]
-    status = 504 if last.kind == "timeout" else 429 if last.status == 429 else 502
-    said = "; ".join(dict.fromkeys(map(str, errors)))
-    return ApiError(f"no backend answered: {said}", status, code="backend_failed")
+def _all_failed(errors: list[BackendError], wait: float) -> ApiError:
+    """The error where every backend that was tried failed. wait: seconds until one of them may be asked again."""
+    if errors:
+        last = errors[-1]
+        status = 504 if last.kind == "timeout" else 429 if last.status == 429 else 502
+        said = "; ".join(dict.fromkeys(map(str, errors)))
+        out = ApiError(f"no backend answered: {said}", status, code="backend_failed")
+    else:
+        out = ApiError("no backend takes requests at the moment: try again", 503, code="no_backend_now")
+    out.retry_after = max(1, math.ceil(wait))
+    return out

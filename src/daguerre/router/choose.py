@@ -108,11 +108,13 @@ def _candidate(backend: Backend, features: Features, state: BackendState, config
         p95=start + max(whole_p95, state.waiting),
         cost=cost,
         load=state.in_flight / backend.most_in_flight,
-        excluded=_excluded(backend, features, state, tokens, cost),
+        excluded=_excluded(backend, features, state, tokens, cost, config),
     )
 
 
-def _excluded(backend: Backend, features: Features, state: BackendState, tokens: int, cost: float) -> str | None:
+def _excluded(
+    backend: Backend, features: Features, state: BackendState, tokens: int, cost: float, config: Config
+) -> str | None:
     """What keeps a backend from a request; None: nothing does."""
     if features.operation not in backend.operations:
         return f"does not serve {features.operation}"
@@ -120,7 +122,8 @@ def _excluded(backend: Backend, features: Features, state: BackendState, tokens:
         return f"cannot do {', '.join(missing)}"
     if features.input_tokens + tokens > backend.context:
         return f"its context of {backend.context} is too short"
-    if missing := sorted(set(features.wishes.get("tags", ())) - set(backend.tags)):
+    wanted = {*features.wishes.get("tags", ()), *config.rule(features.step).tags}
+    if missing := sorted(wanted - set(backend.tags)):
         return f"is not tagged {', '.join(missing)}"
     most = features.wishes.get("max_cost")
     if most is not None and cost > most:

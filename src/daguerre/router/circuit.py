@@ -26,6 +26,10 @@ class Circuit:
             return "open"
         return "half open" if self._openings else "closed"
 
+    def wait(self, now: float) -> float:
+        """Seconds until requests may go there; 0: now, or as soon as the one that tries has an answer."""
+        return max(0.0, self._until - now)
+
     def allows(self, now: float) -> bool:
         """Whether a request may go there."""
         return now >= self._until and not self._probing

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from daguerre.errors import DataError, unknown
 
@@ -96,7 +97,8 @@ class Backend(Table):
     needs       what else it can do: requests that need more never go there; `daguerre` is a request's object of that
                 name, with all that no other need is about
     context     tokens of the longest request, its answer included
-    tags        such as where data stay; a request that asks for tags goes where all of them are
+    tags        such as where data stay; a request that asks for tags, or whose step type or key has some, goes where
+                all of them are
     quality     by step type, the share of requests that it answers well, 0 to 1; `default` for all others, .5 if it
                 is not given
     most_in_flight   requests at a time
@@ -138,15 +140,20 @@ class Backend(Table):
 
 
 class StepRule(Table):
-    """What a step type needs: the least quality, and milliseconds within which 95% of its answers must be there."""
+    """What a step type needs: the least quality, milliseconds within which 95% of its answers must be there, and tags
+    that a backend must have.
+    """
 
     quality: Share = 0.0
     slo_ms: Annotated[float, Field(gt=0)] | None = None
+    tags: tuple[str, ...] = ()
     tokens: Count = 256
     """Expected length of an answer that names no limit."""
 
 
 NO_RULE = StepRule()
+RULES = {"facts": StepRule(quality=0.8)}
+"""Of step types that a file does not name: facts from memory are what fast models err in most."""
 
 
 class Explore(Table):
@@ -235,12 +242,13 @@ class Shadow(Table):
 
 
 class KeyLimits(Table):
-    """What the owner of a key may use; None: no limit."""
+    """What the owner of a key may use; None: no limit. tags: a backend must have them to get the owner's requests."""
 
     dollars_per_day: Amount | None = None
     tokens_per_day: Count | None = None
     requests_per_minute: Count | None = None
     tokens_per_minute: Count | None = None
+    tags: tuple[str, ...] = ()
 
 
 class Server(Table):
@@ -258,7 +266,7 @@ class Server(Table):
 class Config(Table):
     """A whole file.
 
-    steps         what each step type needs; those that are not named have no floor and no SLO
+    steps         what each step type needs; those that are not named have no SLO, and no floor but facts, 0.8
     cost_within   costs within this share of the least count as equal, so that load decides
     overrides     which of its own wishes a request may name, in headers `x-route-*` or in `metadata`
     quality_model a file of `daguerre route fit`: predicts for each request how likely each backend's answer is right
@@ -290,9 +298,10 @@ class Config(Table):
     @model_validator(mode="after")
     def _known_backends(self) -> Self:
         known = {each.name for each in self.backends}
-        for where, name in (("shadow.backend", self.shadow.backend), ("grader.judge", self.grader.judge)):
+        for place, name in ((("shadow", "backend"), self.shadow.backend), (("grader", "judge"), self.grader.judge)):
             if name is not None and name not in known:
-                raise ValueError(f"{where} names no backend: {name!r}; there are {', '.join(sorted(known))}")
+                said = f"names no backend: {name!r}; there are {', '.join(sorted(known))}"
+                raise PydanticCustomError("unknown_backend", "{said}", {"said": said, "place": place})
         return self
 
     def backend(self, name: str) -> Backend:
@@ -304,7 +313,7 @@ class Config(Table):
 
     def rule(self, step: str) -> StepRule:
         """What a step type needs."""
-        return self.steps.get(step, NO_RULE)  # type: ignore[call-overload]
+        return self.steps.get(step, RULES.get(step, NO_RULE))  # type: ignore[call-overload]
 
     @cached_property
     def sha256(self) -> str:
@@ -330,7 +339,7 @@ def parse_config(text: str, name: str) -> Config:
         raise DataError(f"{name} is no TOML: {error}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = tuple(first["loc"])
+        place = tuple(first["loc"] or first.get("ctx", {}).get("place", ()))
         said = str(first["msg"]).removeprefix("Value error, ")
         raise DataError(f"{name}, line {line_of(text, place)}: {'.'.join(map(str, place)) or 'file'}: {said}") from None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -105,7 +106,7 @@ class Router:
             if key is not None and (hit := self._kept.get(trip, key)) is not None:
                 return self._repeated(trip, hit)
             if trip.decision.backend is None:
-                raise _none_can(trip.decision)
+                raise self._none_can(trip.decision)
             trip.reservation = self._limits.admit(
                 trip.owner, _expected_cost(trip.decision), sum(trip.size), time.time()
             )
@@ -131,8 +132,8 @@ class Router:
 
     def _trip(self, request: Request, operation: str, path: str, body: dict[str, Any]) -> Trip:
         key, began = f"route_{uuid.uuid4().hex}", time.perf_counter()
-        asked = features_of(operation, body, request.headers, self.config, key)
         owner = getattr(request.state, "owner", "")
+        asked = features_of(operation, body, request.headers, self.config, key, self._limits.of(owner).tags)
         held = self._store.holder(owner, call_ids(operation, body))
         named = asked.wishes.get("step")
         steps = self._classify(asked.reading, body) if named is None else {named: 1.0}
@@ -161,6 +162,16 @@ class Router:
             ended=self._ended,
             line=line,
         )
+
+    def _none_can(self, decision: Decision) -> ApiError:
+        """The error where no backend can serve a request, now or ever."""
+        for_now = ("its circuit is open", "has as many requests as it takes")
+        waiting = [each for each in decision.candidates if each.excluded in for_now]
+        if not waiting:
+            return ApiError(decision.reason, 400, code="no_backend")
+        out, now = ApiError(decision.reason, 503, code="no_backend_now"), time.monotonic()
+        out.retry_after = max(1, math.ceil(min(self.upstreams[each.name].circuit.wait(now) for each in waiting)))
+        return out
 
     def _repeated(self, trip: Trip, hit: Hit) -> Response:
         """An answer that was kept."""
@@ -317,11 +328,3 @@ async def _unless_gone(request: Request, answer: Awaitable[Opened]) -> Opened | 
 
 def _expected_cost(decision: Decision) -> float:
     return next(each.cost for each in decision.candidates if each.name == decision.backend)
-
-
-def _none_can(decision: Decision) -> ApiError:
-    """The error where no backend can serve a request, now or ever."""
-    for_now = ("its circuit is open", "has as many requests as it takes")
-    if any(each.excluded in for_now for each in decision.candidates):
-        return ApiError(decision.reason, 503, code="no_backend_now")
-    return ApiError(decision.reason, 400, code="no_backend")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,10 +79,21 @@ class Asked:
         )
 
 
-def features_of(operation: str, body: object, headers: Mapping[str, str], config: Config, request_id: str) -> Asked:
-    """What a request asks for. InputError for a wish that is allowed and has a wrong value; a body never raises."""
+def features_of(
+    operation: str,
+    body: object,
+    headers: Mapping[str, str],
+    config: Config,
+    request_id: str,
+    tags: Sequence[str] = (),
+) -> Asked:
+    """What a request asks for; `tags` are asked for by its key. InputError for a wish that is allowed and has a wrong
+    value, and for tags that are not allowed; a body never raises.
+    """
     reading = read(operation, body)
     wishes, ignored = wishes_of(body, headers, config)
+    if tags:
+        wishes["tags"] = sorted({*tags, *wishes.get("tags", ())})
     return Asked(
         operation=operation,
         reading=reading,
@@ -137,7 +148,9 @@ def draw_of(request_id: str, purpose: str = "") -> float:
 
 
 def wishes_of(body: object, headers: Mapping[str, str], config: Config) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The wishes of a request that are allowed, and a sentence for each other one."""
+    """The wishes of a request that are allowed, and a sentence for each other one. Tags say where data may go, so they
+    are never ignored: InputError where they are not allowed.
+    """
     fields = body if isinstance(body, dict) else {}
     metadata, model = fields.get("metadata"), fields.get("model")
     given: dict[str, Any] = {}
@@ -150,6 +163,8 @@ def wishes_of(body: object, headers: Mapping[str, str], config: Config) -> tuple
         wish = NAMES.get(name)
         if wish is None:
             ignored.append(f"{name[:60]} is no wish that a request can have: leave it out")
+        elif wish == "tags" and wish not in config.overrides:
+            raise InputError(f"{name} is not allowed by this router, which may send the request anywhere: leave it out")
         elif wish not in config.overrides:
             ignored.append(f"{name} is not allowed: add {wish!r} to overrides in the router's configuration")
         else:

@@ -1,8 +1,9 @@
 """What happens after a client was answered: a share of requests goes to a second backend too, and answers are graded.
 
-A shadow never delays its request: it begins after the client has its answer, at most `most_in_flight` at a time, and
-what fails in it is told in its own line of the log. The first backend's answer is what the client got; a shadow's is
-read, graded and thrown away, so a tool that it calls is never run.
+A shadow never delays a request: it begins after the client has its answer, at most `most_in_flight` at a time, is not
+counted among the requests that a backend takes, and what fails in it is told in its own line of the log alone. The
+first backend's answer is what the client got; a shadow's is read, graded and thrown away, so a tool that it calls is
+never run.
 """
 
 from __future__ import annotations
@@ -100,9 +101,7 @@ class Shadows:
         body = {key: value for key, value in trip.body.items() if key not in ("stream", "stream_options", "diffusing")}
         body |= {"store": False} if trip.operation == "responses" else {}
         began, check = time.monotonic(), EventCheck(name)
-        if not self._upstreams[name].circuit.allows(began):
-            raise BackendError("circuit", f"the circuit of {name} is open")
-        async with self._upstreams.ask(name, trip.path, body, trip.headers) as reply:
+        async with self._upstreams.ask_beside(name, trip.path, body, trip.headers) as reply:
             given, _ = await whole_body(name, reply)
         ended = time.monotonic()
         took = 1000 * (ended - began)
@@ -125,6 +124,6 @@ class Shadows:
         """What the backend that judges says to a chat."""
         name = self._config.grader.judge
         assert name is not None
-        async with self._upstreams.ask(name, "/chat/completions", body, {}) as reply:
+        async with self._upstreams.ask_beside(name, "/chat/completions", body, {}) as reply:
             said = answer_of("chat", (await whole_body(name, reply))[0], streamed=False)
         return "" if said is None else said.text

@@ -6,8 +6,9 @@ import codecs
 import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ class Upstream:
     key: str | None = field(default=None, repr=False)
     circuit: Circuit = field(default_factory=Circuit)
     in_flight: int = 0
+    beside: int = 0
+    """Requests that no client waits for; `in_flight` does not count them."""
     waiting: dict[object, Waiting] = field(default_factory=dict)
     """Requests that have no text yet, the oldest first."""
     alive: float | None = None
@@ -201,6 +204,27 @@ class Upstreams:
             one.in_flight -= 1
             one.waiting.pop(key, None)
 
+    @asynccontextmanager
+    async def ask_beside(
+        self, name: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> AsyncIterator[Reply]:
+        """`ask` where no client waits for the answer: clients' requests are not refused, and no circuit is opened, for
+        what happens here. BackendError also where the backend has as many requests as it takes, or is left alone.
+        """
+        one = self._all[name]
+        if not one.circuit.allows(time.monotonic()):
+            raise BackendError("circuit", f"the circuit of {name} is open")
+        if one.in_flight + one.beside >= one.backend.most_in_flight:
+            raise BackendError("busy", f"{name} has as many requests as it takes")
+        one.beside += 1
+        try:
+            async with self._request(one, path, body, headers) as response:
+                if response.status in TRANSIENT | OURS:
+                    raise _refused(name, response)
+                yield response
+        finally:
+            one.beside -= 1
+
     async def fetch(self, name: str, method: str, path: str, query: str) -> tuple[int, str, bytes]:
         """The status, content type and body of what a backend says of something that it keeps. BackendError where it
         says nothing.
@@ -274,6 +298,7 @@ def _litellm(backends: list[Backend]) -> LitellmUpstream | None:
     """What asks hosted APIs. MissingExtra where there are some and litellm is not installed."""
     if not backends:
         return None
+    from daguerre.router.litellm_api import LitellmUpstream
 
     return LitellmUpstream(backends)
 
@@ -286,13 +311,17 @@ def _is_of_client(status: int, body: Mapping[str, Any]) -> bool:
 def _refused(name: str, reply: Reply) -> BackendError:
     """The error of a status that is no answer."""
     status = reply.status
-    after = reply.headers.get("retry-after", "").strip()
-    return BackendError(
-        "status",
-        f"{name} answered with status {status}",
-        status,
-        float(after) if after.isascii() and after.isdigit() else None,
-    )
+    after = seconds_of(reply.headers.get("retry-after", "").strip(), time.time())
+    return BackendError("status", f"{name} answered with status {status}", status, after)
+
+
+def seconds_of(retry_after: str, now: float) -> float | None:
+    """Seconds from `now` (since 1970) on of a header Retry-After, which has their number or a date; None: neither."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after)
+    with suppress(ValueError, TypeError, OverflowError):
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - now)
+    return None
 
 
 async def whole_body(name: str, reply: Reply) -> tuple[bytes, Any]:

@@ -21,7 +21,12 @@ RETRY_AFTER = 1
 
 
 class ApiError(DaguerreError):
-    """An error with a status, the field that it is about, and a code for programs."""
+    """An error with a status, the field that it is about, and a code for programs.
+
+    retry_after  seconds after which the client may ask again, which the answer says where the status is 429 or 503
+    """
+
+    retry_after: int | None = RETRY_AFTER
 
     def __init__(self, message: str, status: int = 400, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
