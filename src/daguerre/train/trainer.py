@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import config_of
+from daguerre.models.lora import merge_adapter
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, LossReport, batch_loss, batch_seed, opened_over_time
@@ -59,7 +61,7 @@ from daguerre.train.held_files import HeldFiles
 from daguerre.train.makers import BatchMaker, line_of, make_evaluation, make_loss, make_maker
 from daguerre.train.memory import largest, memory_of
 from daguerre.train.monitor import Held
-from daguerre.train.optim import Average, Optimizer
+from daguerre.train.optim import FACTORS, Average, Optimizer
 from daguerre.train.origin import family_of, keep, tokenizer_of_run, write_model
 from daguerre.train.precision import choose_precision
 from daguerre.train.prefer.loss import PreferenceLoss
@@ -174,6 +176,7 @@ class Trainer:
         self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         self.model = model.to(self.device)
         self.config = model.config
+        self.changed = start_from is not None and config_of(Path(start_from)) != model.config
         self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
         self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
@@ -486,7 +489,9 @@ class Trainer:
         self.budget.go_on_from(RunProgress(**state["progress"]))
 
     def export(self) -> Path:
-        """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter."""
+        """Write the averaged weights as a model folder, with the acceptance of drafts if measured; or an adapter. An
+        adapter of a model that was converted or scaled first is merged, since it says nothing of that.
+        """
         self.devices.cut()
         config, whole = self.config, self.devices.whole
         values = {name: whole(name, value) for name, value in self.average.values.items()}
@@ -502,10 +507,19 @@ class Trainer:
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
         } | taught(self.recipe.sft)
-        if self.adapter is not None:
+        if self.adapter is not None and not self.changed:
             return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)
-        averaged.load_state_dict(frozen | values)
+        averaged.load_state_dict({name: value for name, value in (frozen | values).items() if FACTORS not in name})
+        if self.adapter is not None:
+            with TemporaryDirectory(dir=self.out) as folder:
+                published = self.adapter.base.published
+                merge_adapter(
+                    averaged,
+                    published.pieces,
+                    self.adapter.write(Path(folder), self.model, values, extra),
+                    published.prefix,
+                )
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return write_model(self.out, averaged, self.tokenizer, extra, names)
 

@@ -130,6 +130,44 @@ def test_a_published_model_becomes_one_of_the_family_that_has_its_new_context(
     assert model.generate("name ", 6, min_tokens=6).usage.completion_tokens == 6
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.05])
+def test_an_adapter_of_a_converted_model_is_merged_into_it(
+    texts: Path, tmp_path: Path, start: str, rate: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that stays what it was the adapter alone is written; one that was converted is nothing without that."""
+    lora = ["lora.rank=2", "lora.targets=['qkv']", f"optim.adamw_lr={rate}", "precision=float32"]
+    seen = dict[str, torch.Tensor]()
+    export = Trainer.export
+
+    def seeing(trainer: Trainer) -> Path:
+        names = [name for name in trainer.average.values if name.startswith("layers.0.attention.qkv.lora")]
+        for name in names:
+            seen[name.rpartition("parts.")[2]] = trainer.average.values[name].clone()
+        return export(trainer)
+
+    monkeypatch.setattr(Trainer, "export", seeing)
+    out = run_training(
+        "convert",
+        start_from=start,
+        data=[texts],
+        out=tmp_path / "run",
+        overrides=[*options_for("sdar"), *lora],
+        device="cpu",
+        quiet=True,
+    )
+    assert out == tmp_path / "run" / "model" and not (tmp_path / "run" / "adapter").exists()
+    before, after = (load_folder(folder).backbone for folder in (start, out))
+    assert (after.config.context, after.config.block_size) == ("block", 4) and before.config.context == "causal"
+    was, now = before.state_dict(), after.state_dict()
+    others = [name for name in now if "attention.qkv" not in name and "embedding" not in name]
+    assert others and all(torch.equal(was[name], now[name]) for name in others)
+    name, scale = "layers.0.attention.qkv.weight", 16.0 / 2
+    parts = sorted({key.split(".")[0] for key in seen})
+    added = torch.cat([scale * seen[f"{part}.b"] @ seen[f"{part}.a"] for part in parts])
+    assert torch.allclose(now[name], was[name] + added, rtol=2**-7, atol=2**-9)  # the model is kept in bfloat16
+    assert torch.equal(now[name], was[name]) == (rate == 0)
+
+
 def test_blocks_may_grow_from_small_ones(start: str, texts: Path, tmp_path: Path) -> None:
     stages = "stages=[{until=0.5,length=48,sequences=2,micro_batches=1,block_size=1},"
     stages += "{until=1.0,length=48,sequences=2,micro_batches=1,block_size=8}]"
