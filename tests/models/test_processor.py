@@ -64,7 +64,9 @@ def test_weights_are_loaded_in_the_type_that_the_backend_is_fastest_in(monkeypat
 
 
 def test_precision_is_what_the_processor_multiplies(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_level = {"avx2": torch.float32, "avx512": torch.float32, "avx512_bf16": torch.bfloat16, "amx": torch.bfloat16}
+    exact, rounded = ("avx2", "avx512", "avx512_vnni"), ("avx512_bf16", "amx")
+    by_level = dict.fromkeys(exact, torch.float32) | dict.fromkeys(rounded, torch.bfloat16)
+    assert list(by_level) == list(LEVELS)
     for level, dtype in by_level.items():
         pretend(monkeypatch, FEATURES[level])
         assert native_dtype() == dtype

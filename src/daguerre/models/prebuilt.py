@@ -51,7 +51,8 @@ LEVELS: dict[str, dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "x86_64": {
         "avx2": (("avx2", "fma", "f16c", "bmi2"), ("-march=x86-64-v3",)),
         "avx512": (("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"), ("-march=x86-64-v4",)),
-        "avx512_bf16": (("avx512_bf16", "avx512_vnni"), ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16")),
+        "avx512_vnni": (("avx512_vnni",), ("-march=x86-64-v4", "-mavx512vnni")),
+        "avx512_bf16": (("avx512_bf16",), ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16")),
         "amx": (
             ("amx_tile", "amx_int8", "amx_bf16"),
             ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16", "-mamx-tile", "-mamx-int8", "-mamx-bf16"),

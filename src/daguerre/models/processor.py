@@ -67,11 +67,11 @@ def instruction_set() -> str:
     return chosen() or next(reversed(available()), platform.machine())
 
 
-ROW_TIMES = {"avx2": 0.25, "avx512": 0.12, "avx512_bf16": 0.25, "amx": 0.02}
+ROW_TIMES = {"avx2": 0.25, "avx512": 0.12, "avx512_vnni": 0.12, "avx512_bf16": 0.25, "amx": 0.02}
 """What each further row of a forward of a few rows takes, as a share of the time that mode "ar" takes for a token; by
 measurements of the default model in bfloat16 (docs/log.md): avx2 and avx512_bf16 on EPYCs that have no more, amx on a
-Xeon. That of avx512 is estimated."""
-HEAD_TIMES = {"avx2": 0.05, "avx512": 0.05, "avx512_bf16": 0.06, "amx": 0.08}
+Xeon. Those of avx512 and avx512_vnni are estimated."""
+HEAD_TIMES = {"avx2": 0.05, "avx512": 0.05, "avx512_vnni": 0.05, "avx512_bf16": 0.06, "amx": 0.08}
 """The same for a step of the draft head; but for amx they are estimated."""
 
 

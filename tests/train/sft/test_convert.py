@@ -134,7 +134,7 @@ def test_a_published_model_becomes_one_of_the_family_that_has_its_new_context(
 def test_an_adapter_of_a_converted_model_is_merged_into_it(
     texts: Path, tmp_path: Path, start: str, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a model that stays what it was the adapter alone is written; one that was converted is nothing without that."""
+    """The adapter alone is written of a model that stays what it was; it says nothing of a conversion."""
     lora = ["lora.rank=2", "lora.targets=['qkv']", f"optim.adamw_lr={rate}", "precision=float32"]
     seen = dict[str, torch.Tensor]()
     export = Trainer.export

@@ -20,7 +20,7 @@ MIN_TIMES_TORCH = 0.95
 MAX_EIGHT_ROWS = {"avx2": {"native int8": 2.0}}
 """By instruction set and side: eight rows, times one."""
 MIN_TIMES_LLAMA = 1.0
-BATCH_GAIN = {"avx512": 5.0, "avx512_bf16": 5.0, "amx": 5.0}
+BATCH_GAIN = dict.fromkeys(("avx512", "avx512_vnni", "avx512_bf16", "amx"), 5.0)
 OTHER_BATCH_GAIN = 3.0
 BLOCK_BATCH_GAIN = 1.8
 MAX_DRIVER_OVERHEAD = 0.03

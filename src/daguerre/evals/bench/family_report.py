@@ -14,7 +14,7 @@ from daguerre.evals.cells import table
 from daguerre.evals.pictures import BLUE, GRAY, GREEN, ORANGE
 
 MIN_AR, AR_BARS = 1.0, ("int8", "approximate_int4")
-MIN_BLOCK = {"amx": 2.2, "avx512": 1.6, "avx512_bf16": 1.6}
+MIN_BLOCK = {"amx": 2.2, "avx512": 1.6, "avx512_vnni": 1.6, "avx512_bf16": 1.6}
 """By instruction set: blocks, times llama.cpp's autoregression in 8 bits. With AVX2 it is reported, in the table."""
 BLOCK_BAR = "int8"
 MIN_DEEP, DEEP = 3.0, 32

@@ -28,6 +28,7 @@ PACKAGES = ("torch", "transformers", "diffusers", "llama-cpp-python", "gguf")
 TORCH_LIMITS = {
     "avx2": ("avx2", "AVX2", "AVX2"),
     "avx512": ("avx512", "AVX512_CORE", "AVX512"),
+    "avx512_vnni": ("avx512", "AVX512_CORE_VNNI", "AVX512"),
     "avx512_bf16": ("avx512", "AVX512_CORE_BF16", "AVX512"),
     "amx": ("avx512", "AVX512_CORE_AMX", "AVX512"),
 }
