@@ -27,9 +27,10 @@ from daguerre.decoding.plan import Plan
 from daguerre.decoding.result import Result
 from daguerre.decoding.settings import Settings
 from daguerre.decoding.steering import ProgramControls
-from daguerre.errors import DataError
+from daguerre.errors import DataError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.core.backbone import Backbone
+from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.trace import Event, Trace
 
 TEXTS = frozenset(
@@ -84,6 +85,8 @@ def decoding_facts(decode: Settings) -> tuple[dict[str, Any], str]:
     clear, texts = dict[str, Any](), dict[str, Any]()
     for option in fields(decode):
         value = getattr(decode, option.name)
+        if isinstance(value, TokenAutomaton):
+            raise UnsupportedError(f"a record holds no compiled automaton: give {option.name} as JSON Schema")
         if option.name in TEXTS:
             if option.name == "logit_bias" and value is not None:
                 value = [[token, bias] for token, bias in value.items()]

@@ -18,6 +18,7 @@ from daguerre.errors import InputError, UnsupportedError, no_concept_heads, show
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import check_cache
 from daguerre.models.stale import RULES
+from daguerre.sampling.constraints import TokenAutomaton
 from daguerre.sampling.policies import POLICIES
 
 COMMIT_LAST = frozenset({"beam", "renoise"})
@@ -147,7 +148,8 @@ class Decode(Settings):
     schema, regex, choices, tools   at most one: every gap's text is, as a whole, JSON of this schema, a match of this
                  pattern, one of these texts, or text and calls of these functions (`daguerre.sampling.constraints`).
                  Policies then rank by probabilities given the constraint, and the last word is not healed
-                 With tools, schema is what the text is JSON of
+                 With tools, schema is what the text is JSON of. Without, it may be a `TokenAutomaton` that one of the
+                 functions there compiled, with limits and a budget of your own
     tool_choice  with tools only. auto: text, or one or more calls; none: text without calls; required: calls; a name:
                  one call of that function
     parallel_calls   with tools only: False allows one call and no more
@@ -192,7 +194,9 @@ class Decode(Settings):
         """Copies of values that the caller might change later."""
         for option in CONSTRAINTS:
             try:
-                object.__setattr__(self, option, copy.deepcopy(getattr(self, option)))
+                value = getattr(self, option)
+                if not isinstance(value, TokenAutomaton):  # which never changes
+                    object.__setattr__(self, option, copy.deepcopy(value))
             except (TypeError, RecursionError) as error:
                 raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from None
 
@@ -209,6 +213,8 @@ class Decode(Settings):
             raise InputError(f"{given[0]} and {given[1]} are two constraints: leave out one of the two")
         for name in given:
             self._check_type(name)
+        if self.tools is not None and isinstance(self.schema, TokenAutomaton):
+            raise InputError("schema is compiled already, which the text beside tools cannot be: give the JSON Schema")
         if self.revise and self.constrained:
             raise UnsupportedError(f"revise cannot honor the option {self.shaping[0]} yet: leave out one of the two")
         if (self.policy_kind.sequential or self.policy_kind.edits) and self.constrained:
@@ -224,7 +230,7 @@ class Decode(Settings):
         value = getattr(self, name)
         several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         right = {
-            "schema": isinstance(value, Mapping | bool),
+            "schema": isinstance(value, Mapping | bool | TokenAutomaton),
             "regex": isinstance(value, str),
             "choices": several and all(isinstance(text, str) for text in value),
             "tools": several and all(isinstance(tool, Mapping) for tool in value),

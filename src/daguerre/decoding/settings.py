@@ -25,7 +25,7 @@ DrafterName = Literal["auto", "head", "lookup"]
 RankedBy = Literal["model", "drawn"]
 
 CONSTRAINTS = {
-    "schema": "a JSON Schema, an object or a boolean",
+    "schema": "a JSON Schema, an object or a boolean, or a compiled TokenAutomaton",
     "regex": "a string",
     "choices": "a sequence of strings",
     "tools": 'a sequence of objects with "name" and "parameters", or with "function"',

@@ -201,14 +201,20 @@ def make_constraint(
 
     InputError or UnsupportedError for what cannot be compiled.
     """
+    ready = value if isinstance(value, TokenAutomaton) else None
+    if ready is not None and ready.vocab_size != tokenizer.vocab_size:
+        raise InputError(
+            f"{option} was compiled for {ready.vocab_size:,} tokens, and the model has {tokenizer.vocab_size:,}: "
+            "compile it with model.tokenizer"
+        )
     banned = tuple(sorted(token for token, bias in (logit_bias or {}).items() if bias == -math.inf))
     filler = None if filler in banned else filler
     try:
-        content = json.dumps(value)
+        content = json.dumps(None if ready is not None else value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{option} is not JSON, or nested too deep: {error}; correct it") from error
     automata = {
-        gap: _compiled(option, content, lenient, strict, wording, tokenizer, banned, filler)
+        gap: _compiled(option, content, ready, lenient, strict, wording, tokenizer, banned, filler)
         for gap, wording in wordings.items()
     }
     return Constraint(automata, filler, floors)
@@ -218,6 +224,7 @@ def make_constraint(
 def _compiled(
     option: str | None,
     content: str,
+    ready: TokenAutomaton | None,
     lenient: bool,
     strict: bool,
     wording: Wording,
@@ -225,18 +232,20 @@ def _compiled(
     banned: Sequence[int],
     filler: int | None,
 ) -> TokenAutomaton:
-    """One automaton for equal constraints and tokenizers; automata never change. Kept on disk if it took long."""
+    """One automaton for equal constraints and tokenizers; automata never change. Kept on disk if it took long. ready:
+    what the option is, where the caller compiled it.
+    """
 
     def made() -> TokenAutomaton:
         automaton = compile_wording(wording, tokenizer)
         if option is not None:
-            compiled = COMPILERS[option](json.loads(content), tokenizer, lenient, strict)
+            compiled = COMPILERS[option](json.loads(content), tokenizer, lenient, strict) if ready is None else ready
             automaton = _both(compiled, option, wording, automaton)
         if banned:
             automaton = automaton.without(banned)
         return automaton if filler is None else automaton.with_filler(filler)
 
-    folder = cache_folder()
+    folder = cache_folder() if ready is None else None
     what = [option, content, lenient, strict, repr(wording), banned, filler]
     return kept(None if folder is None else folder / "constraints", what, tokenizer, made, WORTH)
 

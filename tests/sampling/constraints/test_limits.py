@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from daguerre.errors import InputError
+from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
-from daguerre.sampling.constraints.compile import compile_schema, schema_dfa
+from daguerre.sampling.constraints.compile import (
+    compile_choices,
+    compile_grammar,
+    compile_regex,
+    compile_schema,
+    compile_tools,
+    schema_dfa,
+)
 from daguerre.sampling.constraints.dfa import Dfa
 from daguerre.sampling.constraints.limits import Limits
 from daguerre.sampling.constraints.text import literals
@@ -116,6 +125,63 @@ def test_a_name_of_the_schema_or_of_few_comes_once() -> None:
     ):
         dfa = automaton({"type": "object", **schema})
         assert dfa.accepts(b'{"a":1}') and not dfa.accepts(b'{"a":1,"a":2}')
+
+
+def test_an_automaton_with_limits_of_ones_own_is_a_schema(causal: Model) -> None:
+    schema = {"type": "array", "items": {"enum": [1, 2]}, "maxItems": 3}
+    made = compile_schema(schema, causal.tokenizer)
+    plain, ready = (causal.generate("x = ", 12, schema=one, seed=1, temperature=1.0) for one in (schema, made))
+    assert plain.text == ready.text and json.loads(ready.text) is not None
+    with pytest.raises(InputError, match="at most 1,024 sets can be used up"):
+        causal.generate("x = ", 40, schema={"type": "array", "uniqueItems": True, "items": {"enum": list(range(11))}})
+    held = {"type": "array", "uniqueItems": True, "items": {"enum": list(range(11))}}
+    large = compile_schema(held, causal.tokenizer, limits=Limits(unique_sets=2048))
+    found = json.loads(causal.generate("x = ", 40, schema=large).text)
+    assert len(set(found)) == len(found)
+    other = compile_schema({"type": "null"}, Tokenizer.default("8k"))
+    with pytest.raises(InputError, match="compile it with"):
+        causal.generate("x = ", 12, schema=other)
+    with pytest.raises(InputError, match="compiled already"):
+        causal.generate("x = ", 12, schema=made, tools=[{"name": "f", "parameters": {}}])
+
+
+BAD: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    *[(compile_schema, {"schema": {}, "depth": depth}, "depth must be") for depth in ("x", 0, 33, True, 1.5)],
+    (compile_schema, {"schema": {}, "any_depth": "x"}, "any_depth must be"),
+    (compile_schema, {"schema": {}, "limits": 5}, "limits must be"),
+    (compile_schema, {"schema": {}, "strict": 1}, "strict must be True or False"),
+    (compile_schema, {"schema": {}, "folder": 3}, "folder must be"),
+    (compile_schema, {"schema": {}, "budget": 10}, "budget must be a Budget"),
+    (compile_regex, {"pattern": 5}, "pattern must be a string"),
+    (compile_regex, {"pattern": "a", "tokenizer": "2k"}, "tokenizer must be"),
+    *[(compile_choices, {"choices": some}, "choices must be") for some in ([1], "abc", None)],
+    (compile_grammar, {"rules": {"a": "b"}, "start": 1}, "start must be"),
+    (compile_tools, {"tools": [], "choice": 1}, "choice must be"),
+    (compile_tools, {"tools": [], "parallel": "no"}, "parallel must be"),
+    *[(Limits, {"longest": wrong}, "longest must be a whole number") for wrong in ("x", -1, 0, 1.5, None)],
+    *[(Budget, {"seconds": wrong}, "seconds must be a number") for wrong in ("x", float("nan"), -1, None)],
+    (Budget, {"max_states": -1}, "max_states must be"),
+]
+
+
+@pytest.mark.parametrize(("call", "given", "said"), BAD, ids=[f"{call.__name__} {given}" for call, given, _ in BAD])
+def test_what_an_argument_cannot_be_is_one_line(
+    call: Callable[..., Any], given: dict[str, Any], said: str, tokenizer: Tokenizer
+) -> None:
+    beside = {} if call in (Limits, Budget) or "tokenizer" in given else {"tokenizer": tokenizer}
+    with pytest.raises(InputError) as caught:
+        call(**given, **beside)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+def test_a_budget_says_how_it_is_raised(tokenizer: Tokenizer) -> None:
+    pattern = "(a|b|ab){1,200}c{1,200}"
+    small = {"max_states": 10, "max_steps": 10, "max_edges": 10, "seconds": 1e-6}
+    for name, value in small.items():
+        with pytest.raises(InputError, match=rf"budget=Budget\({name}=\.\.\.\)"):
+            compile_regex(pattern, tokenizer, budget=Budget(**{name: value}))
+    held = {"type": "array", "items": {"type": "integer"}}
+    assert compile_schema(held, tokenizer, budget=Budget(seconds=float("inf"))).num_states
 
 
 @pytest.mark.parametrize("text", [b"1e999", b"-1e308", b"12e400", b"1e-999"])

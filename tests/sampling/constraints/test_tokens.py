@@ -87,7 +87,7 @@ def test_choices_and_grammars_compile(tokenizer: Tokenizer) -> None:
     assert grammar.accepts(tokenizer.encode("(1+2)+3")) and not grammar.accepts(tokenizer.encode("(1+2"))
     with pytest.raises(InputError, match="no choices"):
         compile_choices([], tokenizer)
-    with pytest.raises(InputError, match="depth must be from 1"):
+    with pytest.raises(InputError, match="depth must be a whole number from 1"):
         compile_grammar({"a": "b"}, "a", tokenizer, depth=0)
 
 

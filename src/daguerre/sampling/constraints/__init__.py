@@ -11,11 +11,13 @@ from daguerre.sampling.constraints.compile import (
     compile_schema,
     compile_tools,
 )
+from daguerre.sampling.constraints.limits import Limits
 from daguerre.sampling.constraints.programme import Programme
 from daguerre.sampling.constraints.tokens import TokenAutomaton
 
 __all__ = [
     "Budget",
+    "Limits",
     "Programme",
     "TokenAutomaton",
     "compile_choices",

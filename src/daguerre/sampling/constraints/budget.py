@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
+from daguerre.arguments import Number, Whole, check_fields
 from daguerre.errors import InputError
 
 MAX_STATES = 250_000
@@ -71,6 +72,11 @@ class Budget:
     began: float = field(default_factory=time.thread_time)
     memory: Memory = field(default_factory=Memory, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        sizes = ("max_states", "max_steps", "max_edges", "max_bytes")
+        seconds = Number(low=0.0, infinite=True, what="a number of seconds")
+        check_fields(self, dict.fromkeys(sizes, Whole(low=1)) | {"seconds": seconds})
+
     @property
     def until(self) -> float:
         """When time is up, on the clock of this thread's processor time."""
@@ -107,12 +113,16 @@ class Budget:
         """Raise the InputError of a limit, by its number in native/limits.h."""
         if error == 4:
             raise InputError(
-                f"the constraint took longer than {self.seconds:g} s to compile; lower its repetition counts or bounds"
+                f"the constraint took longer than {self.seconds:g} s to compile; lower its repetition counts or "
+                "bounds, or compile it with budget=Budget(seconds=...)"
             )
-        what = {
-            1: f"{self.max_states:,} states",
-            2: f"{self.max_steps:,} steps when written out",
-            3: f"{self.max_edges:,} edges over this vocabulary",
-            5: f"{self.max_bytes >> 20:,} MiB of memory",
+        what, limit = {
+            1: (f"{self.max_states:,} states", "max_states"),
+            2: (f"{self.max_steps:,} steps when written out", "max_steps"),
+            3: (f"{self.max_edges:,} edges over this vocabulary", "max_edges"),
+            5: (f"{self.max_bytes >> 20:,} MiB of memory", "max_bytes"),
         }[error]
-        raise InputError(f"the constraint is too large: more than {what}; lower its repetition counts, bounds or depth")
+        raise InputError(
+            f"the constraint is too large: more than {what}; lower its repetition counts, bounds or depth, or compile "
+            f"it with budget=Budget({limit}=...)"
+        )

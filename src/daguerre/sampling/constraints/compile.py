@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from daguerre.arguments import Instance, Kind, PathName, Several, Switch, Whole, Words, checks
 from daguerre.errors import InputError, UnsupportedError
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
@@ -26,12 +28,30 @@ from daguerre.sampling.constraints.tools import AUTO, CLOSING, OPENING, tools_df
 from daguerre.sampling.constraints.writing import Writer
 
 DEPTH = 3
+DEEP = Whole(low=1, high=32)
+KINDS: dict[str, Kind] = {
+    "pattern": Words(),
+    "choices": Several(one=Words(), what="a list of texts"),
+    "start": Words(empty=False),
+    "tokenizer": Instance(of=(Tokenizer,), what="a tokenizer"),
+    "depth": DEEP,
+    "any_depth": replace(DEEP, none=True),
+    "lenient": Switch(),
+    "strict": Switch(),
+    "parallel": Switch(),
+    "choice": Words(empty=False),
+    "limits": Instance(of=(Limits,), what="daguerre.sampling.constraints.limits.Limits"),
+    "budget": Instance(of=(Budget,), what="a Budget", none=True),
+    "folder": PathName(none=True),
+}
+"""What the arguments of this module's functions are."""
 ANY_DEPTHS, MOST_STATES = (2, 3, 4), 4_000
 """How deep values nest where nothing is asked for: as deep as the automaton stays that small."""
 Made = tuple[Dfa, tuple[str, ...]]
 """An automaton over bytes, and what was ignored."""
 
 
+@checks(KINDS)
 def compile_regex(
     pattern: str, tokenizer: Tokenizer, *, budget: Budget | None = None, folder: Path | None = None
 ) -> TokenAutomaton:
@@ -39,6 +59,7 @@ def compile_regex(
     return _compiled(lambda b: (regex_dfa(pattern, b), ()), ["regex", pattern], tokenizer, budget, folder)
 
 
+@checks(KINDS)
 def compile_choices(
     choices: Sequence[str], tokenizer: Tokenizer, *, budget: Budget | None = None, folder: Path | None = None
 ) -> TokenAutomaton:
@@ -48,6 +69,7 @@ def compile_choices(
     return _compiled(lambda b: (literals(choices, b), ()), ["choices", *choices], tokenizer, budget, folder)
 
 
+@checks(KINDS)
 def compile_grammar(
     rules: Mapping[str, str],
     start: str,
@@ -60,10 +82,11 @@ def compile_grammar(
     """The texts of a grammar, named patterns that call one another with `(?&name)`, each within itself at most `depth`
     times.
     """
-    what = ["grammar", dict(rules), start, _sound(depth)]
+    what = ["grammar", dict(rules), start, depth]
     return _compiled(lambda b: (grammar_dfa(rules, start, depth, b), ()), what, tokenizer, budget, folder)
 
 
+@checks(KINDS)
 def compile_schema(
     schema: Mapping[str, object] | bool,
     tokenizer: Tokenizer,
@@ -84,11 +107,12 @@ def compile_schema(
     UnsupportedError. What is known and not supported is an UnsupportedError with its place; with `lenient` it is
     ignored and listed, too. `limits`: how much is written out.
     """
-    what = ["schema", schema, lenient, strict, repr(limits), _sound(depth), any_depth and _sound(any_depth)]
+    what = ["schema", schema, lenient, strict, repr(limits), depth, any_depth]
     made = partial(schema_dfa, schema, lenient=lenient, strict=strict, depth=depth, any_depth=any_depth, limits=limits)
     return _compiled(made, what, tokenizer, budget, folder)
 
 
+@checks(KINDS)
 def compile_tools(
     tools: Sequence[Mapping[str, object]],
     tokenizer: Tokenizer,
@@ -111,7 +135,7 @@ def compile_tools(
     `parallel`: there may be several calls. `text`: a schema that the text is JSON of; None: any text. `lenient`,
     `strict`, `limits`: as in `compile_schema`.
     """
-    what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), _sound(depth)]
+    what = ["tools", list(tools), choice, parallel, text, marks, lenient, strict, repr(limits), depth]
     reading = {"lenient": lenient, "strict": strict, "limits": limits}
     made = partial(tools_dfa, tools, choice, marks, depth, parallel=parallel, text=text, reading=reading)
     return _compiled(made, what, tokenizer, budget, folder)
@@ -148,12 +172,6 @@ def written_dfa(schema: Schema, depth: int, any_depth: int | None, budget: Budge
         return Writer(schema, 1, budget).dfa(schema.root, 1)  # what was too large may fit; out of time, this raises
 
 
-def _sound(depth: int) -> int:
-    if not 1 <= depth <= 32:
-        raise InputError(f"depth must be from 1 to 32, not {depth}")
-    return depth
-
-
 def _compiled(
     make: Callable[[Budget], Made],
     what: Sequence[object],
@@ -175,4 +193,4 @@ def _compiled(
             raise InputError("the constraint allows no text at all: it contradicts itself; loosen it")
         return lift(dfa, Vocabulary.make(tokenizer), allowed, ignored)
 
-    return kept(folder, what, tokenizer, compiled)
+    return kept(None if folder is None else Path(folder), what, tokenizer, compiled)

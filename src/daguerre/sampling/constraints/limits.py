@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from daguerre.arguments import Whole, check_fields
 from daguerre.errors import InputError, UnsupportedError
 
 
@@ -25,6 +26,9 @@ class Limits:
     name_sets: int = 64
     parts: int = 100_000
     longest: int = 1_000
+
+    def __post_init__(self) -> None:
+        check_fields(self, dict.fromkeys((one.name for one in fields(self)), Whole(low=1)))
 
     def check(self, name: str, number: int, what: str) -> None:
         """UnsupportedError that names the limit when a number is above it."""
