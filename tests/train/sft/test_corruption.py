@@ -196,6 +196,20 @@ def test_random_and_hybrid_noise_have_their_shares(shapes: dict[str, Model]) -> 
     assert masked.sum() == 1
 
 
+@pytest.mark.parametrize("t", [0.1, 0.5, 0.8])
+def test_hybrid_noise_has_the_shares_of_scdd(shapes: dict[str, Model], t: float) -> None:
+    """arXiv 2603.02230: a token is kept from the mask with probability gamma, and is then itself with probability rho
+    or any token; as released, rho = (1-t) / (1-t+c) and gamma = (1-t+c) / (1+c), with c of the largest share, .2.
+    """
+    config, rng = shapes["causal"].config, np.random.default_rng(0)
+    tokens, num = rng.choice(config.ordinary_ids, 20_000), len(config.ordinary_ids)
+    c = 0.2 / 0.8 * 2 * (t * (1 - t)) ** 0.5
+    gamma, rho = (1 - t + c) / (1 + c), (1 - t) / (1 - t + c)
+    masked, planted = plant_hybrid(tokens, np.ones(20_000, dtype=bool), t, 0.2, config, rng)
+    assert masked.mean() == pytest.approx(1 - gamma, abs=0.015)
+    assert planted.learned.mean() == pytest.approx(gamma * (1 - rho) * (1 - 1 / num), abs=0.015)
+
+
 # ---- runs ---------------------------------------------------------------------------------------------------------
 
 

@@ -121,16 +121,17 @@ def in_block(model: Model, text: Text, start: int, end: int, masked: list[int]) 
     return [masked_loss_behind(model, cut, start, masked)[place] for place in masked]
 
 
-def masked_loss_behind(model: Model, text: Text, start: int, masked: list[int]) -> dict[int, float]:
+def masked_loss_behind(model: Model, text: Text, start: int, masked: list[int], shift: int = 0) -> dict[int, float]:
     num = len(text.tokens)
     noisy = text.tokens.copy()
     noisy[masked] = model.config.mask_id
     tokens = torch.from_numpy(np.concatenate([text.tokens[:start], noisy[start:]]))[None]
     span = torch.tensor([[-1] * start + [0] * (num - start)])
-    layout = BatchLayout(Rows.make(torch.arange(num)[None], span=span), num_clean=start)
+    rows, config = Rows.make(torch.arange(num)[None], span=span), model.config
+    layout = BatchLayout(rows, num_clean=start, context=config.context, block_size=config.block_size)
     with torch.no_grad():
         logits = model.backbone.logits(run_batch(model.backbone, tokens, layout))[0]
-    losses = F.cross_entropy(logits[masked], torch.from_numpy(text.tokens[masked]), reduction="none")
+    losses = F.cross_entropy(logits[np.array(masked) - shift], torch.from_numpy(text.tokens[masked]), reduction="none")
     return dict(zip(masked, losses.tolist(), strict=True))
 
 
@@ -150,6 +151,28 @@ def test_llada2_is_an_unweighted_mean_over_a_mask_and_its_complement(shapes: dic
             if text.answer.sum() >= 8:
                 shares.append(len(one) / text.answer.sum())
     assert min(shares) > 0.25 and max(shares) < 0.95  # whole blocks of [.3, .8], rounded up
+
+
+def test_fast_dllm_is_an_unweighted_mean_over_masks_of_blocks_and_their_complements(
+    shapes: dict[str, Model], tmp_path: Path
+) -> None:
+    """The first token of a block, which the last clean row predicts, is never masked."""
+    model = shapes["fast_dllm"]
+    maker = maker_of(model, tmp_path, preset="fast_dllm", packing=False, clean=0.0)
+    for index in range(4):
+        batch, losses = maker.draw(index, STAGE), list[float]()
+        texts = [text for text in texts_of(maker, index) for _ in range(2)]
+        masks = [set(placed(batch, row, model)[0].tolist()) for row in range(len(texts))]
+        for text, masked in zip(texts, masks, strict=True):
+            for start in range(0, len(text.tokens), 8):
+                inside = sorted(i for i in masked if start <= i < start + 8)
+                assert start not in inside
+                cut = Text(text.tokens[: start + 8], text.answer[: start + 8])
+                losses += masked_loss_behind(model, cut, start, inside, 1).values() if inside else []
+        assert total(model, batch) == pytest.approx(np.mean(losses), rel=1e-4)
+        for text, one, two in zip(texts[::2], masks[::2], masks[1::2], strict=True):
+            free = {i for i in np.flatnonzero(text.answer).tolist() if i % 8}
+            assert not one & two and one | two == free
 
 
 def pairs(items: list[Any]) -> list[tuple[Any, Any]]:
