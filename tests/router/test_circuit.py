@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from daguerre.router.circuit import COOL, FAILURES, MOST_COOL, Circuit
+from daguerre.router.circuit import Circuit
+from daguerre.router.config import Breaker
+
+FAILURES, COOL, MOST_COOL = Breaker().failures, Breaker().cool, Breaker().most_cool
 
 
 def opened(now: float = 0.0) -> Circuit:
@@ -60,3 +63,13 @@ def test_a_backend_that_says_when_to_come_back_is_left_alone_until_then() -> Non
     assert not one.allows(6.9) and one.allows(7.0)
     one.failed(10.0, retry_after=1e9)
     assert one.allows(10.0 + MOST_COOL)
+
+
+def test_a_circuit_is_as_the_configuration_says() -> None:
+    one = Circuit(Breaker(failures=1, cool=5.0, most_cool=8.0))
+    one.begin(0.0)
+    one.failed(0.0)
+    assert not one.allows(4.9) and one.allows(5.0) and one.wait(1.0) == 4.0
+    one.begin(5.0)
+    one.failed(5.0)
+    assert not one.allows(12.9) and one.allows(13.0)

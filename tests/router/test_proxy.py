@@ -198,6 +198,18 @@ def test_where_all_fail_the_client_has_one_error_that_says_so() -> None:
     assert log.of_requests()[0]["status"] == 502
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_attempts_are_as_many_as_the_configuration_says(attempts: int) -> None:
+    one, two = (Scripted(reply=lambda body: Reply(500, b"{}")) for _ in range(2))
+    retry = {"attempts": attempts, "backoff": 0.0}
+    with routed(one, two, retry=retry, circuit={"failures": 9}) as (url, log):
+        assert ask(url).status_code == 502
+        assert len(log.of_requests()[0]["attempts"]) == min(attempts, 2)
+    with routed(one, retry=retry, circuit={"failures": 9}) as (url, log):
+        ask(url)
+        assert len(log.of_requests()[0]["attempts"]) == min(attempts, 2)
+
+
 @pytest.mark.parametrize("date", [False, True], ids=["seconds", "date"])
 def test_the_client_hears_when_a_backend_may_be_asked_again(date: bool) -> None:
     after = formatdate(time.time() + 30, usegmt=True) if date else "30"

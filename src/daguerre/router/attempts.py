@@ -22,9 +22,6 @@ from daguerre.router.trip import Trip
 from daguerre.router.upstream import PASSED_BACK, BackendError, EventCheck, Reply, Upstreams, whole_body
 from daguerre.server.errors import ApiError
 
-MOST_ATTEMPTS = 4
-BACKOFF = 0.1
-"""Seconds before a second attempt at the same backend; twice as long each time."""
 HEDGE_COST = 0.05
 """Of the cost of what is asked once: what second requests may cost beside it."""
 MOST_CREDIT = 10.0
@@ -63,19 +60,19 @@ class Attempts:
     async def answer(self, trip: Trip) -> Opened:
         """The first answer of the backends in their order. ApiError where none has one."""
         errors, self._credit = list[BackendError](), min(self._credit + self._config.hedge.share, MOST_CREDIT)
-        for name in _order(trip.decision):
+        for name in _order(trip.decision, self._config.retry.attempts):
             if not self._upstreams[name].circuit.allows(time.monotonic()):
                 continue
             before = sum(each["backend"] == name for each in trip.attempts)
             if before:
-                await asyncio.sleep(BACKOFF * 2 ** (before - 1))
+                await asyncio.sleep(self._config.retry.backoff * 2 ** (before - 1))
             try:
                 hedge = None if trip.attempts else self._hedge(trip)
                 return await (self._open(trip, name) if hedge is None else self._either(trip, name, *hedge))
             except BackendError as error:
                 errors.append(error)
         now = time.monotonic()
-        waits = [self._upstreams[name].circuit.wait(now) for name in set(_order(trip.decision))]
+        waits = [self._upstreams[name].circuit.wait(now) for name in set(_order(trip.decision, self._config.retry.attempts))]
         raise _all_failed(errors, min(waits, default=0.0))
 
     async def _open(self, trip: Trip, name: str, **more: Any) -> Opened:
@@ -174,11 +171,11 @@ async def _give_up(tasks: list[asyncio.Future[Opened]]) -> None:
             await ended.stack.aclose()
 
 
-def _order(decision: Decision) -> list[str]:
+def _order(decision: Decision, attempts: int) -> list[str]:
     """Which backends are tried, in order: the decision's, and again from its first where there are few."""
     assert decision.backend is not None
     all_ = [decision.backend, *decision.fallbacks]
-    return (all_ * MOST_ATTEMPTS)[: max(2, min(MOST_ATTEMPTS, len(all_)))]
+    return (all_ * attempts)[: min(attempts, max(2, len(all_)))]
 
 
 def _passed_back(reply: Reply) -> dict[str, str]:

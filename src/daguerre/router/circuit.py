@@ -1,21 +1,21 @@
 """A circuit breaker: a backend that fails again and again has no requests for a while, and then one to try.
 
-closed      requests go there; FAILURES in a row open it
-open        none go there until a time that doubles with each opening, from COOL to MOST_COOL seconds; a backend that
-            says when to come back (Retry-After) is left alone until then
+closed      requests go there; so many failures in a row as the configuration says open it
+open        none go there until a time that doubles with each opening, up to a limit; a backend that says when to come
+            back (Retry-After) is left alone until then
 half open   one request tries; its success closes the circuit, its failure opens it again
 """
 
 from __future__ import annotations
 
-FAILURES = 3
-COOL, MOST_COOL = 2.0, 60.0
+from daguerre.router.config import Breaker
 
 
 class Circuit:
     """The breaker of one backend. Times are seconds of one clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Breaker | None = None) -> None:
+        self._rule = rule or Breaker()
         self._failures, self._openings = 0, 0
         self._until = 0.0
         self._probing = False
@@ -45,12 +45,12 @@ class Circuit:
 
     def failed(self, now: float, retry_after: float | None = None) -> None:
         """It was not answered. retry_after: seconds that the backend asks for."""
-        self._failures += 1
-        if self._probing or self._failures >= FAILURES:
-            self._until = now + min(COOL * 2.0**self._openings, MOST_COOL)
+        self._failures, rule = self._failures + 1, self._rule
+        if self._probing or self._failures >= rule.failures:
+            self._until = now + min(rule.cool * 2.0**self._openings, rule.most_cool)
             self._openings += 1
         if retry_after is not None:
-            self._until = max(self._until, now + min(retry_after, MOST_COOL))
+            self._until = max(self._until, now + min(retry_after, rule.most_cool))
         self._probing = False
 
     def left(self) -> None:

@@ -163,6 +163,25 @@ class Explore(Table):
     steps: tuple[Step, ...] = STEPS
 
 
+class Retry(Table):
+    """Before the first byte of an answer: how many attempts a request has in all, and seconds before a second one at
+    the same backend, twice as long each time.
+    """
+
+    attempts: Count = 4
+    backoff: Amount = 0.1
+
+
+class Breaker(Table):
+    """When a backend is left alone: after so many failures in a row, for `cool` seconds, twice as long each time it
+    fails again, up to `most_cool`.
+    """
+
+    failures: Count = 3
+    cool: Annotated[float, Field(gt=0)] = 2.0
+    most_cool: Annotated[float, Field(gt=0)] = 60.0
+
+
 class Measuring(Table):
     """How backends' latencies are kept: a measurement loses half its weight in so many seconds."""
 
@@ -279,6 +298,8 @@ class Config(Table):
     overrides: tuple[Override, ...] = ("slo_ms", "tags")
     explore: Explore = Explore()
     quality_model: Path | None = None
+    retry: Retry = Retry()
+    circuit: Breaker = Breaker()
     measuring: Measuring = Measuring()
     cache: Cache = Cache()
     hedge: Hedge = Hedge()

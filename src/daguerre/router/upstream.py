@@ -131,7 +131,7 @@ class Upstreams:
     """All backends of a configuration. InputError where a key is missing."""
 
     def __init__(self, config: Config) -> None:
-        self._all = {one.name: Upstream(one, key_of(one)) for one in config.backends}
+        self._all = {one.name: Upstream(one, key_of(one), Circuit(config.circuit)) for one in config.backends}
         hosted = [one for one in config.backends if one.api == "litellm"]
         self._litellm = _litellm(hosted)
         self.latencies = Latencies(config.measuring.half_life)

@@ -26,6 +26,7 @@ from daguerre.train.data import Cutter, MicroBatches, Windows
 from daguerre.train.noising import IGNORE
 from daguerre.train.optim import is_hidden
 from daguerre.train.recipe import Recipe
+from daguerre.train.reinforce.batches import PolicyBatches
 from daguerre.train.sft.batches import AnswerBatches
 from daguerre.train.shards import Shard, write_shards
 from daguerre.train.stage import Stage
@@ -94,6 +95,7 @@ def memory_of(model: Backbone, recipe: Recipe, rows: Rows, dtype: torch.dtype, d
     num = sum(weight.numel() for weight in trained.values())
     muon = sum(weight.numel() for name, weight in trained.items() if weight.ndim == 2 and is_hidden(name))
     compared = recipe.prefer is not None or recipe.distill is not None or (recipe.sft is not None and recipe.sft.keep)
+    compared = compared or (recipe.reinforce is not None and recipe.reinforce.kl)
     kept = FLOAT * num if compared else 0  # earlier values
     return Memory(
         weights=(sum(weight.numel() * weight.itemsize for weight in model.parameters()) + kept) // devices,
@@ -172,8 +174,10 @@ def _head(config: ModelConfig, e: int) -> int:
     return 3 * FLOAT * config.vocab_size + (e if e != FLOAT else 0) * config.vocab_size + e * config.width
 
 
-def largest(batches: MicroBatches | AnswerBatches, stages: Iterable[Stage]) -> Rows:
-    """The largest of the first micro-batches of every stage."""
+def largest(batches: MicroBatches | AnswerBatches | PolicyBatches, stages: Iterable[Stage]) -> Rows:
+    """The largest of the first micro-batches of every stage; of answers that are still to be drawn the longest."""
+    if isinstance(batches, PolicyBatches):
+        return max(Rows.of(batches.largest(stage)) for stage in stages)
     return max(Rows.of(batches.draw(index, stage)) for stage in stages for index in range(DRAWN))
 
 

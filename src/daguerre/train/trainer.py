@@ -143,7 +143,7 @@ class Trainer:
         if self.adapter is not None:
             self.reporter.say(self.adapter.line(self.model))
         counted = self.loss is batch_loss or isinstance(self.loss, PreferenceLoss | KeepingLoss | Distillation)
-        if counted and not isinstance(self.batches, PolicyBatches):
+        if counted or isinstance(self.batches, PolicyBatches):
             rows = largest(self.batches, recipe.stages)
             self.reporter.say(memory_of(self.model, recipe, rows, self.dtype, self.devices.size).line())
         if line := files_read(self.shard.folder):

@@ -123,6 +123,7 @@ def test_the_command_line_with_a_function_of_a_file_and_with_a_command(
             "train", "reinforce", "--from", starts["causal"], "--data", str(data), "--out", str(out), *sets
         )
         assert done.returncode == 0, done.stderr
+        assert "memory of a step, by arithmetic" in done.stdout + done.stderr
         logs.append([row["reward"] for row in rows(out)])
         assert daguerre.load(out / "model").generate("x1 = ", 3).usage.completion_tokens
     assert logs[0] == logs[1] and float(logs[0][0]) < 0

@@ -22,6 +22,10 @@ from daguerre.train.sft.batches import order_of
 from daguerre.train.stage import Stage
 
 
+LOOKED = 16
+"""Prompts among which the longest is looked for, for the arithmetic of memory."""
+
+
 @dataclass
 class Rollout:
     """Answers to the prompts of some steps, and their estimates under the weights that drew them, by micro-batch of the
@@ -55,6 +59,12 @@ class PolicyBatches:
             with self.start.in_place(self.roller.model):
                 start = self._estimates(batch)
         return replace(batch, old=self.rollout.old.get(index), start=start)
+
+    def largest(self, stage: Stage) -> PolicyBatch:
+        """A micro-batch of answers of full length to the longest of the first prompts."""
+        answers = [self.roller.longest(self._prompt(place)) for place in range(LOOKED)]
+        longest = max(answers, key=lambda answer: len(answer.tokens))
+        return batch_of([longest] * stage.sequences, self.roller.options, self.roller.model.config, seed=0)
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""

@@ -71,6 +71,13 @@ class Roller:
         rewards = self.rewards.of([(prompt, text) for prompt, (_, text) in zip(prompts, drawn, strict=True)])
         return [(answer, reward) for (answer, _), reward in zip(drawn, rewards, strict=True)]
 
+    def longest(self, prompt: Prompt) -> Answer:
+        """An answer that has every token it may have, not drawn: for the arithmetic of memory."""
+        canvas = Sample(self._denoiser, self._plan(prompt, [0, 0]), 0, None).canvas
+        asked = torch.cat([torch.arange(first, last) for first, last in canvas.gaps])
+        none = torch.zeros(0, dtype=torch.int64)
+        return Answer(torch.from_numpy(canvas.tokens.copy()), asked, none, none, torch.arange(len(asked)))
+
     def _drawn(self, plans: Sequence[Plan], group: int) -> list[tuple[Answer, str]]:
         out = []
         was_training = self.model.training
