@@ -4,6 +4,7 @@ the same mathematics under other names; and what is read of published configs.
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache
 from pathlib import Path
@@ -21,12 +22,15 @@ from daguerre.decoding.options import Decode
 from daguerre.errors import CheckpointError, InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.backends.native_backend import NativeBackend
+from daguerre.models.backends.rounding import grouped, ungrouped
 from daguerre.models.backends.torch_backend import TorchBackend
 from daguerre.models.core.build import make_backbone
 from daguerre.models.core.config import Experts, ModelConfig
+from daguerre.models.core.experts import Mixture
 from daguerre.models.families import FAMILIES, find_family
 from daguerre.models.families.base import Published
 from daguerre.models.forward import Backend, Forward, Layout, Logits
+from daguerre.models.loading import load_folder
 from published import END, MASK, SIZE, TURN, scatter, write_tensors, write_tokenizer
 
 NUM = 40
@@ -218,6 +222,53 @@ def test_logits_are_those_of_transformers(loaded: Any, kind: str, context: str, 
     assert 0.4 < want.softmax(-1).amax(-1).mean() < 0.6
     if kind == "llada2":
         assert max(other.inv_freq.numel() for other in oracle(kind).modules() if hasattr(other, "inv_freq")) == 6
+
+
+def rounded_experts(backbone: Any) -> Any:
+    """A backbone with the numbers of 4-bit matrices, without the norms that are multiplied into them."""
+    out = copy.deepcopy(backbone)
+    with torch.no_grad():
+        for layer in out.layers:
+            attention, mlp = layer.attention, layer.mlp
+            matrices = [(layer.attention_norm, attention.qkv.weight), (None, attention.out.weight)]
+            if isinstance(mlp, Mixture):
+                mlp.router.weight.mul_(layer.mlp_norm.weight)
+                matrices += [(layer.mlp_norm, one) for one in mlp.gate_up.weight]
+                matrices += [(None, one) for one in mlp.down.weight]
+            else:
+                matrices += [(layer.mlp_norm, mlp.gate_up.weight), (None, mlp.down.weight)]
+            for norm, weight in matrices:
+                whole = weight * (1 if norm is None else norm.weight)
+                weight.copy_(ungrouped(*grouped(whole), whole.shape[1]))
+            layer.attention_norm.weight.fill_(1)
+            layer.mlp_norm.weight.fill_(1)
+    return out
+
+
+@pytest.mark.parametrize("kind", ["qwen3_moe", "rnd1"])
+@needs_compiler
+def test_experts_of_four_bits_compute_with_their_rounded_matrices(loaded: Any, kind: str) -> None:
+    """What is left is the rounding of rows and of the vocabulary's projection."""
+    backbone, context = loaded(kind).backbone, FACTS[kind][0]
+    exact, rounded = (our_logits(TorchBackend(one), context) for one in (backbone, rounded_experts(backbone)))
+    got = our_logits(NativeBackend(backbone, "approximate_int4"), context)
+    known = exact.isfinite()
+
+    def error(one: Tensor, other: Tensor) -> float:
+        return float((one - other)[known].square().mean().sqrt())
+
+    assert error(got, rounded) < error(rounded, exact) / 4
+
+
+@pytest.mark.parametrize("quantize", [None, "int8", "approximate_int4"])
+@needs_compiler
+def test_experts_are_packed_a_layer_at_a_time(folder: Any, quantize: Any) -> None:
+    model = daguerre.load(folder("qwen3_moe"), dtype="bfloat16", quantize=quantize)
+    assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
+    whole = load_folder(folder("qwen3_moe"), torch.bfloat16).backbone
+    assert torch.equal(
+        our_logits(model.denoiser.backend, "causal"), our_logits(NativeBackend(whole, quantize), "causal")
+    )
 
 
 FACTS: dict[str, tuple[Any, ...]] = {
