@@ -17,6 +17,7 @@ from daguerre.model import Model, load
 from daguerre.models.session import Counts
 from daguerre.scoring.calibration import Calibration
 from daguerre.scoring.decisions import (
+    MOST_LABELS,
     Answer,
     Choice,
     Question,
@@ -193,6 +194,16 @@ def test_a_question_that_cannot_be_asked_says_why() -> None:
     for make, says in CANNOT_BE_ASKED:
         with pytest.raises(InputError, match=says):
             make()
+
+
+def test_labels_without_end_are_refused_before_they_are_made(causal: Model) -> None:
+    for question in (
+        lambda: Score(low=0, high=99_999_999),
+        lambda: Choice(labels=[str(number) for number in range(MOST_LABELS + 1)]),
+    ):
+        with pytest.raises(InputError, match=r"labels and 4,096 is the most \(MOST_LABELS\): ask for fewer"):
+            question()
+    assert Score(low=0, high=MOST_LABELS - 1).num_labels == MOST_LABELS
 
 
 def test_the_default_model_has_a_calibration_for_every_kind_of_question() -> None:

@@ -143,6 +143,16 @@ def test_calls_of_functions_or_text(causal: Model) -> None:
         assert json.loads(call[2])["name"] == "find"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_choice_of_tools_says_whether_there_is_a_call(causal: Model, seed: int) -> None:
+    how: dict[str, Any] = {"tools": [TOOL], "temperature": 1.0, "seed": seed}
+    assert "<tool_call>" not in causal.generate("x", 12, tool_choice="none", **how).text
+    for choice in ("required", "find"):
+        text = causal.generate("x", 40, tool_choice=choice, **how).text
+        call = re.fullmatch(r"(<tool_call>(.*?)</tool_call>)+", text)
+        assert call and json.loads(call[2])["name"] == "find"
+
+
 def test_forbidden_tokens_stay_out_of_what_is_needed_later(causal: Model, tokenizer: Tokenizer) -> None:
     """A quote that the bias forbids is not left for the next span to write."""
     ids = [t for t in range(tokenizer.vocab_size) if b"b" in tokenizer.token_bytes(t)]

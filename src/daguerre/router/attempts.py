@@ -60,7 +60,8 @@ class Attempts:
     async def answer(self, trip: Trip) -> Opened:
         """The first answer of the backends in their order. ApiError where none has one."""
         errors, self._credit = list[BackendError](), min(self._credit + self._config.hedge.share, MOST_CREDIT)
-        for name in _order(trip.decision, self._config.retry.attempts):
+        order = _order(trip.decision, self._config.retry.attempts)
+        for name in order:
             if not self._upstreams[name].circuit.allows(time.monotonic()):
                 continue
             before = sum(each["backend"] == name for each in trip.attempts)
@@ -72,8 +73,8 @@ class Attempts:
             except BackendError as error:
                 errors.append(error)
         now = time.monotonic()
-        waits = [self._upstreams[name].circuit.wait(now) for name in set(_order(trip.decision, self._config.retry.attempts))]
-        raise _all_failed(errors, min(waits, default=0.0))
+        waits = [self._upstreams[name].circuit.wait(now) for name in order]
+        raise _all_failed(errors, min(waits))
 
     async def _open(self, trip: Trip, name: str, **more: Any) -> Opened:
         """The answer of one backend, once it has begun. BackendError where there is none."""

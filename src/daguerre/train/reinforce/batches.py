@@ -21,7 +21,6 @@ from daguerre.train.reinforce.rollouts import Roller
 from daguerre.train.sft.batches import order_of
 from daguerre.train.stage import Stage
 
-
 LOOKED = 16
 """Prompts among which the longest is looked for, for the arithmetic of memory."""
 
