@@ -19,19 +19,23 @@ import torch
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Train; "kill": after that step the last process is killed, as by a full memory; "stop": it stops there."""
+    """Train. "answers": on a file of them in place of a corpus; "kill": after that step the last process is killed, as
+    by a full memory; "stop": it stops there.
+    """
     from daguerre.train import report
     from daguerre.train.recipe import recipe_from_dict
+    from daguerre.train.run import DATA, CopiedAnswers
     from daguerre.train.trainer import Trainer
 
     torch.set_num_threads(1)
     report.draw_curves = lambda run: run
     report._tensorboard = lambda *rest: None  # type: ignore[assignment]
     out, rank = Path(settings["out"]), int(os.environ.get("RANK", "0"))
+    path, recipe = Path(settings["corpus"]), recipe_from_dict(settings["recipe"])
     made = Trainer(
-        recipe_from_dict(settings["recipe"]),
+        recipe,
         out,
-        Path(settings["corpus"]),
+        CopiedAnswers([path], out / DATA, recipe.stages[0].length, 0.1) if settings.get("answers") else path,
         start_from=settings.get("start"),
         resume=settings.get("resume", False),
         quiet=True,

@@ -15,11 +15,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import answers
+from answers import some_pairs, write_rows
 from daguerre.errors import CheckpointError, InputError
 from daguerre.models.loading import load_model
 from daguerre.train import report
 from daguerre.train.lora import Lora
 from daguerre.train.recipe import Recipe
+from daguerre.train.run import DATA, CopiedAnswers
+from daguerre.train.sft.presets import Sft
 from daguerre.train.stage import Stage
 from daguerre.train.trainer import Trainer
 from distributed_run import main, settings_of, together
@@ -58,7 +62,7 @@ def torchrun(processes: int, settings: dict[str, Any], folder: Path) -> int:
     return done.returncode
 
 
-def alone(recipe: Recipe, out: Path, corpus: Path, **options: Any) -> tuple[Trainer, list[float]]:
+def alone(recipe: Recipe, out: Path, corpus: Path | CopiedAnswers, **options: Any) -> tuple[Trainer, list[float]]:
     """Train in this process; the losses."""
     made, losses = Trainer(recipe, out, corpus, quiet=True, **options), list[float]()
     told: Callable[[Any], None] = made.reporter.step
@@ -104,6 +108,19 @@ def test_two_processes_train_as_one_does(whole: tuple[Path, list[float]], corpus
     losses = several(2, MANY, tmp_path / "run", corpus)
     assert near(losses, whole[1])
     assert_same_model(tmp_path / "run", whole[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("normalizer", [None, "window"])
+def test_two_processes_fine_tune_as_one_does(normalizer: str | None, tmp_path: Path) -> None:
+    """Also where a loss is a mean over all micro-batches of a step, those of the other process included."""
+    file, stage = write_rows(tmp_path / "rows.jsonl", some_pairs(30)), replace(STAGES[0], length=64)
+    shape = replace(answers.SHAPE, context="full", shift=False)
+    options = Sft(preset="llada", normalizer=normalizer, packing=False)
+    recipe = replace(answers.RECIPE, model=shape, sft=options, stages=(stage,), steps=3, eval_steps=0)
+    data = CopiedAnswers([file], tmp_path / "one" / DATA, 64, 0.1)
+    _, losses = alone(recipe, tmp_path / "one", data)
+    assert near(several(2, recipe, tmp_path / "two", file, answers=True), losses)
 
 
 @pytest.mark.slow
