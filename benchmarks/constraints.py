@@ -93,7 +93,9 @@ def any_options(rng: random.Random) -> dict[str, Any]:
     """A completion or a gap ("suffix"), and how it is decoded."""
     options: dict[str, Any] = {"mode": rng.choice(["ar", "block", "block", "full"]), "seed": rng.randrange(10**6)}
     if options["mode"] != "ar":
-        options["policy"] = rng.choice(sorted(name for name, kind in POLICIES.items() if not kind.edits))
+        options["policy"] = rng.choice(
+            sorted(name for name, kind in POLICIES.items() if not (kind.edits or kind.sequential))
+        )
         options["suffix"] = SUFFIX if rng.random() < 0.4 else None
         if options["policy"] == "threshold":
             options["threshold"] = rng.choice([0.0, 0.3, 0.9])

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from daguerre.errors import InputError
+from daguerre.audit.record import decoding_facts
+from daguerre.decoding.options import Decode
+from daguerre.errors import InputError, UnsupportedError
 from daguerre.model import Model
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.sampling.constraints.budget import Budget
@@ -141,6 +143,8 @@ def test_an_automaton_with_limits_of_ones_own_is_a_schema(causal: Model) -> None
     other = compile_schema({"type": "null"}, Tokenizer.default("8k"))
     with pytest.raises(InputError, match="compile it with"):
         causal.generate("x = ", 12, schema=other)
+    with pytest.raises(UnsupportedError, match="a record holds no compiled automaton"):
+        decoding_facts(Decode(schema=made))
     with pytest.raises(InputError, match="compiled already"):
         causal.generate("x = ", 12, schema=made, tools=[{"name": "f", "parameters": {}}])
 
