@@ -83,8 +83,8 @@ TASKS = {
     "countdown": Task(
         (str(HERE / "countdown.py"),),
         HERE / "countdown.toml",
-        600,
-        "train.jsonl",
+        1500,
+        "few.jsonl",
         "orders.jsonl",
         ("left_to_right",),
         (
@@ -97,7 +97,7 @@ TASKS = {
     ),
 }
 FEW = 30
-"""Solved puzzles of Sudoku that a model sees. Of Countdown it sees the answers of all training tasks."""
+"""Solved puzzles of Sudoku that a model sees. Of Countdown it sees 3,000 answers, of half of the training tasks."""
 
 
 def rows_of(task: str, out: Path) -> Path:
@@ -105,7 +105,7 @@ def rows_of(task: str, out: Path) -> Path:
     folder, made = out / f"{task}-data", TASKS[task]
     if not (folder / made.learned).is_file():
         subprocess.run([sys.executable, *made.script, "--out", str(folder)], check=True)
-        if made.learned == "few.jsonl":
+        if not (folder / made.learned).is_file():
             lines = (folder / made.prompts).read_text(encoding="utf-8").splitlines(keepends=True)
             with atomic_write(folder / made.learned) as file:
                 file.write("".join(lines[:FEW]).encode())
