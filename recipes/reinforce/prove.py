@@ -96,6 +96,8 @@ TASKS = {
         ),
     ),
 }
+NAMES = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
+"""All runs."""
 FEW = 30
 """Solved puzzles of Sudoku that a model sees. Of Countdown it sees 3,000 answers, of half of the training tasks."""
 
@@ -182,29 +184,29 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
-    """JSON, Markdown and picture of the runs that are done."""
-    names = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
-    found = [
-        json.loads(path.read_text())
-        for task, what in names
-        if (path := out / f"{task}-{what}" / "result.json").is_file()
-    ]
+    """JSON and Markdown of the runs that are done, and of those that were reported before; pictures of the former."""
+    known = {(one["task"], one["run"]): one for one in json.loads(results.read_text())} if results.is_file() else {}
+    for task, what in NAMES:
+        if (path := out / f"{task}-{what}" / "result.json").is_file():
+            known[task, what] = json.loads(path.read_text())
+    found = [known[name] for name in NAMES if name in known]
     write_report(results, found, page(found))
-    figure = new_figure(12.0, 4.2)
-    for panel, task in zip(figure.subplots(1, 2), TASKS, strict=True):
-        for one in (one for one in found if one["task"] == task and one["run"] not in (START, SFT)):
-            log = read_columns(out / f"{task}-{one['run']}" / "log.csv")
-            if not log:  # a run without a step
-                continue
-            xs, ys = smooth(log["minutes"], log["reward"], 30)
-            panel.plot(xs, 100 * ys, label=one["run"])
+    for task in TASKS:
+        figure = new_figure(6.4, 4.2)
+        panel, drawn = figure.subplots(), False
+        for what in (what for one, what in NAMES if one == task and what not in (START, SFT)):
+            log = read_columns(out / f"{task}-{what}" / "log.csv")
+            if log:
+                xs, ys = smooth(log["minutes"], log["reward"], 30)
+                panel.plot(xs, 100 * ys, label=what)
+                drawn = True
         panel.set_title(f"{task}: answers drawn at temperature 1 that are right")
         panel.set_xlabel("minutes of one core")
         panel.set_ylabel("%")
         panel.grid(alpha=0.25)
-        if panel.lines:
+        if drawn:
             panel.legend(frameon=False)
-    write_figure(figure, results.with_suffix(".png"))
+            write_figure(figure, results.with_name(f"{results.stem}-{task}.png"))
 
 
 def page(found: Sequence[dict[str, Any]]) -> str:
@@ -231,7 +233,8 @@ def page(found: Sequence[dict[str, Any]]) -> str:
             f"| {one['task']} | {one['run']} | {trained['minutes']:.2f} | {trained['step']:,} | "
             f"{100 * one['exact']:.1f}% ({low:.1f} to {high:.1f}) of {one['num']} | {more} |"
         )
-    return "\n".join([*lines, "", "![Rewards over the runs](reinforce.png)", ""])
+    pictures = [f"![Rewards over the runs](reinforce-{task}.png)" for task in TASKS]
+    return "\n".join([*lines, "", *pictures, ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -241,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], help="runs, as task/estimate; all by default")
     parser.add_argument("--report", action="store_true", help="write the report of the runs")
     options = parser.parse_args(arguments)
-    every = [f"{task}/{what}" for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
+    every = [f"{task}/{what}" for task, what in NAMES]
     for name in (options.only or every) if options.minutes else []:
         task, _, what = name.partition("/")
         run(task, what, options.minutes, options.out)
