@@ -39,7 +39,7 @@ KINDS: dict[str, Kind] = {
     "lenient": Switch(),
     "strict": Switch(),
     "parallel": Switch(),
-    "choice": Words(empty=False),
+    "choice": Words(),
     "limits": Instance(of=(Limits,), what="daguerre.sampling.constraints.limits.Limits"),
     "budget": Instance(of=(Budget,), what="a Budget", none=True),
     "folder": PathName(none=True),
