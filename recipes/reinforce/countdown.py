@@ -5,8 +5,8 @@
     DIR/few.jsonl     the first of these, whose completions a model may see
     DIR/orders.jsonl  the prompts of train.jsonl with their numbers in every order
 
-Three numbers of 1 to 15 and a target of 1 to 99; the answer uses each number once. A task is held out with all orders
-of its numbers. An answer is right if it is such an expression, whichever was written here.
+Three numbers of 1 to 9 and a target of 1 to 99; the answer uses each number once. A task is held out with all orders of
+its numbers. An answer is right if it is such an expression, whichever was written here.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from daguerre.files import atomic_write
 
 HELD, TRAIN, FEW, ORDERS = "held.jsonl", "train.jsonl", "few.jsonl", "orders.jsonl"
 FORMS = ("{a}{o}{b}{p}{c}", "({a}{o}{b}){p}{c}", "{a}{o}({b}{p}{c})")
-LARGEST, MOST = 15, 99
-"""Of the numbers, and of the targets."""
 Task = tuple[tuple[int, ...], int]
 
 
 def tasks() -> dict[Task, list[str]]:
     """All tasks (sorted numbers, target), each with its answers."""
     found: dict[Task, list[str]] = {}
-    for numbers in combinations_with_replacement(range(1, LARGEST + 1), 3):
+    for numbers in combinations_with_replacement(range(1, 10), 3):
         for (a, b, c), o, p, form in product(sorted(set(permutations(numbers))), "+-*", "+-*", FORMS):
             answer = form.format(a=a, b=b, c=c, o=o, p=p)
-            if 1 <= (value := eval(answer)) <= MOST:
+            if 1 <= (value := eval(answer)) <= 99:
                 found.setdefault((numbers, value), []).append(answer)
     return found
 
@@ -67,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="the folder to write to")
     parser.add_argument("--held", type=int, default=500, help="tasks that are held out (%(default)s)")
-    parser.add_argument("--few", type=int, default=3000, help="tasks whose answers a model may see (%(default)s)")
+    parser.add_argument("--few", type=int, default=400, help="tasks whose answers a model may see (%(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     rng, answers = random.Random(options.seed), tasks()

@@ -83,8 +83,8 @@ TASKS = {
     "countdown": Task(
         (str(HERE / "countdown.py"),),
         HERE / "countdown.toml",
-        1500,
-        "few.jsonl",
+        600,
+        "train.jsonl",
         "orders.jsonl",
         ("left_to_right",),
         (
@@ -96,10 +96,8 @@ TASKS = {
         ),
     ),
 }
-NAMES = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
-"""All runs."""
 FEW = 30
-"""Solved puzzles of Sudoku that a model sees. Of Countdown it sees 3,000 answers, of half of the training tasks."""
+"""Solved puzzles of Sudoku that a model sees. Of Countdown it sees the answers of all training tasks."""
 
 
 def rows_of(task: str, out: Path) -> Path:
@@ -107,7 +105,7 @@ def rows_of(task: str, out: Path) -> Path:
     folder, made = out / f"{task}-data", TASKS[task]
     if not (folder / made.learned).is_file():
         subprocess.run([sys.executable, *made.script, "--out", str(folder)], check=True)
-        if not (folder / made.learned).is_file():
+        if made.learned == "few.jsonl":
             lines = (folder / made.prompts).read_text(encoding="utf-8").splitlines(keepends=True)
             with atomic_write(folder / made.learned) as file:
                 file.write("".join(lines[:FEW]).encode())
@@ -184,29 +182,29 @@ def solved(task: str, model: Model, held: Path) -> tuple[int, int]:
 
 
 def report(out: Path, results: Path = RESULTS) -> None:
-    """JSON and Markdown of the runs that are done, and of those that were reported before; pictures of the former."""
-    known = {(one["task"], one["run"]): one for one in json.loads(results.read_text())} if results.is_file() else {}
-    for task, what in NAMES:
-        if (path := out / f"{task}-{what}" / "result.json").is_file():
-            known[task, what] = json.loads(path.read_text())
-    found = [known[name] for name in NAMES if name in known]
+    """JSON, Markdown and picture of the runs that are done."""
+    names = [(task, what) for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
+    found = [
+        json.loads(path.read_text())
+        for task, what in names
+        if (path := out / f"{task}-{what}" / "result.json").is_file()
+    ]
     write_report(results, found, page(found))
-    for task in TASKS:
-        figure = new_figure(6.4, 4.2)
-        panel, drawn = figure.subplots(), False
-        for what in (what for one, what in NAMES if one == task and what not in (START, SFT)):
-            log = read_columns(out / f"{task}-{what}" / "log.csv")
-            if log:
-                xs, ys = smooth(log["minutes"], log["reward"], 30)
-                panel.plot(xs, 100 * ys, label=what)
-                drawn = True
+    figure = new_figure(12.0, 4.2)
+    for panel, task in zip(figure.subplots(1, 2), TASKS, strict=True):
+        for one in (one for one in found if one["task"] == task and one["run"] not in (START, SFT)):
+            log = read_columns(out / f"{task}-{one['run']}" / "log.csv")
+            if not log:  # a run without a step
+                continue
+            xs, ys = smooth(log["minutes"], log["reward"], 30)
+            panel.plot(xs, 100 * ys, label=one["run"])
         panel.set_title(f"{task}: answers drawn at temperature 1 that are right")
         panel.set_xlabel("minutes of one core")
         panel.set_ylabel("%")
         panel.grid(alpha=0.25)
-        if drawn:
+        if panel.lines:
             panel.legend(frameon=False)
-            write_figure(figure, results.with_name(f"{results.stem}-{task}.png"))
+    write_figure(figure, results.with_suffix(".png"))
 
 
 def page(found: Sequence[dict[str, Any]]) -> str:
@@ -233,8 +231,7 @@ def page(found: Sequence[dict[str, Any]]) -> str:
             f"| {one['task']} | {one['run']} | {trained['minutes']:.2f} | {trained['step']:,} | "
             f"{100 * one['exact']:.1f}% ({low:.1f} to {high:.1f}) of {one['num']} | {more} |"
         )
-    pictures = [f"![Rewards over the runs](reinforce-{task}.png)" for task in TASKS]
-    return "\n".join([*lines, "", *pictures, ""])
+    return "\n".join([*lines, "", "![Rewards over the runs](reinforce.png)", ""])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -244,7 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", default=[], help="runs, as task/estimate; all by default")
     parser.add_argument("--report", action="store_true", help="write the report of the runs")
     options = parser.parse_args(arguments)
-    every = [f"{task}/{what}" for task, what in NAMES]
+    every = [f"{task}/{what}" for task, made in TASKS.items() for what in (START, SFT, *made.estimates)]
     for name in (options.only or every) if options.minutes else []:
         task, _, what = name.partition("/")
         run(task, what, options.minutes, options.out)

@@ -82,8 +82,4 @@ def test_runs_and_report(
     names = [one["run"] for one in json.loads((tmp_path / "reinforce.json").read_text())]
     assert names == ["start", "left_to_right"]
     assert "| countdown | left_to_right |" in (tmp_path / "reinforce.md").read_text()
-    assert (tmp_path / "reinforce-countdown.png").stat().st_size > 1000
-    assert not (tmp_path / "reinforce-sudoku.png").exists()
-    (tmp_path / "countdown-start" / "result.json").unlink()
-    prove.report(tmp_path, tmp_path / "reinforce.json")
-    assert [one["run"] for one in json.loads((tmp_path / "reinforce.json").read_text())] == names
+    assert (tmp_path / "reinforce.png").stat().st_size > 1000
