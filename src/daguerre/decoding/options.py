@@ -272,6 +272,8 @@ class Decode(Settings):
             unused["forbid_exactly"] = "without forbid: name concepts there, or leave it out"
         if self.schema is None and self.tools is None:
             unused |= dict.fromkeys(("lenient", "strict"), "without a schema: give one, or leave it out")
+        elif isinstance(self.schema, TokenAutomaton):
+            unused |= dict.fromkeys(("lenient", "strict"), f"with a schema that is compiled already: {one}")
         elif self.lenient:
             unused["strict"] = f"with lenient, which leaves out what strict refuses: {one}"
         if self.tools is None:

@@ -145,6 +145,9 @@ def test_an_automaton_with_limits_of_ones_own_is_a_schema(causal: Model) -> None
         causal.generate("x = ", 12, schema=other)
     with pytest.raises(UnsupportedError, match="a record holds no compiled automaton"):
         decoding_facts(Decode(schema=made))
+    for name in ("strict", "lenient"):
+        with pytest.raises(InputError, match=f"{name} is not used with a schema that is compiled already"):
+            Decode(schema=made, **{name: True})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="compiled already"):
         causal.generate("x = ", 12, schema=made, tools=[{"name": "f", "parameters": {}}])
 

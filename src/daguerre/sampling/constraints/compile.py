@@ -40,7 +40,7 @@ KINDS: dict[str, Kind] = {
     "strict": Switch(),
     "parallel": Switch(),
     "choice": Words(),
-    "limits": Instance(of=(Limits,), what="daguerre.sampling.constraints.limits.Limits"),
+    "limits": Instance(of=(Limits,), what="Limits"),
     "budget": Instance(of=(Budget,), what="a Budget", none=True),
     "folder": PathName(none=True),
 }
