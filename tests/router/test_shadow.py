@@ -158,3 +158,12 @@ def test_a_backend_judges_when_it_is_named() -> None:
         (line,) = shadows(log)
     assert (line["main_grade"], line["grade"]) == (0.8, 0.8) and len(judge.asked) == 2
     assert all(body["model"] == "model-2" for body in judge.asked)
+
+
+def test_a_judge_without_the_tags_of_a_request_does_not_see_it() -> None:
+    judge, here = Scripted(reply=lambda body: Reply(body=answer('{"score": 8}'))), {"tags": ["eu"]}
+    how = {"shadow": ALL, "grader": {"kind": "judge", "judge": "c"}, "steps": {"plan": here}}
+    with routed(Scripted(), Scripted(), judge, each={"a": here, "b": here}, **how) as (url, log):
+        assert ask(url).status_code == 200
+        (line,) = shadows(log)
+    assert (line["backend"], line["main_grade"], line["grade"]) == ("b", None, None) and not judge.asked

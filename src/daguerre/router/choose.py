@@ -122,8 +122,7 @@ def _excluded(
         return f"cannot do {', '.join(missing)}"
     if features.input_tokens + tokens > backend.context:
         return f"its context of {backend.context} is too short"
-    wanted = {*features.wishes.get("tags", ()), *config.rule(features.step).tags}
-    if missing := sorted(wanted - set(backend.tags)):
+    if missing := sorted(tags_of(features, config) - set(backend.tags)):
         return f"is not tagged {', '.join(missing)}"
     most = features.wishes.get("max_cost")
     if most is not None and cost > most:
@@ -133,6 +132,11 @@ def _excluded(
     if state.in_flight >= backend.most_in_flight:
         return "has as many requests as it takes"
     return None
+
+
+def tags_of(features: Features, config: Config) -> set[str]:
+    """What a backend must be tagged to see a request: by its own wish, by its key, and by its step type."""
+    return {*features.wishes.get("tags", ()), *config.rule(features.step).tags}
 
 
 def expected_tokens(features: Features, config: Config) -> int:

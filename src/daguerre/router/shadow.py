@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from daguerre.router.answers import Answer, answer_of
+from daguerre.router.choose import tags_of
 from daguerre.router.config import Config
 from daguerre.router.graders import grade
 from daguerre.router.requests import draw_of
@@ -115,8 +116,9 @@ class Shadows:
         return answer_of(trip.operation, given, streamed=False)
 
     async def _graded(self, trip: Trip, answer: Answer | None, other: Answer | None) -> float | None:
-        """The grade of an answer; one that cannot be read has none."""
-        if answer is None:
+        """The grade of an answer; one that cannot be read, or that the judge may not see, has none."""
+        judge, tags = self._config.grader.judge, tags_of(trip.features, self._config)
+        if answer is None or (judge is not None and not tags <= set(self._config.backend(judge).tags)):
             return None
         return await grade(self._config.grader, trip.body, trip.operation, answer, other, self._judge)
 
