@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from daguerre.files import atomic_write, synced_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.families.base import Piece
 from daguerre.models.loading import weights_hash
-from daguerre.models.lora import CONFIG, WEIGHTS, WRAPPED
+from daguerre.models.lora import CONFIG, WEIGHTS, WRAPPED, merge_adapter
 from daguerre.models.lora_factors import adapted, attach
 from daguerre.models.lora_names import Published, is_conv, module_of, published_factor
 from daguerre.models.weights import formatted
@@ -113,6 +114,12 @@ class LoraRun:
             with atomic_write(folder / name) as file:
                 file.write((json.dumps(content, indent=2) + "\n").encode())
         return folder
+
+    def merge(self, merged: Backbone, backbone: Backbone, values: Mapping[str, Tensor]) -> None:
+        """Add the products of the factors in `values` to the weights of `merged`, as loading the adapter would."""
+        with TemporaryDirectory() as folder:
+            published = self.base.published
+            merge_adapter(merged, published.pieces, self.write(Path(folder), backbone, values, {}), published.prefix)
 
     def _tensors(self, backbone: Backbone, values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         for name, piece, factors in adapted(backbone):

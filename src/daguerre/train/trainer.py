@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from daguerre.files import atomic_write
 from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.loading import config_of
-from daguerre.models.lora import merge_adapter
 from daguerre.models.tokenizer import Tokenizer
 from daguerre.train.acceptance import MEASURES
 from daguerre.train.batch import Batch, LossReport, batch_loss, batch_seed, opened_over_time
@@ -176,7 +174,6 @@ class Trainer:
         self.adapter = choose_weights(model, recipe, start_from, choose_precision(recipe.precision, self.device)[0])
         self.model = model.to(self.device)
         self.config = model.config
-        self.changed = start_from is not None and config_of(Path(start_from)) != model.config
         self.devices.shard(self.model, choose_precision(recipe.precision, self.device)[0])
         self.optimizer = Optimizer(self.model, recipe.optim, self.devices.splits)
         self.average = Average(self.model, recipe.optim.ema)
@@ -507,19 +504,12 @@ class Trainer:
             "run": self.out.resolve().name,
             "data_sha256": manifest_hash(self.shard.folder),
         } | taught(self.recipe.sft)
-        if self.adapter is not None and not self.changed:
+        if self.adapter is not None and config_of(self.adapter.base.folder) == self.config:
             return self.adapter.write(self.out / "adapter", self.model, values, extra)
         averaged = Backbone(config)
         averaged.load_state_dict({name: value for name, value in (frozen | values).items() if FACTORS not in name})
         if self.adapter is not None:
-            with TemporaryDirectory(dir=self.out) as folder:
-                published = self.adapter.base.published
-                merge_adapter(
-                    averaged,
-                    published.pieces,
-                    self.adapter.write(Path(folder), self.model, values, extra),
-                    published.prefix,
-                )
+            self.adapter.merge(averaged, self.model, values)
         names = None if self.recipe.concepts is None or config.concepts is None else catalog_of(config.concepts)
         return write_model(self.out, averaged, self.tokenizer, extra, names)
 
