@@ -3,7 +3,7 @@
     random  a share of the visible tokens is replaced by others, drawn uniformly (token-to-token, LLaDA2.1)
     self    the same, by the model's own most likely wrong tokens (arXiv 2606.17175; `train.self_generated`)
     hybrid  masks and random tokens are as the hybrid process has them at the text's level: GIDD, and SCDD (arXiv
-            2603.02230), whose tokens turn random before they are masked: other ways to the same noisy text
+            2603.02230), whose noisy texts have the same distribution
     edit    a text is there once more, without masks, its answer changed by some insertions, deletions and
             substitutions, and all of it is learned (Seed Diffusion, arXiv 2508.02193)
 
