@@ -287,8 +287,8 @@ def test_an_option_refuses_what_it_cannot_be(name: str, small: Model) -> None:
     assert not wrong
 
 
-LOADED = ("device", "dtype", "backend", "quantize", "threads", "graphs", "revision", "family", "adapter", "tokenizer")
-LOADED = (*LOADED, "progress", "name", "rope_scaling", "tensor_parallel")
+LOADED = ("device", "dtype", "backend", "quantize", "experts", "threads", "graphs", "revision", "family", "adapter")
+LOADED = (*LOADED, "tokenizer", "progress", "name", "rope_scaling", "tensor_parallel")
 MADE = tuple(inspect.signature(Model).parameters)
 
 

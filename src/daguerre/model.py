@@ -27,9 +27,11 @@ from daguerre.models.core.backbone import Backbone
 from daguerre.models.core.config import ModelConfig
 from daguerre.models.denoiser import (
     BACKENDS,
+    PLACES,
     QUANTIZATIONS,
     BackboneDenoiser,
     BackendName,
+    Place,
     Quantization,
     auto_dtype,
     can_compile,
@@ -79,6 +81,7 @@ LOAD: dict[str, Kind] = {
     "dtype": OneOf(known=("auto", *DTYPES)),
     "backend": OneOf(known=BACKENDS, none=True),
     "quantize": OneOf(known=QUANTIZATIONS, none=True),
+    "experts": OneOf(known=PLACES, none=True),
     "threads": Threads(none=True),
     "graphs": SWITCH,
     "revision": Words(empty=False, none=True),
@@ -99,7 +102,7 @@ MODEL: dict[str, Kind] = {
     "concepts": Instance(of=(Catalog,), what="a Catalog", none=True),
     "tasks": Instance(of=(tuple,), what="a tuple of names"),
 }
-MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "graphs", "family")}
+MODEL |= {name: LOAD[name] for name in ("backend", "quantize", "experts", "graphs", "family")}
 """The kinds of the arguments of `Model`."""
 OPTIONS: dict[str, Kind] = {
     "decode": Instance(of=(Decode,), what="a Decode", none=True),
@@ -114,10 +117,10 @@ LOG = logging.getLogger("daguerre")
 class Model:
     """A backbone and its tokenizer. Calls share nothing that changes: a Model is safe to use from several threads.
 
-    backend, quantize, head, graphs: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that questions
-    to `decide` may name. family, defaults: the name of the published family, and its defaults of generation, as options
-    of `Decode`. concepts: names of the concepts of a model with concept heads; it has numbers where they are not given.
-    tasks: those of `daguerre.instructions` that the model was trained on.
+    backend, quantize, head, graphs, experts: see `daguerre.models.denoiser.BackboneDenoiser`. calibrations: those that
+    questions to `decide` may name. family, defaults: the name of the published family, and its defaults of generation,
+    as options of `Decode`. concepts: names of the concepts of a model with concept heads; it has numbers where they are
+    not given. tasks: those of `daguerre.instructions` that the model was trained on.
     """
 
     @checks(MODEL)
@@ -129,6 +132,7 @@ class Model:
         calibrations: Mapping[str, Calibration] | None = None,
         *,
         quantize: Quantization | None = None,
+        experts: Place | None = None,
         head: Head | None = None,
         graphs: bool = False,
         family: str | None = None,
@@ -147,7 +151,7 @@ class Model:
         self.tokenizer = tokenizer
         self.family, self.defaults = family, dict(defaults or {})
         self.calibrations, self.tasks = dict(calibrations or {}), tasks
-        self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs)
+        self.denoiser = BackboneDenoiser(backbone, backend, quantize, head, graphs, experts)
 
     @property
     def backbone(self) -> Backbone:
@@ -389,6 +393,7 @@ def load(
     *,
     backend: BackendName | None = None,
     quantize: Quantization | None = None,
+    experts: Place | None = None,
     threads: int | Literal["auto"] | None = None,
     graphs: bool = False,
     revision: str | None = None,
@@ -409,6 +414,8 @@ def load(
               None: native on a CPU with a C++ compiler, else torch
     quantize  "int8": matrices as 8-bit numbers; "approximate_int4": as 4-bit numbers with a scale for every 32 inputs.
               Both are faster, take less memory, and are approximate; native backend only
+    experts   where the packed experts of a mixture are: in "memory"; or on the "disk", in the cache's folder, of which
+              memory holds what it can; None: on the disk if they do not fit in free memory. Native backend only
     threads   how many PyTorch uses on the CPU from now on, in the whole process; "auto" times a few numbers on this
               model and takes the best; None changes nothing. The native backend uses fewer while other processes want
               the processors
@@ -464,6 +471,7 @@ def load(
         backend,
         calibrations,
         quantize=quantize,
+        experts=experts,
         graphs=graphs,
         family=loaded.family,
         defaults=loaded.decode,

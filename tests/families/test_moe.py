@@ -262,8 +262,9 @@ def test_experts_of_four_bits_compute_with_their_rounded_matrices(loaded: Any, k
 
 @pytest.mark.parametrize("quantize", [None, "int8", "approximate_int4"])
 @needs_compiler
-def test_experts_are_packed_a_layer_at_a_time(folder: Any, quantize: Any) -> None:
-    model = daguerre.load(folder("qwen3_moe"), dtype="bfloat16", quantize=quantize)
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_experts_are_packed_a_layer_at_a_time(folder: Any, quantize: Any, place: Any) -> None:
+    model = daguerre.load(folder("qwen3_moe"), dtype="bfloat16", quantize=quantize, experts=place)
     assert all(weight.is_meta for weight in model.denoiser.backbone.parameters())
     whole = load_folder(folder("qwen3_moe"), torch.bfloat16).backbone
     assert torch.equal(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from itertools import chain
 from threading import Lock
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 
 from daguerre.canvas import Canvas
 from daguerre.errors import InputError, UnsupportedError, unknown
 from daguerre.models.backbone_session import BackboneSession
+from daguerre.models.backends.disk import PLACES as PLACES
+from daguerre.models.backends.disk import Place as Place
 from daguerre.models.backends.graph_backend import GraphBackend
 from daguerre.models.backends.native_backend import QUANTIZATIONS as QUANTIZATIONS
 from daguerre.models.backends.native_backend import (
@@ -65,6 +67,8 @@ class BackboneDenoiser:
               Both are approximations, for the native backend only
     graphs    captured CUDA graphs of decoding steps (`models.backends.graph_backend`); never run on a GPU so far
     head      turns hidden states into logits in place of the vocabulary projection
+    experts   where the native backend has the packed experts of a mixture: in "memory", or on the "disk", of which
+              memory holds what it can (`models.backends.disk`); None: on the disk if they do not fit in free memory
 
     The native backend packs the weights at its first use, and again after they have changed. Those of a backbone with
     `deferred` weights are read from their files part by part, and packed: only `with_weights` keeps them.
@@ -77,6 +81,7 @@ class BackboneDenoiser:
         quantize: Quantization | None = None,
         head: Head | None = None,
         graphs: bool = False,
+        experts: Place | None = None,
     ) -> None:
         if backend not in (None, *BACKENDS):
             raise unknown("backend", backend, BACKENDS)
@@ -87,14 +92,24 @@ class BackboneDenoiser:
         if graphs and (quantize or backend == "native"):
             raise UnsupportedError('graphs are of backend "torch": leave out graphs, or quantize and backend')
         self.backbone, self.config = backbone, backbone.config
+        if experts not in (None, *PLACES):
+            raise unknown("experts", experts, PLACES)
+        if experts == "disk" and (backend == "torch" or graphs or not backbone.config.experts):
+            reason = "PyTorch has all in memory" if backbone.config.experts else "the model has no experts"
+            raise UnsupportedError(f'experts="disk" has no part here, since {reason}: leave it out')
         self.backend_name, self.quantize, self.graphs, self._head = backend, quantize, graphs, head
+        self._experts = experts
         self._made: tuple[Stamp, Backend] | None = None
         self._fixed: Backend | None = None
         self._making = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         """A pickled copy, in another process for example, packs its weights anew."""
-        return BackboneDenoiser, (self.with_weights(), self.backend_name, self.quantize, self._head, self.graphs)
+        return BackboneDenoiser, (self.with_weights(), *self._how)
+
+    @property
+    def _how(self) -> tuple[Any, ...]:
+        return self.backend_name, self.quantize, self._head, self.graphs, self._experts
 
     @property
     def backend(self) -> Backend:
@@ -126,7 +141,7 @@ class BackboneDenoiser:
 
     def fixed(self) -> BackboneDenoiser:
         """The same denoiser for weights that change no more: it does not look whether they have."""
-        out = BackboneDenoiser(self.backbone, self.backend_name, self.quantize, self._head, self.graphs)
+        out = BackboneDenoiser(self.backbone, *self._how)
         out._fixed = self.backend
         return out
 
@@ -135,7 +150,7 @@ class BackboneDenoiser:
             return GraphBackend(self.backbone, self._head)
         native = self.backend_name == "native" or self.quantize is not None
         if native or (self.backend_name is None and can_run(self.backbone)):
-            return NativeBackend(self.backbone, self.quantize, self._head)
+            return NativeBackend(self.backbone, self.quantize, self._head, self._experts)
         return TorchBackend(self.backbone, self._head)
 
     def session(self, canvas: Canvas, cache: CacheMode = "auto") -> BackboneSession:

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from daguerre.errors import DataError, InputError, unknown
 from daguerre.evals.bench.peers import llama_api
 from daguerre.files import atomic_write
+from daguerre.models.backends.disk import free_memory, gigabytes
 from daguerre.models.gguf.writing import write_gguf
 from daguerre.models.loading import load_folder
 from daguerre.models.tokenizer import byte_of_character
@@ -241,12 +242,12 @@ def _write_weights(name: str, folder: Path) -> None:
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05}-of-{len(shards):05}.safetensors"
         places |= dict.fromkeys((tensor for tensor, _ in shard), file)
-        _write_shard(folder / file, shard, random)
+        write_shard(folder / file, shard, random)
     index = {"metadata": {}, "weight_map": places}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
-def _write_shard(path: Path, shard: list[tuple[str, tuple[int, ...]]], random: np.random.Generator) -> None:
+def write_shard(path: Path, shard: list[tuple[str, tuple[int, ...]]], random: np.random.Generator) -> None:
     """A safetensors file, one tensor at a time."""
     header, start = dict[str, Any](), 0
     for name, dims in shard:
@@ -349,17 +350,3 @@ class Room:
                 f"{gigabytes(self.free_memory)} of memory are free, and {gigabytes(self.memory)} are needed: name "
                 "smaller shapes, or other types of weights"
             )
-
-
-def free_memory() -> int | None:
-    """Bytes, as Linux says."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None
-
-
-def gigabytes(num: int) -> str:
-    """Bytes to read."""
-    return f"{num / 1e9:.1f} GB"

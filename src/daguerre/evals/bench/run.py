@@ -18,7 +18,7 @@ from daguerre.errors import InputError, unknown
 from daguerre.evals.bench.context import CONTEXTS, KV_HEADS
 from daguerre.evals.bench.endpoint import Target, measure_endpoint
 from daguerre.evals.bench.families import DEFAULT_WEIGHTS
-from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, WEIGHTS, Room, gigabytes
+from daguerre.evals.bench.family_files import PUBLISHED, SHAPES, WEIGHTS, Room
 from daguerre.evals.bench.job import YARDSTICK, Job, Progress, Shape
 from daguerre.evals.bench.rounds import run_rounds
 from daguerre.evals.bench.sides import sides_for
@@ -26,6 +26,7 @@ from daguerre.evals.bench.worker import in_worker
 from daguerre.evals.machine import machine_facts
 from daguerre.evals.report import write_json
 from daguerre.models import processor
+from daguerre.models.backends.disk import gigabytes
 from daguerre.models.threads import num_cpus
 
 ROUNDS = 5

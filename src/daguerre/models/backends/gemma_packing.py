@@ -90,8 +90,8 @@ def _experts(
     return (
         packing.of("float32").linear(router),
         None,
-        matrices(*(packing.linear(*gates(*fold(x, None, experts.norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(*(packing.expert(*gates(*fold(x, None, experts.norm))) for x in mixture.gate_up.weight.detach())),
         matrices(
-            *(packing.linear(x.float() * scale) for x, scale in zip(mixture.down.weight.detach(), scales, strict=True))
+            *(packing.expert(x.float() * scale) for x, scale in zip(mixture.down.weight.detach(), scales, strict=True))
         ),
     )

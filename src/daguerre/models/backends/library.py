@@ -91,7 +91,7 @@ class Experts(ctypes.Structure):
     """The shape of a model's mixtures of experts; all zeros without any."""
 
     _fields_ = [
-        *_fields("num per_token inner shared groups kept_groups sigmoid normalized", Int),
+        *_fields("num per_token inner shared groups kept_groups sigmoid normalized on_disk", Int),
         ("scale", ctypes.c_float),
     ]
 

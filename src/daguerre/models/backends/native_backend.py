@@ -25,6 +25,7 @@ import torch
 from daguerre.errors import UnsupportedError
 from daguerre.models.backends import library as interface
 from daguerre.models.backends.answering import Answering
+from daguerre.models.backends.disk import Place, experts_file, say_where
 from daguerre.models.backends.folding import Modulations
 from daguerre.models.backends.gemma_packing import pack_gemma
 from daguerre.models.backends.native_cache import LayeredNativeCache, NativeCache
@@ -47,10 +48,17 @@ class NativeBackend:
     """A `Backend` on a CPU. Its answers equal those of `TorchBackend` up to rounding; approximately so with `quantize`.
 
     Holds a packed copy of the matrices and never changes it: safe to use from several threads, if each uses separate
-    caches. UnsupportedError for a model it cannot run, and if a C++ compiler is needed and missing.
+    caches. UnsupportedError for a model it cannot run, and if a C++ compiler is needed and missing. experts: see
+    `BackboneDenoiser`.
     """
 
-    def __init__(self, backbone: Backbone, quantize: Quantization | None = None, head: Head | None = None) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        quantize: Quantization | None = None,
+        head: Head | None = None,
+        experts: Place | None = None,
+    ) -> None:
         reason = cannot_run(backbone)
         if reason:
             raise UnsupportedError(f'backend "native" cannot run a model {reason}: leave out backend')
@@ -59,20 +67,24 @@ class NativeBackend:
         self.dtype = backbone.embedding.weight.dtype
         self._answering = None if head is None else Answering(backbone, head)
         self._edits = lru_cache(maxsize=64)(partial(NativeEdit, self.config))  # wrappers ask for the same ones again
-        self._packing = Packing(TYPES[self.dtype] if quantize is None else NUMBERS[quantize])
+        numbers = TYPES[self.dtype] if quantize is None else NUMBERS[quantize]
+        self._packing = Packing(numbers, experts_file(self.config, numbers, experts))
         self._model = (
             pack_gemma(backbone, self._packing)
             if isinstance(backbone, GemmaBackbone)
             else pack(backbone, self._packing)
         )
         self._this = ctypes.byref(self._model)
+        if self._packing.experts is not None:
+            self._packing.experts.settle()
+            say_where(self._packing.experts)
         adaptive = self.config.adaptive_width and self.config.time_input
         self._modulations = Modulations.of(backbone) if adaptive else None
         self._width, self._vocab = round_up(self.config.width, COLUMNS), round_up(self.config.vocab_size, COLUMNS)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the packed weights."""
+        """Bytes of the packed weights, with those on the disk."""
         return self._packing.num_bytes
 
     def cache(self, capacity: int, *, int8: bool = False) -> KeyCache:

@@ -89,7 +89,7 @@ def _around(backbone: Backbone, packing: Packing) -> interface.Model:
         *(ACTIVATIONS[config.activation], int(config.norm == "layer")),
         *(NORMED[config.qk_norm_scope] if config.qk_norm else 0, int(config.norm_placement == "post")),
         *(int(config.adaptive_width > 0), config.norm_eps, config.clip_qkv or 0.0),
-        _experts(config),
+        _experts(config, packing),
         hold(weight) if apart else None,
         embedding,
         None if learned is None else hold(learned.weight.detach().float()),
@@ -127,14 +127,14 @@ def _inner(config: ModelConfig) -> int:
     return 0 if config.experts_of(0) and config.gemma is None else config.mlp_width
 
 
-def _experts(config: ModelConfig) -> interface.Experts:
+def _experts(config: ModelConfig, packing: Packing) -> interface.Experts:
     """The shape of the mixtures of experts."""
     experts = config.experts_of(config.num_layers - 1)
     if experts is None:
         return interface.Experts()
     return interface.Experts(
         *(experts.num, experts.per_token, experts.width, experts.shared_width, experts.num_groups, experts.kept_groups),
-        *(int(experts.score == "sigmoid"), int(experts.normalized), experts.scale),
+        *(int(experts.score == "sigmoid"), int(experts.normalized), int(packing.experts is not None), experts.scale),
     )
 
 
@@ -194,8 +194,8 @@ def _mixture(mixture: Mixture, norm: Norm | None, packing: Packing) -> tuple[Any
     return (
         packing.of("float32").linear(*folded(mixture.router, norm)),
         None if mixture.expert_bias is None else packing.hold(mixture.expert_bias.detach().float()),
-        matrices(*(packing.linear(*gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
-        matrices(*(packing.linear(x) for x in mixture.down.weight.detach())),
+        matrices(*(packing.expert(*gates(*fold(x, None, norm))) for x in mixture.gate_up.weight.detach())),
+        matrices(*(packing.expert(x) for x in mixture.down.weight.detach())),
     )
 
 

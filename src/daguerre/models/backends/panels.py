@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from daguerre.models.backends import library as interface
+from daguerre.models.backends.disk import ExpertsFile
 from daguerre.models.backends.rounding import IN_CHUNK, grouped, rounded
 
 COLUMNS, QUARTER, GROUP, WORDS = 64, 16, 16, 16
@@ -58,15 +59,19 @@ def gates(weight: Tensor, bias: Tensor | None, factor: Tensor | None) -> tuple[T
 class Packing:
     """Packs matrices, and keeps alive the memory that the results point to."""
 
-    def __init__(self, numbers: Numbers) -> None:
-        self.numbers = numbers
+    def __init__(self, numbers: Numbers, experts: ExpertsFile | None = None) -> None:
+        self.numbers, self.experts = numbers, experts
         self._held: list[Tensor] = []
 
     def of(self, numbers: Numbers) -> Packing:
         """A packing in another type that shares the memory it keeps alive."""
-        other = Packing(numbers)
+        other = Packing(numbers, self.experts)
         other._held = self._held
         return other
+
+    def expert(self, weight: Tensor, bias: Tensor | None = None, factor: Tensor | None = None) -> interface.Linear:
+        """The same as `linear` for a matrix of an expert, which may be in a file."""
+        return self._linear(weight, bias, factor, words_of(weight.shape[1], self.numbers), self.experts)
 
     def hold(self, x: Tensor) -> int:
         """The address of a tensor, which is kept alive."""
@@ -84,10 +89,16 @@ class Packing:
         """Pack a matrix (out, in), whose columns are multiplied by `factor` first. A `narrow` one has the words of a
         multiple of QUARTER inputs, whether tiles can multiply them or not.
         """
+        return self._linear(weight, bias, factor, words_of(weight.shape[1], self.numbers, narrow), None)
+
+    def _linear(
+        self, weight: Tensor, bias: Tensor | None, factor: Tensor | None, words: int, file: ExpertsFile | None
+    ) -> interface.Linear:
         weight = (weight if weight.dtype in TYPES else weight.float()).contiguous()
-        (num_out, num_in), words = weight.shape, words_of(weight.shape[1], self.numbers, narrow)
+        num_out, num_in = weight.shape
         panels, rounds = -(-num_out // COLUMNS), self.numbers == "int8"
-        made = torch.empty(panels * COLUMNS * words, dtype=torch.int32)
+        size = panels * COLUMNS * words
+        made = torch.empty(size, dtype=torch.int32) if file is None else file.take(size)
         scale = torch.empty(panels * COLUMNS, dtype=torch.float32) if rounds else None
         offset = torch.empty(panels * COLUMNS, dtype=torch.int32) if rounds else None
         factor = None if factor is None else factor.float().contiguous()

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 
 #include "model.h"
@@ -110,13 +112,21 @@ template <class T> struct Mixture {
       choose(e, layer.expert_bias, own, own + logits, chosen + (size_t)row * e.per_token, weights + (size_t)row * e.per_token);
     }
 #pragma omp single
-    sort(rows * e.per_token);
+    {
+      sort(rows * e.per_token);
+      for (int i = 0; e.on_disk && i < *num_hit; i++) fetch(layer.expert_up[hit[i]]), fetch(layer.expert_down[hit[i]]);
+    }
     const size_t size = (size_t)layer.expert_up->words * T::PARTS;
 #pragma omp for schedule(static)
     for (int i = 0; i < rows * e.per_token; i++) {
       std::memcpy(inputs.rows + i * size, from.rows + row_of[i] * size, size * 4);
       inputs.scale[i] = from.scale[row_of[i]];
     }
+  }
+
+  // Has the system read a matrix from its file, if it must, while others are multiplied.
+  static void fetch(const Linear& matrix) {
+    posix_madvise(const_cast<uint32_t*>(matrix.weight), (size_t)matrix.panels * COLUMNS * matrix.words * 4, POSIX_MADV_WILLNEED);
   }
 
   // Sorts the chosen experts by their numbers, and those of the same number by rows.

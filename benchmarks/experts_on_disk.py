@@ -1,0 +1,212 @@
+"""A mixture of experts that is larger than memory: answer tokens a second with its experts in memory, and on the disk.
+
+    python benchmarks/experts_on_disk.py --folder FOLDER --limit 1.2 --out benchmarks/results/experts-on-disk
+
+Random weights of SDAR-30B-A3B's published shape with fewer layers, in 4 bits, blocks of 8, at 2.5 tokens a forward.
+Routers of random weights choose evenly among experts; trained ones do not, and wait less. `--limit`: gigabytes of
+memory for the last run, by a control group of its own, which takes the rights of an administrator.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import daguerre
+from daguerre.evals.bench.families import Forced
+from daguerre.evals.bench.family_files import tokenizer, write_shard
+from daguerre.evals.machine import machine_facts
+from daguerre.models.backends.disk import gigabytes
+
+WIDTH, EXPERTS, CHOSEN, INNER, HEADS, KV_HEADS, HEAD, VOCABULARY, BLOCK = 2048, 128, 8, 768, 32, 4, 128, 151_936, 8
+GROUP = Path("/sys/fs/cgroup")
+TOKENS, ROUNDS = 40, 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="for the checkpoint; it is kept")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--limit", type=float, help="gigabytes of memory of the last run")
+    parser.add_argument("--out", type=Path, help="results, without an ending")
+    parser.add_argument("--measure", choices=("memory", "disk"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    folder = given.folder / f"sdar-moe-{given.layers}"
+    if given.measure:
+        print(json.dumps(measured(folder, given.measure)))
+        return
+    write(folder, given.layers)
+    runs = {"experts in memory": run(given, "memory", None), "on the disk, memory is free": run(given, "disk", None)}
+    if given.limit:
+        runs[f"on the disk, {given.limit:g} GB of memory"] = run(given, "disk", int(given.limit * 1e9))
+    results = {"layers": given.layers, "runs": runs, "machine": machine_facts()}
+    text = table(results)
+    print(text)
+    if given.out:
+        given.out.with_suffix(".json").write_text(json.dumps(results, indent=2) + "\n")
+        given.out.with_suffix(".md").write_text(text)
+
+
+def write(folder: Path, layers: int) -> None:
+    """The checkpoint, a layer a file, unless it is there."""
+    if (folder / "config.json").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer(VOCABULARY).save(str(folder / "tokenizer.json"))
+    random, places = np.random.default_rng(0), dict[str, str]()
+    for number in range(layers + 1):
+        shard = list(layer(number) if number < layers else around())
+        file = f"model-{number + 1:05}-of-{layers + 1:05}.safetensors"
+        places |= dict.fromkeys((name for name, _ in shard), file)
+        write_shard(folder / file, shard, random)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    config = {
+        "architectures": ["SDARMoeForCausalLM"],
+        "model_type": "sdar_moe",
+        "vocab_size": VOCABULARY,
+        "hidden_size": WIDTH,
+        "intermediate_size": 3 * WIDTH,
+        "moe_intermediate_size": INNER,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": CHOSEN,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "num_hidden_layers": layers,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "rope_theta": 1e6,
+        "rope_scaling": None,
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "torch_dtype": "bfloat16",
+        "block_size": BLOCK,
+        "mask_token_id": VOCABULARY - 267,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def layer(number: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of a layer's tensors, as Qwen3-MoE has them."""
+    name = f"model.layers.{number}."
+    yield f"{name}input_layernorm.weight", (WIDTH,)
+    for part, heads in (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS)):
+        yield f"{name}self_attn.{part}_proj.weight", (heads * HEAD, WIDTH)
+    yield f"{name}self_attn.o_proj.weight", (WIDTH, HEADS * HEAD)
+    yield f"{name}self_attn.q_norm.weight", (HEAD,)
+    yield f"{name}self_attn.k_norm.weight", (HEAD,)
+    yield f"{name}post_attention_layernorm.weight", (WIDTH,)
+    yield f"{name}mlp.gate.weight", (EXPERTS, WIDTH)
+    for expert in range(EXPERTS):
+        yield f"{name}mlp.experts.{expert}.gate_proj.weight", (INNER, WIDTH)
+        yield f"{name}mlp.experts.{expert}.up_proj.weight", (INNER, WIDTH)
+        yield f"{name}mlp.experts.{expert}.down_proj.weight", (WIDTH, INNER)
+
+
+def around() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The same of what is no layer."""
+    yield "model.embed_tokens.weight", (VOCABULARY, WIDTH)
+    yield "model.norm.weight", (WIDTH,)
+    yield "lm_head.weight", (VOCABULARY, WIDTH)
+
+
+def run(given: Any, place: str, limit: int | None) -> dict[str, Any]:
+    """What a process of its own measures, in a control group of so many bytes."""
+    enter, group = None, None
+    if limit is not None:
+        first = (GROUP / "memory").is_dir()
+        group = GROUP / ("memory" if first else "") / f"daguerre-{os.getpid()}"
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(limit))
+        members = group / "cgroup.procs"
+        enter = lambda: members.write_text(str(os.getpid()))  # noqa: E731
+    command = [sys.executable, __file__, "--folder", str(given.folder), "--layers", str(given.layers)]
+    try:
+        done = subprocess.run(
+            [*command, "--measure", place], check=True, stdout=subprocess.PIPE, text=True, preexec_fn=enter
+        )
+    finally:
+        if group is not None:
+            time.sleep(1)
+            group.rmdir()
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def measured(folder: Path, place: Any) -> dict[str, Any]:
+    """Answer tokens a second, bytes that a forward reads from the disk, and memory that is no file's."""
+    begun = time.perf_counter()
+    model = daguerre.load(folder, quantize="approximate_int4", experts=place)
+    loading, packing = time.perf_counter() - begun, model.denoiser.backend._packing  # type: ignore[attr-defined]
+    disk = packing.experts
+    rates, reads = [], []
+    for number in range(ROUNDS + 1):
+        start, before = time.perf_counter(), _read()
+        options: dict[str, Any] = {"max_tokens": TOKENS, "min_tokens": TOKENS, "policy": Forced(), "seed": number}
+        result = model.generate(f"Round {number}: what is read again, and how often?", mode="block", **options)
+        rates.append(result.usage.completion_tokens / (time.perf_counter() - start))
+        reads.append((_read() - before) / result.usage.forwards)
+    return {
+        "tokens_per_second": statistics.median(rates[1:]),
+        "all": [round(one, 2) for one in rates],
+        "read_per_forward": statistics.median(reads[1:]),
+        "experts_bytes": disk.num_bytes if disk else sum(_expert_bytes(folder)),
+        "disk_speed": disk.speed() if disk else None,
+        "anonymous": _anonymous(),
+        "loading": loading,
+    }
+
+
+def _expert_bytes(folder: Path) -> Iterator[int]:
+    for _ in range(json.loads((folder / "config.json").read_text())["num_hidden_layers"]):
+        yield 3 * EXPERTS * WIDTH * INNER * 9 // 16
+
+
+def _read() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
+
+
+def _anonymous() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+
+def table(results: dict[str, Any]) -> str:
+    """A page of Markdown."""
+    lines = [
+        f"# Experts on the disk\n\nSDAR-30B-A3B's shape with {results['layers']} layers of {EXPERTS} experts, of which "
+        f"a row has {CHOSEN}; random weights in 4 bits; blocks of {BLOCK}, {TOKENS} tokens, 2.5 a forward; medians "
+        f"of {ROUNDS}. {results['machine']['processor']}, {results['machine']['threads']} threads.\n",
+        "| | tokens/s | experts | read from the disk in a forward | disk, a second | memory that is no file's |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, one in results["runs"].items():
+        speed = "" if one["disk_speed"] is None else gigabytes(one["disk_speed"])
+        lines.append(
+            f"| {name} | {one['tokens_per_second']:.1f} | {gigabytes(one['experts_bytes'])} | "
+            f"{one['read_per_forward'] / 1e6:,.0f} MB | {speed} | {gigabytes(one['anonymous'])} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
