@@ -1,9 +1,11 @@
-"""The Agents SDK against a router: ten steps with tools that land on two backends, and a loop that stays on one."""
+"""The Agents SDK against a router: ten steps with tools that land on two backends, whether they name their types or
+not, and a loop that stays on one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
@@ -55,7 +57,33 @@ def send_reply(copies: int) -> str:
     return f"sent {copies}"
 
 
+PLANS = ("Plan step by step how to fix it.", "Make a plan, step by step, for tomorrow.")
+ASKED = (
+    "Is this urgent? Pages are blank.",
+    "Find the page about blanks.",
+    "Look up the page on ink.",
+    PLANS[0],
+    "Which page has the codes?",
+    "Find the page about parts.",
+    PLANS[1],
+    "Send the reply in 2 copies.",
+    "Send one copy to Ann.",
+    "Send 3 copies to Bob.",
+)
+"""What a user says to one agent that names no step types."""
 TOOLS = {"classify": choose_label, "look_up": find_page, "plan": add_step, "tool_arguments": send_reply}
+
+
+@function_tool
+def look_up(page: Literal["ink", "codes", "parts"]) -> str:
+    """A page of the manual."""
+    return "Turn it off."
+
+
+@function_tool
+def send(to: Literal["Ann", "Bob"]) -> str:
+    """Send the reply."""
+    return "Sent."
 
 
 def wishing(step: str) -> ModelSettings:
@@ -90,6 +118,37 @@ async def test_ten_steps_with_tools_of_one_conversation_land_on_two_backends(
     assert landed == [STRONG if step == "plan" else "blocks" for step in STEPS]
     assert {line["decision"]["rule"] for line in lines} == {"cost", "quality"}
     assert [attempt["backend"] for line in lines for attempt in line["attempts"]] == landed
+
+
+@pytest.mark.parametrize("surface", [OpenAIChatCompletionsModel, OpenAIResponsesModel])
+async def test_ten_steps_whose_types_nobody_names_land_where_the_classifier_sends_them(
+    base_url: str, model: str, surface: Any, decisions: Callable[[int], list[dict[str, Any]]]
+) -> None:
+    async with AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
+        agent = Agent(
+            name="desk",
+            model=surface(model=model, openai_client=client),
+            model_settings=settings(),
+            tools=[look_up, send],
+            tool_use_behavior="stop_on_first_tool",
+        )
+        said: list[Any] = []
+        for text in ASKED:
+            result = await Runner.run(agent, [*said, {"role": "user", "content": text}])
+            said = result.to_input_list()
+
+    lines = decisions(len(ASKED))
+    assert len(lines) == len(ASKED) == sum(item.get("type") == "function_call_output" for item in said) == 10
+    for line in lines:
+        features = line["features"]
+        assert "step" not in features["wishes"] and "ignored" not in line
+        assert len(features["steps"]) == 13 and max(features["steps"].values()) < 1, "predicted, and not named"
+        assert line["checks"] == {"tools": True, "schema": True}
+    assert [line["features"]["step"] == "plan" for line in lines] == [text in PLANS for text in ASKED]
+    assert [line["decision"]["backend"] for line in lines] == [STRONG if text in PLANS else "blocks" for text in ASKED]
+    assert [attempt["backend"] for line in lines for attempt in line["attempts"]] == [
+        line["decision"]["backend"] for line in lines
+    ]
 
 
 async def test_a_loop_whose_calls_are_open_stays_where_it_began(

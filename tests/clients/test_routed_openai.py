@@ -79,6 +79,15 @@ def test_an_answer_says_who_gave_it_and_why(client: OpenAI, decisions: Callable[
     assert line["status"] == 200 and line["tokens"]["output"] == raw.parse().usage.completion_tokens
 
 
+def test_a_model_is_retrieved_and_one_that_there_is_not_is_not_found(client: OpenAI) -> None:
+    assert [one.id for one in client.models.list()] == ["auto", *MODES]
+    found = client.models.retrieve("blocks")
+    assert (found.id, found.object, found.created, found.owned_by) == ("blocks", "model", 0, "daguerre")
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("gpt-5")
+    assert (caught.value.param, caught.value.code) == ("model", "model_not_found")
+
+
 @pytest.mark.parametrize("backend", MODES)
 def test_a_wish_is_followed_as_a_header_and_as_metadata(client: OpenAI, backend: str) -> None:
     wish = {"x-route-backend": backend}

@@ -155,7 +155,7 @@ def test_a_second_backend_joins_as_late_as_the_slo_allows() -> None:
 
 def test_second_requests_are_so_rare_that_they_cost_a_twentieth() -> None:
     def one(p50: float, p95: float, cost: float) -> Candidate:
-        return Candidate(name="x", quality=1.0, first_p95=p95, p50=p50, p95=p95, cost=cost, load=0.0)
+        return Candidate(name="x", quality=1.0, first_p50=p50, first_p95=p95, p50=p50, p95=p95, cost=cost, load=0.0)
 
     rng = np.random.default_rng(0)
     took = 100.0 * np.exp(rng.normal(0.0, np.log(3.0) / 1.645, 400_000))

@@ -119,11 +119,12 @@ def test_predictions_use_what_was_measured_and_what_is_declared_where_nothing_wa
     )
     asked = request(input_tokens=1000, quality={"a": 0.7})
     (found,) = choose(asked, {}, one).candidates
-    assert (found.first_p95, found.p50, found.p95, found.quality) == (20.0, 60.0, 120.0, 0.7)
+    assert (found.first_p50, found.first_p95, found.p50, found.p95, found.quality) == (10.0, 20.0, 60.0, 120.0, 0.7)
     assert found.cost == pytest.approx(0.001 + 1000 * 2e-6 + 50 * 10e-6)
     state = {"a": BackendState(cold=True, first=7.0, first_p95=9.0, whole=30.0, in_flight=16)}
     (found,) = choose(request(output_tokens=10), state, one).candidates
-    assert (found.first_p95, found.p50, found.p95, found.load) == (5009.0, 5030.0, 5040.0, 0.25)
+    assert (found.first_p50, found.first_p95, found.p50, found.p95) == (5007.0, 5009.0, 5030.0, 5040.0)
+    assert found.load == 0.25
     state = {"a": BackendState(whole=30.0, whole_p95=33.0, first_p95=9.0, waiting=35.0)}
     (found,) = choose(request(output_tokens=10), state, one).candidates
     assert (found.first_p95, found.p50, found.p95) == (35.0, 30.0, 35.0), "others have waited longer than predicted"

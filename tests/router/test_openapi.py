@@ -212,6 +212,15 @@ def test_routes_without_a_body_have_the_content_that_is_described(asked: Asked, 
         schema_of(asked.described, content[kind]["schema"]).validate(answer.json())
 
 
+def test_one_model_and_one_that_there_is_not_are_as_described(asked: Asked) -> None:
+    said = asked.described["paths"]["/v1/models/{name}"]["get"]["responses"]
+    assert set(said) == {"200", "401", "404"}
+    for name, status in (("auto", "200"), ("a", "200"), ("other", "404")):
+        answer = httpx2.get(f"{asked.url}/v1/models/{name}", timeout=30)
+        assert str(answer.status_code) == status
+        schema_of(asked.described, said[status]["content"]["application/json"]["schema"]).validate(answer.json())
+
+
 @pytest.mark.parametrize("path", ROUTES)
 def test_answers_and_errors_are_as_described(asked: Asked, path: str) -> None:
     good = asked.post(path, json.dumps(BODIES[path][0]).encode())

@@ -98,6 +98,23 @@ def test_every_route_goes_to_its_own_path() -> None:
     assert [each["id"] for each in models] == ["auto"]
 
 
+def test_a_model_is_found_by_its_name_and_no_other_is() -> None:
+    with routed(Scripted(), Scripted(), overrides=["backend"]) as (url, _):
+        for name in ("auto", "a", "b"):
+            found = httpx2.get(f"{url}/v1/models/{name}")
+            assert found.status_code == 200
+            assert found.json() == {"id": name, "object": "model", "created": 0, "owned_by": "daguerre"}
+        listed = httpx2.get(f"{url}/v1/models").json()
+        assert [httpx2.get(f"{url}/v1/models/{each['id']}").json() for each in listed["data"]] == listed["data"]
+        for name in ("c", "org/model", "A"):
+            found = httpx2.get(f"{url}/v1/models/{name}")
+            message = f"there is no model {name!r}: ask for one of auto, a, b"
+            said = {"message": message, "type": "not_found_error", "param": "model", "code": "model_not_found"}
+            assert (found.status_code, found.json()) == (404, {"error": said})
+    with routed(Scripted()) as (url, _):
+        assert httpx2.get(f"{url}/v1/models/a").status_code == 404, "the name is no wish that is allowed here"
+
+
 def test_a_model_that_is_the_name_of_a_backend_is_a_wish_for_it() -> None:
     one, two = Scripted(), Scripted()
     with routed(one, two, overrides=["backend"]) as (url, log):

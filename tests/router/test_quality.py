@@ -21,6 +21,7 @@ from daguerre.commands import routing_fit
 from daguerre.errors import DataError, MissingExtra
 from daguerre.router import quality_fit
 from daguerre.router.choose import choose
+from daguerre.router.config import read_config
 from daguerre.router.measures import MEASURES, ROWS, SETTINGS_HASH, counted, hashes, measured, rarity
 from daguerre.router.quality import ARRAYS, PARTS, SHARE, TREES, QualityModel, standard
 from daguerre.router.quality_fit import apgr, calibration_error, curve, fit_quality, folds_of, scales_of
@@ -386,6 +387,17 @@ def test_a_pickle_a_cut_file_and_no_file_are_errors(tmp_path: Path, model: Quali
             QualityModel.load(tmp_path / "wrong.npz")
     with pytest.raises(DataError, match="cannot read"):
         QualityModel.load(tmp_path / "none.npz")
+
+
+def test_a_model_of_other_backends_does_not_fit_a_configuration(tmp_path: Path, model: QualityModel) -> None:
+    model.save(tmp_path / "model.npz")
+    lines = [f'quality_model = "{tmp_path / "model.npz"}"', "[[backends]]", 'name = "small"']
+    lines += ['url = "http://127.0.0.1:1/v1"', 'model = "m"']
+    (tmp_path / "route.toml").write_text("\n".join(lines))
+    assert read_config(tmp_path / "route.toml").quality_model == tmp_path / "model.npz"
+    (tmp_path / "route.toml").write_text("\n".join(lines).replace("small", "tiny"))
+    with pytest.raises(DataError, match=r"line 1: quality_model: .* was fitted for small, large, .* here are tiny"):
+        read_config(tmp_path / "route.toml")
 
 
 def test_a_decision_takes_the_prediction_in_place_of_the_table(model: QualityModel) -> None:

@@ -35,7 +35,7 @@ def analyze(
     from daguerre.router.report import page
     from daguerre.router.tables import tables
 
-    found = found_in(log, None if config is None else read_config(config))
+    found = found_in(log, None if config is None else read_config(config, files=False))
     if html is not None:
         try:
             with atomic_write(html) as file:

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import daguerre
-from daguerre.router import page_routes, stored
+from daguerre.router import models, page_routes, stored
 from daguerre.router.config import Config
 from daguerre.router.log import config_line
 from daguerre.router.openapi import describe
@@ -61,7 +61,7 @@ def make_app(router: Router, store: Store, write: Write, keys: Keys | None = Non
     app.state.router = router
     errors.install(app)
     app.router.routes += [Route(path, Backed(router, path), methods=["POST"]) for path in ROUTES]
-    app.add_api_route("/v1/models", _models(router), methods=["GET"])
+    app.include_router(models.router)
     app.add_api_route("/metrics", lambda: Response(router.watch.text(), media_type=COUNTERS), methods=["GET"])
     app.add_api_route("/status", router.status, methods=["GET"])
     app.add_api_route("/health", lambda: {"status": "ok"}, methods=["GET"])
@@ -90,12 +90,3 @@ class Backed:
         scope["route"] = self
         response = await self._router.serve(Request(scope, receive, send), *ROUTES[self.path])
         await response(scope, receive, send)
-
-
-def _models(router: Router) -> Any:
-    async def models() -> dict[str, Any]:
-        named = "backend" in router.config.overrides
-        names = ["auto", *(one.name for one in router.config.backends if named)]
-        return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "daguerre"} for name in names]}
-
-    return models

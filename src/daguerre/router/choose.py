@@ -30,7 +30,7 @@ class Candidate:
     """A backend in a decision.
 
     quality    predicted share of right answers, 0 to 1
-    first_p95  milliseconds until the first text, 95th percentile
+    first_p50, first_p95   milliseconds until the first text, at the median and at the 95th percentile
     p50, p95   milliseconds until the end
     cost       dollars
     load       requests in flight for each that it takes
@@ -39,6 +39,7 @@ class Candidate:
 
     name: str
     quality: float
+    first_p50: float
     first_p95: float
     p50: float
     p95: float
@@ -95,6 +96,7 @@ def _candidate(backend: Backend, features: Features, state: BackendState, config
     """A backend with what is predicted of it."""
     declared, tokens = backend.latency, expected_tokens(features, config)
     start = declared.cold_start if state.cold else 0.0
+    first = _known(state.first, declared.first)
     first_p95 = _known(state.first_p95, declared.first_p95)
     whole = _known(state.whole, declared.first + tokens * declared.token)
     whole_p95 = _known(state.whole_p95, declared.first_p95 + tokens * declared.token_p95)
@@ -103,6 +105,7 @@ def _candidate(backend: Backend, features: Features, state: BackendState, config
     return Candidate(
         name=backend.name,
         quality=features.quality.get(backend.name, backend.quality_of(features.step)),
+        first_p50=start + first,
         first_p95=start + max(first_p95, state.waiting),
         p50=start + whole,
         p95=start + max(whole_p95, state.waiting),

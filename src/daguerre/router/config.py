@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from daguerre.errors import DataError, unknown
+from daguerre.errors import DaguerreError, DataError, unknown
+from daguerre.router.named_files import key_in, quality_in
+from daguerre.router.toml_lines import line_of
+from daguerre.server.settings import Keys
 
 Operation = Literal["chat", "completions", "responses", "embeddings", "fim", "edit", "decisions"]
 Need = Literal[
@@ -343,13 +346,31 @@ class Config(Table):
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_config(path: Path) -> Config:
-    """The configuration of a TOML file. DataError for a file that cannot be read or is wrong."""
+def read_config(path: Path, *, files: bool = True) -> Config:
+    """The configuration of a TOML file. DataError for a file that cannot be read or is wrong. files: so must those be
+    that it names.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from None
-    return parse_config(text, str(path))
+    found = parse_config(text, str(path))
+    for place, read in _files(found) if files else ():
+        try:
+            read()
+        except DaguerreError as error:
+            raise _wrong(text, str(path), place, str(error)) from None
+    return found
+
+
+def _files(config: Config) -> Iterator[tuple[tuple[Any, ...], Callable[[], object]]]:
+    """The place of each file that a configuration names, and what reads it."""
+    if config.quality_model is not None:
+        yield ("quality_model",), partial(quality_in, config.quality_model, [one.name for one in config.backends])
+    yield ("server", "keys_file"), partial(Keys.read, config.server.keys_file, None)
+    for number, one in enumerate(config.backends):
+        if one.key_file is not None:
+            yield ("backends", number, "key_file"), partial(key_in, one.key_file, one.name)
 
 
 def parse_config(text: str, name: str) -> Config:
@@ -361,39 +382,9 @@ def parse_config(text: str, name: str) -> Config:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = tuple(first["loc"] or first.get("ctx", {}).get("place", ()))
-        said = str(first["msg"]).removeprefix("Value error, ")
-        raise DataError(f"{name}, line {line_of(text, place)}: {'.'.join(map(str, place)) or 'file'}: {said}") from None
+        raise _wrong(text, name, place, str(first["msg"]).removeprefix("Value error, ")) from None
 
 
-def line_of(text: str, place: tuple[Any, ...]) -> int:
-    """The line, from 1, of the value at a place such as ("backends", 1, "price", "input"), or of the innermost table
-    around it that the text names. Lines in strings of several lines may be taken for others.
-    """
-    found, table, seen = 1, tuple[Any, ...](), dict[str, int]()
-    best = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if head := re.match(r"\s*(\[\[?)\s*([^\]]+?)\s*\]", line):
-            path = tuple(part.strip().strip("\"'") for part in head[2].split("."))
-            if head[1] == "[[":
-                seen[head[2]] = seen.get(head[2], -1) + 1
-            table = _numbered(path, seen)
-            here = table
-        elif pair := re.match(r"\s*([A-Za-z0-9_\-.\"']+)\s*=", line):
-            here = (*table, *(part.strip("\"'") for part in pair[1].split(".")))
-        else:
-            continue
-        size = len(place) if here[: len(place)] == place else len(here) if here == place[: len(here)] else 0
-        if size > best:
-            found, best = number, size
-    return found
-
-
-def _numbered(path: tuple[str, ...], seen: dict[str, int]) -> tuple[Any, ...]:
-    """A table's path with the number of the item behind each array of tables."""
-    out: list[Any] = []
-    for place, part in enumerate(path):
-        out.append(part)
-        name = ".".join(path[: place + 1])
-        if name in seen:
-            out.append(seen[name])
-    return tuple(out)
+def _wrong(text: str, name: str, place: tuple[Any, ...], said: str) -> DataError:
+    """An error with the line of a place."""
+    return DataError(f"{name}, line {line_of(text, place)}: {'.'.join(map(str, place)) or 'file'}: {said}")

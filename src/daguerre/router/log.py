@@ -2,7 +2,9 @@
 
 A line has the request's features, the backends' state, the decision, what was tried and what came of it. The first line
 of a run, and of each other configuration, is the configuration itself, so a log needs no other file. Texts are in it
-only when asked. A line that was cut off by a crash is the last one of its run, and is counted and left out.
+only when asked. `text_hash` says which requests have the same one; without the salt, which is in the router's state,
+nobody can find a text by trying. A line that was cut off by a crash is the last one of its run, and is counted and left
+out.
 
 A shadow, a request that was also sent to a second backend, ends after the line of its request was written, so it has a
 line of its own, which names the request: `shadow_of`.
@@ -10,9 +12,10 @@ line of its own, which names the request: `shadow_of`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +29,13 @@ from daguerre.router.choose import Decision, choose
 from daguerre.router.config import Config
 from daguerre.router.features import BackendState, Features, State
 
-VERSION = 1
+VERSION = 2
+"""Of logs. The candidates of version 1 have no `first_p50`."""
+TEXTS = (
+    *("system", "instructions", "messages", "input", "prompt", "suffix", "input_prefix", "input_suffix"),
+    *("prefix", "template", "text", "state", "questions"),
+)
+"""Fields of a body that hold its text."""
 SHADOW_NUMBERS = ("ms", "cost", "grade", "main_grade")
 """Of a shadow's line, as `Shadow` has them last."""
 
@@ -34,6 +43,14 @@ SHADOW_NUMBERS = ("ms", "cost", "grade", "main_grade")
 def config_line(config: Config) -> dict[str, Any]:
     """The line of a configuration."""
     return {"version": VERSION, "config": config.sha256, "value": config.model_dump(mode="json", exclude_unset=True)}
+
+
+def text_hash(body: Mapping[str, Any], salt: bytes) -> str:
+    """Of the text of a request: equal where the text is, whatever else is asked for. 32 hexadecimal digits."""
+    texts = {name: body[name] for name in TEXTS if name in body}
+    if isinstance(texts.get("text"), dict):  # the format of a response
+        del texts["text"]
+    return hashlib.blake2b(orjson.dumps(texts, option=orjson.OPT_SORT_KEYS), key=salt, digest_size=16).hexdigest()
 
 
 def decision_line(features: Features, state: State, decision: Decision) -> dict[str, Any]:
@@ -47,11 +64,14 @@ def decision_line(features: Features, state: State, decision: Decision) -> dict[
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a log that was read: its number from 1, its values, and the configuration that it was decided with."""
+    """A line of a log that was read: its number from 1, its values, the configuration that it was decided with, and the
+    version of the log.
+    """
 
     number: int
     line: dict[str, Any]
     config: Config
+    version: int
 
     @cached_property
     def features(self) -> Features:
@@ -95,7 +115,7 @@ class Read:
 
 def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
     """The requests of a log, in order. DataError, with the line's number, for what no router has written."""
-    configs = dict[str, Config]()
+    configs = dict[str, tuple[Config, int]]()
     with _opened(path) as file:
         for number, text in enumerate(file, 1):
             try:
@@ -110,9 +130,9 @@ def read_log(path: Path, found: Read | None = None) -> Iterator[Entry]:
                     continue
                 if "value" in line:
                     config = Config.model_validate(line["value"])
-                    configs[line["config"]] = config
+                    configs[line["config"]] = config, int(line["version"])
                     continue
-                entry = Entry(number, line, configs[line["decision"]["config"]])
+                entry = Entry(number, line, *configs[line["decision"]["config"]])
                 entry.features, entry.state  # noqa: B018 (read now, so that what is wrong is known with its line)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 raise _no_line(path, number, error) from None
@@ -171,11 +191,13 @@ class Replay:
 
 
 def replay(path: Path) -> Replay:
-    """Decide all requests of a log again, and compare every number of every decision."""
+    """Decide all requests of a log again, and compare every number of every decision that its version has."""
     found, differing, num = Read(), list[int](), 0
     for entry in read_log(path, found):
         num += 1
         again = json.loads(json.dumps(entry.again().to_dict()))
+        for each in again["candidates"] if entry.version == 1 else ():
+            del each["first_p50"]
         if again != entry.line["decision"]:
             differing.append(entry.number)
     return Replay(num, tuple(differing), found.cut_off)

@@ -15,7 +15,6 @@ from fastapi import FastAPI
 
 from daguerre.router.config import STEPS, Config
 from daguerre.router.requests import CACHES, NAMES
-from daguerre.server.openapi import ANSWERS as SERVED
 from daguerre.server.openapi import CALL, ERROR, EVENT, NUMBER, TEXT, WHOLE, Schema, an_object, listed, maybe
 
 BODIES = "bodies.json"
@@ -78,10 +77,13 @@ ERRORS = {
 
 PASSED_ON = ("4XX", "501")
 """Errors of backends, as they sent them."""
+ONE_MODEL = "/v1/models/{name}"
 KEPT = "/v1/responses/"
 """Where responses that a backend keeps are, by their id."""
+MODEL = an_object({"id": TEXT, "object": {"const": "model"}, "created": WHOLE, "owned_by": TEXT})
 CONTENTS: Mapping[str, Schema] = {
-    "/v1/models": {"application/json": {"schema": SERVED["/v1/models"]}},
+    "/v1/models": {"application/json": {"schema": an_object({"object": {"const": "list"}, "data": listed(MODEL)})}},
+    ONE_MODEL: {"application/json": {"schema": MODEL}},
     "/metrics": {"text/plain": {"schema": TEXT}},
 }
 """What routes without a body answer with, where it is more than JSON."""
@@ -109,6 +111,9 @@ def describe(app: FastAPI, config: Config) -> None:
             for path, content in CONTENTS.items():
                 if path in schema["paths"]:
                     schema["paths"][path]["get"]["responses"]["200"]["content"] = content
+            one = schema["paths"][ONE_MODEL]["get"]["responses"]
+            one.pop("422", None)
+            one |= {"404": {"description": "No model of this name.", "content": _json(ERROR)}, **_errors("401")}
         assert app.openapi_schema is not None
         return app.openapi_schema
 

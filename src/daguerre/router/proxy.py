@@ -24,12 +24,13 @@ from starlette.types import Receive, Scope, Send
 from daguerre.errors import DaguerreError
 from daguerre.router.attempts import Attempts, Opened
 from daguerre.router.cache import CacheKey, Hit
+from daguerre.router.checks import MOST_CHECKED, checks_of, has_checks
 from daguerre.router.choose import Decision, choose, expected_tokens
 from daguerre.router.config import Config
 from daguerre.router.kept import Kept, hit_headers
 from daguerre.router.limits import Limits
-from daguerre.router.log import decision_line
-from daguerre.router.quality import QualityModel
+from daguerre.router.log import decision_line, text_hash
+from daguerre.router.named_files import quality_in
 from daguerre.router.reading import Reading
 from daguerre.router.requests import features_of
 from daguerre.router.shadow import MOST_KEPT, Shadows
@@ -54,8 +55,8 @@ class Router:
     def __init__(self, config: Config, upstreams: Upstreams, store: Store, classify: Classify, write: Write) -> None:
         self.config, self.upstreams, self._store = config, upstreams, store
         self._classify, self._write = classify, write
-        path = config.quality_model
-        self._quality = None if path is None else QualityModel.load(path)
+        path, names = config.quality_model, [one.name for one in config.backends]
+        self._quality = None if path is None else quality_in(path, names)
         version = "" if path is None else hashlib.sha256(path.read_bytes()).hexdigest()
         self.watch = Watch(config)
         self._attempts, self._shadows = Attempts(config, upstreams), Shadows(config, upstreams, self._note)
@@ -71,7 +72,7 @@ class Router:
             tokens = line.get("tokens", {"input": 0, "output": 0})
             total = int(tokens["input"] + tokens["output"])
             self._limits.settle(trip.reservation, line.get("cost", 0.0), total, time.time())
-        self._note(line)
+        self._note(line | {"text_hash": text_hash(trip.body, self._store.salt)})
 
     def holder(self, owner: str, key: str) -> str | None:
         """The backend that keeps a response of an owner."""
@@ -190,7 +191,11 @@ class Router:
     async def _passing(self, trip: Trip, opened: Opened, key: CacheKey | None) -> AsyncIterator[bytes]:
         """The chunks as they come. Where they break off, an error event is the last."""
         size, ended, kept = 0, GONE, [opened.first]
-        most = max(MOST_KEPT if self._shadows.wants(trip) else 0, self._kept.most_bytes if key is not None else 0)
+        most = max(
+            MOST_KEPT if self._shadows.wants(trip) else 0,
+            self._kept.most_bytes if key is not None else 0,
+            MOST_CHECKED if has_checks(trip.body) else 0,
+        )
         assert opened.chunks is not None
         try:
             try:
@@ -211,17 +216,18 @@ class Router:
                 ended = 502
                 yield b"\n\ndata: " + orjson.dumps(error_body(str(error), 502, None, "backend_failed")) + b"\n\n"
         finally:
+            took, answer = trip.passed(), b"".join(kept) if size <= most else None
             if ended == opened.status:
-                self._answered(trip, opened, size, trip.passed())
+                self._answered(trip, opened, size, took, answer)
             else:
                 self._billed(trip, opened, size)
-            trip.end(ended)
-            if ended == opened.status and size <= most:
-                self._after(trip, opened, key, b"".join(kept))
+            trip.end(ended, took)
+            if ended == opened.status and answer is not None:
+                self._after(trip, opened, key, answer)
 
     def _whole(self, trip: Trip, opened: Opened, key: CacheKey | None, took: float) -> None:
         """Note an answer that is not streamed and was there after so many milliseconds."""
-        self._answered(trip, opened, len(opened.first), took)
+        self._answered(trip, opened, len(opened.first), took, opened.first)
         trip.end(opened.status, took)
         self._after(trip, opened, key, opened.first)
 
@@ -240,8 +246,10 @@ class Router:
         opened.attempt["bytes"] = size
         trip.line |= {"tokens": counts, "cost": cost}
 
-    def _answered(self, trip: Trip, opened: Opened, size: int, ended: float) -> None:
-        """Note what a whole answer of so many bytes, which ended after so many milliseconds, says of its backend."""
+    def _answered(self, trip: Trip, opened: Opened, size: int, ended: float, answer: bytes | None) -> None:
+        """Note what a whole answer of so many bytes, which ended after so many milliseconds, says of its backend.
+        answer: its bytes; None: they were not kept.
+        """
         name, attempt, check = opened.backend, opened.attempt, opened.check
         attempt |= {"status": opened.status, "bytes": size, "ms": round(ended, 3)}
         if opened.status >= 400:
@@ -252,6 +260,8 @@ class Router:
         first = None if opened.chunks is None else float(attempt["first_ms"]) - begun
         self.upstreams.latencies.add(name, trip.size, first, ended - begun, time.monotonic())
         self._store.hold(trip.owner, check.tool_calls, name)
+        if answer is not None and (made := checks_of(trip.body, trip.operation, answer, opened.chunks is not None)):
+            trip.line["checks"] = made
 
 
 class Whole(Response):

@@ -1,10 +1,11 @@
 """What a router remembers between requests and between runs, in SQLite: which backend has an open tool call, or an
-answer that a later request names.
+answer that a later request names; and the salt of the hashes in its log.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
@@ -17,24 +18,36 @@ TABLES = """
 CREATE TABLE IF NOT EXISTS held (owner TEXT NOT NULL, id TEXT NOT NULL, backend TEXT NOT NULL, at REAL NOT NULL,
     PRIMARY KEY (owner, id)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS held_at ON held (at);
+CREATE TABLE IF NOT EXISTS salt (value BLOB NOT NULL);
 """
 
 
 class Store:
     """A database in a file; None: in memory. Used by one thread at a time. One that is full or damaged fails no
     request.
+
+    salt  random bytes that are this database's own
     """
 
     def __init__(self, path: Path | None) -> None:
+        if path is not None:
+            path.touch(mode=0o600)
         self._db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(TABLES)
+        self.salt = self._salt()
 
     @property
     def db(self) -> sqlite3.Connection:
         """The database, for others' tables."""
         return self._db
+
+    def _salt(self) -> bytes:
+        find = "SELECT value FROM salt ORDER BY rowid LIMIT 1"
+        if self._db.execute(find).fetchone() is None:
+            self._db.execute("INSERT INTO salt VALUES (?)", (secrets.token_bytes(32),))
+        return bytes(self._db.execute(find).fetchone()[0])
 
     def close(self) -> None:
         """Close the file."""

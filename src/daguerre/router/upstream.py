@@ -20,6 +20,7 @@ from daguerre.router.circuit import Circuit
 from daguerre.router.config import Backend, Config
 from daguerre.router.features import BackendState, Features, State
 from daguerre.router.latency import RECENT, Latencies
+from daguerre.router.named_files import key_in
 
 if TYPE_CHECKING:
     from daguerre.router.litellm_api import LitellmUpstream
@@ -423,13 +424,5 @@ def key_of(backend: Backend) -> str | None:
             raise InputError(f"backend {backend.name!r}: set its key in the environment variable {backend.key_env}")
         return key
     if backend.key_file is not None:
-        try:
-            key = backend.key_file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(
-                f"backend {backend.name!r}: cannot read its key from {backend.key_file}: {error}"
-            ) from None
-        if not key:
-            raise InputError(f"backend {backend.name!r}: {backend.key_file} is empty")
-        return key
+        return key_in(backend.key_file, backend.name)
     return None
