@@ -39,6 +39,7 @@ from daguerre.models.denoiser import (
 from daguerre.models.forward import Head
 from daguerre.models.loading import (
     DEFAULT_MODEL,
+    advise,
     load_folder,
     model_folder,
     tokenizer_folder,
@@ -463,6 +464,8 @@ def load(
         progress=progress,
         defer=defer,
     )
+    if quantize is None and defer:
+        advise(loaded, 8 * kind.itemsize)
     changed = adapter is not None or scaling is not None
     calibrations = {} if changed else load_calibrations(folder, weights_hash(folder))  # of other answers
     model = Model(

@@ -6,6 +6,7 @@ Nothing in a folder is ever executed. `daguerre.models.own_layout` and `daguerre
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from daguerre.errors import CheckpointError, InputError, shown
+from daguerre.models.backends.disk import gigabytes
 from daguerre.models.catalog import FILE as CONCEPTS
 from daguerre.models.catalog import Catalog, read_catalog
 from daguerre.models.core.backbone import Backbone
@@ -38,6 +40,11 @@ from daguerre.models.tokenizer_files import TEKKEN, TIKTOKEN, TOKENIZER, read_to
 from daguerre.models.weights import WEIGHTS as WEIGHTS
 
 DEFAULT_MODEL = "default"
+ADVISED, BETWEEN = 0.75, 6.7
+"""Of the bits that a weight takes in memory those of a file, below which `advise` speaks; and the bits of a file's
+weight between those that it says "approximate_int4" for and "int8": Q6_K has 6.6.
+"""
+LOG = logging.getLogger("daguerre")
 PACKAGED = {DEFAULT_MODEL: "default", "concepts": "concepts-model"}
 """The models of the package: their names, and their folders in `assets`."""
 
@@ -161,6 +168,22 @@ def names_of(folder: Path, family: str | None = None) -> tuple[ModelConfig, Publ
         return config, published_as(config, None)
     described = describe(folder, family=family, tokenizer=read_tokenizer(folder))
     return described.config, published_as(described.config, described.family.name)
+
+
+def advise(loaded: Loaded, bits: int) -> None:
+    """Say which `quantize` takes about the memory of a GGUF file whose quantized weights become numbers of so many
+    bits.
+    """
+    weights = loaded.backbone.num_parameters
+    if not is_gguf(loaded.folder) or 8 * loaded.folder.stat().st_size > ADVISED * bits * weights:
+        return
+    stored = 8 * loaded.folder.stat().st_size / weights
+    better, less = ("int8", 8) if stored > BETWEEN else ("approximate_int4", 4.5)
+    LOG.warning(
+        'the file has %.1f bits a weight, which take %s as %d bits: quantize="%s" takes about %s, is faster, and '
+        "rounds once more",
+        *(stored, gigabytes(bits * weights / 8), bits, better, gigabytes(less * weights / 8)),
+    )
 
 
 def load_model(
